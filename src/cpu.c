@@ -1,0 +1,136 @@
+/* cpu.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* clock_gettime */
+#endif
+#include "internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RPI_X(name, found) extern const rpi_ops rpi_ops_##name;
+#include "isa/isa.def"
+#undef RPI_X
+
+static int count(void)
+{
+    int n = 0;
+#define RPI_X(name, found) n++;
+#include "isa/isa.def"
+#undef RPI_X
+    return n;
+}
+
+/* Entry n of the list, and whether the machine has it. The compiler's own check asks the operating system too. */
+static const rpi_ops *entry(int n, bool *has)
+{
+    int at = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#endif
+#define RPI_X(name, found)                                                                                               \
+    if (at++ == n) {                                                                                                     \
+        *has = found;                                                                                                    \
+        return &rpi_ops_##name;                                                                                          \
+    }
+#include "isa/isa.def"
+#undef RPI_X
+    return NULL;
+}
+
+const char *rp_isa_name(int index)
+{
+    bool has;
+    const rpi_ops *ops = index >= 0 ? entry(index, &has) : NULL;
+    return ops ? ops->name : NULL;
+}
+
+int rp_isa_found(const char *name)
+{
+    bool has;
+    if (!name)
+        return -1;
+    if (strcmp(name, "reference") == 0)
+        return 1;
+    for (int n = 0; n < count(); n++) {
+        const rpi_ops *ops = entry(n, &has);
+        if (strcmp(ops->name, name) == 0)
+            return has;
+    }
+    return -1;
+}
+
+const rpi_ops *rpi_ops_named(const char *name)
+{
+    bool has;
+    for (int n = 0; n < count(); n++) {
+        const rpi_ops *ops = entry(n, &has);
+        if (has && strcmp(ops->name, name) == 0)
+            return ops;
+    }
+    return NULL;
+}
+
+const char *rp_isa_default(void)
+{
+    const char *wanted = getenv("RELPOS_ISA");
+    bool has;
+    if (wanted && *wanted && rp_isa_found(wanted) == 1)
+        return strcmp(wanted, "reference") == 0 ? "reference" : rpi_ops_named(wanted)->name;
+    for (int n = count() - 1; n > 0; n--) {
+        const rpi_ops *ops = entry(n, &has);
+        if (has)
+            return ops->name;
+    }
+    return "generic";
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct peak_job {
+    const rpi_ops *ops;
+    double done[4096]; /* multiply-adds of each task */
+} peak_job;
+
+static void peak_task(void *context, int64_t n, int32_t worker)
+{
+    peak_job *j = context;
+    (void)worker;
+    j->done[n] = j->ops->peak(200000);
+}
+
+rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
+{
+    const char *name = isa ? isa : rp_isa_default();
+    if (!gflops)
+        return rpi_fail(RP_E_ARG, "gflops is NULL");
+    *gflops = 0;
+    if (rp_isa_found(name) < 0 || strcmp(name, "reference") == 0)
+        return rpi_fail(RP_E_ARG, "isa is \"%.32s\": no such instruction set; rp_isa_name lists them", name);
+    peak_job *j = calloc(1, sizeof *j);
+    if (!j)
+        return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", sizeof *j);
+    j->ops = rpi_ops_named(name);
+    if (!j->ops) {
+        free(j);
+        return rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
+    }
+    pool = rpi_pool_or_default(pool);
+    for (int run = 0; run < 12; run++) { /* the first runs also let the clock rise */
+        const double start = now();
+        rpi_pool_run(pool, pool ? rp_pool_threads(pool) : 1, peak_task, j);
+        const double seconds = now() - start;
+        double sum = 0;
+        for (int32_t n = 0; n < rp_pool_threads(pool); n++)
+            sum += j->done[n];
+        if (seconds > 0 && 2e-9 * sum / seconds > *gflops)
+            *gflops = 2e-9 * sum / seconds;
+    }
+    free(j);
+    return RP_OK;
+}

@@ -1,0 +1,12 @@
+/* isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes (gcc, clang): SSE2, NEON, or plain code.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "../internal.h"
+#include "target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#define RPI_ISA generic
+enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of 16 registers */
+typedef float vf __attribute__((vector_size(16), may_alias));
+#include "verbs.h"
+#include "../kernels/kernels_tmpl.h"

@@ -1,0 +1,128 @@
+/* verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per instruction set,
+ * which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf.
+ *
+ * vf is a type on which + - * / work lane by lane. A product that is added is written vf_fma, so that the bits of a row
+ * do not depend on what the compiler chooses to fuse. */
+
+typedef int32_t vi __attribute__((vector_size(4 * VL), may_alias));
+typedef uint32_t vu __attribute__((vector_size(4 * VL), may_alias));
+
+/* Coefficients fitted for the least largest error, rounded to f32 one after the other. */
+#define EXP_P0 0.4999999403953552f
+#define EXP_P1 0.1666652113199234f
+#define EXP_P2 0.04166838899254799f
+#define EXP_P3 0.00836874544620514f
+#define EXP_P4 0.0013814539415761828f
+#define TANH_P0 -0.3333328068256378f
+#define TANH_P1 0.13331441581249237f
+#define TANH_P2 -0.05373971536755562f
+#define TANH_P3 0.0206390880048275f
+#define TANH_P4 -0.005704987328499556f
+typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias)); /* at any address of a float */
+
+#ifndef vf_load
+#define vf_load(p) ((vf) * (const vf_loose *)(p))
+#endif
+#ifndef vf_store
+#define vf_store(p, v) ((void)(*(vf_loose *)(p) = (vf_loose)(v)))
+#endif
+#ifndef vf_set1
+static inline vf vf_set1(float x)
+{
+    return (vf){0} + x;
+}
+#endif
+#ifndef vf_fma
+#define vf_fma(a, b, c) ((a) * (b) + (c)) /* rounds twice */
+#endif
+#ifndef vf_max
+static inline vf vf_max(vf a, vf b) /* b where either is NaN */
+{
+    vi m = (vi)(a > b);
+    return (vf)((m & (vi)a) | (~m & (vi)b));
+}
+#endif
+#ifndef vf_below
+static inline vf vf_below(vf x, vf limit, vf yes, vf no) /* x < limit ? yes : no; NaN is not below */
+{
+    vi m = (vi)(x < limit);
+    return (vf)((m & (vi)yes) | (~m & (vi)no));
+}
+#endif
+#ifndef vf_product
+static inline vf vf_product(vf x, vf limit, vf a, vf b) /* x < limit ? 0 : a b; NaN is not below */
+{
+    return vf_below(x, limit, vf_set1(0.0f), a * b);
+}
+#endif
+#ifndef vf_keep
+static inline vf vf_keep(vf x, const uint8_t *keep) /* -infinity where keep is 0 */
+{
+    float lane[VL];
+    vf_store(lane, x);
+    for (int c = 0; c < VL; c++)
+        lane[c] = keep[c] ? lane[c] : -INFINITY;
+    return vf_load(lane);
+}
+#endif
+#ifndef vf_sum
+static inline float vf_sum(vf x) /* a fixed tree: halves are added until one lane is left */
+{
+    float lane[VL];
+    vf_store(lane, x);
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            lane[c] += lane[c + half];
+    return lane[0];
+}
+#endif
+#ifndef vf_top
+static inline float vf_top(vf x) /* the largest lane; NaN may be passed over */
+{
+    float lane[VL];
+    vf_store(lane, x);
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            lane[c] = lane[c + half] > lane[c] ? lane[c + half] : lane[c];
+    return lane[0];
+}
+#endif
+
+static inline vf vf_abs(vf x)
+{
+    return (vf)((vi)x & 0x7fffffff);
+}
+
+/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 p(r), degree 6, relative error 4e-9 before
+ * rounding. ln 2 is split so that n times the first part is exact. Below ln 2^-126 the result is 0: next to a row sum of
+ * at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
+static inline vf vf_exp(vf x)
+{
+    const vf magic = vf_set1(0x1.8p23f); /* adding it leaves the nearest integer in the low bits */
+    const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
+    const vf n = t - magic;
+    const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));
+    vf p = vf_set1(EXP_P4);
+    p = vf_fma(p, r, vf_set1(EXP_P3));
+    p = vf_fma(p, r, vf_set1(EXP_P2));
+    p = vf_fma(p, r, vf_set1(EXP_P1));
+    p = vf_fma(p, r, vf_set1(EXP_P0));
+    p = vf_fma(p, r * r, r) + vf_set1(1.0f);
+    const vf power = (vf)(((vu)t << 23) + (127u << 23));
+    return vf_product(x, vf_set1(-0x1.5d589ep6f), p, power);
+}
+
+/* tanh(x): x + x^3 p(x^2) below 0.625, else 1 - 2 / (exp(2|x|) + 1) with the sign of x. NaN gives NaN. */
+static inline vf vf_tanh(vf x)
+{
+    const vf a = vf_abs(x), ten = vf_set1(10.0f), z = x * x; /* tanh(10) rounds to 1 */
+    const vf e = vf_exp(vf_below(ten, a, ten, a) * vf_set1(2.0f));
+    const vf big = vf_set1(1.0f) - vf_set1(2.0f) / (e + vf_set1(1.0f));
+    vf p = vf_set1(TANH_P4);
+    p = vf_fma(p, z, vf_set1(TANH_P3));
+    p = vf_fma(p, z, vf_set1(TANH_P2));
+    p = vf_fma(p, z, vf_set1(TANH_P1));
+    p = vf_fma(p, z, vf_set1(TANH_P0));
+    p = vf_fma(p * z, x, x);
+    return vf_below(a, vf_set1(0.625f), p, (vf)(((vu)x & 0x80000000u) | (vu)big));
+}

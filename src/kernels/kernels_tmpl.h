@@ -1,0 +1,78 @@
+/* kernels_tmpl.h -- attention over tiles, compiled once per instruction set, which gave VL, MR, NR and the verbs.
+ *
+ * A task is a block of QB query rows of one head. It walks over tiles of KB keys:
+ *
+ *     scores   MR x NR register tiles of q k^T, whose sums start at the bias (a pointer per row into a strip, an array,
+ *              a row of products or a scratch tile)
+ *     softmax  row by row: maximum, exp, sum; the running maximum rescales what came before
+ *     values   MR x NR register tiles of w v, summed over VB keys from zero, then added to out
+ *
+ * Tiles are cut at multiples of KB keys from key 0, and a masked pair adds an exact zero: so the bits of a row depend on
+ * its own keys and values alone. */
+
+enum {
+    NV = NR / VL,  /* vectors of a register tile's row */
+    QB = 16 * MR,  /* rows of a block: their scores of one tile stay in L2 with the tile's keys and values */
+    KB = 512,      /* keys of a tile */
+    STEP = KB + 16, /* between rows of a tile in scratch: a power of two would crowd the rows into a few sets of the cache */
+    VB = 128,       /* keys between two additions to out: bounds the error, and their values stay in L1 */
+    WINDOW = 1024, /* vectors of KEYVEC and VALVEC at hand at a time */
+};
+/* A window holds what a block can reach in one tile, from a multiple of VB on. */
+_Static_assert(WINDOW >= QB + KB + VB + NR, "a window must cover the offsets of one tile");
+_Static_assert(KB % VB == 0 && VB % NR == 0 && NR % VL == 0, "tiles nest");
+
+#include "pack_tmpl.h"
+
+#include "tile_tmpl.h"
+
+#include "block_tmpl.h"
+
+#include "bias_tmpl.h"
+
+#include "softmax_tmpl.h"
+
+#include "mass_tmpl.h"
+
+#include "forward_tmpl.h"
+
+/* As many independent multiply-adds as a register tile has, from registers alone. */
+static double peak(int64_t rounds)
+{
+    vf sum[MR * NV];
+    volatile float seed = 0.5f;
+    const vf x = vf_set1(seed), y = vf_set1(1.0f - seed);
+    float lane[VL];
+    RPI_UNROLL
+    for (int n = 0; n < MR * NV; n++)
+        sum[n] = vf_set1((float)n);
+    for (int64_t r = 0; r < rounds; r++) {
+        RPI_UNROLL
+        for (int n = 0; n < MR * NV; n++)
+            sum[n] = vf_fma(sum[n], x, y);
+    }
+    for (int n = 1; n < MR * NV; n++)
+        sum[0] = sum[0] + sum[n];
+    vf_store(lane, sum[0]);
+    seed = lane[0];
+    return (double)rounds * MR * NV * VL;
+}
+
+#define RPI_STRING(x) #x
+#define RPI_NAME(x) RPI_STRING(x)
+#define RPI_JOIN(a, b) a##b
+#define RPI_OPS(x) RPI_JOIN(rpi_ops_, x)
+
+const rpi_ops RPI_OPS(RPI_ISA) = {
+    .name = RPI_NAME(RPI_ISA),
+    .vl = VL,
+    .mr = MR,
+    .nr = NR,
+    .qb = QB,
+    .kb = KB,
+    .vb = VB,
+    .scratch_size = scratch_size,
+    .pack = pack_kv,
+    .attend = attend,
+    .peak = peak,
+};

@@ -1,0 +1,46 @@
+/* masks/index.h -- masks that are intervals of keys: causal, window, lengths. */
+
+static void causal_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
+                            int64_t *hi)
+{
+    (void)m, (void)a, (void)b, (void)lo;
+    *hi = rpi_min(*hi, i + d->q_offset + 1);
+}
+
+RPI_MASK(CAUSAL, .interval = causal_interval)
+
+static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
+{
+    (void)d;
+    if (m->left < -1 || m->right < -1)
+        return rpi_fail(RP_E_RANGE, "masks[%d]: window is %lld,%lld: keys before and after the query, -1 = no limit", (int)n,
+                        (long long)m->left, (long long)m->right);
+    return RP_OK;
+}
+
+static void window_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
+                            int64_t *hi)
+{
+    const int64_t at = i + d->q_offset, far = (int64_t)1 << 61; /* |at| < 2^61: desc.c; so nothing here overflows */
+    (void)a, (void)b;
+    if (m->left >= 0)
+        *lo = rpi_max(*lo, at - rpi_min(m->left, far));
+    if (m->right >= 0)
+        *hi = rpi_min(*hi, at + rpi_min(m->right, far) + 1);
+}
+
+RPI_MASK(WINDOW, .check = window_check, .interval = window_interval)
+
+static void lengths_shape(const rp_desc *d, rpi_shape *s)
+{
+    *s = (rpi_shape){.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {d->batch}};
+}
+
+static void lengths_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
+                             int64_t *hi)
+{
+    (void)d, (void)m, (void)i, (void)lo;
+    *hi = rpi_min(*hi, rpi_integer(a->data, a->dtype, rpi_index(a, b, 0, 0, 0)));
+}
+
+RPI_MASK(LENGTHS, .shape = lengths_shape, .interval = lengths_interval)

@@ -1,0 +1,411 @@
+/* plan.c -- the door: descriptions are checked here, and the arrays of a call; what follows only asserts.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Positions and lengths up to here leave room for sums and differences in 63 bits. */
+#define MOST ((int64_t)1 << 60)
+
+static rp_status check_size(const char *field, int64_t n, int64_t least, int64_t most)
+{
+    if (n < least || n > most)
+        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)least, (long long)most);
+    return RP_OK;
+}
+
+/* The description with its defaults resolved, or an error. */
+static rp_status check_sizes(rp_desc *d, const rp_desc *given)
+{
+    if (!given)
+        return rpi_fail(RP_E_ARG, "desc is NULL: make one with rp_desc_init");
+    if (given->size != sizeof *d)
+        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library knows %zu; start from rp_desc_init", given->size, sizeof *d);
+    *d = *given;
+    const struct {
+        const char *name;
+        int64_t n, least, most;
+    } sizes[] = {
+        {"batch", d->batch, 0, MOST},     {"heads", d->heads, 1, MOST},  {"kv_heads", d->kv_heads, 0, MOST},
+        {"len_q", d->len_q, 0, MOST},     {"len_k", d->len_k, 0, MOST},  {"dim_k", d->dim_k, 1, (int64_t)1 << 30},
+        {"dim_v", d->dim_v, 0, (int64_t)1 << 30}, {"q_offset", d->q_offset, -MOST, MOST},
+        {"n_terms", d->n_terms, 0, RP_MAX_TERMS}, {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
+        {"cap_after", d->cap_after, 0, 1},
+    };
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].least, sizes[n].most);
+        if (s != RP_OK)
+            return s;
+    }
+    d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
+    d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
+    if (d->heads % d->kv_heads != 0)
+        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld", (long long)d->kv_heads,
+                        (long long)d->heads);
+    if (d->dtype == RP_F16 || d->dtype == RP_BF16)
+        return rpi_fail(RP_E_UNSUPPORTED, "desc.dtype is %s: not there yet; convert to f32", rp_dtype_name(d->dtype));
+    if (d->dtype != RP_F32 && d->dtype != RP_F64)
+        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32 or f64", rp_dtype_name(d->dtype), (int)d->dtype);
+    if (d->scale == RP_SCALE_AUTO)
+        d->scale = 1.0 / sqrt((double)d->dim_k);
+    if (!isfinite(d->scale))
+        return rpi_fail(RP_E_RANGE, "desc.scale is %g: a finite number, or RP_SCALE_AUTO for 1/sqrt(dim_k)", d->scale);
+    if (!isfinite(d->softcap) || d->softcap < 0)
+        return rpi_fail(RP_E_RANGE, "desc.softcap is %g: a finite number >= 0, where 0 is none", d->softcap);
+    if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
+        return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
+                        d->n_terms && !d->terms ? "terms" : "masks");
+    int64_t size, most_d = rpi_max(d->dim_k, d->dim_v);
+    if (!rpi_mul(d->batch, d->heads, rpi_max(d->len_q, 1) * 1, &size) || !rpi_mul(size, most_d, 8, &size) ||
+        !rpi_mul(d->batch, d->kv_heads, rpi_max(d->len_k, 1), &size) || !rpi_mul(size, most_d, 8, &size) ||
+        !rpi_mul(d->heads, d->len_q + d->len_k, 16, &size))
+        return rpi_fail(RP_E_OVERFLOW, "desc: batch * heads * length * dim does not fit in 63 bits");
+    return RP_OK;
+}
+
+static rp_status check_terms(rp_plan *p)
+{
+    p->rotate = p->keyvec = p->valvec = -1;
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_term *t = &p->terms[n];
+        const rpi_scheme *s = rpi_scheme_of(t->kind);
+        if (!s)
+            return rpi_fail(RP_E_ARG, "terms[%d].kind is %d: no such term in terms.def", (int)n, (int)t->kind);
+        rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
+        if (status != RP_OK)
+            return status;
+        int32_t *one = s->form == RPI_ROTATE ? &p->rotate : s->form == RPI_KEYVEC ? &p->keyvec : &p->valvec;
+        switch (s->form) {
+        case RPI_OFFSET: p->n_offset++; break;
+        case RPI_TILE: p->n_tile++; break;
+        default:
+            if (*one >= 0)
+                return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] is %s: terms[%d] is one already, and one is allowed", (int)n,
+                                rp_term_name(t->kind), (int)*one);
+            *one = n;
+        }
+        if (s->form == RPI_ROTATE && t->dim == 0)
+            t->dim = p->desc.dim_k;
+        if (s->form == RPI_KEYVEC)
+            p->rows_k = t->left + t->right + 1;
+        if (s->form == RPI_VALVEC)
+            p->rows_v = t->left + t->right + 1;
+    }
+    return RP_OK;
+}
+
+static rp_status check_masks(rp_plan *p)
+{
+    for (int32_t n = 0; n < p->desc.n_masks; n++) {
+        const rpi_masker *m = rpi_masker_of(p->masks[n].kind);
+        if (!m)
+            return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)p->masks[n].kind);
+        rp_status status = m->check ? m->check(&p->desc, &p->masks[n], n) : RP_OK;
+        if (status != RP_OK)
+            return status;
+        p->mask_keep |= m->keep != NULL;
+        p->mask_keep_rows |= m->keep != NULL && !m->keep_same_rows;
+    }
+    return RP_OK;
+}
+
+/* Fill a plan in place; the instruction set comes later. */
+static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
+{
+    memset(p, 0, sizeof *p);
+    rp_status status = check_sizes(&p->desc, desc);
+    if (status != RP_OK)
+        return status;
+    if (p->desc.n_terms)
+        memcpy(p->terms, desc->terms, (size_t)desc->n_terms * sizeof *p->terms);
+    if (p->desc.n_masks)
+        memcpy(p->masks, desc->masks, (size_t)desc->n_masks * sizeof *p->masks);
+    p->desc.terms = p->terms;
+    p->desc.masks = p->masks;
+    status = check_terms(p);
+    return status == RP_OK ? check_masks(p) : status;
+}
+
+rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
+{
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL: where the plan should go");
+    *plan = NULL;
+    rp_plan *p = malloc(sizeof *p);
+    if (!p)
+        return rpi_fail(RP_E_NOMEM, "a plan needs %zu bytes", sizeof *p);
+    rp_status status = plan_fill(p, desc);
+    if (status == RP_OK) {
+        const char *isa = p->desc.isa ? p->desc.isa : rp_isa_default();
+        int found = rp_isa_found(isa);
+        if (found < 0)
+            status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\": no such instruction set; rp_isa_name lists them", isa);
+        else if (!found)
+            status = rpi_fail(RP_E_UNSUPPORTED, "desc.isa is \"%.32s\": this machine does not have it", isa);
+        else if (p->desc.dtype == RP_F32 && strcmp(isa, "reference") != 0)
+            p->ops = rpi_ops_named(isa);
+        p->desc.isa = NULL; /* the caller's string is not kept */
+    }
+    if (status != RP_OK) {
+        free(p);
+        return status;
+    }
+    *plan = p;
+    return RP_OK;
+}
+
+void rp_plan_destroy(rp_plan *plan)
+{
+    free(plan);
+}
+
+const char *rp_plan_isa(const rp_plan *plan)
+{
+    return plan->ops ? plan->ops->name : "reference";
+}
+
+size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
+{
+    if (!plan) {
+        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return 0;
+    }
+    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+}
+
+/* The full shape of an array, for a caller that makes one. */
+static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
+{
+    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim); /* vectors: without the head axis */
+    *ndim = s->ndim - skip;
+    for (int32_t x = 0; x < *ndim; x++)
+        shape[x] = s->n[x + skip];
+}
+
+rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape)
+{
+    rp_plan p;
+    rpi_shape s;
+    if (!ndim || !shape)
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
+    *ndim = 0;
+    rp_status status = plan_fill(&p, desc);
+    if (status != RP_OK)
+        return status;
+    if (term < 0 || term >= p.desc.n_terms || index < 0)
+        return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index, (int)p.desc.n_terms);
+    const rpi_scheme *scheme = rpi_scheme_of(p.terms[term].kind);
+    if (index < RP_MAX_ARRAYS && scheme->array[index]) {
+        scheme->shape(&p.desc, &p.terms[term], index, &s);
+        full_shape(&s, ndim, shape);
+    }
+    return RP_OK;
+}
+
+rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape)
+{
+    rp_plan p;
+    rpi_shape s;
+    if (!ndim || !shape)
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
+    *ndim = 0;
+    rp_status status = plan_fill(&p, desc);
+    if (status != RP_OK)
+        return status;
+    if (mask < 0 || mask >= p.desc.n_masks)
+        return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
+    const rpi_masker *m = rpi_masker_of(p.masks[mask].kind);
+    if (m->shape) {
+        m->shape(&p.desc, &s);
+        full_shape(&s, ndim, shape);
+    }
+    return RP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- the arrays of a call */
+
+static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const int64_t *n, rp_dtype dtype, const char *name)
+{
+    rpi_shape shape = {.ndim = ndim, .min_ndim = ndim};
+    memcpy(shape.n, n, (size_t)ndim * sizeof *n);
+    rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, name);
+    if (s != RP_OK)
+        return s;
+    if (dtype <= RP_F64 && a->dtype != dtype)
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name, rp_dtype_name(a->dtype),
+                        rp_dtype_name(dtype));
+    return RP_OK;
+}
+
+static rp_status check_contiguous(const rp_array *a, const char *name)
+{
+    int32_t last = a->ndim - 1;
+    if (a->shape[last] > 1 && a->stride[last] != 1)
+        return rpi_fail(RP_E_STRIDE, "%s: the stride of the last axis is %lld: it must be 1", name,
+                        (long long)a->stride[last]);
+    return RP_OK;
+}
+
+/* An output must not write one place twice: with its axes sorted by stride, each steps over all that lies below it. */
+static rp_status check_output(const rp_array *a, const char *name)
+{
+    int32_t order[RP_MAX_AXES], n = 0;
+    int64_t covered = 1;
+    for (int32_t x = 0; x < a->ndim; x++) {
+        if (a->shape[x] == 0)
+            return RP_OK;
+        if (a->shape[x] == 1)
+            continue;
+        int32_t at = n++;
+        for (; at > 0 && llabs(a->stride[order[at - 1]]) > llabs(a->stride[x]); at--)
+            order[at] = order[at - 1];
+        order[at] = x;
+    }
+    for (int32_t k = 0; k < n; k++) {
+        int64_t step = llabs(a->stride[order[k]]);
+        if (step < covered)
+            return rpi_fail(RP_E_STRIDE, "%s: stride %lld on axis %d makes elements of the output share memory", name,
+                            (long long)a->stride[order[k]], (int)order[k]);
+        covered = step * (a->shape[order[k]] - 1) + covered;
+    }
+    return RP_OK;
+}
+
+static rp_status need(const rp_array *a, int64_t elements, const char *name)
+{
+    if (!a->data && elements > 0)
+        return rpi_fail(RP_E_ARG, "%s is absent (data is NULL): it is needed here", name);
+    return RP_OK;
+}
+
+rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+    if (!t || t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
+    const rp_desc *d = &plan->desc;
+    const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k, Dv = d->dim_v;
+    const rp_dtype any = RP_BOOL; /* an output of f32 or f64 as the caller likes */
+    memset(args, 0, sizeof *args);
+    const struct {
+        const char *name;
+        const rp_array *a;
+        rpi_view *v;
+        int64_t n[4];
+        int32_t ndim;
+        rp_dtype dtype;
+        bool contiguous;
+    } arrays[] = {
+        {"q", &t->q, &args->q, {B, H, Lq, Dk}, 4, d->dtype, true},
+        {"k", &t->k, &args->k, {B, Hk, Lk, Dk}, 4, d->dtype, true},
+        {"v", &t->v, &args->v, {B, Hk, Lk, Dv}, 4, d->dtype, true},
+        {"out", &t->out, &args->out, {B, H, Lq, Dv}, 4, d->dtype, true},
+        {"lse", &t->lse, &args->lse, {B, H, Lq}, 3, any, false},
+        {"weights", &t->weights, &args->weights, {B, H, Lq, Lk}, 4, any, false},
+        {"profile", &t->profile, &args->profile, {B, H, rpi_max(Lq + Lk - 1, 0)}, 3, any, false},
+        {"key_mass", &t->key_mass, &args->key_mass, {B, H, Lk}, 3, any, false},
+        {"entropy", &t->entropy, &args->entropy, {B, H, Lq}, 3, any, false},
+    };
+    rp_status s = RP_OK;
+    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) {
+        if (!arrays[n].a->data)
+            continue;
+        s = check_array(arrays[n].v, arrays[n].a, arrays[n].ndim, arrays[n].n, arrays[n].dtype, arrays[n].name);
+        if (s == RP_OK && arrays[n].contiguous)
+            s = check_contiguous(arrays[n].a, arrays[n].name);
+        if (s == RP_OK && n >= 3)
+            s = check_output(arrays[n].a, arrays[n].name);
+        if (s != RP_OK)
+            return s;
+    }
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
+        for (int32_t x = 0; x < RP_MAX_ARRAYS && scheme->array[x]; x++) {
+            char name[64];
+            rpi_shape shape;
+            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x], rp_term_name(d->terms[n].kind));
+            scheme->shape(d, &d->terms[n], x, &shape);
+            int64_t size = 1;
+            for (int32_t k = 0; k < shape.ndim; k++)
+                size = size && shape.n[k];
+            if (!t->term[n][x].data && (scheme->array_optional || !size))
+                continue;
+            if ((s = need(&t->term[n][x], size, name)) != RP_OK ||
+                (s = rpi_view_of(&args->term[n][x], &t->term[n][x], &shape, RPI_FLOATS, name)) != RP_OK)
+                return s;
+        }
+    }
+    for (int32_t n = 0; n < d->n_masks; n++) {
+        const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
+        char name[64];
+        rpi_shape shape;
+        if (!m->shape)
+            continue;
+        snprintf(name, sizeof name, "mask[%d] (%s)", (int)n, rp_mask_name(d->masks[n].kind));
+        m->shape(d, &shape);
+        int64_t size = 1;
+        for (int32_t k = 0; k < shape.ndim; k++)
+            size = size && shape.n[k];
+        if (!size && !t->mask[n].data)
+            continue;
+        if ((s = need(&t->mask[n], size, name)) != RP_OK ||
+            (s = rpi_view_of(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, name)) != RP_OK)
+            return s;
+    }
+    if ((s = need(&t->q, B * Lq, "q")) != RP_OK || (s = need(&t->k, B * Lk, "k")) != RP_OK)
+        return s;
+    return RP_OK;
+}
+
+/* The bytes an array may touch: [*from, *to). false: none. */
+static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
+{
+    uintptr_t low = (uintptr_t)a->data, high = low;
+    const int64_t size = (int64_t)rp_dtype_size(a->dtype);
+    if (!a->data)
+        return false;
+    for (int32_t x = 0; x < a->ndim; x++) {
+        if (a->shape[x] == 0)
+            return false;
+        if (a->stride[x] < 0)
+            low -= (uintptr_t)((a->shape[x] - 1) * -a->stride[x] * size);
+        else
+            high += (uintptr_t)((a->shape[x] - 1) * a->stride[x] * size);
+    }
+    *from = low;
+    *to = high + (uintptr_t)size;
+    return true;
+}
+
+rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
+{
+    struct {
+        const char *name;
+        const rp_array *a;
+    } all[9 + RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS] = {
+        {"out", &t->out},         {"lse", &t->lse},           {"weights", &t->weights},
+        {"profile", &t->profile}, {"key_mass", &t->key_mass}, {"entropy", &t->entropy},
+        {"q", &t->q},             {"k", &t->k},               {"v", &t->v},
+    };
+    const int outputs = 6;
+    int n_all = 9;
+    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (rp_term_array(plan->terms[n].kind, x) && t->term[n][x].data)
+                all[n_all].name = "an array of a term", all[n_all++].a = &t->term[n][x];
+    for (int32_t n = 0; n < plan->desc.n_masks; n++)
+        if (rpi_masker_of(plan->masks[n].kind)->shape && t->mask[n].data)
+            all[n_all].name = "the array of a mask", all[n_all++].a = &t->mask[n];
+    for (int o = 0; o < outputs; o++) {
+        uintptr_t from, to, from2, to2;
+        if (!extent(all[o].a, &from, &to))
+            continue;
+        for (int x = o + 1; x < n_all; x++)
+            if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
+                return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name, all[x].name);
+    }
+    return RP_OK;
+}

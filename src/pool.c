@@ -1,0 +1,210 @@
+/* pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_getaffinity */
+#endif
+#include "internal.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_THREADS 4096
+
+/* One caller at a time holds `busy`; others compute alone. `mutex` guards round, the job, running and quit.
+ * A fork copies the memory but not the threads: the child sees another process number and starts afresh. */
+struct rp_pool {
+    int32_t threads;
+    atomic_flag busy;
+    pid_t owner; /* process whose threads these are */
+    pthread_t *thread;
+    int32_t n_started; /* beside the caller */
+    pthread_mutex_t mutex;
+    pthread_cond_t work, done;
+    uint64_t round; /* a job for each value */
+    bool quit;
+    int32_t running;
+    rpi_task task;
+    void *context;
+    int64_t n_tasks;
+    atomic_llong next;
+};
+
+typedef struct worker {
+    rp_pool *pool;
+    int32_t index;
+    uint64_t round;
+} worker;
+
+static void run_tasks(rp_pool *p, int32_t index)
+{
+    for (;;) {
+        int64_t n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (n >= p->n_tasks)
+            return;
+        p->task(p->context, n, index);
+    }
+}
+
+static void *worker_main(void *argument)
+{
+    worker w = *(worker *)argument;
+    rp_pool *p = w.pool;
+    free(argument);
+    pthread_mutex_lock(&p->mutex);
+    for (;;) {
+        while (p->round == w.round && !p->quit)
+            pthread_cond_wait(&p->work, &p->mutex);
+        if (p->quit)
+            break;
+        w.round = p->round;
+        pthread_mutex_unlock(&p->mutex);
+        run_tasks(p, w.index);
+        pthread_mutex_lock(&p->mutex);
+        if (--p->running == 0)
+            pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->mutex);
+    return NULL;
+}
+
+/* Start the threads of this process. Fewer than asked for is no error: the caller always works too. */
+static void start(rp_pool *p)
+{
+    p->owner = getpid();
+    p->n_started = 0;
+    p->round = 0;
+    p->quit = false;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    if (!p->thread)
+        p->thread = malloc((size_t)p->threads * sizeof *p->thread);
+    for (int32_t n = 1; p->thread && n < p->threads; n++) {
+        worker *w = malloc(sizeof *w);
+        if (!w)
+            return;
+        *w = (worker){.pool = p, .index = n, .round = 0};
+        if (pthread_create(&p->thread[p->n_started], NULL, worker_main, w) != 0) {
+            free(w);
+            return;
+        }
+        p->n_started++;
+    }
+}
+
+void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
+{
+    if (n_tasks <= 0)
+        return;
+    bool forked = pool->owner != 0 && pool->owner != getpid();
+    if (forked)
+        atomic_flag_clear(&pool->busy); /* whoever held it stayed behind in the parent */
+    if (n_tasks == 1 || pool->threads == 1 || atomic_flag_test_and_set(&pool->busy)) {
+        for (int64_t n = 0; n < n_tasks; n++)
+            task(context, n, 0);
+        return;
+    }
+    if (pool->owner == 0 || forked)
+        start(pool);
+    pthread_mutex_lock(&pool->mutex);
+    pool->task = task;
+    pool->context = context;
+    pool->n_tasks = n_tasks;
+    atomic_store(&pool->next, 0);
+    pool->running = pool->n_started;
+    pool->round++;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->mutex);
+    run_tasks(pool, 0);
+    pthread_mutex_lock(&pool->mutex);
+    while (pool->running > 0)
+        pthread_cond_wait(&pool->done, &pool->mutex);
+    pthread_mutex_unlock(&pool->mutex);
+    atomic_flag_clear(&pool->busy);
+}
+
+/* Processors this process may use: its affinity, and the quota of its control group where there is one. */
+static int32_t usable_processors(void)
+{
+    cpu_set_t set;
+    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    long long quota, period;
+    if (f) {
+        if (fscanf(f, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
+            n = (long)rpi_min(n, rpi_max(1, (quota + period - 1) / period));
+        fclose(f);
+    }
+    return (int32_t)rpi_clamp(n, 1, MOST_THREADS);
+}
+
+static rp_pool *pool_new(int32_t threads)
+{
+    rp_pool *p = calloc(1, sizeof *p);
+    if (p) {
+        p->threads = threads > 0 ? threads : usable_processors();
+        atomic_flag_clear(&p->busy);
+    }
+    return p;
+}
+
+rp_status rp_pool_create(rp_pool **pool, int32_t threads)
+{
+    if (!pool)
+        return rpi_fail(RP_E_ARG, "pool is NULL: where the pool should go");
+    *pool = NULL;
+    if (threads < 0 || threads > MOST_THREADS)
+        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, MOST_THREADS);
+    *pool = pool_new(threads);
+    return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "a pool needs %zu bytes", sizeof **pool);
+}
+
+void rp_pool_destroy(rp_pool *pool)
+{
+    if (!pool)
+        return;
+    if (pool->owner == getpid()) {
+        pthread_mutex_lock(&pool->mutex);
+        pool->quit = true;
+        pthread_cond_broadcast(&pool->work);
+        pthread_mutex_unlock(&pool->mutex);
+        for (int32_t n = 0; n < pool->n_started; n++)
+            pthread_join(pool->thread[n], NULL);
+        pthread_cond_destroy(&pool->work);
+        pthread_cond_destroy(&pool->done);
+        pthread_mutex_destroy(&pool->mutex);
+    }
+    free(pool->thread);
+    free(pool);
+}
+
+/* The default pool lives as long as the process; its threads sleep between calls. */
+static rp_pool *default_pool;
+static pthread_once_t default_once = PTHREAD_ONCE_INIT;
+
+static void make_default(void)
+{
+    const char *text = getenv("RELPOS_THREADS");
+    char *end = NULL;
+    long n = text && *text ? strtol(text, &end, 10) : 0;
+    default_pool = pool_new(end && *end == 0 && n > 0 && n <= MOST_THREADS ? (int32_t)n : 0);
+}
+
+rp_pool *rpi_pool_or_default(rp_pool *pool)
+{
+    /* With no memory for the default pool one thread still works. */
+    static rp_pool alone = {.threads = 1, .busy = ATOMIC_FLAG_INIT};
+    if (pool)
+        return pool;
+    pthread_once(&default_once, make_default);
+    return default_pool ? default_pool : &alone;
+}
+
+int32_t rp_pool_threads(const rp_pool *pool)
+{
+    return pool ? pool->threads : rpi_pool_or_default(NULL)->threads;
+}

@@ -1,0 +1,28 @@
+/* schemes/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
+ * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query. */
+
+double rp_alibi_slope(int64_t h, int64_t heads)
+{
+    if (h < 0 || h >= heads)
+        return NAN;
+    int64_t n = 1; /* the largest power of two up to heads */
+    while (n <= heads / 2)
+        n *= 2;
+    /* heads past n take slopes 1, 3, 5, … of the sequence for 2n heads */
+    return h < n ? exp2(-8.0 * (double)(h + 1) / (double)n) : exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
+}
+
+static double alibi_pair(const rpi_pair *p)
+{
+    double slope = p->array[0].data ? rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->h, 0, 0, 0))
+                                    : rp_alibi_slope(p->h, p->desc->heads);
+    return p->delta ? -slope * fabs((double)p->delta) : 0.0; /* 0 also where the slope is infinite */
+}
+
+static void alibi_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)t, (void)index;
+    *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
+}
+
+RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {"slopes"}, .array_optional = true, .shape = alibi_shape, .pair = alibi_pair)

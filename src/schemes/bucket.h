@@ -1,0 +1,128 @@
+/* schemes/bucket.h -- T5's buckets, and other ways of sharing out distances among buckets.
+ * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context). */
+
+/* With n buckets for a direction: E = n/2 of them hold one distance each, the rest share E … max_distance. */
+static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)
+{
+    const int64_t exact = n / 2, rest = n - exact;
+    double d = (double)distance;
+    if (strategy == RP_STRATEGY_UNIFORM) {
+        if (distance >= max_distance) /* floor(d*n/M) is n or more: capped, and no product to overflow */
+            return n - 1;
+        return rpi_min(distance * n / max_distance, n - 1);
+    }
+    if (distance < exact)
+        return distance;
+    if (distance >= max_distance)
+        return n - 1;
+    switch (strategy) {
+    case RP_STRATEGY_LINEAR:
+        return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
+    case RP_STRATEGY_QUADRATIC: {
+        /* the root may round to just below a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
+        __extension__ typedef unsigned __int128 wide;
+        const wide most = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
+        int64_t t = (int64_t)((double)rest * sqrt((d - (double)exact) / (double)(max_distance - exact)));
+        if ((wide)(t + 1) * (wide)(t + 1) * span <= most)
+            t++;
+        return rpi_min(exact + t, n - 1);
+    }
+    default: {
+        /* Each step rounds to f32, as in the public implementations: bit-identical buckets depend on it. Their logarithm
+         * is the f32 nearest to the true one; logf of the C library is not always (435 buckets one way, distance 2231 of
+         * 3283), so it is taken in double and rounded. */
+        volatile float share = (float)log((double)((float)distance / (float)exact));
+        share = share / (float)log((double)max_distance / (double)exact);
+        share = share * (float)rest;
+        return rpi_min(exact + (int64_t)share, n - 1);
+    }
+    }
+}
+
+static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional,
+                             rp_strategy strategy)
+{
+    int64_t n = buckets, first = 0;
+    /* |INT64_MIN| does not exist; every distance past max_distance shares a bucket anyway */
+    int64_t distance = delta < -INT64_MAX ? INT64_MAX : delta < 0 ? -delta : delta;
+    if (bidirectional) {
+        n /= 2;
+        first = delta > 0 ? n : 0;
+    } else if (delta > 0) {
+        distance = 0;
+    }
+    return first + bucket_of(distance, n, max_distance, strategy);
+}
+
+/* Check the parameters; `what` comes before the field's name in a message. */
+static rp_status bucket_params_check(const char *what, int64_t buckets, int64_t max_distance, int32_t bidirectional,
+                                     int strategy)
+{
+    if (bidirectional != 0 && bidirectional != 1)
+        return rpi_fail(RP_E_RANGE, "%sbidirectional is %d: 0 or 1", what, (int)bidirectional);
+    if (buckets < (bidirectional ? 4 : 2) || buckets > (int64_t)1 << 30)
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s to 2^30%s", what, (long long)buckets, bidirectional ? "4" : "2",
+                        bidirectional ? " when bidirectional" : "");
+    if (bidirectional && buckets % 2 != 0)
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: an even number when bidirectional, half for each side", what,
+                        (long long)buckets);
+    int64_t exact = buckets / (bidirectional ? 4 : 2);
+    if (max_distance <= exact || max_distance > (int64_t)1 << 32) /* products with buckets fit in 63 bits */
+        return rpi_fail(RP_E_RANGE, "%smax_distance is %lld: more than %lld, the distances with a bucket of their own, to 2^32",
+                        what, (long long)max_distance, (long long)exact);
+    if (strategy < 0 || strategy > RP_STRATEGY_QUADRATIC)
+        return rpi_fail(RP_E_ARG, "%sstrategy is %d: 0 to %d", what, strategy, RP_STRATEGY_QUADRATIC);
+    return RP_OK;
+}
+
+int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional, rp_strategy strategy)
+{
+    if (bucket_params_check("", buckets, max_distance, bidirectional, (int)strategy) != RP_OK)
+        return -1;
+    return bucket_signed(delta, buckets, max_distance, bidirectional, strategy);
+}
+
+static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
+
+static const rpi_param bucket_params[] = {
+    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
+    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), false, NULL},
+    {"bidirectional", RPI_FLAG, offsetof(rp_term, bidirectional), false, NULL},
+    {"strategy", RPI_CHOICE, offsetof(rp_term, strategy), false, bucket_strategies}, /* last: T5 stops before it */
+    {0},
+};
+
+static const rpi_param t5_params[] = {
+    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
+    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), false, NULL},
+    {"bidirectional", RPI_FLAG, offsetof(rp_term, bidirectional), false, NULL},
+    {0},
+};
+
+static rp_status bucket_check(const rp_desc *d, const rp_term *t, int32_t n)
+{
+    char what[32];
+    (void)d;
+    snprintf(what, sizeof what, "terms[%d].", (int)n);
+    return bucket_params_check(what, t->buckets, t->max_distance, t->bidirectional,
+                               t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : (int)t->strategy);
+}
+
+static void bucket_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)index;
+    *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .ones = 1u << 1, .n = {t->buckets, d->heads}};
+}
+
+static double bucket_pair(const rpi_pair *p)
+{
+    const rp_term *t = p->term;
+    int64_t bucket = bucket_signed(p->delta, t->buckets, t->max_distance, t->bidirectional,
+                                   t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
+    return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], bucket, p->h, 0, 0));
+}
+
+RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = t5_params, .check = bucket_check, .shape = bucket_shape,
+           .pair = bucket_pair)
+RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params, .check = bucket_check,
+           .shape = bucket_shape, .pair = bucket_pair)

@@ -1,0 +1,201 @@
+/* text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Edits that turn a into b, for "did you mean"; short words only. */
+static int distance(const char *a, const char *b)
+{
+    int row[33];
+    const int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > 32 || m > 32)
+        return 99;
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            const int change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
+            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
+        }
+    }
+    return row[m];
+}
+
+/* An integer and nothing else: no blanks, no other bases. */
+static bool read_int(const char *text, int64_t *value)
+{
+    const char *digit = text + (*text == '-' || *text == '+');
+    char *end;
+    if (!isdigit((unsigned char)*digit))
+        return false;
+    errno = 0;
+    const long long n = strtoll(text, &end, 10);
+    *value = n;
+    return *end == 0 && errno == 0;
+}
+
+/* A decimal number and nothing else, read the same under every locale: digits here, the rounding by strtod on text that
+ * holds the locale's own decimal point. */
+static bool read_real(const char *text, double *value)
+{
+    char copy[64], point[8], *end;
+    size_t used = 0;
+    snprintf(point, sizeof point, "%.1f", 0.5); /* "0.5", or "0,5" */
+    for (const char *c = text; *c; c++) {
+        if (!strchr("0123456789+-.eE", *c) || used + 8 > sizeof copy)
+            return false;
+        if (*c == '.')
+            for (const char *p = point + 1; *p && *p != '5'; p++)
+                copy[used++] = *p;
+        else
+            copy[used++] = *c;
+    }
+    copy[used] = 0;
+    *value = strtod(copy, &end);
+    return used > 0 && *end == 0 && isfinite(*value);
+}
+
+static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, const char *value)
+{
+    char *field = (char *)term + p->offset;
+    int64_t n;
+    double x;
+    switch (p->type) {
+    case RPI_INT:
+        if (!read_int(value, &n))
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a whole number is needed", name, p->key, value);
+        memcpy(field, &n, sizeof n);
+        return RP_OK;
+    case RPI_REAL:
+        if (!read_real(value, &x))
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a decimal number is needed", name, p->key, value);
+        memcpy(field, &x, sizeof x);
+        return RP_OK;
+    case RPI_FLAG: {
+        if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 0 or 1", name, p->key, value);
+        const int32_t flag = *value == '1';
+        memcpy(field, &flag, sizeof flag);
+        return RP_OK;
+    }
+    default:
+        for (int c = 0; p->choices[c]; c++)
+            if (strcmp(p->choices[c], value) == 0) {
+                memcpy(field, &c, sizeof c); /* enumerations are ints */
+                return RP_OK;
+            }
+        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": one of %s, %s%s%s%s%s", name, p->key, value, p->choices[0],
+                        p->choices[1], p->choices[2] ? ", " : "", p->choices[2] ? p->choices[2] : "",
+                        p->choices[2] && p->choices[3] ? ", " : "", p->choices[2] && p->choices[3] ? p->choices[3] : "");
+    }
+}
+
+/* Terms and keys that are planned: their names give another error than a slip of the pen. */
+static bool comes_later(const char *name, const char *key)
+{
+    static const char *const terms[] = {"kerple", "sandwich", "fire", "swin",     "axial",   "real", "band",
+                                        "forget", "xl",       "axialkey", "deberta", "sink", NULL};
+    static const char *const keys[] = {"scaling",     "q_positions", "k_positions", "positions", "factor", "rope_type",
+                                       "original_max_position_embeddings", "max_position_embeddings", "beta_fast", "beta_slow",
+                                       "attention_factor", "mscale", "mscale_all_dim", "truncate", "low_freq_factor",
+                                       "high_freq_factor", "short_factor", "long_factor", NULL};
+    for (const char *const *t = key ? keys : terms; *t; t++)
+        if (strcmp(*t, key ? key : name) == 0)
+            return true;
+    return false;
+}
+
+static rp_status unknown_term(const char *name)
+{
+    const char *best = NULL;
+    if (comes_later(name, NULL))
+        return rpi_fail(RP_E_UNSUPPORTED, "term \"%.40s\" is not there yet", name);
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
+        if (distance(name, rp_term_name((rp_term_kind)k)) <= 2 &&
+            (!best || distance(name, rp_term_name((rp_term_kind)k)) < distance(name, best)))
+            best = rp_term_name((rp_term_kind)k);
+    return rpi_fail(RP_E_ARG, "no term is called \"%.40s\"%s%s%s", name, best ? "; did you mean \"" : "", best ? best : "",
+                    best ? "\"?" : "");
+}
+
+/* One key=value. `seen` has a bit for each parameter and array given so far. */
+static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char *key, const char *value, uint32_t *seen)
+{
+    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    const char *name = rp_term_name(term->kind), *best = NULL;
+    uint32_t bit = 1;
+    for (int x = 0; x < RP_MAX_ARRAYS; x++, bit <<= 1)
+        if (s->array[x] && strcmp(s->array[x], key) == 0) {
+            if (*seen & bit)
+                return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
+            *seen |= bit;
+            snprintf(names[x], RP_NAME_MAX, "%s", value);
+            return RP_OK;
+        }
+    for (const rpi_param *p = s->params; p && p->key; p++, bit <<= 1) {
+        if (strcmp(p->key, key) == 0) {
+            if (*seen & bit)
+                return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
+            *seen |= bit;
+            return set_param(term, name, p, value);
+        }
+        if (distance(p->key, key) <= 2)
+            best = p->key;
+    }
+    if (comes_later(name, key))
+        return rpi_fail(RP_E_UNSUPPORTED, "%s: %s is not there yet", name, key);
+    return rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"%s%s%s: it is written %s", name, key, best ? " (did you mean \"" : "",
+                    best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
+}
+
+rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
+{
+    char word[2 * RP_NAME_MAX];
+    uint32_t seen = 0;
+    if (!text || !term || !names)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !text ? "text" : !term ? "term" : "names");
+    *term = rp_term_init(RP_TERM_NONE);
+    for (int x = 0; x < RP_MAX_ARRAYS; x++)
+        names[x][0] = 0;
+    for (const char *from = text; from;) {
+        const char *comma = strchr(from, ',');
+        const size_t length = comma ? (size_t)(comma - from) : strlen(from);
+        if (length >= RP_NAME_MAX)
+            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a part of it is longer than %d bytes", text, RP_NAME_MAX - 1);
+        memcpy(word, from, length);
+        word[length] = 0;
+        from = comma ? comma + 1 : NULL;
+        if (term->kind == RP_TERM_NONE) {
+            rp_term_kind kind = RP_TERM_NONE;
+            for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
+                if (strcmp(rp_term_name((rp_term_kind)k), word) == 0)
+                    kind = (rp_term_kind)k;
+            if (kind == RP_TERM_NONE)
+                return unknown_term(word);
+            *term = rp_term_init(kind);
+            continue;
+        }
+        char *value = strchr(word, '=');
+        if (!value || value == word || !value[1])
+            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: it is written %s", rp_term_name(term->kind), word,
+                            rp_term_syntax(term->kind));
+        *value++ = 0;
+        const rp_status status = read_pair(term, names, word, value, &seen);
+        if (status != RP_OK)
+            return status;
+    }
+    uint32_t bit = 1u << RP_MAX_ARRAYS;
+    for (const rpi_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
+        if (p->required && !(seen & bit))
+            return rpi_fail(RP_E_ARG, "%s: %s is missing: it is written %s", rp_term_name(term->kind), p->key,
+                            rp_term_syntax(term->kind));
+    return RP_OK;
+}
