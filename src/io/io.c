@@ -1,0 +1,726 @@
+/* io.c -- sets of arrays, text made safe, conversion of floats, and files: read whole, written whole or not at all.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------ sizes and text */
+
+size_t io_dtype_size(rp_dtype dtype)
+{
+    static const unsigned char sizes[] = {[RP_F32] = 4, [RP_F64] = 8, [RP_F16] = 2, [RP_BF16] = 2, [RP_BOOL] = 1,
+                                          [RP_U8] = 1, [RP_I8] = 1, [RP_U16] = 2, [RP_I16] = 2, [RP_U32] = 4,
+                                          [RP_I32] = 4, [RP_U64] = 8, [RP_I64] = 8};
+    return (size_t)dtype < sizeof sizes ? sizes[dtype] : 0;
+}
+
+bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
+{
+    size_t product = element;
+    bool empty = false;
+    for (int32_t x = 0; x < ndim; x++) {
+        if (shape[x] < 0)
+            return false;
+        if (shape[x] == 0)
+            empty = true;
+        else if (!io_mul(product, (size_t)shape[x], &product))
+            return false;
+    }
+    *bytes = empty ? 0 : product;
+    return true;
+}
+
+size_t io_utf8(const unsigned char *text, size_t size)
+{
+    if (size == 0)
+        return 0;
+    const unsigned char first = text[0];
+    const size_t n = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3
+                     : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+    if (n == 0 || n > size)
+        return 0;
+    for (size_t k = 1; k < n; k++)
+        if ((text[k] & 0xc0) != 0x80)
+            return 0;
+    /* Too long for their value, surrogates, beyond U+10FFFF. */
+    if ((first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] > 0x9f) || (first == 0xf0 && text[1] < 0x90) ||
+        (first == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+bool io_utf8_all(const void *text, size_t size)
+{
+    for (size_t at = 0, n; at < size; at += n) {
+        n = io_utf8((const unsigned char *)text + at, size - at);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+const char *io_safe(char *buf, size_t size, const char *name)
+{
+    const unsigned char *p = (const unsigned char *)name;
+    size_t left = strlen(name), at = 0, cut = 0; /* cut: the last place that leaves room for dots */
+    if (size == 0)
+        return "";
+    while (left > 0) {
+        char piece[8];
+        size_t n = io_utf8(p, left);
+        const size_t taken = n > 0 ? n : 1;
+        /* C2 80 ... C2 9F are control characters too: some terminals obey them. */
+        if (n == 0 || p[0] < ' ' || p[0] == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
+            n = (size_t)sprintf(piece, "\\x%02x", p[taken - 1]);
+        else
+            memcpy(piece, p, n);
+        if (at + n >= size) {
+            for (at = cut; at < cut + 3 && at + 1 < size; at++)
+                buf[at] = '.';
+            break;
+        }
+        memcpy(buf + at, piece, n);
+        at += n;
+        if (at + 3 < size)
+            cut = at;
+        p += taken;
+        left -= taken;
+    }
+    buf[at] = 0;
+    return buf;
+}
+
+int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+{
+    char safe[IO_ERR_MAX / 2];
+    va_list list;
+    size_t n;
+    io_safe(safe, sizeof safe, path);
+    snprintf(err, IO_ERR_MAX, "%s: ", safe);
+    n = strlen(err);
+    va_start(list, format);
+    vsnprintf(err + n, IO_ERR_MAX - n, format, list);
+    va_end(list);
+    return -1;
+}
+
+/* ------------------------------------------------------------------------------------------------ sets */
+
+/* Make room for one more in a list that has grown by this function alone: its room is the next power of two. */
+static void *grown(void *list, size_t n, size_t element)
+{
+    size_t bytes;
+    if (n > 0 && (n & (n - 1)) != 0)
+        return list;
+    return io_mul(n == 0 ? 1 : 2 * n, element, &bytes) ? realloc(list, bytes) : NULL;
+}
+
+io_array *io_push(io_set *set, const char *name)
+{
+    io_array *arrays = grown(set->arrays, set->n_arrays, sizeof *arrays);
+    char *copy = strdup(name);
+    if (arrays != NULL)
+        set->arrays = arrays;
+    if (arrays == NULL || copy == NULL) {
+        free(copy);
+        return NULL;
+    }
+    io_array *array = &arrays[set->n_arrays++];
+    memset(array, 0, sizeof *array);
+    array->name = copy;
+    return array;
+}
+
+bool io_unsupported(io_array *array, const char *why)
+{
+    array->unsupported = strdup(why);
+    return array->unsupported != NULL;
+}
+
+int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const int64_t *shape, void *data, bool borrowed)
+{
+    size_t bytes;
+    if (ndim < 0 || ndim > IO_MAX_AXES || !io_bytes(io_dtype_size(dtype), ndim, shape, &bytes))
+        return -1;
+    io_array *array = io_push(set, name);
+    if (array == NULL)
+        return -1;
+    array->dtype = dtype;
+    array->ndim = ndim;
+    for (int32_t x = 0; x < ndim; x++)
+        array->shape[x] = shape[x];
+    array->bytes = bytes;
+    array->data = data;
+    array->borrowed = borrowed;
+    return 0;
+}
+
+int io_add_meta(io_set *set, const char *key, const char *value)
+{
+    char **keys = grown(set->meta_keys, set->n_meta, sizeof *keys);
+    if (keys != NULL)
+        set->meta_keys = keys;
+    char **values = grown(set->meta_values, set->n_meta, sizeof *values);
+    if (values != NULL)
+        set->meta_values = values;
+    char *key_copy = strdup(key), *value_copy = strdup(value);
+    if (keys == NULL || values == NULL || key_copy == NULL || value_copy == NULL) {
+        free(key_copy);
+        free(value_copy);
+        return -1;
+    }
+    keys[set->n_meta] = key_copy;
+    values[set->n_meta++] = value_copy;
+    return 0;
+}
+
+const io_array *io_find(const io_set *set, const char *name)
+{
+    for (size_t n = 0; n < set->n_arrays; n++)
+        if (strcmp(set->arrays[n].name, name) == 0)
+            return &set->arrays[n];
+    return NULL;
+}
+
+const char *io_meta(const io_set *set, const char *key)
+{
+    for (size_t n = 0; n < set->n_meta; n++)
+        if (strcmp(set->meta_keys[n], key) == 0)
+            return set->meta_values[n];
+    return NULL;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorts names. */
+static const char *duplicate(const char **names, size_t n)
+{
+    if (n > 0)
+        qsort(names, n, sizeof *names, by_text);
+    for (size_t k = 1; k < n; k++)
+        if (strcmp(names[k - 1], names[k]) == 0)
+            return names[k];
+    return NULL;
+}
+
+bool io_duplicate(const io_set *set, const char **twice)
+{
+    const char **names = malloc((set->n_arrays + 1) * sizeof *names);
+    if (names == NULL)
+        return false;
+    for (size_t n = 0; n < set->n_arrays; n++)
+        names[n] = set->arrays[n].name;
+    *twice = duplicate(names, set->n_arrays);
+    free(names);
+    return true;
+}
+
+void io_free(io_set *set)
+{
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        free(set->arrays[n].name);
+        free(set->arrays[n].unsupported);
+        if (!set->arrays[n].borrowed)
+            free(set->arrays[n].data);
+    }
+    for (size_t n = 0; n < set->n_meta; n++) {
+        free(set->meta_keys[n]);
+        free(set->meta_values[n]);
+    }
+    free(set->arrays);
+    free(set->meta_keys);
+    free(set->meta_values);
+    memset(set, 0, sizeof *set);
+}
+
+/* ------------------------------------------------------------------------------------------------ floats */
+
+/* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */
+typedef struct narrow {
+    int fraction, exponent;
+    double unit;
+} narrow;
+static const narrow half = {10, 5, 0x1p-24}, bfloat = {7, 8, 0x1p-133};
+
+static double widen(uint16_t value, narrow f)
+{
+    const uint64_t sign = (uint64_t)(value >> 15) << 63;
+    const int top = (1 << f.exponent) - 1, exponent = value >> f.fraction & top;
+    const uint64_t fraction = value & ((1u << f.fraction) - 1);
+    uint64_t bits;
+    double result;
+    if (exponent == 0) { /* zero and subnormal numbers */
+        const double size = (double)fraction * f.unit;
+        memcpy(&bits, &size, sizeof bits);
+        bits |= sign;
+    } else {
+        const uint64_t wide = exponent == top ? 0x7ff : (uint64_t)(exponent - top / 2 + 1023);
+        bits = sign | wide << 52 | fraction << (52 - f.fraction);
+    }
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+/* Round to nearest, ties to even, in one step from double: rounding by way of f32 would round twice. */
+static uint16_t narrowed(double value, narrow f)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 63 << 15);
+    const int top = (1 << f.exponent) - 1;
+    const unsigned infinity = (unsigned)top << f.fraction;
+    const uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
+    const int wide = (int)(bits >> 52 & 0x7ff);
+
+    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits, and make it quiet */
+        return (uint16_t)(sign | infinity | 1u << (f.fraction - 1) | (unsigned)(fraction >> (52 - f.fraction)));
+    const int exponent = wide - 1023 + top / 2;
+    if (exponent >= top)
+        return (uint16_t)(sign | infinity);
+    int shift = 52 - f.fraction;
+    if (exponent < 1)
+        shift += 1 - exponent;
+    if (wide == 0 || shift > 53) /* below half of the least subnormal number: 1.x * 2^52 < 2^(shift-1) */
+        return sign;
+    const uint64_t whole = fraction | UINT64_C(1) << 52;
+    uint64_t kept = whole >> shift;
+    const uint64_t rest = whole & ((UINT64_C(1) << shift) - 1), middle = UINT64_C(1) << (shift - 1);
+    kept += rest > middle || (rest == middle && (kept & 1));
+    /* kept holds the leading one, so that adding it to the exponent below carries over in the right places, up to
+     * infinity. */
+    if (exponent >= 1)
+        kept += (uint64_t)(exponent - 1) << f.fraction;
+    return (uint16_t)(sign | kept);
+}
+
+static double load(const void *from, rp_dtype type, size_t n)
+{
+    uint16_t h;
+    float s;
+    double d;
+    switch (type) {
+    case RP_F32:
+        memcpy(&s, (const char *)from + 4 * n, 4);
+        return (double)s;
+    case RP_F64:
+        memcpy(&d, (const char *)from + 8 * n, 8);
+        return d;
+    default:
+        memcpy(&h, (const char *)from + 2 * n, 2);
+        return widen(h, type == RP_F16 ? half : bfloat);
+    }
+}
+
+void io_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, size_t n)
+{
+    assert(to_type <= RP_BF16 && from_type <= RP_BF16);
+    if (to_type == from_type) {
+        if (n > 0)
+            memcpy(to, from, n * io_dtype_size(to_type));
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        const double d = load(from, from_type, k);
+        const float s = (float)d;
+        const uint16_t h = to_type == RP_F16 ? narrowed(d, half) : to_type == RP_BF16 ? narrowed(d, bfloat) : 0;
+        if (to_type == RP_F64)
+            memcpy((char *)to + 8 * k, &d, 8);
+        else if (to_type == RP_F32)
+            memcpy((char *)to + 4 * k, &s, 4);
+        else
+            memcpy((char *)to + 2 * k, &h, 2);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ reading */
+
+static bool ends_in(const char *text, const char *suffix)
+{
+    const size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && memcmp(text + n - m, suffix, m) == 0;
+}
+
+io_format io_format_of(const char *path)
+{
+    return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
+}
+
+/* The format of a file by its first bytes. A safetensors file that begins "PK\3\4" would be zip of version 0.0. */
+static io_format sniff(const unsigned char *start, size_t size)
+{
+    uint64_t length = 0;
+    if (size < 8)
+        return IO_UNKNOWN;
+    if ((memcmp(start, "PK\3\4", 4) == 0 && (start[4] | start[5]) != 0) || memcmp(start, "PK\5\6", 4) == 0)
+        return IO_NPZ;
+    for (int n = 0; n < 8; n++)
+        length |= (uint64_t)start[n] << 8 * n;
+    return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
+}
+
+/* Read until `size` bytes or the end; -1 with errno. */
+static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
+{
+    size_t at = 0;
+    while (at < size) {
+        const ssize_t n = read(fd, data + at, size - at);
+        if (n == 0)
+            break;
+        if (n > 0) {
+            at += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may have been left non-blocking */
+            struct pollfd ready = {fd, POLLIN, 0};
+            poll(&ready, 1, -1);
+        } else if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return (ssize_t)at;
+}
+
+int io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
+             char err[IO_ERR_MAX])
+{
+    if (size == 0)
+        return io_fail(err, path, "it is empty");
+    if (size >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
+        return io_fail(err, path, "it is a single .npy array (give its arrays names with numpy.savez)");
+    if (format == IO_NPZ)
+        return io_npz_read(path, data, size, set, err);
+    if (format == IO_SAFETENSORS)
+        return io_safetensors_read(path, data, size, set, err);
+    return io_fail(err, path, "it is neither .npz nor .safetensors");
+}
+
+/* Read an open file. What cannot be of the format is refused by its first bytes, before an endless pipe is read or a
+ * huge file loaded. Not mapped: a file that another process cuts short would end this one. */
+static int read_open(const char *path, int fd, io_format format, io_set *set, io_format *found, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    unsigned char start[8];
+    if (fstat(fd, &st) != 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return io_fail(err, path, "it is a directory");
+    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
+        return io_fail(err, path, "it is a device (give a file or a pipe)");
+
+    const ssize_t n_start = read_up_to(fd, start, sizeof start);
+    if (n_start < 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    const io_format seen = sniff(start, (size_t)n_start);
+    if (format == IO_UNKNOWN)
+        format = seen;
+    if (seen == IO_UNKNOWN || format != seen)
+        return io_parse(path, format, start, (size_t)n_start, set, err) == 0
+                   ? io_fail(err, path, "its first bytes are not those of its format") : -1;
+
+    /* A regular file gets one byte more than it has, so that its end is seen; what a pipe gets doubles. */
+    const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
+    const size_t limit = known ? (size_t)st.st_size : IO_MAX_PIPE;
+    size_t room = known ? limit + 1 : 65536, size = sizeof start;
+    unsigned char *data = malloc(room < size ? size : room);
+    int result = data != NULL ? 0 : io_fail(err, path, "there is not enough memory for its %zu bytes", room - 1);
+    if (result == 0)
+        memcpy(data, start, size);
+    while (result == 0 && size < room) {
+        const ssize_t n = read_up_to(fd, data + size, room - size);
+        if (n < 0) {
+            result = io_fail(err, path, "cannot be read at byte %zu: %s", size, strerror(errno));
+            break;
+        }
+        size += (size_t)n;
+        if (size < room || size > limit)
+            break;
+        room = room < limit / 2 ? 2 * room : limit + 1;
+        unsigned char *more = realloc(data, room);
+        if (more == NULL)
+            result = io_fail(err, path, "there is not enough memory for more than %zu bytes", size);
+        else
+            data = more;
+    }
+    if (result == 0 && size > limit)
+        result = io_fail(err, path, known ? "it grew while it was read"
+                                          : "it goes on after 16 GiB (save it in a file first)");
+    if (result == 0)
+        result = io_parse(path, format, data, size, set, err);
+    free(data);
+    if (result == 0 && found != NULL)
+        *found = format;
+    return result;
+}
+
+static bool is_standard(const char *path, const char *device)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, device) == 0;
+}
+
+int io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
+{
+    memset(set, 0, sizeof *set);
+    if (found != NULL)
+        *found = IO_UNKNOWN;
+    int result;
+    if (is_standard(path, "/dev/stdin")) {
+        result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
+    } else {
+        /* Non-blocking, so that a pipe without a writer opens too: it then reads as empty. */
+        const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0)
+            return io_fail(err, path, "cannot be opened: %s", strerror(errno));
+        result = read_open(path, fd, io_format_of(path), set, found, err);
+        close(fd);
+    }
+    if (result != 0)
+        io_free(set);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------ writing */
+
+/* Write while the two signals that a failing write can send are held back: the caller gets an error, not its death.
+ * A signal that was waiting before stays. Returns 0, or the error number. */
+static int write_all(int fd, const char *data, size_t size)
+{
+    sigset_t signals, old, before;
+    const struct timespec now = {0, 0};
+    int error = 0;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    sigaddset(&signals, SIGXFSZ);
+    sigpending(&before);
+    pthread_sigmask(SIG_BLOCK, &signals, &old);
+    while (size > 0 && error == 0) {
+        const ssize_t n = write(fd, data, size);
+        if (n > 0) {
+            data += n;
+            size -= (size_t)n;
+        } else if (n == 0) {
+            error = ENOSPC; /* nothing taken, nothing said: going on could last for ever */
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            struct pollfd ready = {fd, POLLOUT, 0};
+            poll(&ready, 1, -1);
+        } else if (errno != EINTR) {
+            error = errno;
+        }
+    }
+    if (error == EPIPE || error == EFBIG) {
+        const int sent = error == EPIPE ? SIGPIPE : SIGXFSZ;
+        sigemptyset(&signals);
+        sigaddset(&signals, sent);
+        while (!sigismember(&before, sent) && sigtimedwait(&signals, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return error;
+}
+
+int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    const int error = size > 0 ? write_all(out->fd, data, size) : 0;
+    return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
+}
+
+/* `name` in the directory of the file `beside`; to be freed. */
+static char *sibling(const char *beside, const char *name)
+{
+    const char *slash = strrchr(beside, '/');
+    const size_t n = name[0] == '/' || slash == NULL ? 0 : (size_t)(slash - beside) + 1, m = strlen(name) + 1;
+    char *path = malloc(n + m);
+    if (path != NULL) {
+        memcpy(path, beside, n);
+        memcpy(path + n, name, m);
+    }
+    return path;
+}
+
+/* Where the links from path lead, whether or not there is a file yet; to be freed. NULL with errno. */
+static char *follow_links(const char *path)
+{
+    enum { MOST = 40, LONGEST = 4096 };
+    char *target = strdup(path);
+    for (int n = 0; target != NULL; n++) {
+        struct stat st;
+        char link[LONGEST];
+        if (lstat(target, &st) != 0 || !S_ISLNK(st.st_mode))
+            return target;
+        const ssize_t length = readlink(target, link, sizeof link - 1);
+        if (length < 0 || n == MOST) {
+            const int error = n == MOST ? ELOOP : errno;
+            free(target);
+            errno = error;
+            return NULL;
+        }
+        link[length] = 0;
+        char *next = sibling(target, link);
+        free(target);
+        target = next;
+    }
+    return NULL;
+}
+
+/* Create the temporary beside the target. Its mode never allows more than the target's will. */
+static int create_beside(io_out *out, mode_t mode)
+{
+    static unsigned count; /* two threads may meet on a number: O_EXCL tells them apart */
+    for (int tries = 0; tries < 100; tries++) {
+        struct timespec now;
+        char name[80];
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(name, sizeof name, ".relpos-%ld-%lx-%x.tmp", (long)getpid(), (unsigned long)now.tv_nsec,
+                 __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
+        out->temp = sibling(out->target, name);
+        if (out->temp == NULL)
+            return -1;
+        out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+        if (out->fd >= 0)
+            return 0;
+        const int error = errno;
+        free(out->temp);
+        out->temp = NULL;
+        errno = error;
+        if (error != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
+static int open_out(io_out *out, const char *path, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    memset(out, 0, sizeof *out);
+    out->path = path;
+    if (is_standard(path, "/dev/stdout")) {
+        out->path = "standard output";
+        out->fd = STDOUT_FILENO;
+        out->keep_open = true;
+        return 0;
+    }
+    const bool exists = stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode))
+        return io_fail(err, path, "it is a directory");
+    if (exists && !S_ISREG(st.st_mode)) {
+        /* Non-blocking: a pipe without a reader is an error. Writing itself waits where it must. */
+        out->fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        return out->fd >= 0 ? 0 : io_fail(err, path, "cannot be opened: %s", strerror(errno));
+    }
+    if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* renaming would not ask */
+        return io_fail(err, path, "cannot be written: %s", strerror(errno));
+    out->target = follow_links(path);
+    if (out->target == NULL || create_beside(out, exists ? st.st_mode & 0777 : 0666) != 0) {
+        io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
+        free(out->target);
+        return -1;
+    }
+    /* The umask may have taken bits that the target has. A file system that has no modes is no reason to fail. */
+    if (exists && fchmod(out->fd, st.st_mode & 07777) != 0)
+        errno = 0;
+    return 0;
+}
+
+/* Make the renaming last. */
+static int sync_directory(const char *file)
+{
+    char *path = sibling(file, ".");
+    const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = 0;
+    free(path);
+    if (fd < 0)
+        return 0; /* a directory that may be written but not read: nothing more can be done */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some file systems know no such thing */
+        error = errno;
+    close(fd);
+    return error;
+}
+
+/* Finish: put the temporary in place, or, after a failure (result -1), remove it. */
+static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
+{
+    if (result == 0 && out->temp != NULL && fsync(out->fd) != 0)
+        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
+    if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
+        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
+    if (out->temp != NULL) {
+        if (result == 0 && rename(out->temp, out->target) != 0)
+            result = io_fail(err, out->path, "cannot be replaced: %s", strerror(errno));
+        if (result != 0) {
+            unlink(out->temp);
+        } else {
+            const int error = sync_directory(out->target);
+            if (error != 0)
+                result = io_fail(err, out->path, "has been written, but may not last: %s", strerror(error));
+        }
+    }
+    free(out->temp);
+    free(out->target);
+    return result;
+}
+
+/* What can be wrong with a set, before a file is touched. */
+static int check_set(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    char safe[100];
+    const char *twice = NULL;
+    if (format != IO_NPZ && format != IO_SAFETENSORS)
+        return io_fail(err, path, "of what format? (let its name end in .npz or .safetensors)");
+    if (set->n_arrays > IO_MAX_ARRAYS)
+        return io_fail(err, path, "%zu arrays (%d are possible)", set->n_arrays, IO_MAX_ARRAYS);
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        const io_array *array = &set->arrays[n];
+        const size_t length = strlen(array->name);
+        const char *why = NULL;
+        if (array->unsupported != NULL)
+            why = array->unsupported;
+        else if (io_dtype_size(array->dtype) == 0)
+            why = "it has no dtype";
+        else if (array->data == NULL && array->bytes > 0)
+            why = "it has no data";
+        else if (!io_utf8_all(array->name, length))
+            why = "its name is not UTF-8";
+        else if (format == IO_NPZ && array->dtype == RP_BF16)
+            why = "NumPy has no bfloat16 (convert it to f32, or write .safetensors)";
+        else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
+            why = "its name is too long for a zip archive";
+        else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
+            why = "this name means something else in .safetensors";
+        if (why != NULL)
+            return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
+    }
+    if (!io_duplicate(set, &twice))
+        return io_fail(err, path, "there is not enough memory");
+    if (twice != NULL)
+        return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
+    for (size_t n = 0; n < set->n_meta; n++)
+        if (!io_utf8_all(set->meta_keys[n], strlen(set->meta_keys[n])) ||
+            !io_utf8_all(set->meta_values[n], strlen(set->meta_values[n])))
+            return io_fail(err, path, "metadata '%s' is not UTF-8", io_safe(safe, sizeof safe, set->meta_keys[n]));
+    return 0;
+}
+
+int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    io_out out;
+    if (check_set(path, format, set, err) != 0 || open_out(&out, path, err) != 0)
+        return -1;
+    return close_out(&out, format == IO_NPZ ? io_npz_write(&out, set, err) : io_safetensors_write(&out, set, err), err);
+}
+
+int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    io_out out;
+    return open_out(&out, path, err) != 0 ? -1 : close_out(&out, io_put(&out, data, size, err), err);
+}
