@@ -1,0 +1,317 @@
+/* cmd_bias.c -- relpos bias: what position terms add to the scores, as text, picture, array or table.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+#include "picture.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
+enum { PANELS = 8 };                           /* heads in a picture */
+static const int64_t MOST = (int64_t)1 << 27;  /* values: 1 GiB of doubles */
+
+static const cli_option options[] = {
+    {"q", LEN_Q, "N", "queries; default 64"},
+    {"k", LEN_K, "N", "keys; default 64"},
+    {"heads", HEADS, "H", "heads; default: as many as the term's array has, 8 for alibi without one, else 1"},
+    {"output", OUT, "FILE", ".png or .svg (at most 8 heads), .npz or .safetensors (array bias (H,q,k)), .csv; - = csv"},
+    {"head", HEAD, "N", "only this head in text and pictures, from 0; text shows head 0 otherwise"},
+    {"q-offset", CLI_Q_OFFSET, "N", "position of the first query; may be negative"},
+    {"input", INPUT, "FILE", "where the arrays of the terms are, .npz or .safetensors"},
+    {"json", JSON, NULL, "one JSON object instead of text; -infinity is null"},
+    {0},
+};
+
+typedef struct request {
+    cli_problem problem;
+    const char *out, *input;
+    char title[256];
+    int64_t head; /* -1: not given */
+    bool json, heads_given, made_up;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    rp_desc *d = &r->problem.desc;
+    switch (key) {
+    case OUT: r->out = value; return CLI_OK;
+    case LEN_Q: return cli_integer("--q", value, 1, MOST, &d->len_q);
+    case LEN_K: return cli_integer("--k", value, 1, MOST, &d->len_k);
+    case HEADS: r->heads_given = true; return cli_integer("--heads", value, 1, MOST, &d->heads);
+    case HEAD: return cli_integer("--head", value, 0, MOST, &r->head);
+    case INPUT: r->input = value; return CLI_OK;
+    case JSON: r->json = true; return CLI_OK;
+    default: return cli_problem_option(&r->problem, key, value);
+    }
+}
+
+/* A position term as an argument. Those that work on q, k or v have no bias to show. */
+static int add_term(request *r, const char *text)
+{
+    static const struct {
+        const char *name, *why;
+    } none[] = {{"rope", "it turns q and k, and adds nothing to the scores by itself (relpos explain --rope shows its effect)"},
+                {"relkey", "its scores depend on q (relpos explain --input FILE --relkey table=NAME,... shows them)"},
+                {"relval", "it adds to v, not to the scores (relpos explain --input FILE --relval table=NAME,... shows it)"}};
+    char safe[96];
+    for (size_t n = 0; n < sizeof none / sizeof *none; n++)
+        if (strcspn(text, ",") == strlen(none[n].name) && strncmp(text, none[n].name, strlen(none[n].name)) == 0)
+            return cli_error(CLI_USAGE, "%s: no bias of its own: %s", none[n].name, none[n].why);
+    const int code = cli_problem_option(&r->problem, CLI_BIAS, text);
+    const size_t used = strlen(r->title);
+    if (code == CLI_OK)
+        snprintf(r->title + used, sizeof r->title - used, "%s%s", used ? " + " : "", io_safe(safe, sizeof safe, text));
+    return code;
+}
+
+/* Entry c of a table that nobody gave is c, so that the picture shows which entry a pair reads. */
+static int make_up(request *r, int32_t term, io_set *made, rp_array *a)
+{
+    const rp_term_kind kind = r->problem.terms[term].kind;
+    int32_t ndim;
+    int64_t shape[RP_MAX_AXES];
+    if (kind != RP_TERM_T5 && kind != RP_TERM_BUCKET && kind != RP_TERM_TABLE)
+        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", rp_term_name(kind),
+                         rp_term_array(kind, 0), rp_term_array(kind, 0));
+    if (rp_term_shape(&r->problem.desc, term, 0, &ndim, shape) != RP_OK)
+        return cli_error(CLI_USAGE, "bias: %s (relpos bias --help)", rp_last_error());
+    shape[kind == RP_TERM_TABLE ? 0 : 1] = 1; /* every head shares it */
+    const int64_t n = shape[0] * shape[1];
+    double *table = n <= MOST ? malloc((size_t)n * sizeof *table) : NULL;
+    if (!table || io_add(made, "table", RP_F64, ndim, shape, table, false) != 0) {
+        free(table);
+        return cli_error(CLI_FAILED, "%s: no memory for a table of %lld entries (fewer)", rp_term_name(kind), (long long)n);
+    }
+    for (int64_t c = 0; c < n; c++)
+        table[c] = (double)c;
+    *a = rp_array_of(table, RP_F64, ndim, shape);
+    r->made_up = true;
+    fprintf(stderr, "relpos: %s: no table given: showing %s\n", rp_term_name(kind),
+            kind == RP_TERM_TABLE ? "the number of the entry" : "bucket numbers");
+    return CLI_OK;
+}
+
+/* Arrays of the terms, and the sizes that they and the defaults settle. */
+static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
+{
+    cli_problem *p = &r->problem;
+    rp_desc *d = &p->desc;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        rp_array *a = &t->term[n][0];
+        const char *name = p->term_array[n][0];
+        const rp_term_kind kind = p->terms[n].kind;
+        if (!*name && kind == RP_TERM_ALIBI && !r->heads_given && d->heads == 1)
+            d->heads = 8;
+        if (!*name)
+            continue;
+        if (!r->input)
+            return cli_error(CLI_USAGE, "%s: array \"%.80s\" comes from a file (give --input FILE)", rp_term_name(kind), name);
+        const int code = cli_array(in, name, RP_F64, made, a);
+        if (code != CLI_OK)
+            return code;
+        const int32_t axis = kind == RP_TERM_T5 || kind == RP_TERM_BUCKET ? 1 : kind == RP_TERM_DENSE ? a->ndim - 3 : 0;
+        if (!r->heads_given && axis >= 0 && axis < a->ndim && a->shape[axis] > 1)
+            d->heads = a->shape[axis];
+        if (kind == RP_TERM_DENSE && a->ndim >= 2) {
+            d->batch = a->ndim == 4 && a->shape[0] > 1 ? a->shape[0] : d->batch; /* batch entry 0 is shown */
+            d->len_q = d->len_q ? d->len_q : a->shape[a->ndim - 2];
+            d->len_k = d->len_k ? d->len_k : a->shape[a->ndim - 1];
+        }
+    }
+    d->len_q = d->len_q ? d->len_q : 64;
+    d->len_k = d->len_k ? d->len_k : 64;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        if (!t->term[n][0].data && rp_term_array(p->terms[n].kind, 0) && p->terms[n].kind != RP_TERM_ALIBI) {
+            const int code = make_up(r, n, made, &t->term[n][0]);
+            if (code != CLI_OK)
+                return code;
+        }
+    if (r->head >= d->heads)
+        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head, (long long)d->heads - 1);
+    int64_t size;
+    if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) || size > MOST)
+        return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (fewer with --heads, --q, --k)",
+                         (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MOST);
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- what comes out */
+
+static void print_json(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    fputs("{\"bias_of\": ", stdout);
+    cli_json_string(stdout, r->title);
+    printf(", \"heads\": %lld, \"q\": %lld, \"k\": %lld, \"q_offset\": %lld, \"bias\": [", (long long)d->heads,
+           (long long)d->len_q, (long long)d->len_k, (long long)d->q_offset);
+    for (int64_t h = 0; h < d->heads; h++)
+        for (int64_t i = 0; i < d->len_q; i++)
+            for (int64_t j = 0; j < d->len_k; j++) {
+                fputs(j ? ", " : i ? "], [" : h ? "]], [[" : "[[", stdout);
+                if (isfinite(*bias))
+                    printf("%.17g", *bias);
+                else
+                    fputs("null", stdout);
+                bias++;
+            }
+    puts("]]]}");
+}
+
+static int write_csv(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    char *text = NULL, err[IO_ERR_MAX];
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (to)
+        fputs("head,query,key,bias\n", to);
+    for (int64_t h = 0; to && h < d->heads; h++)
+        for (int64_t i = 0; i < d->len_q; i++)
+            for (int64_t j = 0; j < d->len_k; j++)
+                fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
+    const bool bad = !to || ferror(to);
+    int code = (to && fclose(to) != 0) || bad ? cli_error(CLI_FAILED, "csv: no memory (fewer with --heads, --q, --k)") : CLI_OK;
+    if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    free(text);
+    return code;
+}
+
+static int write_array(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
+    const size_t n = (size_t)(d->heads * d->len_q * d->len_k);
+    char err[IO_ERR_MAX];
+    io_set set = {0};
+    float *narrow = malloc(n * sizeof *narrow);
+    int code = CLI_OK;
+    if (narrow)
+        io_convert(narrow, RP_F32, bias, RP_F64, n);
+    if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
+        code = cli_error(CLI_FAILED, "bias: no memory (fewer with --heads, --q, --k)");
+    else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    io_free(&set);
+    free(narrow);
+    return code;
+}
+
+/* A map of one head, or of the first eight. */
+static int draw(const request *r, const double *bias, const char *suffix)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t one = d->len_q * d->len_k, first = r->head >= 0 ? r->head : 0;
+    const int64_t n = r->head >= 0 || !suffix ? 1 : d->heads < PANELS ? d->heads : PANELS;
+    pic_panel panel[PANELS];
+    char name[PANELS][48], title[320], err[IO_ERR_MAX];
+    bool below = false, above = false;
+    for (int64_t x = 0; x < n * one; x++) {
+        below |= isfinite(bias[first * one + x]) && bias[first * one + x] < 0;
+        above |= isfinite(bias[first * one + x]) && bias[first * one + x] > 0;
+    }
+    for (int64_t x = 0; x < n; x++) {
+        snprintf(name[x], sizeof *name, "head %lld of %lld", (long long)(first + x), (long long)d->heads);
+        panel[x] = (pic_panel){.value = bias + (first + x) * one, .rows = d->len_q, .cols = d->len_k,
+                               .title = d->heads > 1 ? name[x] : NULL};
+    }
+    snprintf(title, sizeof title, "bias of %s%s", r->title, n < d->heads && n == PANELS ? " (the first 8 heads)" : "");
+    const pic_map map = {.panels = panel, .n_panels = (int)n, .title = title, .row_label = "query", .col_label = "key",
+                         .value_label = r->made_up ? "entry" : "bias", .row0 = d->q_offset, .diverging = below && above};
+    if (!suffix) {
+        pic_text(stdout, &map, cli_width(), cli_colour(stdout));
+        return CLI_OK;
+    }
+    if (n < d->heads && r->head < 0)
+        fprintf(stderr, "relpos: %s: the first %d of %lld heads (--head N draws another)\n", suffix, PANELS, (long long)d->heads);
+    unsigned char *data = NULL;
+    size_t size = 0;
+    int code = CLI_OK;
+    if ((strcasecmp(suffix, ".png") == 0 ? pic_png : pic_svg)(&map, &data, &size, err) != 0)
+        return cli_error(CLI_FAILED, "picture: %s (fewer with --q, --k, or --head N)", err);
+    if (io_write_bytes(r->out, data, size, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    free(data);
+    return code;
+}
+
+static int show(request *r, const io_set *in, io_set *made, const char *suffix)
+{
+    rp_desc *d = &r->problem.desc;
+    rp_tensors t = rp_tensors_init();
+    rp_plan *plan = NULL;
+    int code = find_arrays(r, in, made, &t);
+    if (code != CLI_OK)
+        return code;
+    const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
+    double *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * sizeof *bias);
+    const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
+    if (!bias)
+        code = cli_error(CLI_FAILED, "bias: no memory (fewer with --heads, --q, --k)");
+    else if (rp_plan_create(&plan, d) != RP_OK)
+        code = cli_error(CLI_USAGE, "bias: %s (relpos bias --help)", rp_last_error());
+    else if (rp_bias(plan, &t, 0, &to) != RP_OK)
+        code = cli_error(CLI_FAILED, "bias: %s (relpos bias --help)", rp_last_error());
+    else if (!r->out)
+        code = r->json ? CLI_OK : draw(r, bias, NULL);
+    else if (strcasecmp(suffix, ".csv") == 0)
+        code = write_csv(r, bias);
+    else if (io_format_of(r->out) != IO_UNKNOWN)
+        code = write_array(r, bias);
+    else
+        code = draw(r, bias, suffix);
+    if (code == CLI_OK && r->json)
+        print_json(r, bias);
+    rp_plan_destroy(plan);
+    free(bias);
+    return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request *r = calloc(1, sizeof *r);
+    const char *args[RP_MAX_TERMS], *suffix = NULL;
+    io_set in = {0}, made = {0};
+    char err[IO_ERR_MAX];
+    int n_args;
+    if (!r)
+        return cli_error(CLI_FAILED, "bias: no memory (close other programs)");
+    cli_problem_init(&r->problem);
+    r->problem.desc.dtype = RP_F64;
+    r->problem.desc.batch = 1;
+    r->head = -1;
+    int code = cli_options(self, argc, argv, on_option, r, args, RP_MAX_TERMS, &n_args);
+    if (code < 0 && n_args == 0)
+        code = cli_error(CLI_USAGE, "bias: no term (such as relpos bias alibi; relpos info lists them)");
+    for (int n = 0; code < 0 && n < n_args; n++)
+        code = add_term(r, args[n]) == CLI_OK ? -1 : CLI_USAGE;
+    if (code < 0 && r->out) {
+        suffix = strcmp(r->out, "-") == 0 ? ".csv" : strrchr(r->out, '.') ? strrchr(r->out, '.') : "";
+        if (io_format_of(r->out) == IO_UNKNOWN && strcasecmp(suffix, ".png") != 0 && strcasecmp(suffix, ".svg") != 0 &&
+            strcasecmp(suffix, ".csv") != 0)
+            code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix tells no format (.png, .svg, .npz, .safetensors or .csv)",
+                             r->out);
+    }
+    if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
+        code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
+    if (code < 0 && r->input && io_read(r->input, &in, NULL, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    if (code < 0)
+        code = show(r, &in, &made, suffix);
+    io_free(&in);
+    io_free(&made);
+    free(r);
+    return code;
+}
+
+const cli_command cmd_bias = {
+    .name = "bias",
+    .summary = "draw what position terms add to the scores",
+    .usage = "TERM[,key=value...]... [options]      several terms add up; relpos info lists them",
+    .example = "  relpos bias log,lambda=0.3 --q 12 --k 12\n"
+               "  relpos bias t5,buckets=32,max_distance=128 --q 128 --k 128\n"
+               "  relpos bias alibi --q 64 --k 64 -o alibi.png\n",
+    .options = options,
+    .run = run,
+};

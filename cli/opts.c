@@ -1,0 +1,361 @@
+/* opts.c -- options from one table over getopt_long, errors, and what attend, explain and bias share.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+int cli_error(int code, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fputs("relpos: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- options */
+
+static void print_help(const cli_command *c)
+{
+    printf("relpos %s -- %s\n\nExample:\n%s\nUsage: relpos %s %s\n\nOptions:\n", c->name, c->summary, c->example, c->name,
+           c->usage);
+    for (const cli_option *o = c->options; o->name; o++) {
+        char left[96];
+        snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->key < 256 ? "-" : "  ", o->key < 256 ? o->key : ' ',
+                 o->key < 256 ? ", " : " ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        printf(strlen(left) > 30 ? "  %s\n%34s%s\n" : "  %-32s%s%s\n", left, "", o->help);
+    }
+    printf("      --help                      show this text\n");
+}
+
+/* Edits between two names, for "did you mean". */
+static size_t edits(const char *a, const char *b)
+{
+    size_t row[64];
+    const size_t n = strlen(a), m = strlen(b);
+    if (n >= 64 || m >= 64)
+        return 99;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[m];
+}
+
+static int unknown_option(const cli_command *c, const char *given)
+{
+    char name[64] = "", safe[128];
+    const char *best = NULL;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
+    for (const cli_option *o = c->options; o->name; o++)
+        if (edits(name, o->name) <= 3 && (!best || edits(name, o->name) < edits(name, best)))
+            best = o->name;
+    io_safe(safe, sizeof safe, given);
+    if (best)
+        return cli_error(CLI_USAGE, "%s: no option is called %s (did you mean --%s?)", c->name, safe, best);
+    return cli_error(CLI_USAGE, "%s: no option is called %s (relpos %s --help lists them)", c->name, safe, c->name);
+}
+
+static bool is_number(const char *text)
+{
+    return text[0] == '-' && text[1] >= '0' && text[1] <= '9';
+}
+
+/* Whether the word before this one is an option that still wants its value. */
+static bool takes_next(const cli_command *c, const char *word)
+{
+    for (const cli_option *o = c->options; o->name && word[0] == '-'; o++)
+        if (o->arg && (strcmp(word + strspn(word, "-"), o->name) == 0 || (o->key < 256 && word[1] == o->key && !word[2])))
+            return true;
+    return false;
+}
+
+int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(void *context, int key, const char *value),
+                void *context, const char **args, int max_args, int *n_args)
+{
+    enum { HELP = 999 };
+    struct option longs[64];
+    char shorts[64] = "-:"; /* arguments in order; a missing value is told from an unknown option */
+    int n_longs = 0, key, code = -1, last = 1;
+    const char **early = calloc((size_t)argc + 1, sizeof *early); /* negative numbers, kept from getopt */
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+    int n_words = 0;
+    *n_args = 0;
+    if (!early || !words) {
+        free(early);
+        free(words);
+        return cli_error(CLI_FAILED, "%s: no memory (close other programs)", c->name);
+    }
+    for (const cli_option *o = c->options; o->name; o++) {
+        longs[n_longs++] = (struct option){o->name, o->arg ? required_argument : no_argument, NULL, o->key};
+        if (o->key < 256)
+            snprintf(shorts + strlen(shorts), sizeof shorts - strlen(shorts), "%c%s", o->key, o->arg ? ":" : "");
+    }
+    longs[n_longs++] = (struct option){"help", no_argument, NULL, HELP};
+    longs[n_longs] = (struct option){0};
+    /* getopt would take -5 for an option: leave a place for it, and look it up again when the place comes. */
+    for (int n = 0; n < argc; n++) {
+        const bool number = n > 0 && c->negative_numbers && is_number(argv[n]) && !takes_next(c, argv[n - 1]);
+        early[n_words] = number ? argv[n] : NULL;
+        words[n_words++] = number ? (char *)(uintptr_t)"number" : argv[n];
+    }
+    optind = 0; /* GNU: start afresh */
+    opterr = 0;
+    while (code < 0 && (key = getopt_long(n_words, words, shorts, longs, NULL)) != -1) {
+        const char *word = words[optind - 1];
+        if (key == HELP) {
+            print_help(c);
+            code = CLI_OK;
+        } else if (key == ':') {
+            code = cli_error(CLI_USAGE, "%s: %s needs a value (relpos %s --help)", c->name, word, c->name);
+        } else if (key == '?') {
+            code = unknown_option(c, words[last] && last < n_words ? words[last] : word);
+        } else if (key == 1) {
+            const char *value = early[optind - 1] ? early[optind - 1] : optarg;
+            if (*n_args >= max_args)
+                code = cli_error(CLI_USAGE, "%s: one argument too many: \"%.60s\" (relpos %s --help)", c->name, value, c->name);
+            else
+                args[(*n_args)++] = value;
+        } else {
+            const int result = on_option(context, key, optarg);
+            code = result == CLI_OK ? -1 : result;
+        }
+        last = optind;
+    }
+    for (int n = optind; code < 0 && n < n_words; n++) { /* after "--" */
+        if (*n_args >= max_args)
+            code = cli_error(CLI_USAGE, "%s: one argument too many: \"%.60s\" (relpos %s --help)", c->name, argv[n], c->name);
+        else
+            args[(*n_args)++] = argv[n];
+    }
+    free(early);
+    free(words);
+    return code;
+}
+
+int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value)
+{
+    char *end, safe[96];
+    const char *digit = text + (*text == '-');
+    errno = 0;
+    const long long n = *digit >= '0' && *digit <= '9' ? strtoll(text, &end, 10) : (end = (char *)(uintptr_t) "x", 0);
+    if (*end || errno)
+        return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write digits only)", option,
+                         io_safe(safe, sizeof safe, text));
+    if (n < least || n > most)
+        return cli_error(CLI_USAGE, "%s: %lld is out of range (%lld to %lld)", option, n, (long long)least, (long long)most);
+    *value = n;
+    return CLI_OK;
+}
+
+int cli_real(const char *option, const char *text, double *value)
+{
+    /* The library reads decimal numbers the same under every locale; a term with one number serves. */
+    char term[96], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[96];
+    rp_term t;
+    snprintf(term, sizeof term, "log,lambda=%s", text);
+    if (strlen(text) > 64 || strchr(text, ',') || rp_term_parse(term, &t, names) != RP_OK)
+        return cli_error(CLI_USAGE, "%s: \"%s\" is not a finite number (write it like 0.125 or 1e-3)", option,
+                         io_safe(safe, sizeof safe, text));
+    *value = t.lambda;
+    return CLI_OK;
+}
+
+bool cli_colour(FILE *f)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(f)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+int cli_width(void)
+{
+    struct winsize w;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
+        return w.ws_col;
+    return 80;
+}
+
+void cli_json_string(FILE *to, const char *text)
+{
+    fputc('"', to);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(to, "\\%c", *c);
+        else if (*c < 0x20 || *c == 0x7f)
+            fprintf(to, "\\u%04x", *c);
+        else
+            fputc(*c, to);
+    }
+    fputc('"', to);
+}
+
+/* ------------------------------------------------------------------------------------------------- a problem */
+
+void cli_problem_init(cli_problem *p)
+{
+    memset(p, 0, sizeof *p);
+    p->desc = rp_desc_init(0, 1, 0, 0, 1);
+    p->desc.terms = p->terms;
+    p->desc.masks = p->masks;
+}
+
+static int add_term(cli_problem *p, const char *prefix, const char *text)
+{
+    char whole[1024];
+    const int32_t n = p->desc.n_terms;
+    if (n == RP_MAX_TERMS)
+        return cli_error(CLI_USAGE, "too many terms: \"%.60s\" (at most %d)", text, RP_MAX_TERMS);
+    /* --rope dim=64 means the term rope,dim=64 */
+    const int used = snprintf(whole, sizeof whole, "%s%s%s", prefix, *prefix && *text ? "," : "", text);
+    if (used < 0 || (size_t)used >= sizeof whole)
+        return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%.40s…\" (shorten the names of its arrays)",
+                         sizeof whole - 1, text);
+    const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
+    if (status != RP_OK)
+        return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s (relpos info lists the terms)",
+                         rp_last_error());
+    const bool own_option = p->terms[n].kind == RP_TERM_ROPE || p->terms[n].kind == RP_TERM_RELKEY ||
+                            p->terms[n].kind == RP_TERM_RELVAL;
+    if (own_option && !*prefix)
+        return cli_error(CLI_USAGE, "--bias %.60s: this term is no bias (write --%s key=value,...)", text,
+                         rp_term_name(p->terms[n].kind));
+    p->desc.n_terms++;
+    return CLI_OK;
+}
+
+static int add_mask(cli_problem *p, rp_mask_kind kind, int64_t left, int64_t right, const char *name)
+{
+    const int32_t n = p->desc.n_masks;
+    if (n == RP_MAX_MASKS)
+        return cli_error(CLI_USAGE, "too many masks (at most %d)", RP_MAX_MASKS);
+    if (name && (!*name || strlen(name) >= RP_NAME_MAX))
+        return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)",
+                         rp_mask_name(kind), RP_NAME_MAX - 1);
+    p->masks[n] = (rp_mask){.kind = kind, .left = left, .right = right};
+    snprintf(p->mask_array[n], RP_NAME_MAX, "%s", name ? name : "");
+    p->desc.n_masks++;
+    return CLI_OK;
+}
+
+static int add_window(cli_problem *p, const char *value)
+{
+    char left[32];
+    const char *comma = strchr(value, ',');
+    int64_t l, r;
+    if (!comma || comma - value >= (int)sizeof left)
+        return cli_error(CLI_USAGE, "--window: \"%.40s\" is not two numbers (write LEFT,RIGHT, such as 128,0; -1 = no limit)", value);
+    snprintf(left, sizeof left, "%.*s", (int)(comma - value), value);
+    int code = cli_integer("--window LEFT", left, -1, INT64_MAX, &l);
+    if (code == CLI_OK)
+        code = cli_integer("--window RIGHT", comma + 1, -1, INT64_MAX, &r);
+    return code == CLI_OK ? add_mask(p, RP_MASK_WINDOW, l, r, NULL) : code;
+}
+
+int cli_problem_option(cli_problem *p, int key, const char *value)
+{
+    int code;
+    switch (key) {
+    case CLI_BIAS: return add_term(p, "", value);
+    case CLI_ROPE: return add_term(p, "rope", value);
+    case CLI_RELKEY: return add_term(p, "relkey", value);
+    case CLI_RELVAL: return add_term(p, "relval", value);
+    case CLI_CAUSAL: return add_mask(p, RP_MASK_CAUSAL, 0, 0, NULL);
+    case CLI_WINDOW: return add_window(p, value);
+    case CLI_KEY_MASK: return add_mask(p, RP_MASK_KEYS, 0, 0, value);
+    case CLI_MASK: return add_mask(p, RP_MASK_PAIRS, 0, 0, value);
+    case CLI_LENGTHS: return add_mask(p, RP_MASK_LENGTHS, 0, 0, value);
+    case CLI_SEGMENTS: return add_mask(p, RP_MASK_SEGMENTS, 0, 0, value);
+    case CLI_SCALE: p->scale_given = true; return cli_real("--scale", value, &p->desc.scale);
+    case CLI_SOFTCAP:
+    case CLI_SOFTCAP_AFTER:
+        code = cli_real(key == CLI_SOFTCAP ? "--softcap" : "--softcap-after", value, &p->desc.softcap);
+        if (code == CLI_OK && p->desc.softcap < 0)
+            return cli_error(CLI_USAGE, "--softcap: %s is below 0 (0 = none, or a positive cap such as 50)", value);
+        p->desc.cap_after = key == CLI_SOFTCAP_AFTER;
+        return code;
+    case CLI_Q_OFFSET: return cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
+    case CLI_LATER: return cli_error(CLI_FAILED, "%s: not there yet (a later version will have it)", value);
+    default: return -1;
+    }
+}
+
+static bool is_floating(rp_dtype type)
+{
+    return type <= RP_BF16;
+}
+
+int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)
+{
+    char safe[128];
+    const io_array *from = io_find(in, name);
+    io_safe(safe, sizeof safe, name);
+    if (!from) {
+        char have[256] = "";
+        for (size_t n = 0; n < in->n_arrays && strlen(have) < sizeof have - 40; n++) {
+            char other[64];
+            snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", n ? ", " : "",
+                     io_safe(other, 32, in->arrays[n].name));
+        }
+        return cli_error(CLI_FAILED, "array \"%s\": not in the file (it has %s)", safe, *have ? have : "none");
+    }
+    if (from->unsupported)
+        return cli_error(CLI_FAILED, "array \"%s\": %s (save it as f32)", safe, from->unsupported);
+    if (from->ndim > RP_MAX_AXES)
+        return cli_error(CLI_FAILED, "array \"%s\": %d axes (at most %d)", safe, (int)from->ndim, RP_MAX_AXES);
+    static const float nothing = 0; /* an empty array still has an address */
+    if (!is_floating(from->dtype) || from->dtype == type) {
+        *a = rp_array_of(from->data ? from->data : &nothing, from->dtype, from->ndim, from->shape);
+        return CLI_OK;
+    }
+    int64_t n = 1;
+    for (int32_t x = 0; x < from->ndim; x++)
+        n *= from->shape[x]; /* the reader has checked the product */
+    void *data = malloc((size_t)n * rp_dtype_size(type) + 1);
+    if (!data || io_add(made, name, type, from->ndim, from->shape, data, false) != 0) {
+        free(data);
+        return cli_error(CLI_FAILED, "array \"%s\": no memory to convert it (needs %lld bytes)", safe,
+                         (long long)n * (long long)rp_dtype_size(type));
+    }
+    io_convert(data, type, from->data, from->dtype, (size_t)n);
+    *a = rp_array_of(data, type, from->ndim, from->shape);
+    return CLI_OK;
+}
+
+int cli_problem_arrays(const cli_problem *p, const io_set *in, rp_dtype type, io_set *made, rp_tensors *t)
+{
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
+            const char *name = p->term_array[n][x];
+            if (!*name && p->terms[n].kind == RP_TERM_ALIBI)
+                continue; /* its slopes have a default */
+            if (!*name)
+                return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(p->terms[n].kind),
+                                 rp_term_array(p->terms[n].kind, x), rp_term_syntax(p->terms[n].kind));
+            const int code = cli_array(in, name, type, made, &t->term[n][x]);
+            if (code != CLI_OK)
+                return code;
+        }
+    for (int32_t n = 0; n < p->desc.n_masks; n++) {
+        if (!*p->mask_array[n])
+            continue;
+        const int code = cli_array(in, p->mask_array[n], type, made, &t->mask[n]);
+        if (code != CLI_OK)
+            return code;
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,31 @@
+# need.sh -- sourced by ./demo and ./check: install the Debian packages that are missing, saying so.
+# need PACKAGE... ; SPDX-License-Identifier: Apache-2.0
+need() {
+    missing=
+    for package in "$@"; do
+        dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    echo "Installing Debian packages:$missing"
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || {
+            echo "These need root: run  apt-get install$missing" >&2
+            return 1
+        }
+        sudo=sudo
+    fi
+    log=$(mktemp)
+    # word splitting of $missing is wanted
+    # shellcheck disable=SC2086
+    if $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$log" 2>&1 ||
+        { $sudo apt-get update -q >"$log" 2>&1 &&
+            $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >>"$log" 2>&1; }; then
+        rm -f "$log"
+    else
+        tail -n 20 "$log" >&2
+        rm -f "$log"
+        echo "The installation failed; the lines above say why." >&2
+        return 1
+    fi
+}
