@@ -1,6 +1,7 @@
 /* cmd_attend.c -- relpos attend: attention over arrays in a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
+#include "progress.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -166,9 +167,14 @@ static int attend(request *r, const io_set *in, io_set *made, io_set *out)
     rp_pool *pool = NULL;
     if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
         code = cli_error(CLI_FAILED, "--threads: %s", rp_last_error());
+    cli_progress progress = {.what = "attend"};
+    cli_progress_show(&progress, 0); /* the time starts here */
     t.pool = pool;
+    t.progress = cli_progress_show;
+    t.progress_context = &progress;
     if (code == CLI_OK && rp_attend(plan, &t, NULL) != RP_OK)
         code = cli_error(CLI_FAILED, "attend: %s (relpos attend --help)", rp_last_error());
+    cli_progress_end(&progress);
     rp_pool_destroy(pool);
     rp_plan_destroy(plan);
     if (code == CLI_OK && r->dtype != d->dtype)

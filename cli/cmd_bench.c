@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 #include "problem.h"
-#include <locale.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +97,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
     if (rp_plan_create(&m->plan, &m->p.desc) != RP_OK)
         return cli_error(CLI_FAILED, "bench: %s (relpos info)", rp_last_error());
     m->p.t.pool = pool;
+    malloc_trim(0); /* what earlier problems freed is not there for this one to reuse unseen */
     const bool exact = reset_peak();
     const double before = memory("VmRSS:");
     if (rp_attend(m->plan, &m->p.t, NULL) != RP_OK)

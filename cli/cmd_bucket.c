@@ -67,7 +67,7 @@ static void print_runs(const request *r)
     const int64_t most = r->term.max_distance;
     for (int64_t first = -most, last; first <= most; first = last + 1) {
         last = run_end(r, first, most);
-        printf(!r->json          ? "%lld..%lld %lld\n"
+        printf(!r->json         ? "%lld..%lld %lld\n"
                : first == -most ? "{\"first\": %lld, \"last\": %lld, \"bucket\": %lld}"
                                 : ", {\"first\": %lld, \"last\": %lld, \"bucket\": %lld}",
                (long long)first, (long long)last, (long long)bucket(r, first));
@@ -95,7 +95,9 @@ static int run(const cli_command *self, int argc, char **argv)
                    (long long)r.term.buckets, (long long)r.term.max_distance, r.term.bidirectional ? "true" : "false",
                    r.strategy, n_args ? "offsets" : "runs");
         for (int n = 0; n < n_args; n++)
-            printf(!r.json ? "%lld %lld\n" : n ? ", {\"offset\": %lld, \"bucket\": %lld}" : "{\"offset\": %lld, \"bucket\": %lld}",
+            printf(!r.json ? "%lld %lld\n"
+                   : n     ? ", {\"offset\": %lld, \"bucket\": %lld}"
+                           : "{\"offset\": %lld, \"bucket\": %lld}",
                    (long long)offset[n], (long long)bucket(&r, offset[n]));
         if (n_args == 0)
             print_runs(&r);

@@ -41,8 +41,8 @@ static void print_text(void)
     printf("relpos %s\n\n%-18s", rp_version(), "instruction sets");
     for (int n = 0; rp_isa_name(n); n++)
         printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
-    printf("\n%-18s%s\n%-18s%d\n%-18s%s, %s\n", "chosen", rp_isa_default(), "threads", (int)rp_pool_threads(NULL), "build",
-           COMPILER, BUILD);
+    printf("\n%-18s%s\n%-18s%d\n%-18s%s, %s\n", "chosen", rp_isa_default(), "threads", (int)rp_pool_threads(NULL),
+           "build", COMPILER, BUILD);
     puts("\nPosition terms (relpos bias TERM draws the biases)");
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
         printf("  %-9s %s\n            %s\n", rp_term_name((rp_term_kind)k), rp_term_syntax((rp_term_kind)k),

@@ -257,7 +257,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
             int32_t ndim;
             int64_t shape[RP_MAX_AXES];
             /* an optional array stays away: its default is the case to look at */
-            if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 && d->terms[n].kind != RP_TERM_ALIBI)
+            if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 && !rp_term_array_optional(d->terms[n].kind, x))
                 bad |= fill(p, &p->t.term[n][x], ndim, shape, &state, 1, false);
         }
     for (int32_t n = 0; !bad && n < d->n_masks; n++)

@@ -223,6 +223,7 @@ static void attend_task(void *context, int64_t n, int32_t worker)
         memset(partial, 0, (size_t)sums * sizeof *partial);
     }
     c->plan->ops->attend(c, b, h, piece * rows, rpi_min((piece + 1) * rows, d->len_q), partial, worker);
+    rpi_progress_step(c->progress, worker);
 }
 
 /* Add up the partial sums of one head in order, and write its summaries. */
@@ -257,7 +258,7 @@ static void *carve(char **work, size_t bytes)
     return at;
 }
 
-rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, void *given)
+rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *given)
 {
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
@@ -275,7 +276,7 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
             return rpi_fail(RP_E_NOMEM, "the call needs %zu bytes of work", l.total);
         work = own + (64 - (uintptr_t)own % 64) % 64;
     }
-    rpi_call c = {.plan = plan, .args = args, .pad_k = l.pad_k, .pad_v = l.pad_v};
+    rpi_call c = {.plan = plan, .args = args, .progress = progress, .pad_k = l.pad_k, .pad_v = l.pad_v};
     c.keys = carve(&work, l.keys);
     c.values = carve(&work, l.values);
     c.wild_k = carve(&work, l.wild_k);
@@ -302,6 +303,9 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
     c.chunk_rows = ops->qb;
     if (summary)
         c.chunk_rows = rpi_round_up((rpi_max(d->len_q, 1) + l.chunks - 1) / l.chunks, ops->qb);
+
+    progress->total = kv * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows);
+    atomic_store(&progress->done, 0);
 
     if (plan->n_offset)
         rpi_pool_run(pool, l.strip_heads * ((l.strip_len + 4095) / 4096), strip_task, &c);
@@ -342,9 +346,10 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
     rp_pool *pool = rpi_pool_or_default(t->pool);
+    rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if (!plan->ops)
-        return rpi_ref_attend(plan, &args, pool);
-    if (args.weights.data && (status = rpi_ref_weights(plan, &args, pool)) != RP_OK)
+        return rpi_ref_attend(plan, &args, pool, &progress);
+    if (args.weights.data && (status = rpi_ref_weights(plan, &args, pool, &progress)) != RP_OK)
         return status;
-    return rpi_fast_attend(plan, &args, pool, work);
+    return rpi_fast_attend(plan, &args, pool, &progress, work);
 }

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <relpos/relpos.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -165,12 +166,22 @@ typedef struct rpi_args {
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 
-/* The reference path. */
-rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool);
-rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool);
+/* How far a call is: workers count tasks, the caller's own thread (worker 0) reports. */
+typedef struct rpi_progress {
+    rp_progress *report;
+    void *context;
+    int64_t total;
+    atomic_llong done;
+} rpi_progress;
+
+void rpi_progress_step(rpi_progress *p, int32_t worker);
+
+/* The reference path: every output, or the weights alone. */
+rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
+rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
 
 /* The fast path. */
-rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, void *work);
+rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work);
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads);
 
 /* ---------------------------------------------------------------------------------------------- threads */
@@ -186,6 +197,7 @@ rp_pool *rpi_pool_or_default(rp_pool *pool);
 typedef struct rpi_call {
     const rp_plan *plan;
     const rpi_args *args;
+    rpi_progress *progress;
     /* packed keys and values of kv heads g0 … g0+groups-1, counted over batch * kv_heads:
      *   keys   [kv head][panel of NR keys][Dk][NR]          values [kv head][columns in steps of NR][Lk padded][up to NR]
      *   wild_k [kv head][panel] 1: a key that is not tame   wild_v [kv head][Lk padded] 1: a value that is not finite */

@@ -33,11 +33,11 @@ struct rp_pool {
     atomic_llong next;
 };
 
-typedef struct worker {
+typedef struct start_note {
     rp_pool *pool;
     int32_t index;
     uint64_t round;
-} worker;
+} start_note;
 
 static void run_tasks(rp_pool *p, int32_t index)
 {
@@ -51,7 +51,7 @@ static void run_tasks(rp_pool *p, int32_t index)
 
 static void *worker_main(void *argument)
 {
-    worker w = *(worker *)argument;
+    start_note w = *(start_note *)argument;
     rp_pool *p = w.pool;
     free(argument);
     pthread_mutex_lock(&p->mutex);
@@ -84,10 +84,10 @@ static void start(rp_pool *p)
     if (!p->thread)
         p->thread = malloc((size_t)p->threads * sizeof *p->thread);
     for (int32_t n = 1; p->thread && n < p->threads; n++) {
-        worker *w = malloc(sizeof *w);
+        start_note *w = malloc(sizeof *w);
         if (!w)
             return;
-        *w = (worker){.pool = p, .index = n, .round = 0};
+        *w = (start_note){.pool = p, .index = n, .round = 0};
         if (pthread_create(&p->thread[p->n_started], NULL, worker_main, w) != 0) {
             free(w);
             return;
@@ -125,6 +125,13 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
         pthread_cond_wait(&pool->done, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
     atomic_flag_clear(&pool->busy);
+}
+
+void rpi_progress_step(rpi_progress *p, int32_t worker)
+{
+    const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
+    if (worker == 0 && p->report)
+        p->report(p->context, (double)done / (double)rpi_max(p->total, 1));
 }
 
 /* Processors this process may use: its affinity, and the quota of its control group where there is one. */

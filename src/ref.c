@@ -12,7 +12,8 @@ typedef struct row {
     const rpi_args *args;
     int64_t b, h, g, i, lo, hi; /* keys [lo, hi) may attend, as far as intervals go */
     double *q;                  /* [Dk] turned */
-    double *k;                  /* [Dk] one key, turned */
+    double *keys;               /* [Lk][Dk] turned keys of batch entry keys_b and kv head keys_g */
+    int64_t keys_b, keys_g;
     double *score, *weight;     /* [Lk] */
     uint8_t *keep;              /* [Lk] */
     double *out;                /* [Dv] */
@@ -129,15 +130,19 @@ static void scores(row *r)
     for (int64_t c = 0; c < d->dim_k; c++)
         r->q[c] = element(&r->args->q, r->b, r->h, r->i, c);
     turn(r, r->q, r->i + d->q_offset);
+    for (int64_t j = 0; j < d->len_k && (r->keys_b != r->b || r->keys_g != r->g); j++) {
+        for (int64_t c = 0; c < d->dim_k; c++)
+            r->keys[j * d->dim_k + c] = element(&r->args->k, r->b, r->g, j, c);
+        turn(r, r->keys + j * d->dim_k, j);
+    }
+    r->keys_b = r->b;
+    r->keys_g = r->g;
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] && !r->raw) { /* a trace shows masked pairs too */
             r->score[j] = -INFINITY;
             continue;
         }
-        for (int64_t c = 0; c < d->dim_k; c++)
-            r->k[c] = element(&r->args->k, r->b, r->g, j, c);
-        turn(r, r->k, j);
-        const double raw = dot(r, r->q, r->k);
+        const double raw = dot(r, r->q, r->keys + j * d->dim_k);
         const double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw + keyvec(r, j);
         const double bias = biases(r, j);
         const double plain = d->cap_after ? cap(d, scaled + bias) : cap(d, scaled) + bias;
@@ -192,7 +197,7 @@ static void mix(row *r)
 static bool row_alloc(row *r, const rp_plan *plan, const rpi_args *args)
 {
     const rp_desc *d = &plan->desc;
-    const size_t doubles = (size_t)(2 * d->dim_k + 2 * d->len_k + d->dim_v);
+    const size_t doubles = (size_t)(d->dim_k * (1 + d->len_k) + 2 * d->len_k + d->dim_v);
     memset(r, 0, sizeof *r);
     r->plan = plan;
     r->args = args;
@@ -201,8 +206,9 @@ static bool row_alloc(row *r, const rp_plan *plan, const rpi_args *args)
         rpi_fail(RP_E_NOMEM, "a row of the reference path needs %zu bytes", doubles * sizeof(double) + (size_t)d->len_k);
         return false;
     }
-    r->k = r->q + d->dim_k;
-    r->score = r->k + d->dim_k;
+    r->keys = r->q + d->dim_k;
+    r->keys_b = r->keys_g = -1;
+    r->score = r->keys + d->dim_k * d->len_k;
     r->weight = r->score + d->len_k;
     r->out = r->weight + d->len_k;
     r->keep = (uint8_t *)(r->out + d->dim_v);
@@ -227,6 +233,7 @@ static void put(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d, d
 typedef struct job {
     const rp_plan *plan;
     const rpi_args *args;
+    rpi_progress *progress;
     row *rows;       /* one for each worker */
     bool weights_only;
     double *profile, *key_mass; /* one for each worker; NULL if not wanted */
@@ -270,6 +277,7 @@ static void piece_task(void *context, int64_t n, int32_t worker)
         row_at(&j->rows[worker], n / pieces / d->heads, n / pieces % d->heads, i);
         attend_row(j, &j->rows[worker]);
     }
+    rpi_progress_step(j->progress, worker);
 }
 
 static void summary_task(void *context, int64_t n, int32_t worker)
@@ -295,14 +303,15 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     }
     for (int64_t c = 0; c < d->len_k && j->args->key_mass.data; c++)
         put(&j->args->key_mass, b, h, c, 0, key_mass[c]);
+    rpi_progress_step(j->progress, worker);
 }
 
-static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, bool weights_only)
+static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, bool weights_only)
 {
     const rp_desc *d = &plan->desc;
     const int32_t threads = rp_pool_threads(pool);
     const bool summary = !weights_only && (args->profile.data || args->key_mass.data);
-    job j = {.plan = plan, .args = args, .weights_only = weights_only};
+    job j = {.plan = plan, .args = args, .progress = progress, .weights_only = weights_only};
     rp_status status = RP_OK;
     j.rows = calloc((size_t)threads, sizeof *j.rows);
     if (summary)
@@ -313,10 +322,10 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, b
         if (!row_alloc(&j.rows[n], plan, args))
             status = RP_E_NOMEM;
     if (status == RP_OK) {
-        if (summary)
-            rpi_pool_run(pool, d->batch * d->heads, summary_task, &j);
-        else
-            rpi_pool_run(pool, d->batch * d->heads * ((d->len_q + PIECE - 1) / PIECE), piece_task, &j);
+        const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
+        progress->total = tasks;
+        atomic_store(&progress->done, 0);
+        rpi_pool_run(pool, tasks, summary ? summary_task : piece_task, &j);
     }
     for (int32_t n = 0; j.rows && n < threads; n++)
         free(j.rows[n].q);
@@ -325,14 +334,14 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, b
     return status;
 }
 
-rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool)
+rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
 {
-    return run(plan, args, pool, false);
+    return run(plan, args, pool, progress, false);
 }
 
-rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool)
+rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
 {
-    return run(plan, args, pool, true);
+    return run(plan, args, pool, progress, true);
 }
 
 rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
@@ -418,7 +427,8 @@ static void bound_row(row *plain, row *absolute, const rpi_view *bound)
     const rp_plan *plan = plain->plan;
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic");
-    const double u = 0x1p-24, tiles = ceil((double)d->len_k / ops->kb), tiny = (double)d->len_k * 0x1p-126;
+    const double u = 0x1p-24, tiles = ceil((double)d->len_k / ops->kb);
+    const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
     const double c = 4 + plan->n_tile + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
     double n = ops->vb + (double)d->len_k / ops->vb + (double)ops->kb / ops->nr + 8 + 3 * tiles;
     double top = -INFINITY, total = 0;
@@ -456,7 +466,7 @@ static void bound_row(row *plain, row *absolute, const rpi_view *bound)
         }
         const double rest = 1 - total;
         put(bound, plain->b, plain->h, plain->i, x,
-            rest > 0 ? (spread + sum * (total + 1.01 * u * n) + tiny * most) / rest : INFINITY);
+            rest > 0 ? (spread + sum * (total + 1.01 * u * n) + tiny * (most + 1)) / rest : INFINITY);
     }
 }
 

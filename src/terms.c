@@ -49,6 +49,16 @@ const char *rp_term_source(rp_term_kind kind)
     return is_kind(kind) ? registry[kind].source : NULL;
 }
 
+int rp_term_is_bias(rp_term_kind kind)
+{
+    return is_kind(kind) && (registry[kind].scheme->form == RPI_OFFSET || registry[kind].scheme->form == RPI_TILE);
+}
+
+int rp_term_array_optional(rp_term_kind kind, int index)
+{
+    return rp_term_array(kind, index) && registry[kind].scheme->array_optional;
+}
+
 const char *rp_term_array(rp_term_kind kind, int index)
 {
     return is_kind(kind) && index >= 0 && index < RP_MAX_ARRAYS ? registry[kind].scheme->array[index] : NULL;

@@ -288,6 +288,12 @@ RP_API const char *rp_term_source(rp_term_kind kind);      /* the paper */
 RP_API const char *rp_term_array(rp_term_kind, int index); /* name of an array of the term, such as "table" */
 RP_API const char *rp_mask_name(rp_mask_kind kind);        /* such as "key_mask" */
 
+/* 1 for a term that adds to the score (--bias), 0 for one with an option of its own name (--rope, --relkey, --relval). */
+RP_API int rp_term_is_bias(rp_term_kind kind);
+
+/* 1 where the term works without that array, such as the slopes of ALIBI. */
+RP_API int rp_term_array_optional(rp_term_kind kind, int index);
+
 #define RP_NAME_MAX 256 /* bytes of an array's name in a term's text, the final 0 included */
 
 /* Read a term from text: "t5,table=rel_bias,buckets=16" fills *term and names[0] = "rel_bias".
@@ -328,6 +334,9 @@ RP_API int32_t rp_pool_threads(const rp_pool *pool);
 
 /* ------------------------------------------------------------------------------------------------ where: one call */
 
+/* Called now and then by the thread that called rp_attend, with the share of the work that is done, 0 … 1. */
+typedef void rp_progress(void *context, double share);
+
 /* The arrays of one call. Start from rp_tensors_init; absent outputs are not computed.
  *
  * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous
@@ -349,6 +358,8 @@ typedef struct rp_tensors {
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, f32 or f64 */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
     rp_pool *pool;                              /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
+    rp_progress *progress;                      /* NULL: nobody wants to know */
+    void *progress_context;                     /* handed to progress */
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */

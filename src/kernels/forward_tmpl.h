@@ -100,6 +100,7 @@ static void write_rows(block *k)
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->plan->desc;
+    const unsigned before = rpi_float_begin();
     block k;
     block_layout(c->plan, &k, c->scratch + (size_t)worker * c->scratch_step);
     k.c = c;
@@ -135,4 +136,5 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
                 tile_summary(&k, &t, partial, partial + d->len_q + d->len_k - 1);
         write_rows(&k);
     }
+    rpi_float_end(before);
 }

@@ -1,0 +1,44 @@
+/* progress.c -- the bar: share done, and the time that is left if the rest is as fast.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "progress.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WIDTH = 30 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void cli_progress_show(void *context, double share)
+{
+    cli_progress *p = context;
+    const double at = now();
+    const char *term = getenv("TERM");
+    char bar[WIDTH + 1];
+    if (p->start == 0)
+        p->start = at;
+    if (at - p->start < 2 || at - p->shown < 0.2 || !isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+        return;
+    p->shown = at;
+    for (int n = 0; n < WIDTH; n++)
+        bar[n] = n < share * WIDTH ? '#' : '.';
+    bar[WIDTH] = 0;
+    fprintf(stderr, "\r%s [%s] %3.0f %%, %.0f s left \033[K", p->what, bar, 100 * share,
+            share > 0 ? (at - p->start) * (1 - share) / share : 0);
+    fflush(stderr);
+}
+
+void cli_progress_end(cli_progress *p)
+{
+    if (p->shown != 0) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+}

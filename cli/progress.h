@@ -1,0 +1,17 @@
+/* progress.h -- a bar on standard error for what lasts over two seconds, on a terminal only.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_PROGRESS_H
+#define RELPOS_PROGRESS_H
+
+/* Start from zeros with what is being done, such as "attend". */
+typedef struct cli_progress {
+    const char *what;
+    double start, shown; /* seconds; when the work began, when the bar was last drawn */
+} cli_progress;
+
+/* An rp_progress: context is a cli_progress. */
+void cli_progress_show(void *context, double share);
+/* Take the bar away. */
+void cli_progress_end(cli_progress *p);
+
+#endif
