@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,6 +31,18 @@ static int finish(int code)
     return code;
 }
 
+/* The library passes over settings it cannot use; a user who set them wants to know. */
+static int check_environment(void)
+{
+    const char *isa = getenv("RELPOS_ISA"), *threads = getenv("RELPOS_THREADS");
+    char safe[96];
+    int64_t n;
+    if (isa && *isa && rp_isa_found(isa) != 1)
+        return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or name one that relpos info lists as found)",
+                         io_safe(safe, sizeof safe, isa), rp_isa_found(isa) < 0 ? "no instruction set" : "not on this machine");
+    return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, 4096, &n) : CLI_OK;
+}
+
 int main(int argc, char **argv)
 {
     /* A file opened while 0, 1 or 2 is closed would get that number, and messages would land in it. */
@@ -50,6 +63,9 @@ int main(int argc, char **argv)
         usage(stdout);
         return finish(CLI_OK);
     }
+    const int code = check_environment();
+    if (code != CLI_OK)
+        return code;
     for (int n = 0; n < N_COMMANDS; n++)
         if (strcmp(argv[1], commands[n]->name) == 0)
             return finish(commands[n]->run(commands[n], argc - 1, argv + 1));

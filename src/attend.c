@@ -263,7 +263,7 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
     const int32_t threads = rp_pool_threads(pool);
-    const bool summary = (args->profile.data || args->key_mass.data || args->entropy.data) && d->len_k > 0;
+    const bool summary = args->profile.data || args->key_mass.data || args->entropy.data;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
     layout l;
     if (d->batch == 0 || (d->len_q == 0 && !summary))

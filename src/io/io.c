@@ -1,4 +1,4 @@
-/* io.c -- sets of arrays, text made safe, conversion of floats, and files: read whole, written whole or not at all.
+/* io.c -- sets of arrays, text made safe, conversion of floats, and files read whole.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io_internal.h"
 
@@ -6,13 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------ sizes and text */
@@ -464,7 +462,7 @@ static int read_open(const char *path, int fd, io_format format, io_set *set, io
     return result;
 }
 
-static bool is_standard(const char *path, const char *device)
+bool io_is_standard(const char *path, const char *device)
 {
     return strcmp(path, "-") == 0 || strcmp(path, device) == 0;
 }
@@ -475,7 +473,7 @@ int io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX
     if (found != NULL)
         *found = IO_UNKNOWN;
     int result;
-    if (is_standard(path, "/dev/stdin")) {
+    if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
         /* Non-blocking, so that a pipe without a writer opens too: it then reads as empty. */
@@ -488,239 +486,4 @@ int io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX
     if (result != 0)
         io_free(set);
     return result;
-}
-
-/* ------------------------------------------------------------------------------------------------ writing */
-
-/* Write while the two signals that a failing write can send are held back: the caller gets an error, not its death.
- * A signal that was waiting before stays. Returns 0, or the error number. */
-static int write_all(int fd, const char *data, size_t size)
-{
-    sigset_t signals, old, before;
-    const struct timespec now = {0, 0};
-    int error = 0;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGPIPE);
-    sigaddset(&signals, SIGXFSZ);
-    sigpending(&before);
-    pthread_sigmask(SIG_BLOCK, &signals, &old);
-    while (size > 0 && error == 0) {
-        const ssize_t n = write(fd, data, size);
-        if (n > 0) {
-            data += n;
-            size -= (size_t)n;
-        } else if (n == 0) {
-            error = ENOSPC; /* nothing taken, nothing said: going on could last for ever */
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            struct pollfd ready = {fd, POLLOUT, 0};
-            poll(&ready, 1, -1);
-        } else if (errno != EINTR) {
-            error = errno;
-        }
-    }
-    if (error == EPIPE || error == EFBIG) {
-        const int sent = error == EPIPE ? SIGPIPE : SIGXFSZ;
-        sigemptyset(&signals);
-        sigaddset(&signals, sent);
-        while (!sigismember(&before, sent) && sigtimedwait(&signals, NULL, &now) < 0 && errno == EINTR)
-            continue;
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
-}
-
-int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
-{
-    const int error = size > 0 ? write_all(out->fd, data, size) : 0;
-    return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
-}
-
-/* `name` in the directory of the file `beside`; to be freed. */
-static char *sibling(const char *beside, const char *name)
-{
-    const char *slash = strrchr(beside, '/');
-    const size_t n = name[0] == '/' || slash == NULL ? 0 : (size_t)(slash - beside) + 1, m = strlen(name) + 1;
-    char *path = malloc(n + m);
-    if (path != NULL) {
-        memcpy(path, beside, n);
-        memcpy(path + n, name, m);
-    }
-    return path;
-}
-
-/* Where the links from path lead, whether or not there is a file yet; to be freed. NULL with errno. */
-static char *follow_links(const char *path)
-{
-    enum { MOST = 40, LONGEST = 4096 };
-    char *target = strdup(path);
-    for (int n = 0; target != NULL; n++) {
-        struct stat st;
-        char link[LONGEST];
-        if (lstat(target, &st) != 0 || !S_ISLNK(st.st_mode))
-            return target;
-        const ssize_t length = readlink(target, link, sizeof link - 1);
-        if (length < 0 || n == MOST) {
-            const int error = n == MOST ? ELOOP : errno;
-            free(target);
-            errno = error;
-            return NULL;
-        }
-        link[length] = 0;
-        char *next = sibling(target, link);
-        free(target);
-        target = next;
-    }
-    return NULL;
-}
-
-/* Create the temporary beside the target. Its mode never allows more than the target's will. */
-static int create_beside(io_out *out, mode_t mode)
-{
-    static unsigned count; /* two threads may meet on a number: O_EXCL tells them apart */
-    for (int tries = 0; tries < 100; tries++) {
-        struct timespec now;
-        char name[80];
-        clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(name, sizeof name, ".relpos-%ld-%lx-%x.tmp", (long)getpid(), (unsigned long)now.tv_nsec,
-                 __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
-        out->temp = sibling(out->target, name);
-        if (out->temp == NULL)
-            return -1;
-        out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-        if (out->fd >= 0)
-            return 0;
-        const int error = errno;
-        free(out->temp);
-        out->temp = NULL;
-        errno = error;
-        if (error != EEXIST)
-            return -1;
-    }
-    return -1;
-}
-
-static int open_out(io_out *out, const char *path, char err[IO_ERR_MAX])
-{
-    struct stat st;
-    memset(out, 0, sizeof *out);
-    out->path = path;
-    if (is_standard(path, "/dev/stdout")) {
-        out->path = "standard output";
-        out->fd = STDOUT_FILENO;
-        out->keep_open = true;
-        return 0;
-    }
-    const bool exists = stat(path, &st) == 0;
-    if (exists && S_ISDIR(st.st_mode))
-        return io_fail(err, path, "it is a directory");
-    if (exists && !S_ISREG(st.st_mode)) {
-        /* Non-blocking: a pipe without a reader is an error. Writing itself waits where it must. */
-        out->fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-        return out->fd >= 0 ? 0 : io_fail(err, path, "cannot be opened: %s", strerror(errno));
-    }
-    if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* renaming would not ask */
-        return io_fail(err, path, "cannot be written: %s", strerror(errno));
-    out->target = follow_links(path);
-    if (out->target == NULL || create_beside(out, exists ? st.st_mode & 0777 : 0666) != 0) {
-        io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
-        free(out->target);
-        return -1;
-    }
-    /* The umask may have taken bits that the target has. A file system that has no modes is no reason to fail. */
-    if (exists && fchmod(out->fd, st.st_mode & 07777) != 0)
-        errno = 0;
-    return 0;
-}
-
-/* Make the renaming last. */
-static int sync_directory(const char *file)
-{
-    char *path = sibling(file, ".");
-    const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int error = 0;
-    free(path);
-    if (fd < 0)
-        return 0; /* a directory that may be written but not read: nothing more can be done */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some file systems know no such thing */
-        error = errno;
-    close(fd);
-    return error;
-}
-
-/* Finish: put the temporary in place, or, after a failure (result -1), remove it. */
-static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
-{
-    if (result == 0 && out->temp != NULL && fsync(out->fd) != 0)
-        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
-    if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
-        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
-    if (out->temp != NULL) {
-        if (result == 0 && rename(out->temp, out->target) != 0)
-            result = io_fail(err, out->path, "cannot be replaced: %s", strerror(errno));
-        if (result != 0) {
-            unlink(out->temp);
-        } else {
-            const int error = sync_directory(out->target);
-            if (error != 0)
-                result = io_fail(err, out->path, "has been written, but may not last: %s", strerror(error));
-        }
-    }
-    free(out->temp);
-    free(out->target);
-    return result;
-}
-
-/* What can be wrong with a set, before a file is touched. */
-static int check_set(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
-{
-    char safe[100];
-    const char *twice = NULL;
-    if (format != IO_NPZ && format != IO_SAFETENSORS)
-        return io_fail(err, path, "of what format? (let its name end in .npz or .safetensors)");
-    if (set->n_arrays > IO_MAX_ARRAYS)
-        return io_fail(err, path, "%zu arrays (%d are possible)", set->n_arrays, IO_MAX_ARRAYS);
-    for (size_t n = 0; n < set->n_arrays; n++) {
-        const io_array *array = &set->arrays[n];
-        const size_t length = strlen(array->name);
-        const char *why = NULL;
-        if (array->unsupported != NULL)
-            why = array->unsupported;
-        else if (io_dtype_size(array->dtype) == 0)
-            why = "it has no dtype";
-        else if (array->data == NULL && array->bytes > 0)
-            why = "it has no data";
-        else if (!io_utf8_all(array->name, length))
-            why = "its name is not UTF-8";
-        else if (format == IO_NPZ && array->dtype == RP_BF16)
-            why = "NumPy has no bfloat16 (convert it to f32, or write .safetensors)";
-        else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
-            why = "its name is too long for a zip archive";
-        else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
-            why = "this name means something else in .safetensors";
-        if (why != NULL)
-            return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
-    }
-    if (!io_duplicate(set, &twice))
-        return io_fail(err, path, "there is not enough memory");
-    if (twice != NULL)
-        return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
-    for (size_t n = 0; n < set->n_meta; n++)
-        if (!io_utf8_all(set->meta_keys[n], strlen(set->meta_keys[n])) ||
-            !io_utf8_all(set->meta_values[n], strlen(set->meta_values[n])))
-            return io_fail(err, path, "metadata '%s' is not UTF-8", io_safe(safe, sizeof safe, set->meta_keys[n]));
-    return 0;
-}
-
-int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
-{
-    io_out out;
-    if (check_set(path, format, set, err) != 0 || open_out(&out, path, err) != 0)
-        return -1;
-    return close_out(&out, format == IO_NPZ ? io_npz_write(&out, set, err) : io_safetensors_write(&out, set, err), err);
-}
-
-int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX])
-{
-    io_out out;
-    return open_out(&out, path, err) != 0 ? -1 : close_out(&out, io_put(&out, data, size, err), err);
 }

@@ -64,6 +64,9 @@ void io_free(io_set *set);
 /* Convert n elements between floating types (f32, f64, f16, bf16), rounding to nearest even. */
 void io_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, size_t n);
 
+/* Bytes of the valid UTF-8 sequence at text, 0 if there is none. */
+size_t io_utf8(const unsigned char *text, size_t size);
+
 /* A name from a file made safe to print: control and non-UTF-8 bytes as \xNN, cut to fit. Returns buf. */
 const char *io_safe(char *buf, size_t size, const char *name);
 

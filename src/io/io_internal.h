@@ -25,7 +25,6 @@ size_t io_dtype_size(rp_dtype dtype);        /* 0 for a number that is no type *
  * strides do. false if it does not, or for a negative axis. */
 bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes);
 
-size_t io_utf8(const unsigned char *text, size_t size); /* bytes of the valid sequence at text, 0 if there is none */
 bool io_utf8_all(const void *text, size_t size);
 
 /* Say "<path>: ..." in err; returns -1. */
@@ -35,6 +34,9 @@ io_array *io_push(io_set *set, const char *name);  /* append an empty array, nam
 bool io_unsupported(io_array *array, const char *why); /* copied; false for want of memory */
 /* The name of which two arrays exist, *twice = NULL if there is none. false for want of memory. */
 bool io_duplicate(const io_set *set, const char **twice);
+
+/* Whether a path means standard input or output: "-", or the device. */
+bool io_is_standard(const char *path, const char *device);
 
 /* A file being written. */
 typedef struct io_out {

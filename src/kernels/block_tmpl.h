@@ -124,6 +124,7 @@ typedef struct tile {
     int64_t tile0, end;           /* columns [0, end) exist: end = KB, or what is left of the keys, rounded up to NR */
     int64_t from[16], to[16];     /* of each group: columns it must compute, multiples of NR; from == to: none */
     bool edge;                    /* some pair of the tile is masked: keep says which */
+    bool look;                    /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
     bool wild_v;                  /* some value of the tile was not finite */
 } tile;
 _Static_assert(QB / MR <= 16, "a tile has room for its groups");
@@ -139,6 +140,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0)
     t->end = rpi_round_up(last - tile0, NR);
     t->edge = plan->mask_keep || last - tile0 < t->end;
     t->wild_v = false;
+    t->look = false;
     for (int64_t n = tile0 / NR; n < (tile0 + t->end) / NR; n++)
         wild |= c->wild_k[k->kv * panels + n];
     for (int64_t j = tile0; j < last; j++)
@@ -160,8 +162,8 @@ static bool tile_open(block *k, tile *t, int64_t tile0)
     if (!any)
         return false;
     /* Numbers that are not tame can make NaN where a bias of -infinity should have masked: look at each pair. */
-    const bool look = wild || t->wild_v || c->wild_vec;
-    if (!t->edge && !look)
+    t->look = wild || t->wild_v || c->wild_vec;
+    if (!t->edge && !t->look)
         return true;
     t->edge = true;
     for (int64_t r = 0; r < k->groups * MR; r++) {
@@ -183,7 +185,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0)
     }
     if (plan->mask_keep) { /* a tile without a pair is skipped, one without a hole is full */
         any = false;
-        bool all = !look && t->end == last - tile0;
+        bool all = !t->look && t->end == last - tile0;
         for (int64_t r = 0; r < k->rows; r++) {
             any |= memchr(k->keep + r * KB, 1, (size_t)t->end) != NULL;
             all = all && memchr(k->keep + r * KB, 0, (size_t)t->end) == NULL;

@@ -16,20 +16,18 @@ static void finish_scores(block *k, const tile *t, const float *const *in, const
                 const vf y = vf_load(in[r] + j);
                 x = vf_below(y, vf_set1(-FLT_MAX), y, x);
             }
-            if (out)
-                x = x + vf_load(out[r] + j);
+            if (out) { /* -infinity masks, whatever it is added to */
+                const vf y = vf_load(out[r] + j);
+                x = vf_below(y, vf_set1(-FLT_MAX), y, x + y);
+            }
             vf_store(s + j, x);
         }
     }
     if (!t->edge)
         return;
     for (int64_t j = from; j < to; j += VL) {
-        if (in)
-            for (int n = 0; n < VL; n++)
-                keep[j + n] &= in[r][j + n] != -INFINITY;
-        if (out)
-            for (int n = 0; n < VL; n++)
-                keep[j + n] &= out[r][j + n] != -INFINITY;
+        for (int n = 0; n < VL && t->look; n++)
+            keep[j + n] &= (!in || in[r][j + n] != -INFINITY) && (!out || out[r][j + n] != -INFINITY);
         vf_store(s + j, vf_keep(vf_load(s + j), keep + j));
     }
 }

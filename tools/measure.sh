@@ -1,0 +1,20 @@
+#!/bin/sh
+# measure.sh -- make the result files behind the numbers in README.md and docs/numerics.md again, and put them there.
+#   tools/measure.sh [PYTHON]     PYTHON: one with torch and numpy, for the comparison; without it that part is kept as it is
+# Let the machine do nothing else meanwhile; it takes about ten minutes. SPDX-License-Identifier: Apache-2.0
+set -eu
+cd "$(dirname "$0")/.."
+cmake --preset release >/dev/null && cmake --build --preset release >/dev/null
+relpos=build/release/relpos
+n=fwd:f32:b1h8q4096k4096d64
+"$relpos" bench --json --seconds 60 "$n" "$n:t5" "$n:alibi" "$n:log" "$n:rope" "$n:relkey,left=64,right=64" \
+    "$n:relval,left=64,right=64" "$n:dense" "$n:t5:causal" "$n::causal" >bench/results/terms.jsonl
+for isa in generic avx2 avx512; do
+    "$relpos" bench --json --isa $isa --seconds 15 "$n" "$n:t5" || true
+done >bench/results/isa.jsonl
+"$relpos" bench --json --seconds 1 fwd:f32:b1h8q65536k65536d64:t5 >bench/results/memory.jsonl
+build/release/errors >bench/results/errors.md
+if [ $# -gt 0 ]; then
+    "$1" bench/against_torch.py build/release/librelpos.so -o bench/results/against_torch.json
+fi
+python3 tools/numbers.py
