@@ -74,7 +74,8 @@ static int read_sizes(cli_problem *p, const rp_tensors *t)
     rp_desc *d = &p->desc;
     for (int n = 0; n < 3; n++)
         if (a[n]->ndim != 4)
-            return cli_error(CLI_FAILED, "%c: %d axes (4 are needed: batch, heads, length, width)", "qkv"[n], (int)a[n]->ndim);
+            return cli_error(CLI_FAILED, "%c: %d axes (4 are needed: batch, heads, length, width)", "qkv"[n],
+                             (int)a[n] -> ndim);
     d->batch = t->q.shape[0];
     d->heads = t->q.shape[1];
     d->kv_heads = t->k.shape[1];
@@ -85,7 +86,8 @@ static int read_sizes(cli_problem *p, const rp_tensors *t)
     if (d->batch == 0 || d->heads == 0 || d->dim_k == 0)
         return cli_error(CLI_FAILED, "q: an axis of length 0 (batch, heads and width must be at least 1)");
     if (d->kv_heads == 0 || d->dim_v == 0)
-        return cli_error(CLI_FAILED, "%s: an axis of length 0 (heads and width must be at least 1)", d->kv_heads ? "v" : "k");
+        return cli_error(CLI_FAILED, "%s: an axis of length 0 (heads and width must be at least 1)",
+                         d->kv_heads ? "v" : "k");
     return CLI_OK;
 }
 
@@ -99,7 +101,8 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     void *data = calloc((size_t)n, rp_dtype_size(type));
     if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "%s: no memory for %lld elements (shorter sequences, or without it)", name, (long long)n);
+        return cli_error(CLI_FAILED, "%s: no memory for %lld elements (shorter sequences, or without it)", name,
+                         (long long)n);
     }
     *a = rp_array_of(data, type, ndim, shape);
     return CLI_OK;
@@ -217,7 +220,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code < 0) {
         code = attend(r, &in, &made, &out);
         if (code == CLI_OK && r->dtype == RP_BF16 && format == IO_NPZ)
-            code = cli_error(CLI_FAILED, "q is bf16, and .npz has no such type (write .safetensors, or give --dtype f32)");
+            code =
+                cli_error(CLI_FAILED, "q is bf16, and .npz has no such type (write .safetensors, or give --dtype f32)");
         if (code == CLI_OK && io_write(r->out, format, &out, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
     }

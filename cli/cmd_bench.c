@@ -102,7 +102,8 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
     const double before = memory("VmRSS:");
     if (rp_attend(m->plan, &m->p.t, NULL) != RP_OK)
         return cli_error(CLI_FAILED, "bench: %s", rp_last_error());
-    m->bytes_peak = exact && before >= 0 ? fmax(memory("VmHWM:") - before, 0) : (double)rp_plan_work_size(m->plan, pool);
+    m->bytes_peak =
+        exact && before >= 0 ? fmax(memory("VmHWM:") - before, 0) : (double)rp_plan_work_size(m->plan, pool);
     return CLI_OK;
 }
 
@@ -174,8 +175,9 @@ const cli_command cmd_bench = {
     .name = "bench",
     .summary = "time problems and compare them with the machine's peak",
     .usage = "PROBLEM... [options]",
-    .example = "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
-               "  A problem is pass:type:sizes:terms:masks; several take turns.\n",
+    .example =
+        "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
+        "  A problem is pass:type:sizes:terms:masks; several take turns.\n",
     .options = options,
     .run = run,
 };

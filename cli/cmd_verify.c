@@ -41,8 +41,8 @@ static int on_option(void *context, int key, const char *value)
 typedef struct trial {
     problem p;
     const char *isa;
-    int64_t n;    /* elements of out */
-    float *out;   /* what the fast path made */
+    int64_t n;  /* elements of out */
+    float *out; /* what the fast path made */
 } trial;
 
 static const char *attend(trial *t, int32_t threads, float *out)
@@ -114,7 +114,8 @@ static const char *same_bits(const trial *t, const float *other, const char *wha
 {
     for (int64_t x = 0; x < t->n; x++)
         if (memcmp(&t->out[x], &other[x], sizeof(float)) != 0) {
-            snprintf(line, 256, "%s: element %lld is %.9g, not %.9g", what, (long long)x, (double)other[x], (double)t->out[x]);
+            snprintf(line, 256, "%s: element %lld is %.9g, not %.9g", what, (long long)x, (double)other[x],
+                     (double)t->out[x]);
             return line;
         }
     return NULL;
@@ -137,7 +138,8 @@ static const char *check_decode(trial *t, request *r, char line[256])
     rp_desc *d = &t->p.desc;
     const rp_desc whole = *d;
     const rp_tensors arrays = t->p.t;
-    const int64_t tail = d->len_q < 2 ? 0 : 1 + d->len_q / 3, first = d->len_q - tail, Dv = d->dim_v ? d->dim_v : d->dim_k;
+    const int64_t tail = d->len_q < 2 ? 0 : 1 + d->len_q / 3, first = d->len_q - tail,
+                  Dv = d->dim_v ? d->dim_v : d->dim_k;
     (void)r;
     for (int32_t n = 0; n < d->n_masks; n++)
         if (d->masks[n].kind == RP_MASK_SEGMENTS)
@@ -242,11 +244,13 @@ static int verify(request *r, const char *text, const char *isa)
     if (r->json) {
         printf("{\"problem\": ");
         cli_json_string(stdout, text);
-        printf(", \"isa\": \"%s\", \"seed\": %lld, \"passed\": %s, \"found\": ", isa, (long long)r->seed, wrong ? "false" : "true");
+        printf(", \"isa\": \"%s\", \"seed\": %lld, \"passed\": %s, \"found\": ", isa, (long long)r->seed,
+               wrong ? "false" : "true");
         cli_json_string(stdout, wrong ? wrong : found);
         printf("}\n");
     } else if (wrong) {
-        printf("FAILED %s: %s\n       relpos verify %s --isa %s --seed %lld\n", where, wrong, text, isa, (long long)r->seed);
+        printf("FAILED %s: %s\n       relpos verify %s --isa %s --seed %lld\n", where, wrong, text, isa,
+               (long long)r->seed);
     } else if (r->loud) {
         printf("ok     %-8s %s: %s\n", isa, text, found);
     }
@@ -255,28 +259,56 @@ static int verify(request *r, const char *text, const char *isa)
 }
 
 /* Sizes on the edges of tiles, each term, each mask, and mixtures. */
-static const char *const sizes[] = {"b1h1q1k1d1",        "b1h2q5k7d3v2",      "b2h2q7k63d8",       "b1h4g2q33k65d16v24",
-                                    "b1h1q95k513d64",    "b1h2g1q97k130d40v72", "b1h3q192k600d17v33", "b2h1q3k1100d65o900",
-                                    "b1h1q260k1300d32o-7"};
-static const char *const terms[] = {"", "table,left=5,right=9", "t5", "t5,buckets=16,max_distance=64,bidirectional=0",
-                                    "bucket,strategy=uniform", "bucket,strategy=linear", "bucket,strategy=quadratic", "log",
-                                    "linear,left=0.1,right=0.2", "alibi", "dense", "rope+t5", "rope,layout=interleaved",
-                                    "relkey,left=6,right=3", "relkey,left=1500,right=900", "relval,left=4,right=8",
-                                    "relval,left=1500,right=900", "rope+t5+alibi+dense+dense+relkey,left=9,right=9+relval,left=2,right=2"};
-static const char *const masks[] = {"", "causal", "window=10,3", "window=0,0", "key_mask", "mask", "lengths", "causal+window=40,-1+key_mask",
-                                    "softcap=3", "softcap_after=3", "mask+softcap=2", "scale=0.7"};
+static const char *const sizes[] = {"b1h1q1k1d1",         "b1h2q5k7d3v2",       "b2h2q7k63d8",
+                                    "b1h4g2q33k65d16v24", "b1h1q95k513d64",     "b1h2g1q97k130d40v72",
+                                    "b1h3q192k600d17v33", "b2h1q3k1100d65o900", "b1h1q260k1300d32o-7"};
+static const char *const terms[] = {"",
+                                    "table,left=5,right=9",
+                                    "t5",
+                                    "t5,buckets=16,max_distance=64,bidirectional=0",
+                                    "bucket,strategy=uniform",
+                                    "bucket,strategy=linear",
+                                    "bucket,strategy=quadratic",
+                                    "log",
+                                    "linear,left=0.1,right=0.2",
+                                    "alibi",
+                                    "dense",
+                                    "rope+t5",
+                                    "rope,layout=interleaved",
+                                    "relkey,left=6,right=3",
+                                    "relkey,left=1500,right=900",
+                                    "relval,left=4,right=8",
+                                    "relval,left=1500,right=900",
+                                    "rope+t5+alibi+dense+dense+relkey,left=9,right=9+relval,left=2,right=2"};
+static const char *const masks[] = {"",
+                                    "causal",
+                                    "window=10,3",
+                                    "window=0,0",
+                                    "key_mask",
+                                    "mask",
+                                    "lengths",
+                                    "causal+window=40,-1+key_mask",
+                                    "softcap=3",
+                                    "softcap_after=3",
+                                    "mask+softcap=2",
+                                    "scale=0.7"};
 
 /* The default list: every term and every mask at sizes that take turns, and some terms with some masks. */
 static int verify_all(request *r, const char *isa)
 {
-    enum { N_SIZES = sizeof sizes / sizeof *sizes, N_TERMS = sizeof terms / sizeof *terms, N_MASKS = sizeof masks / sizeof *masks };
+    enum {
+        N_SIZES = sizeof sizes / sizeof *sizes,
+        N_TERMS = sizeof terms / sizeof *terms,
+        N_MASKS = sizeof masks / sizeof *masks
+    };
     char text[512];
     for (int term = 0; term < N_TERMS; term++)
         for (int mask = 0; mask < N_MASKS; mask++) {
             const int size = (term * 5 + mask * 7) % N_SIZES;
             const bool rotates = strncmp(terms[term], "rope", 4) == 0;
             /* RoPE turns pairs of channels: an even width, or part of an odd one */
-            const char *shape = rotates && (size == 0 || size == 1 || size == 6 || size == 7) ? "b1h2q50k140d18" : sizes[size];
+            const char *shape =
+                rotates && (size == 0 || size == 1 || size == 6 || size == 7) ? "b1h2q50k140d18" : sizes[size];
             snprintf(text, sizeof text, "fwd:f32:%s:%s:%s", shape, terms[term], masks[mask]);
             const int code = verify(r, text, isa);
             if (code != CLI_OK)

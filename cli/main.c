@@ -39,7 +39,8 @@ static int check_environment(void)
     int64_t n;
     if (isa && *isa && rp_isa_found(isa) != 1)
         return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or name one that relpos info lists as found)",
-                         io_safe(safe, sizeof safe, isa), rp_isa_found(isa) < 0 ? "no instruction set" : "not on this machine");
+                         io_safe(safe, sizeof safe, isa),
+                         rp_isa_found(isa) < 0 ? "no instruction set" : "not on this machine");
     return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, 4096, &n) : CLI_OK;
 }
 
@@ -70,5 +71,6 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[n]->name) == 0)
             return finish(commands[n]->run(commands[n], argc - 1, argv + 1));
     char safe[96];
-    return cli_error(CLI_USAGE, "no command is called \"%s\" (relpos --help lists them)", io_safe(safe, sizeof safe, argv[1]));
+    return cli_error(CLI_USAGE, "no command is called \"%s\" (relpos --help lists them)",
+                     io_safe(safe, sizeof safe, argv[1]));
 }

@@ -56,9 +56,9 @@ static int read_setting(problem *p, char *text, char *err)
     char *value = strchr(text, '=');
     if (value)
         *value++ = 0;
-    double *real = strcmp(text, "scale") == 0                                                ? &d->scale
+    double *real = strcmp(text, "scale") == 0                                           ? &d->scale
                    : strcmp(text, "softcap") == 0 || strcmp(text, "softcap_after") == 0 ? &d->softcap
-                                                                                             : NULL;
+                                                                                        : NULL;
     if (real) {
         char *end;
         *real = value ? strtod(value, &end) : 0;
@@ -72,12 +72,14 @@ static int read_setting(problem *p, char *text, char *err)
             return fail(err, "too many masks at", text, "at most 8");
         rp_mask *m = &p->masks[d->n_masks++];
         *m = (rp_mask){.kind = (rp_mask_kind)k, .left = -1, .right = -1};
-        if (m->kind == RP_MASK_WINDOW && (!value || !read_integer(value, (const char **)&value, &m->left) || *value != ',' ||
-                                          !read_integer(value + 1, (const char **)&value, &m->right) || *value))
+        if (m->kind == RP_MASK_WINDOW &&
+            (!value || !read_integer(value, (const char **)&value, &m->left) || *value != ',' ||
+             !read_integer(value + 1, (const char **)&value, &m->right) || *value))
             return fail(err, "the window needs two numbers:", text, "window=LEFT,RIGHT");
         return 0;
     }
-    return fail(err, "no mask or setting is called", text, "causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C");
+    return fail(err, "no mask or setting is called", text,
+                "causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C");
 }
 
 /* Call back for each part between plus signs. A plus inside a number (1e+5) does not separate. */
@@ -142,7 +144,8 @@ int problem_parse(problem *p, const char *text, char err[512])
         p->desc.dtype = RP_F64;
     else if (strcmp(field[1], "f32") != 0)
         return fail(err, "no type is called", field[1], "f32 or f64");
-    if ((field[3] && each_part(p, field[3], err, read_term) != 0) || (field[4] && each_part(p, field[4], err, read_setting) != 0))
+    if ((field[3] && each_part(p, field[3], err, read_term) != 0) ||
+        (field[4] && each_part(p, field[4], err, read_setting) != 0))
         return -1;
     p->desc.terms = p->terms;
     p->desc.masks = p->masks;
@@ -196,7 +199,8 @@ static double normal(uint64_t *state)
 }
 
 /* An array of numbers in the problem's own type. */
-static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state, double scale, bool positive)
+static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state, double scale,
+                bool positive)
 {
     int64_t n = 1;
     *a = rp_array_of(NULL, p->desc.dtype, ndim, shape);
@@ -257,7 +261,8 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
             int32_t ndim;
             int64_t shape[RP_MAX_AXES];
             /* an optional array stays away: its default is the case to look at */
-            if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 && !rp_term_array_optional(d->terms[n].kind, x))
+            if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 &&
+                !rp_term_array_optional(d->terms[n].kind, x))
                 bad |= fill(p, &p->t.term[n][x], ndim, shape, &state, 1, false);
         }
     for (int32_t n = 0; !bad && n < d->n_masks; n++)

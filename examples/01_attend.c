@@ -43,7 +43,8 @@ int main(void)
         return 1;
     }
 
-    printf("relpos %s on %s: where the last query looks, on average, of 0 … %d\n", rp_version(), rp_plan_isa(plan), N - 1);
+    printf("relpos %s on %s: where the last query looks, on average, of 0 … %d\n", rp_version(), rp_plan_isa(plan),
+           N - 1);
     for (int h = 0; h < H; h++)
         printf("head %d, slope %-8g position %.1f\n", h, rp_alibi_slope(h, H), (double)out[(h * N + N - 1) * D]);
     rp_plan_destroy(plan);

@@ -9,9 +9,10 @@ static const struct {
     uint8_t size;
     bool floating;
 } types[] = {
-    [RP_F32] = {"f32", 4, true},  [RP_F64] = {"f64", 8, true}, [RP_F16] = {"f16", 2, true}, [RP_BF16] = {"bf16", 2, true},
-    [RP_BOOL] = {"bool", 1, false}, [RP_U8] = {"u8", 1, false},  [RP_I8] = {"i8", 1, false},  [RP_U16] = {"u16", 2, false},
-    [RP_I16] = {"i16", 2, false},   [RP_U32] = {"u32", 4, false}, [RP_I32] = {"i32", 4, false}, [RP_U64] = {"u64", 8, false},
+    [RP_F32] = {"f32", 4, true},   [RP_F64] = {"f64", 8, true},    [RP_F16] = {"f16", 2, true},
+    [RP_BF16] = {"bf16", 2, true}, [RP_BOOL] = {"bool", 1, false}, [RP_U8] = {"u8", 1, false},
+    [RP_I8] = {"i8", 1, false},    [RP_U16] = {"u16", 2, false},   [RP_I16] = {"i16", 2, false},
+    [RP_U32] = {"u32", 4, false},  [RP_I32] = {"i32", 4, false},   [RP_U64] = {"u64", 8, false},
     [RP_I64] = {"i64", 8, false},
 };
 
@@ -65,7 +66,8 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     for (int32_t x = 0; fits && x < a->ndim; x++)
         fits = axis_fits(shape, shape->ndim - a->ndim + x, a->shape[x]);
     if (!fits)
-        return rpi_fail(RP_E_SHAPE, "%s: shape is %s: %s is needed%s", what, shape_text(got, sizeof got, a->ndim, a->shape),
+        return rpi_fail(RP_E_SHAPE, "%s: shape is %s: %s is needed%s", what,
+                        shape_text(got, sizeof got, a->ndim, a->shape),
                         shape_text(want, sizeof want, shape->ndim, shape->n),
                         shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
     for (int32_t x = 0; x < a->ndim; x++) {
@@ -80,8 +82,8 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
             view->stride[shape->ndim - a->ndim + x] = step;
     }
     if (size > 0 && (uintptr_t)a->data % rp_dtype_size(a->dtype) != 0)
-        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s", what, rp_dtype_size(a->dtype),
-                        rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: the address is not a multiple of %zu, the size of %s", what,
+                        rp_dtype_size(a->dtype), rp_dtype_name(a->dtype));
     view->data = a->data;
     view->dtype = a->dtype;
     return RP_OK;

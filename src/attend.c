@@ -8,8 +8,8 @@
 
 /* kv heads are packed in groups: as many as keep every thread busy, but no more memory than MOST_BYTES unless one head
  * needs it; and short heads by FEW_BYTES, so that threads meet seldom. */
-#define MOST_BYTES ((int64_t)32 << 20)
-#define FEW_BYTES ((int64_t)2 << 20)
+#define MOST_BYTES       ((int64_t)32 << 20)
+#define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 16
 /* Partial sums of a summary for each head, added in order: enough to share a head among threads. */
 #define CHUNKS 8
@@ -77,7 +77,8 @@ static void lay_out(layout *l, const rp_plan *plan, int32_t threads, bool summar
     l->scratch = aligned((int64_t)ops->scratch_size(plan));
     if (summary) {
         l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, CHUNKS);
-        l->partial = aligned(l->groups * (d->heads / d->kv_heads) * l->chunks * (d->len_q + 2 * d->len_k) * (int64_t)sizeof(double));
+        l->partial = aligned(l->groups * (d->heads / d->kv_heads) * l->chunks * (d->len_q + 2 * d->len_k) *
+                             (int64_t)sizeof(double));
     }
     l->total = l->keys + l->values + l->wild_k + l->wild_v + l->strips + l->turns + l->vec_k + l->vec_v + l->wild_vec +
                (size_t)threads * l->scratch + l->partial;
@@ -135,7 +136,8 @@ static void turn_task(void *context, int64_t block, int32_t worker)
     const int64_t from = block * 64, to = rpi_min(from + 64, j->n);
     (void)worker;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double turn = rpi_scheme_of(t->kind)->frequency(&j->plan->desc, t, c), angle = (double)(j->first + from) * turn;
+        const double turn = rpi_scheme_of(t->kind)->frequency(&j->plan->desc, t, c),
+                     angle = (double)(j->first + from) * turn;
         const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(turn), step_sine = sin(turn);
         double x = 1, y = 0; /* cosine and sine of (i - from) * turn: 63 products err by less than 63 * 2^-52 */
         for (int64_t i = from; i < to; i++) {
@@ -338,7 +340,8 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
         status = rpi_args_overlap(plan, t);
     if (status != RP_OK)
         return status;
-    const bool some = t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
+    const bool some =
+        t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
     if (!some && plan->desc.batch && plan->desc.len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
     if (t->out.data && !t->v.data && plan->desc.batch && plan->desc.len_k)

@@ -28,10 +28,10 @@ static const rpi_ops *entry(int n, bool *has)
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
-#define RPI_X(name, found)                                                                                               \
-    if (at++ == n) {                                                                                                     \
-        *has = found;                                                                                                    \
-        return &rpi_ops_##name;                                                                                          \
+#define RPI_X(name, found)                                                                                             \
+    if (at++ == n) {                                                                                                   \
+        *has = found;                                                                                                  \
+        return &rpi_ops_##name;                                                                                        \
     }
 #include "isa/isa.def"
 #undef RPI_X

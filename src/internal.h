@@ -76,9 +76,9 @@ static inline int64_t rpi_index(const rpi_view *v, int64_t a, int64_t b, int64_t
 typedef struct rpi_pair {
     const rp_desc *desc;
     const rp_term *term;
-    const rpi_view *array;   /* the term's arrays */
+    const rpi_view *array; /* the term's arrays */
     int64_t b, h, i, j;
-    int64_t delta;           /* j - (i + q_offset) */
+    int64_t delta; /* j - (i + q_offset) */
 } rpi_pair;
 
 /* How a term enters the score. The kernels know these five forms and no scheme by name.
@@ -101,10 +101,10 @@ typedef struct rpi_param {
 
 typedef struct rpi_scheme {
     rpi_form form;
-    bool same_heads;                   /* of OFFSET: the value does not depend on the head */
-    const char *array[RP_MAX_ARRAYS];  /* names; NULL past the last */
+    bool same_heads;                  /* of OFFSET: the value does not depend on the head */
+    const char *array[RP_MAX_ARRAYS]; /* names; NULL past the last */
     bool array_optional;
-    const rpi_param *params;           /* key NULL last; NULL for none */
+    const rpi_param *params; /* key NULL last; NULL for none */
     /* check the parameters of terms[n]; NULL: nothing to check */
     rp_status (*check)(const rp_desc *desc, const rp_term *term, int32_t n);
     /* the shape of array `index`; NULL for a term without arrays */
@@ -135,7 +135,7 @@ typedef struct rpi_masker {
     void (*interval)(const rp_desc *desc, const rp_mask *mask, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
                      int64_t *hi);
     void (*keep)(const rpi_view *a, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n, uint8_t *keep);
-    bool keep_same_rows;                                  /* keep does not depend on h and i */
+    bool keep_same_rows; /* keep does not depend on h and i */
 } rpi_masker;
 
 const rpi_masker *rpi_masker_of(rp_mask_kind kind);
@@ -148,12 +148,12 @@ struct rp_plan {
     rp_desc desc;                /* defaults resolved; terms and masks point into this struct */
     rp_term terms[RP_MAX_TERMS]; /* dim resolved */
     rp_mask masks[RP_MAX_MASKS];
-    const rpi_ops *ops;          /* NULL: the reference path */
+    const rpi_ops *ops;             /* NULL: the reference path */
     int32_t rotate, keyvec, valvec; /* index of the term of that form; -1: none */
-    int32_t n_offset, n_tile;    /* terms of those forms */
-    bool mask_keep;              /* some mask needs bytes, not intervals alone */
-    bool mask_keep_rows;         /* and they differ between rows */
-    int64_t rows_k, rows_v;      /* vectors of KEYVEC and VALVEC */
+    int32_t n_offset, n_tile;       /* terms of those forms */
+    bool mask_keep;                 /* some mask needs bytes, not intervals alone */
+    bool mask_keep_rows;            /* and they differ between rows */
+    int64_t rows_k, rows_v;         /* vectors of KEYVEC and VALVEC */
 };
 
 /* The arrays of one call, checked. */
@@ -204,34 +204,35 @@ typedef struct rpi_call {
     int64_t g0, groups;
     float *keys, *values;
     uint8_t *wild_k, *wild_v;
-    int64_t pad_k, pad_v;        /* Lk rounded up to NR, Dv rounded up to VL */
+    int64_t pad_k, pad_v; /* Lk rounded up to NR, Dv rounded up to VL */
     /* strips: [H or 1][strip_len]; entry e is the sum of the OFFSET terms at delta = e + strip_low */
     float *strips;
     int64_t strip_len, strip_low;
-    int64_t strip_step;          /* strip_len, or 0 where the heads share one */
+    int64_t strip_step; /* strip_len, or 0 where the heads share one */
     /* rotation: [Lq or Lk][dim/2][2] cosine, sine */
     float *turn_q, *turn_k;
     /* vectors of KEYVEC packed as keys, of VALVEC as values, for each head (or one for all) */
     float *vec_k, *vec_v;
     int64_t vec_k_step, vec_v_step; /* between heads; 0 where the heads share one */
     int64_t pad_rows_k, pad_rows_v;
-    uint8_t *wild_vec;           /* [H or 1][pad_rows_v] 1: a vector of VALVEC that is not finite */
+    uint8_t *wild_vec; /* [H or 1][pad_rows_v] 1: a vector of VALVEC that is not finite */
     int64_t wild_vec_step;
     /* scratch of one worker each */
     char *scratch;
     size_t scratch_step;
     /* summaries of one (b, h): `chunks` partial sums, added in order at the end of each group */
-    double *partial;             /* [head of the group][chunk][Lq+Lk-1 profile, Lk key mass] */
+    double *partial; /* [head of the group][chunk][Lq+Lk-1 profile, Lk key mass] */
     int64_t chunks, chunk_rows;
 } rpi_call;
 
 struct rpi_ops {
     const char *name;
-    int32_t vl, mr, nr;          /* floats of a vector; rows and columns of a register tile */
-    int32_t qb, kb, vb;          /* rows of a query block; keys of a tile; keys between two additions to out */
+    int32_t vl, mr, nr; /* floats of a vector; rows and columns of a register tile */
+    int32_t qb, kb, vb; /* rows of a query block; keys of a tile; keys between two additions to out */
     size_t (*scratch_size)(const rp_plan *plan);
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1);
-    void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker);
+    void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
+                   int32_t worker);
     double (*peak)(int64_t rounds); /* multiply-adds done, on one thread */
 };
 

@@ -12,7 +12,8 @@
 static rp_status check_size(const char *field, int64_t n, int64_t least, int64_t most)
 {
     if (n < least || n > most)
-        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)least, (long long)most);
+        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)least,
+                        (long long)most);
     return RP_OK;
 }
 
@@ -22,16 +23,23 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     if (!given)
         return rpi_fail(RP_E_ARG, "desc is NULL: make one with rp_desc_init");
     if (given->size != sizeof *d)
-        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library knows %zu; start from rp_desc_init", given->size, sizeof *d);
+        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library knows %zu; start from rp_desc_init", given->size,
+                        sizeof *d);
     *d = *given;
     const struct {
         const char *name;
         int64_t n, least, most;
     } sizes[] = {
-        {"batch", d->batch, 0, MOST},     {"heads", d->heads, 1, MOST},  {"kv_heads", d->kv_heads, 0, MOST},
-        {"len_q", d->len_q, 0, MOST},     {"len_k", d->len_k, 0, MOST},  {"dim_k", d->dim_k, 1, (int64_t)1 << 30},
-        {"dim_v", d->dim_v, 0, (int64_t)1 << 30}, {"q_offset", d->q_offset, -MOST, MOST},
-        {"n_terms", d->n_terms, 0, RP_MAX_TERMS}, {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
+        {"batch", d->batch, 0, MOST},
+        {"heads", d->heads, 1, MOST},
+        {"kv_heads", d->kv_heads, 0, MOST},
+        {"len_q", d->len_q, 0, MOST},
+        {"len_k", d->len_k, 0, MOST},
+        {"dim_k", d->dim_k, 1, (int64_t)1 << 30},
+        {"dim_v", d->dim_v, 0, (int64_t)1 << 30},
+        {"q_offset", d->q_offset, -MOST, MOST},
+        {"n_terms", d->n_terms, 0, RP_MAX_TERMS},
+        {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
         {"cap_after", d->cap_after, 0, 1},
     };
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
@@ -42,8 +50,8 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
     d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
     if (d->heads % d->kv_heads != 0)
-        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld", (long long)d->kv_heads,
-                        (long long)d->heads);
+        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld",
+                        (long long)d->kv_heads, (long long)d->heads);
     if (d->dtype == RP_F16 || d->dtype == RP_BF16)
         return rpi_fail(RP_E_UNSUPPORTED, "desc.dtype is %s: not there yet; convert to f32", rp_dtype_name(d->dtype));
     if (d->dtype != RP_F32 && d->dtype != RP_F64)
@@ -82,8 +90,8 @@ static rp_status check_terms(rp_plan *p)
         case RPI_TILE: p->n_tile++; break;
         default:
             if (*one >= 0)
-                return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] is %s: terms[%d] is one already, and one is allowed", (int)n,
-                                rp_term_name(t->kind), (int)*one);
+                return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] is %s: terms[%d] is one already, and one is allowed",
+                                (int)n, rp_term_name(t->kind), (int)*one);
             *one = n;
         }
         if (s->form == RPI_ROTATE && t->dim == 0)
@@ -195,7 +203,8 @@ rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_
     if (status != RP_OK)
         return status;
     if (term < 0 || term >= p.desc.n_terms || index < 0)
-        return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index, (int)p.desc.n_terms);
+        return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index,
+                        (int)p.desc.n_terms);
     const rpi_scheme *scheme = rpi_scheme_of(p.terms[term].kind);
     if (index < RP_MAX_ARRAYS && scheme->array[index]) {
         scheme->shape(&p.desc, &p.terms[term], index, &s);
@@ -226,7 +235,8 @@ rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_
 
 /* ---------------------------------------------------------------------------------------------- the arrays of a call */
 
-static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const int64_t *n, rp_dtype dtype, const char *name)
+static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const int64_t *n, rp_dtype dtype,
+                             const char *name)
 {
     rpi_shape shape = {.ndim = ndim, .min_ndim = ndim};
     memcpy(shape.n, n, (size_t)ndim * sizeof *n);
@@ -234,8 +244,8 @@ static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const
     if (s != RP_OK)
         return s;
     if (dtype <= RP_F64 && a->dtype != dtype)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name, rp_dtype_name(a->dtype),
-                        rp_dtype_name(dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name,
+                        rp_dtype_name(a->dtype), rp_dtype_name(dtype));
     return RP_OK;
 }
 
@@ -287,7 +297,8 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
     if (!t || t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
     const rp_desc *d = &plan->desc;
-    const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k, Dv = d->dim_v;
+    const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
+                  Dv = d->dim_v;
     const rp_dtype any = RP_BOOL; /* an output of f32 or f64 as the caller likes */
     memset(args, 0, sizeof *args);
     const struct {
@@ -326,7 +337,8 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         for (int32_t x = 0; x < RP_MAX_ARRAYS && scheme->array[x]; x++) {
             char name[64];
             rpi_shape shape;
-            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x], rp_term_name(d->terms[n].kind));
+            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x],
+                     rp_term_name(d->terms[n].kind));
             scheme->shape(d, &d->terms[n], x, &shape);
             int64_t size = 1;
             for (int32_t k = 0; k < shape.ndim; k++)
@@ -386,9 +398,15 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
         const char *name;
         const rp_array *a;
     } all[9 + RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS] = {
-        {"out", &t->out},         {"lse", &t->lse},           {"weights", &t->weights},
-        {"profile", &t->profile}, {"key_mass", &t->key_mass}, {"entropy", &t->entropy},
-        {"q", &t->q},             {"k", &t->k},               {"v", &t->v},
+        {"out", &t->out},
+        {"lse", &t->lse},
+        {"weights", &t->weights},
+        {"profile", &t->profile},
+        {"key_mass", &t->key_mass},
+        {"entropy", &t->entropy},
+        {"q", &t->q},
+        {"k", &t->k},
+        {"v", &t->v},
     };
     const int outputs = 6;
     int n_all = 9;
@@ -405,7 +423,8 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
             continue;
         for (int x = o + 1; x < n_all; x++)
             if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name, all[x].name);
+                return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name,
+                                all[x].name);
     }
     return RP_OK;
 }

@@ -14,9 +14,9 @@ typedef struct row {
     double *q;                  /* [Dk] turned */
     double *keys;               /* [Lk][Dk] turned keys of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
-    double *score, *weight;     /* [Lk] */
-    uint8_t *keep;              /* [Lk] */
-    double *out;                /* [Dv] */
+    double *score, *weight; /* [Lk] */
+    uint8_t *keep;          /* [Lk] */
+    double *out;            /* [Dv] */
     double lse;
     /* where a caller wants to look: NULL or [Lk] */
     double *raw, *scaled, *bias;
@@ -203,7 +203,8 @@ static bool row_alloc(row *r, const rp_plan *plan, const rpi_args *args)
     r->args = args;
     r->q = malloc(doubles * sizeof(double) + (size_t)d->len_k + 1);
     if (!r->q) {
-        rpi_fail(RP_E_NOMEM, "a row of the reference path needs %zu bytes", doubles * sizeof(double) + (size_t)d->len_k);
+        rpi_fail(RP_E_NOMEM, "a row of the reference path needs %zu bytes",
+                 doubles * sizeof(double) + (size_t)d->len_k);
         return false;
     }
     r->keys = r->q + d->dim_k;
@@ -234,7 +235,7 @@ typedef struct job {
     const rp_plan *plan;
     const rpi_args *args;
     rpi_progress *progress;
-    row *rows;       /* one for each worker */
+    row *rows; /* one for each worker */
     bool weights_only;
     double *profile, *key_mass; /* one for each worker; NULL if not wanted */
 } job;
@@ -306,7 +307,8 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(j->progress, worker);
 }
 
-static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, bool weights_only)
+static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress,
+                     bool weights_only)
 {
     const rp_desc *d = &plan->desc;
     const int32_t threads = rp_pool_threads(pool);
@@ -355,8 +357,8 @@ rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int
     if (!want)
         return rpi_fail(RP_E_ARG, "row is NULL");
     if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
-        return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b, (long long)h,
-                        (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
+        return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b,
+                        (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     if (want->out && !args.v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
     if (!row_alloc(&r, plan, &args))
@@ -395,7 +397,8 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
     const rp_desc *d = &plan->desc;
     /* The biases need neither q nor k: stand in for them so that one check serves all. */
     rp_tensors with = *t;
-    const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k}, two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
+    const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
+                  two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
     with.q = rp_array_of(bias->data, d->dtype, 4, one);
     with.k = rp_array_of(bias->data, d->dtype, 4, two);
     rp_status status = rpi_args_check(&args, plan, &with);

@@ -6,14 +6,15 @@
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-#include "schemes/clip.h"
-#include "schemes/table.h"
+#include "schemes/clip.h" /* shared by some of those below */
+
+#include "schemes/alibi.h"
 #include "schemes/bucket.h"
 #include "schemes/decay.h"
-#include "schemes/alibi.h"
 #include "schemes/dense.h"
 #include "schemes/rope.h"
 #include "schemes/shaw.h"
+#include "schemes/table.h"
 
 static const struct {
     const char *name, *syntax, *source;

@@ -94,19 +94,35 @@ static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, 
             }
         return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": one of %s, %s%s%s%s%s", name, p->key, value, p->choices[0],
                         p->choices[1], p->choices[2] ? ", " : "", p->choices[2] ? p->choices[2] : "",
-                        p->choices[2] && p->choices[3] ? ", " : "", p->choices[2] && p->choices[3] ? p->choices[3] : "");
+                        p->choices[2] && p->choices[3] ? ", " : "",
+                        p->choices[2] && p->choices[3] ? p->choices[3] : "");
     }
 }
 
 /* Terms and keys that are planned: their names give another error than a slip of the pen. */
 static bool comes_later(const char *name, const char *key)
 {
-    static const char *const terms[] = {"kerple", "sandwich", "fire", "swin",     "axial",   "real", "band",
-                                        "forget", "xl",       "axialkey", "deberta", "sink", NULL};
-    static const char *const keys[] = {"scaling",     "q_positions", "k_positions", "positions", "factor", "rope_type",
-                                       "original_max_position_embeddings", "max_position_embeddings", "beta_fast", "beta_slow",
-                                       "attention_factor", "mscale", "mscale_all_dim", "truncate", "low_freq_factor",
-                                       "high_freq_factor", "short_factor", "long_factor", NULL};
+    static const char *const terms[] = {"kerple", "sandwich", "fire",     "swin",    "axial", "real", "band",
+                                        "forget", "xl",       "axialkey", "deberta", "sink",  NULL};
+    static const char *const keys[] = {"scaling",
+                                       "q_positions",
+                                       "k_positions",
+                                       "positions",
+                                       "factor",
+                                       "rope_type",
+                                       "original_max_position_embeddings",
+                                       "max_position_embeddings",
+                                       "beta_fast",
+                                       "beta_slow",
+                                       "attention_factor",
+                                       "mscale",
+                                       "mscale_all_dim",
+                                       "truncate",
+                                       "low_freq_factor",
+                                       "high_freq_factor",
+                                       "short_factor",
+                                       "long_factor",
+                                       NULL};
     for (const char *const *t = key ? keys : terms; *t; t++)
         if (strcmp(*t, key ? key : name) == 0)
             return true;
@@ -122,8 +138,8 @@ static rp_status unknown_term(const char *name)
         if (distance(name, rp_term_name((rp_term_kind)k)) <= 2 &&
             (!best || distance(name, rp_term_name((rp_term_kind)k)) < distance(name, best)))
             best = rp_term_name((rp_term_kind)k);
-    return rpi_fail(RP_E_ARG, "no term is called \"%.40s\"%s%s%s", name, best ? "; did you mean \"" : "", best ? best : "",
-                    best ? "\"?" : "");
+    return rpi_fail(RP_E_ARG, "no term is called \"%.40s\"%s%s%s", name, best ? "; did you mean \"" : "",
+                    best ? best : "", best ? "\"?" : "");
 }
 
 /* One key=value. `seen` has a bit for each parameter and array given so far. */
@@ -152,8 +168,8 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
     }
     if (comes_later(name, key))
         return rpi_fail(RP_E_UNSUPPORTED, "%s: %s is not there yet", name, key);
-    return rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"%s%s%s: it is written %s", name, key, best ? " (did you mean \"" : "",
-                    best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
+    return rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"%s%s%s: it is written %s", name, key,
+                    best ? " (did you mean \"" : "", best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
 }
 
 rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
@@ -185,8 +201,8 @@ rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MA
         }
         char *value = strchr(word, '=');
         if (!value || value == word || !value[1])
-            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: it is written %s", rp_term_name(term->kind), word,
-                            rp_term_syntax(term->kind));
+            return rpi_fail(RP_E_ARG, "%s: \"%.40s\" is not key=value: it is written %s", rp_term_name(term->kind),
+                            word, rp_term_syntax(term->kind));
         *value++ = 0;
         const rp_status status = read_pair(term, names, word, value, &seen);
         if (status != RP_OK)

@@ -9,8 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const terms[] = {"none", "table,left=64,right=64", "t5", "bucket,strategy=quadratic", "log", "linear,left=0.1,right=0.1",
-                                    "alibi", "dense", "rope", "relkey,left=64,right=64", "relval,left=64,right=64",
+static const char *const terms[] = {"none",
+                                    "table,left=64,right=64",
+                                    "t5",
+                                    "bucket,strategy=quadratic",
+                                    "log",
+                                    "linear,left=0.1,right=0.1",
+                                    "alibi",
+                                    "dense",
+                                    "rope",
+                                    "relkey,left=64,right=64",
+                                    "relval,left=64,right=64",
                                     "t5+rope+dense+relkey,left=16,right=16+relval,left=16,right=16"};
 
 /* out of a plan with the given instruction set, as double. */
@@ -89,12 +98,14 @@ static int measure(const char *term, double factor)
     const int64_t n = problem_size(&p.t.out), n_q = problem_size(&p.t.q);
     for (int64_t x = 0; x < n_q; x++)
         ((float *)p.t.q.data)[x] *= (float)factor;
-    double *reference = malloc((size_t)n * 8), *spread = malloc((size_t)n * 8), *fast = malloc((size_t)n * 8), *bound = malloc((size_t)n * 8);
+    double *reference = malloc((size_t)n * 8), *spread = malloc((size_t)n * 8), *fast = malloc((size_t)n * 8),
+           *bound = malloc((size_t)n * 8);
     rp_array to = p.t.out;
     to.data = bound;
     to.dtype = RP_F64;
     rp_plan *plan;
-    int bad = !reference || !spread || !fast || !bound || exact(&p, reference, false) != 0 || exact(&p, spread, true) != 0;
+    int bad =
+        !reference || !spread || !fast || !bound || exact(&p, reference, false) != 0 || exact(&p, spread, true) != 0;
     printf("| %s |", term);
     for (int k = 0; !bad && rp_isa_name(k); k++) {
         if (rp_isa_found(rp_isa_name(k)) != 1)

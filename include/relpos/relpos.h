@@ -32,9 +32,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RP_VERSION_MAJOR 0
-#define RP_VERSION_MINOR 1
-#define RP_VERSION_PATCH 0
+#define RP_VERSION_MAJOR  0
+#define RP_VERSION_MINOR  1
+#define RP_VERSION_PATCH  0
 #define RP_VERSION_STRING "0.1.0"
 
 #if defined(_WIN32)
@@ -97,10 +97,10 @@ RP_API size_t rp_dtype_size(rp_dtype dtype);
 /* The name of a type, such as "f32"; "?" for a number that is no type. */
 RP_API const char *rp_dtype_name(rp_dtype dtype);
 
-#define RP_MAX_AXES 4   /* axes of an array */
-#define RP_MAX_ARRAYS 2 /* arrays of one term */
-#define RP_MAX_TERMS 16 /* terms of one description */
-#define RP_MAX_MASKS 8  /* masks of one description */
+#define RP_MAX_AXES   4  /* axes of an array */
+#define RP_MAX_ARRAYS 2  /* arrays of one term */
+#define RP_MAX_TERMS  16 /* terms of one description */
+#define RP_MAX_MASKS  8  /* masks of one description */
 
 /* A view of the caller's memory: axis 0 is the slowest, strides are in elements and may be zero or negative in inputs.
  * data == NULL means absent. */
@@ -183,19 +183,19 @@ typedef enum rp_layout { RP_LAYOUT_HALF = 0, RP_LAYOUT_INTERLEAVED = 1 } rp_layo
  *
  * Any number of biases add up, with at most one ROPE, one RELKEY and one RELVAL. */
 typedef struct rp_term {
-    rp_term_kind kind;       /* which term */
-    int32_t bidirectional;   /* 1: half of the buckets for keys after the query; 0: those share bucket 0 */
-    int64_t left;            /* offsets below -left share the first entry of a clipped table; >= 0 */
-    int64_t right;           /* offsets above right share the last; >= 0 */
-    int64_t buckets;         /* >= 2; even, and >= 4, when bidirectional */
-    int64_t max_distance;    /* distances from here on share the last bucket; > half of one direction's buckets */
-    rp_strategy strategy;    /* spacing of the buckets */
-    rp_layout layout;        /* pairs of channels that RoPE turns */
-    int64_t dim;             /* channels that RoPE turns: even, 2 … Dk; 0 = Dk */
-    double base;             /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
-    double lambda;           /* strength of LOG */
-    double rate_left;        /* LINEAR: loss per step before the query */
-    double rate_right;       /* LINEAR: loss per step after the query */
+    rp_term_kind kind;     /* which term */
+    int32_t bidirectional; /* 1: half of the buckets for keys after the query; 0: those share bucket 0 */
+    int64_t left;          /* offsets below -left share the first entry of a clipped table; >= 0 */
+    int64_t right;         /* offsets above right share the last; >= 0 */
+    int64_t buckets;       /* >= 2; even, and >= 4, when bidirectional */
+    int64_t max_distance;  /* distances from here on share the last bucket; > half of one direction's buckets */
+    rp_strategy strategy;  /* spacing of the buckets */
+    rp_layout layout;      /* pairs of channels that RoPE turns */
+    int64_t dim;           /* channels that RoPE turns: even, 2 … Dk; 0 = Dk */
+    double base;           /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
+    double lambda;         /* strength of LOG */
+    double rate_left;      /* LINEAR: loss per step before the query */
+    double rate_right;     /* LINEAR: loss per step after the query */
 } rp_term;
 
 /* A term of the given kind with every default set: buckets 32, max_distance 128, bidirectional 1, lambda 0.3, rates 1,
@@ -228,24 +228,24 @@ typedef struct rp_mask {
 
 /* What is computed. Start from rp_desc_init. Plain data: the plan copies it, terms and masks included. */
 typedef struct rp_desc {
-    size_t size;           /* sizeof(rp_desc): lets an older program use a newer library */
-    int64_t batch;         /* B >= 0 */
-    int64_t heads;         /* H >= 1 */
-    int64_t kv_heads;      /* Hk >= 1, divides H; 0 = H */
-    int64_t len_q;         /* Lq >= 0 */
-    int64_t len_k;         /* Lk >= 0 */
-    int64_t dim_k;         /* Dk >= 1 */
-    int64_t dim_v;         /* Dv >= 1; 0 = Dk */
-    rp_dtype dtype;        /* of q, k, v and out: RP_F32, or RP_F64 for the reference path */
-    int32_t cap_after;     /* 0: softcap caps the score before the biases; 1: after them */
-    double scale;          /* of the product; RP_SCALE_AUTO = 1/sqrt(Dk) */
-    double softcap;        /* c of c tanh(x/c); 0 = none */
-    int64_t q_offset;      /* position of query 0; may be negative */
-    const rp_term *terms;  /* n_terms position terms */
-    int32_t n_terms;       /* 0 … RP_MAX_TERMS */
-    int32_t n_masks;       /* 0 … RP_MAX_MASKS */
-    const rp_mask *masks;  /* n_masks masks */
-    const char *isa;       /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
+    size_t size;          /* sizeof(rp_desc): lets an older program use a newer library */
+    int64_t batch;        /* B >= 0 */
+    int64_t heads;        /* H >= 1 */
+    int64_t kv_heads;     /* Hk >= 1, divides H; 0 = H */
+    int64_t len_q;        /* Lq >= 0 */
+    int64_t len_k;        /* Lk >= 0 */
+    int64_t dim_k;        /* Dk >= 1 */
+    int64_t dim_v;        /* Dv >= 1; 0 = Dk */
+    rp_dtype dtype;       /* of q, k, v and out: RP_F32, or RP_F64 for the reference path */
+    int32_t cap_after;    /* 0: softcap caps the score before the biases; 1: after them */
+    double scale;         /* of the product; RP_SCALE_AUTO = 1/sqrt(Dk) */
+    double softcap;       /* c of c tanh(x/c); 0 = none */
+    int64_t q_offset;     /* position of query 0; may be negative */
+    const rp_term *terms; /* n_terms position terms */
+    int32_t n_terms;      /* 0 … RP_MAX_TERMS */
+    int32_t n_masks;      /* 0 … RP_MAX_MASKS */
+    const rp_mask *masks; /* n_masks masks */
+    const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
 } rp_desc;
 
 /* A description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
@@ -357,9 +357,9 @@ typedef struct rp_tensors {
     rp_array entropy;                           /* of each row */
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, f32 or f64 */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
-    rp_pool *pool;                              /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
-    rp_progress *progress;                      /* NULL: nobody wants to know */
-    void *progress_context;                     /* handed to progress */
+    rp_pool *pool;          /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
+    rp_progress *progress;  /* NULL: nobody wants to know */
+    void *progress_context; /* handed to progress */
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */
@@ -423,7 +423,8 @@ RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const 
  * Edges    bidirectional = 0: every key after the query falls in bucket 0. Any int64 offset is allowed.
  * Returns  the bucket; -1, with rp_last_error set, for parameters out of range (see rp_term).
  * Source   Raffel 2020, section 2.1; the logarithm in f32 as in its public implementations. */
-RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional, rp_strategy strategy);
+RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional,
+                         rp_strategy strategy);
 
 /* The slope of head h (0 … heads-1) of ALiBi: 2^(-8(h+1)/n) for n = heads a power of two; otherwise those of the next
  * lower power of two, then every other one of the next higher. NaN for a head out of range.

@@ -11,14 +11,14 @@ RPI_TARGET_BEGIN("avx2,fma")
 #define RPI_ISA avx2
 enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
 typedef __m256 vf;
-#define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
-#define vf_set1(x) _mm256_set1_ps(x)
-#define vf_load(p) _mm256_loadu_ps(p)
-#define vf_store(p, v) _mm256_storeu_ps(p, v)
-#define vf_max(a, b) _mm256_max_ps(a, b)
+#define vf_fma(a, b, c)             _mm256_fmadd_ps(a, b, c)
+#define vf_set1(x)                  _mm256_set1_ps(x)
+#define vf_load(p)                  _mm256_loadu_ps(p)
+#define vf_store(p, v)              _mm256_storeu_ps(p, v)
+#define vf_max(a, b)                _mm256_max_ps(a, b)
 #define vf_below(x, limit, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, limit, _CMP_LT_OQ))
-#define vf_sum(x) sum_lanes(x)
-#define vf_top(x) top_lanes(x)
+#define vf_sum(x)                   sum_lanes(x)
+#define vf_top(x)                   top_lanes(x)
 
 static inline float sum_lanes(__m256 x)
 {
@@ -33,10 +33,11 @@ static inline float top_lanes(__m256 x)
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
-#define vf_keep(x, keep)                                                                                                 \
-    _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), x,                                                                       \
-                     _mm256_castsi256_ps(_mm256_cmpgt_epi32(                                                             \
-                         _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(keep))), _mm256_setzero_si256())))
+#define vf_keep(x, keep)                                                                                               \
+    _mm256_blendv_ps(                                                                                                  \
+        _mm256_set1_ps(-INFINITY), x,                                                                                  \
+        _mm256_castsi256_ps(_mm256_cmpgt_epi32(                                                                        \
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(keep))), _mm256_setzero_si256())))
 #include "verbs.h"
 #include "../kernels/kernels_tmpl.h"
 RPI_TARGET_END

@@ -6,12 +6,12 @@
 #define RPI_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
-#define RPI_TARGET_END RPI_PRAGMA(clang attribute pop)
-#define RPI_UNROLL RPI_PRAGMA(clang loop unroll(full))
+#define RPI_TARGET_END        RPI_PRAGMA(clang attribute pop)
+#define RPI_UNROLL            RPI_PRAGMA(clang loop unroll(full))
 #else
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(GCC push_options) RPI_PRAGMA(GCC target(set))
-#define RPI_TARGET_END RPI_PRAGMA(GCC pop_options)
-#define RPI_UNROLL RPI_PRAGMA(GCC unroll 32)
+#define RPI_TARGET_END        RPI_PRAGMA(GCC pop_options)
+#define RPI_UNROLL            RPI_PRAGMA(GCC unroll 32)
 #endif
 
 /* While a kernel runs: round to nearest, no floating-point traps, and numbers below 2^-126 taken as 0. Sums of weights that

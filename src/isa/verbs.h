@@ -8,11 +8,11 @@ typedef int32_t vi __attribute__((vector_size(4 * VL), may_alias));
 typedef uint32_t vu __attribute__((vector_size(4 * VL), may_alias));
 
 /* Coefficients fitted for the least largest error, rounded to f32 one after the other. */
-#define EXP_P0 0.4999999403953552f
-#define EXP_P1 0.1666652113199234f
-#define EXP_P2 0.04166838899254799f
-#define EXP_P3 0.00836874544620514f
-#define EXP_P4 0.0013814539415761828f
+#define EXP_P0  0.4999999403953552f
+#define EXP_P1  0.1666652113199234f
+#define EXP_P2  0.04166838899254799f
+#define EXP_P3  0.00836874544620514f
+#define EXP_P4  0.0013814539415761828f
 #define TANH_P0 -0.3333328068256378f
 #define TANH_P1 0.13331441581249237f
 #define TANH_P2 -0.05373971536755562f

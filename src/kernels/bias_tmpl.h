@@ -15,8 +15,8 @@ static void need_vectors(block *k, int64_t low, int64_t high)
     k->vec_high = rpi_min(k->vec_low + width, rpi_round_up(R, NR));
     for (int64_t n = k->vec_low; n < k->vec_high; n += NR)
         for (int64_t g = 0; g < k->groups; g++)
-            score_tile(k->plain_q + g * MR * D, packed + n * D, D, NULL, 0, k->vec + g * MR * k->vec_step + KB + n - k->vec_low,
-                       k->vec_step);
+            score_tile(k->plain_q + g * MR * D, packed + n * D, D, NULL, 0,
+                       k->vec + g * MR * k->vec_step + KB + n - k->vec_low, k->vec_step);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         float *row = k->vec + r * k->vec_step + KB;
         if (k->vec_low == 0)
@@ -48,7 +48,8 @@ static void source(block *k, const tile *t, int32_t n, const float **rows, float
                       past = delta_of(k, t, 0) + term->left + t->end;
         need_vectors(k, rpi_clamp(first, 0, R - 1), rpi_clamp(past, 1, R));
         for (int64_t r = 0; r <= last; r++)
-            rows[r] = k->vec + r * k->vec_step + KB + rpi_clamp(delta_of(k, t, r) + term->left, -KB, R - 1) - k->vec_low;
+            rows[r] =
+                k->vec + r * k->vec_step + KB + rpi_clamp(delta_of(k, t, r) + term->left, -KB, R - 1) - k->vec_low;
         return;
     }
     if (n == 1) {
@@ -77,14 +78,15 @@ static void source(block *k, const tile *t, int32_t n, const float **rows, float
 
 /* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite: only -infinity
  * masks. */
-static void add_rows(const float **total, const float *const *a, const float *const *b, float *to, int64_t rows, int64_t end)
+static void add_rows(const float **total, const float *const *a, const float *const *b, float *to, int64_t rows,
+                     int64_t end)
 {
     const vf lowest = vf_set1(-FLT_MAX), none = vf_set1(-INFINITY);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t j = 0; j < end; j += VL) {
             const vf x = vf_load(a[r] + j), y = vf_load(b[r] + j), z = x + y;
-            vf kept = vf_below(z, lowest, lowest, z);          /* -infinity is below: raise it … */
-            kept = vf_below(x, lowest, none, kept);            /* … unless one of the two is -infinity itself */
+            vf kept = vf_below(z, lowest, lowest, z); /* -infinity is below: raise it … */
+            kept = vf_below(x, lowest, none, kept);   /* … unless one of the two is -infinity itself */
             vf_store(to + r * STEP + j, vf_below(y, lowest, none, kept));
         }
         total[r] = to + r * STEP;

@@ -7,15 +7,15 @@ typedef struct block {
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
     float *q, *plain_q;                   /* [group][Dk][MR] scaled; turned, and not turned for KEYVEC */
     float *s;                             /* [QB][STEP] scores, then weights of the tile */
-    float *sum_in, *sum_out;              /* [QB][STEP] where several biases are added up: inside and outside the softcap */
-    float *o;                             /* [QB][pad_v] */
-    float *top, *sum, *entropy;           /* [QB] running maximum and sums */
-    float *vec, *mass;                    /* [QB][vec_step], [QB][mass_step]: products with, and weights of, vectors */
-    float *diagonal, *column;             /* [QB + KB], [KB]: sums of one tile for the summaries */
+    float *sum_in, *sum_out;    /* [QB][STEP] where several biases are added up: inside and outside the softcap */
+    float *o;                   /* [QB][pad_v] */
+    float *top, *sum, *entropy; /* [QB] running maximum and sums */
+    float *vec, *mass;          /* [QB][vec_step], [QB][mass_step]: products with, and weights of, vectors */
+    float *diagonal, *column;   /* [QB + KB], [KB]: sums of one tile for the summaries */
     int64_t vec_step, mass_step, vec_low, vec_high, mass_low, mass_high; /* windows, in vectors */
-    const float **in, **out;              /* [QB] where the row's biases of the tile start; in == NULL: none */
-    uint8_t *keep;                        /* [QB][KB] 1: attends */
-    int64_t *lo, *hi;                     /* [QB] keys the row may see */
+    const float **in, **out; /* [QB] where the row's biases of the tile start; in == NULL: none */
+    uint8_t *keep;           /* [QB][KB] 1: attends */
+    int64_t *lo, *hi;        /* [QB] keys the row may see */
     bool wild_q;
 } block;
 
@@ -121,11 +121,11 @@ static void find_intervals(block *k)
 
 /* One tile: keys [j0, j1) where some row may attend. Columns count from tile0, a multiple of KB. */
 typedef struct tile {
-    int64_t tile0, end;           /* columns [0, end) exist: end = KB, or what is left of the keys, rounded up to NR */
-    int64_t from[16], to[16];     /* of each group: columns it must compute, multiples of NR; from == to: none */
-    bool edge;                    /* some pair of the tile is masked: keep says which */
-    bool look;                    /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
-    bool wild_v;                  /* some value of the tile was not finite */
+    int64_t tile0, end;       /* columns [0, end) exist: end = KB, or what is left of the keys, rounded up to NR */
+    int64_t from[16], to[16]; /* of each group: columns it must compute, multiples of NR; from == to: none */
+    bool edge;                /* some pair of the tile is masked: keep says which */
+    bool look;                /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
+    bool wild_v;              /* some value of the tile was not finite */
 } tile;
 _Static_assert(QB / MR <= 16, "a tile has room for its groups");
 
@@ -168,7 +168,8 @@ static bool tile_open(block *k, tile *t, int64_t tile0)
     t->edge = true;
     for (int64_t r = 0; r < k->groups * MR; r++) {
         uint8_t *keep = k->keep + r * KB;
-        const int64_t from = rpi_clamp(k->lo[r] - tile0, 0, last - tile0), to = rpi_clamp(k->hi[r] - tile0, from, last - tile0);
+        const int64_t from = rpi_clamp(k->lo[r] - tile0, 0, last - tile0),
+                      to = rpi_clamp(k->hi[r] - tile0, from, last - tile0);
         memset(keep, 0, (size_t)t->end);
         memset(keep + from, 1, (size_t)(to - from));
         if (!plan->mask_keep || from == to)

@@ -12,7 +12,8 @@ static void tile_scores(block *k, const tile *t)
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
-                score_tile(k->q + g * MR * D, keys + col * D, D, in ? in + g * MR : NULL, col, k->s + g * MR * STEP + col, STEP);
+                score_tile(k->q + g * MR * D, keys + col * D, D, in ? in + g * MR : NULL, col,
+                           k->s + g * MR * STEP + col, STEP);
     if (t->edge || c->plan->desc.softcap > 0)
         for (int64_t r = 0; r < k->groups * MR; r++)
             finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
@@ -35,8 +36,8 @@ static void tile_attend(block *k, const tile *t)
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);
             if (from < to)
-                add_values(k->s + g * MR * STEP, STEP, from, to, c->values + k->kv * c->pad_k * c->pad_v, t->tile0, c->pad_k,
-                           k->o + g * MR * c->pad_v, c->pad_v, col <= t->from[g] ? alpha + g * MR : ones);
+                add_values(k->s + g * MR * STEP, STEP, from, to, c->values + k->kv * c->pad_k * c->pad_v, t->tile0,
+                           c->pad_k, k->o + g * MR * c->pad_v, c->pad_v, col <= t->from[g] ? alpha + g * MR : ones);
         }
     if (k->mass)
         add_mass(k, t);
@@ -54,7 +55,8 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
     memset(k->diagonal, 0, (QB + KB) * sizeof(float));
     for (int64_t r = 0; r < k->rows; r++) {
         float *s = k->s + r * STEP, *diagonal = k->diagonal + QB - r;
-        const vf base = vf_set1(k->sum[r] == 0.0f ? 0.0f : k->top[r]), share = vf_set1(k->sum[r] == 0.0f ? 0.0f : 1.0f / k->sum[r]);
+        const vf base = vf_set1(k->sum[r] == 0.0f ? 0.0f : k->top[r]),
+                 share = vf_set1(k->sum[r] == 0.0f ? 0.0f : 1.0f / k->sum[r]);
         const vf low = vf_set1(-104.0f); /* weights there are 0: keep 0 * -infinity out of the sum */
         vf entropy = vf_set1(0.0f);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {

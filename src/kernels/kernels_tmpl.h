@@ -11,11 +11,12 @@
  * its own keys and values alone. */
 
 enum {
-    NV = NR / VL,  /* vectors of a register tile's row */
-    QB = 16 * MR,  /* rows of a block: their scores of one tile stay in L2 with the tile's keys and values */
-    KB = 512,      /* keys of a tile */
-    STEP = KB + 16, /* between rows of a tile in scratch: a power of two would crowd the rows into a few sets of the cache */
-    VB = 128,       /* keys between two additions to out: bounds the error, and their values stay in L1 */
+    NV = NR / VL, /* vectors of a register tile's row */
+    QB = 16 * MR, /* rows of a block: their scores of one tile stay in L2 with the tile's keys and values */
+    KB = 512,     /* keys of a tile */
+    STEP = KB +
+           16, /* between rows of a tile in scratch: a power of two would crowd the rows into a few sets of the cache */
+    VB = 128,  /* keys between two additions to out: bounds the error, and their values stay in L1 */
     WINDOW = 1024, /* vectors of KEYVEC and VALVEC at hand at a time */
 };
 /* A window holds what a block can reach in one tile, from a multiple of VB on. */
@@ -58,10 +59,10 @@ static double peak(int64_t rounds)
     return (double)rounds * MR * NV * VL;
 }
 
-#define RPI_STRING(x) #x
-#define RPI_NAME(x) RPI_STRING(x)
+#define RPI_STRING(x)  #x
+#define RPI_NAME(x)    RPI_STRING(x)
 #define RPI_JOIN(a, b) a##b
-#define RPI_OPS(x) RPI_JOIN(rpi_ops_, x)
+#define RPI_OPS(x)     RPI_JOIN(rpi_ops_, x)
 
 const rpi_ops RPI_OPS(RPI_ISA) = {
     .name = RPI_NAME(RPI_ISA),

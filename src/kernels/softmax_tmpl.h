@@ -2,8 +2,8 @@
  * Compiled once per instruction set. */
 
 /* Columns [from, to) of row r of the tile: the softcap, the biases outside it, the masks. */
-static void finish_scores(block *k, const tile *t, const float *const *in, const float *const *out, int64_t r, int64_t from,
-                          int64_t to)
+static void finish_scores(block *k, const tile *t, const float *const *in, const float *const *out, int64_t r,
+                          int64_t from, int64_t to)
 {
     const rp_desc *d = &k->c->plan->desc;
     float *s = k->s + r * STEP;

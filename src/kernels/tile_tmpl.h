@@ -2,15 +2,16 @@
  * Compiled once per instruction set. */
 
 /* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart. */
-static inline void score_tile(const float *q, const float *k, int64_t dim, const float *const *bias, int64_t col, float *s,
-                              int64_t step)
+static inline void score_tile(const float *q, const float *k, int64_t dim, const float *const *bias, int64_t col,
+                              float *s, int64_t step)
 {
     vf sum[MR][NV];
     RPI_UNROLL
-    for (int r = 0; r < MR; r++)
+    for (int r = 0; r < MR; r++) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0.0f);
+    }
     for (int64_t d = 0; d < dim; d++) {
         vf y[NV];
         RPI_UNROLL
@@ -25,43 +26,45 @@ static inline void score_tile(const float *q, const float *k, int64_t dim, const
         }
     }
     RPI_UNROLL
-    for (int r = 0; r < MR; r++)
+    for (int r = 0; r < MR; r++) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             vf_store(s + r * step + n * VL, sum[r][n]);
+    }
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. */
-#define VALUE_TILE(NVW)                                                                                                  \
-    static inline void value_tile_##NVW(const float *w, int64_t w_step, int64_t n, const float *v, float *o,             \
-                                        int64_t o_step, const float *alpha)                                              \
-    {                                                                                                                    \
-        vf sum[MR][NVW];                                                                                                 \
-        RPI_UNROLL                                                                                                       \
-        for (int r = 0; r < MR; r++)                                                                                     \
-            RPI_UNROLL                                                                                                   \
-            for (int c = 0; c < NVW; c++)                                                                                \
-                sum[r][c] = vf_set1(0.0f);                                                                               \
-        for (int64_t j = 0; j < n; j++) {                                                                                \
-            vf y[NVW];                                                                                                   \
-            RPI_UNROLL                                                                                                   \
-            for (int c = 0; c < NVW; c++)                                                                                \
-                y[c] = vf_load(v + j * (NVW * VL) + c * VL);                                                             \
-            RPI_UNROLL                                                                                                   \
-            for (int r = 0; r < MR; r++) {                                                                               \
-                const vf x = vf_set1(w[r * w_step + j]);                                                                 \
-                RPI_UNROLL                                                                                               \
-                for (int c = 0; c < NVW; c++)                                                                            \
-                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                              \
-            }                                                                                                            \
-        }                                                                                                                \
-        RPI_UNROLL                                                                                                       \
-        for (int r = 0; r < MR; r++) {                                                                                   \
-            const vf x = vf_set1(alpha[r]);                                                                              \
-            RPI_UNROLL                                                                                                   \
-            for (int c = 0; c < NVW; c++)                                                                                \
-                vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));               \
-        }                                                                                                                \
+#define VALUE_TILE(NVW)                                                                                                \
+    static inline void value_tile_##NVW(const float *w, int64_t w_step, int64_t n, const float *v, float *o,           \
+                                        int64_t o_step, const float *alpha)                                            \
+    {                                                                                                                  \
+        vf sum[MR][NVW];                                                                                               \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < MR; r++) {                                                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                sum[r][c] = vf_set1(0.0f);                                                                             \
+        }                                                                                                              \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            vf y[NVW];                                                                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                y[c] = vf_load(v + j * (NVW * VL) + c * VL);                                                           \
+            RPI_UNROLL                                                                                                 \
+            for (int r = 0; r < MR; r++) {                                                                             \
+                const vf x = vf_set1(w[r * w_step + j]);                                                               \
+                RPI_UNROLL                                                                                             \
+                for (int c = 0; c < NVW; c++)                                                                          \
+                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < MR; r++) {                                                                                 \
+            const vf x = vf_set1(alpha[r]);                                                                            \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
+        }                                                                                                              \
     }
 VALUE_TILE(1)
 VALUE_TILE(2)
@@ -74,8 +77,8 @@ _Static_assert(MR <= 8, "ones has a factor for each row");
 
 /* o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed VB at a time from zero. Column j of w belongs to
  * key first + j of the packed values, whose columns hold pad_keys keys. */
-static void add_values(const float *w, int64_t w_step, int64_t j0, int64_t j1, const float *v, int64_t first, int64_t pad_keys,
-                       float *o, int64_t pad_v, const float *alpha)
+static void add_values(const float *w, int64_t w_step, int64_t j0, int64_t j1, const float *v, int64_t first,
+                       int64_t pad_keys, float *o, int64_t pad_v, const float *alpha)
 {
     for (int64_t from = j0; from < j1; from = (from / VB + 1) * VB) {
         const int64_t n = rpi_min((from / VB + 1) * VB, j1) - from;

@@ -13,8 +13,8 @@ static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
 {
     (void)d;
     if (m->left < -1 || m->right < -1)
-        return rpi_fail(RP_E_RANGE, "masks[%d]: window is %lld,%lld: keys before and after the query, -1 = no limit", (int)n,
-                        (long long)m->left, (long long)m->right);
+        return rpi_fail(RP_E_RANGE, "masks[%d]: window is %lld,%lld: keys before and after the query, -1 = no limit",
+                        (int)n, (long long)m->left, (long long)m->right);
     return RP_OK;
 }
 

@@ -14,8 +14,9 @@ double rp_alibi_slope(int64_t h, int64_t heads)
 
 static double alibi_pair(const rpi_pair *p)
 {
-    double slope = p->array[0].data ? rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->h, 0, 0, 0))
-                                    : rp_alibi_slope(p->h, p->desc->heads);
+    double slope = p->array[0].data
+                       ? rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->h, 0, 0, 0))
+                       : rp_alibi_slope(p->h, p->desc->heads);
     return p->delta ? -slope * fabs((double)p->delta) : 0.0; /* 0 also where the slope is infinite */
 }
 
@@ -25,4 +26,5 @@ static void alibi_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_s
     *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
 }
 
-RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {"slopes"}, .array_optional = true, .shape = alibi_shape, .pair = alibi_pair)
+RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {"slopes"}, .array_optional = true, .shape = alibi_shape,
+           .pair = alibi_pair)

@@ -16,8 +16,7 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     if (distance >= max_distance)
         return n - 1;
     switch (strategy) {
-    case RP_STRATEGY_LINEAR:
-        return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
+    case RP_STRATEGY_LINEAR: return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
     case RP_STRATEGY_QUADRATIC: {
         /* the root may round to just below a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
         __extension__ typedef unsigned __int128 wide;
@@ -61,14 +60,15 @@ static rp_status bucket_params_check(const char *what, int64_t buckets, int64_t 
     if (bidirectional != 0 && bidirectional != 1)
         return rpi_fail(RP_E_RANGE, "%sbidirectional is %d: 0 or 1", what, (int)bidirectional);
     if (buckets < (bidirectional ? 4 : 2) || buckets > (int64_t)1 << 30)
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s to 2^30%s", what, (long long)buckets, bidirectional ? "4" : "2",
-                        bidirectional ? " when bidirectional" : "");
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s to 2^30%s", what, (long long)buckets,
+                        bidirectional ? "4" : "2", bidirectional ? " when bidirectional" : "");
     if (bidirectional && buckets % 2 != 0)
         return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: an even number when bidirectional, half for each side", what,
                         (long long)buckets);
     int64_t exact = buckets / (bidirectional ? 4 : 2);
     if (max_distance <= exact || max_distance > (int64_t)1 << 32) /* products with buckets fit in 63 bits */
-        return rpi_fail(RP_E_RANGE, "%smax_distance is %lld: more than %lld, the distances with a bucket of their own, to 2^32",
+        return rpi_fail(RP_E_RANGE,
+                        "%smax_distance is %lld: more than %lld, the distances with a bucket of their own, to 2^32",
                         what, (long long)max_distance, (long long)exact);
     if (strategy < 0 || strategy > RP_STRATEGY_QUADRATIC)
         return rpi_fail(RP_E_ARG, "%sstrategy is %d: 0 to %d", what, strategy, RP_STRATEGY_QUADRATIC);
@@ -122,7 +122,7 @@ static double bucket_pair(const rpi_pair *p)
     return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], bucket, p->h, 0, 0));
 }
 
-RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = t5_params, .check = bucket_check, .shape = bucket_shape,
-           .pair = bucket_pair)
+RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = t5_params, .check = bucket_check,
+           .shape = bucket_shape, .pair = bucket_pair)
 RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params, .check = bucket_check,
            .shape = bucket_shape, .pair = bucket_pair)

@@ -14,8 +14,8 @@ static rp_status rope_check(const rp_desc *d, const rp_term *t, int32_t n)
 {
     int64_t dim = t->dim ? t->dim : d->dim_k;
     if (dim < 2 || dim > d->dim_k || dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: an even number from 2 to %lld, the width of q and k", (int)n,
-                        (long long)dim, (long long)d->dim_k);
+        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: an even number from 2 to %lld, the width of q and k",
+                        (int)n, (long long)dim, (long long)d->dim_k);
     if (!isfinite(t->base) || t->base <= 0)
         return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: a finite number above 0", (int)n, t->base);
     if (t->layout != RP_LAYOUT_HALF && t->layout != RP_LAYOUT_INTERLEAVED)
