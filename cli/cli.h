@@ -19,12 +19,13 @@ typedef struct cli_option {
 } cli_option;
 
 typedef struct cli_command {
-    const char *name, *summary;     /* "attend", "compute attention over arrays in a file" */
-    const char *usage;              /* what follows "relpos attend" */
-    const char *example;            /* lines of examples, shown first in the help */
-    const cli_option *options;      /* besides --help */
-    bool negative_numbers;          /* -5 is an argument, not an option */
-    int (*run)(const struct cli_command *self, int argc, char **argv); /* argv[0] is the command's name; the exit code */
+    const char *name, *summary; /* "attend", "compute attention over arrays in a file" */
+    const char *usage;          /* what follows "relpos attend" */
+    const char *example;        /* lines of examples, shown first in the help */
+    const cli_option *options;  /* besides --help */
+    bool negative_numbers;      /* -5 is an argument, not an option */
+    int (*run)(const struct cli_command *self, int argc,
+               char **argv); /* argv[0] is the command's name; the exit code */
 } cli_command;
 
 extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info;
@@ -32,14 +33,16 @@ extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_veri
 /* Exit codes. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-/* Print "relpos: <text>" on standard error and return the code. The text is "<what>: <why> (<how to mend>)". */
+/* Print "relpos: <text>" on standard error and return the code. The text is "<what>: <why> (<how to mend>)"; it goes through
+ * io_safe. */
 __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format, ...);
 
 /* Read the options of a command. on_option returns CLI_OK or an exit code after printing. The arguments that are no
  * options go to args[0 … *n_args), at most max_args of them. Returns -1 to go on, or an exit code to end with at once (--help
  * gives CLI_OK). */
-int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(void *context, int key, const char *value),
-                void *context, const char **args, int max_args, int *n_args);
+int cli_options(const cli_command *c, int argc, char **argv,
+                int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
+                int max_args, int *n_args);
 
 /* Numbers, whole and nothing else; errors name the option. CLI_OK or CLI_USAGE after printing. */
 int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value);
@@ -56,38 +59,65 @@ typedef struct cli_problem {
     rp_desc desc; /* terms and masks point into this struct: do not copy it */
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
+    char term_text[RP_MAX_TERMS][128]; /* as the user wrote it, "rope,dim=64"; safe to print, cut to fit */
     char term_array[RP_MAX_TERMS][RP_MAX_ARRAYS][RP_NAME_MAX];
     char mask_array[RP_MAX_MASKS][RP_NAME_MAX];
-    bool scale_given;
+    bool scale_given, softcap_given;
 } cli_problem;
 
-/* Keys of the options below; they lie outside the letters. */
-enum { CLI_BIAS = 1000, CLI_ROPE, CLI_RELKEY, CLI_RELVAL, CLI_CAUSAL, CLI_WINDOW, CLI_KEY_MASK, CLI_MASK, CLI_LENGTHS,
-       CLI_SEGMENTS, CLI_SCALE, CLI_SOFTCAP, CLI_SOFTCAP_AFTER, CLI_Q_OFFSET, CLI_LATER, CLI_OWN /* the commands' own from here */ };
+/* Keys of the options below; they lie outside the letters. CLI_TERM + kind: the option of a term that is no bias. */
+enum {
+    CLI_TERM = 500,
+    CLI_BIAS = 1000,
+    CLI_CAUSAL,
+    CLI_WINDOW,
+    CLI_KEY_MASK,
+    CLI_MASK,
+    CLI_LENGTHS,
+    CLI_SEGMENTS,
+    CLI_SCALE,
+    CLI_SOFTCAP,
+    CLI_SOFTCAP_AFTER,
+    CLI_Q_OFFSET,
+    CLI_OWN /* the commands' own from here */
+};
 
 /* The lines of an option table for terms, masks and settings. */
-#define CLI_TERM_OPTIONS                                                                                                 \
-    {"bias", CLI_BIAS, "TERM[,key=value]...", "add a bias; may be given more than once. relpos info lists the terms"},      \
-    {"rope", CLI_ROPE, "[key=value]...", "turn q and k by position: dim, base, layout"},                                    \
-    {"relkey", CLI_RELKEY, "key=value...", "vectors for keys by offset (Shaw): table, left, right"},                        \
-    {"relval", CLI_RELVAL, "key=value...", "vectors for values by offset (Shaw): table, left, right"}
-#define CLI_MASK_OPTIONS                                                                                                 \
-    {"causal", CLI_CAUSAL, NULL, "only keys at or before the query"},                                                       \
-    {"window", CLI_WINDOW, "LEFT,RIGHT", "only keys from LEFT before to RIGHT after the query; -1 = no limit"},             \
-    {"key-mask", CLI_KEY_MASK, "NAME", "array (B,Lk): non-zero = attend"},                                                  \
-    {"mask", CLI_MASK, "NAME", "array broadcast to (B,H,Lq,Lk): non-zero = attend"},                                        \
-    {"lengths", CLI_LENGTHS, "NAME", "array (B): valid keys of each batch entry"},                                          \
-    {"segments", CLI_SEGMENTS, "NAME", "array (B,L): packed sequences; a pair attends inside its own"}
-#define CLI_SETTING_OPTIONS                                                                                              \
-    {"scale", CLI_SCALE, "S", "factor of q k; default 1/sqrt(D)"},                                                          \
-    {"softcap", CLI_SOFTCAP, "C", "C tanh(x/C) before the biases; 0 = none"},                                               \
-    {"softcap-after", CLI_SOFTCAP_AFTER, "C", "the same after the biases"},                                                 \
-    {"q-offset", CLI_Q_OFFSET, "N", "position of the first query; may be negative"}
+#define CLI_TERM_OPTIONS                                                                                               \
+    {"bias", CLI_BIAS, "TERM[,key=value]...", "add a bias; may be given more than once. relpos info lists the terms"}, \
+        {"rope", CLI_TERM + RP_TERM_ROPE, "[key=value]...", "turn q and k by position: dim, base, layout"},            \
+        {"relkey", CLI_TERM + RP_TERM_RELKEY, "key=value...",                                                          \
+         "vectors for keys by offset (Shaw): table, left, right"},                                                     \
+    {                                                                                                                  \
+        "relval", CLI_TERM + RP_TERM_RELVAL, "key=value...", "vectors for values by offset (Shaw): table, left, right" \
+    }
+#define CLI_MASK_OPTIONS                                                                                               \
+    {"causal", CLI_CAUSAL, NULL, "only keys at or before the query"},                                                  \
+        {"window", CLI_WINDOW, "LEFT,RIGHT", "only keys from LEFT before to RIGHT after the query; -1 = no limit"},    \
+        {"key-mask", CLI_KEY_MASK, "NAME", "array (B,Lk): non-zero = attend"},                                         \
+        {"mask", CLI_MASK, "NAME", "array broadcast to (B,H,Lq,Lk): non-zero = attend"},                               \
+        {"lengths", CLI_LENGTHS, "NAME", "array (B): valid keys of each batch entry"},                                 \
+    {                                                                                                                  \
+        "segments", CLI_SEGMENTS, "NAME", "array (B,L): packed sequences; a pair attends inside its own"               \
+    }
+#define CLI_SETTING_OPTIONS                                                                                            \
+    {"scale", CLI_SCALE, "S", "factor of q k; default 1/sqrt(D)"},                                                     \
+        {"softcap", CLI_SOFTCAP, "C", "C tanh(x/C) before the biases; 0 = none"},                                      \
+        {"softcap-after", CLI_SOFTCAP_AFTER, "C", "the same after the biases"},                                        \
+    {                                                                                                                  \
+        "q-offset", CLI_Q_OFFSET, "N", "position of the first query; may be negative"                                  \
+    }
 
 /* Start a problem, and take one of the shared options. Returns CLI_OK, an exit code after printing, or -1 if the key is none
  * of the shared ones. */
 void cli_problem_init(cli_problem *p);
 int cli_problem_option(cli_problem *p, int key, const char *value);
+
+/* Check what does not depend on a file: the parameters of terms and masks. CLI_OK or CLI_USAGE after printing. */
+int cli_problem_check(const cli_problem *p, const char *command);
+
+/* An instruction set by name, or "reference". CLI_OK or CLI_USAGE after printing. */
+int cli_isa(const char *text, const char **isa);
 
 /* Find the arrays that terms and masks name in a file, converted to `type` where they are of another floating type
  * (conversions are added to *made, which the caller frees with io_free). CLI_OK or CLI_FAILED after printing. */
@@ -96,7 +126,10 @@ int cli_problem_arrays(const cli_problem *p, const io_set *in, rp_dtype type, io
 /* A view of an array of a file with up to 4 axes; converted like above. CLI_OK or CLI_FAILED after printing. */
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a);
 
-/* A JSON string with its quotes, on `to`. */
+/* The option of a mask that takes an array, without dashes: "key-mask". */
+const char *cli_mask_option(rp_mask_kind kind);
+
+/* A JSON string with its quotes, on `to`; what is no UTF-8 becomes U+FFFD. */
 void cli_json_string(FILE *to, const char *text);
 
 #endif

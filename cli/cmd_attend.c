@@ -50,7 +50,7 @@ static int on_option(void *context, int key, const char *value)
     case LSE: r->lse = true; return CLI_OK;
     case SUMMARY: r->summary = true; return CLI_OK;
     case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
-    case ISA: r->isa = value; return CLI_OK;
+    case ISA: return cli_isa(value, &r->isa);
     case DTYPE:
         for (size_t n = 0; n < sizeof types / sizeof *types; n++)
             if (strcmp(value, types[n].name) == 0) {
@@ -175,8 +175,10 @@ static int attend(request *r, const io_set *in, io_set *made, io_set *out)
     t.pool = pool;
     t.progress = cli_progress_show;
     t.progress_context = &progress;
-    if (code == CLI_OK && rp_attend(plan, &t, NULL) != RP_OK)
-        code = cli_error(CLI_FAILED, "attend: %s (relpos attend --help)", rp_last_error());
+    const rp_status status = code == CLI_OK ? rp_attend(plan, &t, NULL) : RP_OK;
+    if (status != RP_OK)
+        code = cli_error(CLI_FAILED, "attend: %s (%s)", rp_last_error(),
+                         status == RP_E_NOMEM ? "fewer threads, or shorter sequences" : "relpos attend --help");
     cli_progress_end(&progress);
     rp_pool_destroy(pool);
     rp_plan_destroy(plan);
@@ -203,6 +205,8 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_FAILED, "attend: no memory (close other programs)");
     cli_problem_init(&r->problem);
     int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
+    if (code < 0 && cli_problem_check(&r->problem, "attend") != CLI_OK)
+        code = CLI_USAGE;
     if (code < 0 && n_args == 0)
         code = cli_error(CLI_USAGE, "attend: no input file (relpos attend IN -o OUT)");
     if (code < 0 && !r->out)

@@ -30,7 +30,7 @@ static int on_option(void *context, int key, const char *value)
     request *r = context;
     switch (key) {
     case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
-    case ISA: r->isa = value; return CLI_OK;
+    case ISA: return cli_isa(value, &r->isa);
     case JSON: r->json = true; return CLI_OK;
     case SECONDS: {
         const int code = cli_real("--seconds", value, &r->seconds);
@@ -89,8 +89,9 @@ static int by_size(const void *a, const void *b)
 static int prepare(measured *m, const char *text, const request *r, rp_pool *pool)
 {
     char err[512];
-    if (problem_parse(&m->p, text, err) != 0)
-        return cli_error(CLI_USAGE, "%s", err);
+    int code = problem_parse(&m->p, text, err);
+    if (code != 0)
+        return cli_error(code, "%s", err);
     m->p.desc.isa = r->isa;
     if (problem_fill(&m->p, 1, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);

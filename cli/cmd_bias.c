@@ -7,8 +7,8 @@
 #include <strings.h>
 
 enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
-enum { PANELS = 8 };                           /* heads in a picture */
-static const int64_t MOST = (int64_t)1 << 27;  /* values: 1 GiB of doubles */
+enum { PANELS = 8 };                          /* heads in a picture */
+static const int64_t MOST = (int64_t)1 << 27; /* values: 1 GiB of doubles */
 
 static const cli_option options[] = {
     {"q", LEN_Q, "N", "queries; default 64"},
@@ -26,8 +26,9 @@ typedef struct request {
     cli_problem problem;
     const char *out, *input;
     char title[256];
-    int64_t head; /* -1: not given */
-    bool json, heads_given, made_up;
+    const char *value; /* what is shown: biases, or the entries of a table that nobody gave */
+    int64_t head;      /* -1: not given */
+    bool json, heads_given;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -49,31 +50,31 @@ static int on_option(void *context, int key, const char *value)
 /* A position term as an argument. Those that work on q, k or v have no bias to show. */
 static int add_term(request *r, const char *text)
 {
-    static const struct {
-        const char *name, *why;
-    } none[] = {{"rope", "it turns q and k, and adds nothing to the scores by itself (relpos explain --rope shows its effect)"},
-                {"relkey", "its scores depend on q (relpos explain --input FILE --relkey table=NAME,... shows them)"},
-                {"relval", "it adds to v, not to the scores (relpos explain --input FILE --relval table=NAME,... shows it)"}};
-    char safe[96];
-    for (size_t n = 0; n < sizeof none / sizeof *none; n++)
-        if (strcspn(text, ",") == strlen(none[n].name) && strncmp(text, none[n].name, strlen(none[n].name)) == 0)
-            return cli_error(CLI_USAGE, "%s: no bias of its own: %s", none[n].name, none[n].why);
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
+        const char *name = rp_term_name((rp_term_kind)k);
+        if (!rp_term_is_bias((rp_term_kind)k) && strcspn(text, ",") == strlen(name) &&
+            strncmp(text, name, strlen(name)) == 0)
+            return cli_error(CLI_USAGE,
+                             "%s: no bias of its own: what it does depends on q, k or v (relpos explain --%s shows it)",
+                             name, name);
+    }
+    const int32_t n = r->problem.desc.n_terms;
     const int code = cli_problem_option(&r->problem, CLI_BIAS, text);
     const size_t used = strlen(r->title);
     if (code == CLI_OK)
-        snprintf(r->title + used, sizeof r->title - used, "%s%s", used ? " + " : "", io_safe(safe, sizeof safe, text));
+        snprintf(r->title + used, sizeof r->title - used, "%s%s", used ? " + " : "", r->problem.term_text[n]);
     return code;
 }
 
 /* Entry c of a table that nobody gave is c, so that the picture shows which entry a pair reads. */
-static int make_up(request *r, int32_t term, io_set *made, rp_array *a)
+static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
     const rp_term_kind kind = r->problem.terms[term].kind;
     int32_t ndim;
     int64_t shape[RP_MAX_AXES];
     if (kind != RP_TERM_T5 && kind != RP_TERM_BUCKET && kind != RP_TERM_TABLE)
-        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", rp_term_name(kind),
-                         rp_term_array(kind, 0), rp_term_array(kind, 0));
+        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)",
+                         rp_term_name(kind), rp_term_array(kind, index), rp_term_array(kind, index));
     if (rp_term_shape(&r->problem.desc, term, 0, &ndim, shape) != RP_OK)
         return cli_error(CLI_USAGE, "bias: %s (relpos bias --help)", rp_last_error());
     shape[kind == RP_TERM_TABLE ? 0 : 1] = 1; /* every head shares it */
@@ -81,56 +82,80 @@ static int make_up(request *r, int32_t term, io_set *made, rp_array *a)
     double *table = n <= MOST ? malloc((size_t)n * sizeof *table) : NULL;
     if (!table || io_add(made, "table", RP_F64, ndim, shape, table, false) != 0) {
         free(table);
-        return cli_error(CLI_FAILED, "%s: no memory for a table of %lld entries (fewer)", rp_term_name(kind), (long long)n);
+        return cli_error(CLI_FAILED, "%s: no memory for a table of %lld entries (fewer)", rp_term_name(kind),
+                         (long long)n);
     }
     for (int64_t c = 0; c < n; c++)
         table[c] = (double)c;
     *a = rp_array_of(table, RP_F64, ndim, shape);
-    r->made_up = true;
-    fprintf(stderr, "relpos: %s: no table given: showing %s\n", rp_term_name(kind),
-            kind == RP_TERM_TABLE ? "the number of the entry" : "bucket numbers");
+    r->value = kind == RP_TERM_TABLE ? "entry" : "bucket";
+    fprintf(stderr, "relpos: %s: no table given: showing %s numbers\n", rp_term_name(kind), r->value);
     return CLI_OK;
 }
 
-/* Arrays of the terms, and the sizes that they and the defaults settle. */
+/* A length of the description as an array of a term has it: on the axis that grows with that length. Stays as it is where
+ * there is no such axis, or where that is shorter than `least` (one entry may serve them all). */
+static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t least)
+{
+    int64_t shape[2][RP_MAX_AXES] = {{0}};
+    const int64_t old = *length;
+    int32_t ndim = 0;
+    for (int grown = 0; grown < 2; grown++) {
+        *length = 1 + grown;
+        if (rp_term_shape(d, term, index, &ndim, shape[grown]) != RP_OK)
+            ndim = 0; /* the plan will say why */
+    }
+    *length = old;
+    for (int32_t x = 0; x < ndim; x++) {
+        const int32_t axis = a->ndim - ndim + x; /* fewer axes align right */
+        if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= least)
+            *length = a->shape[axis];
+    }
+}
+
+/* Arrays of the terms, and the sizes that they and the defaults settle. Batch entry 0 is shown. */
 static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
 {
     cli_problem *p = &r->problem;
     rp_desc *d = &p->desc;
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        rp_array *a = &t->term[n][0];
-        const char *name = p->term_array[n][0];
-        const rp_term_kind kind = p->terms[n].kind;
-        if (!*name && kind == RP_TERM_ALIBI && !r->heads_given && d->heads == 1)
-            d->heads = 8;
-        if (!*name)
-            continue;
-        if (!r->input)
-            return cli_error(CLI_USAGE, "%s: array \"%.80s\" comes from a file (give --input FILE)", rp_term_name(kind), name);
-        const int code = cli_array(in, name, RP_F64, made, a);
-        if (code != CLI_OK)
-            return code;
-        const int32_t axis = kind == RP_TERM_T5 || kind == RP_TERM_BUCKET ? 1 : kind == RP_TERM_DENSE ? a->ndim - 3 : 0;
-        if (!r->heads_given && axis >= 0 && axis < a->ndim && a->shape[axis] > 1)
-            d->heads = a->shape[axis];
-        if (kind == RP_TERM_DENSE && a->ndim >= 2) {
-            d->batch = a->ndim == 4 && a->shape[0] > 1 ? a->shape[0] : d->batch; /* batch entry 0 is shown */
-            d->len_q = d->len_q ? d->len_q : a->shape[a->ndim - 2];
-            d->len_k = d->len_k ? d->len_k : a->shape[a->ndim - 1];
-        }
-    }
-    d->len_q = d->len_q ? d->len_q : 64;
-    d->len_k = d->len_k ? d->len_k : 64;
+    const bool q_given = d->len_q, k_given = d->len_k;
+    d->len_q = q_given ? d->len_q : 64;
+    d->len_k = k_given ? d->len_k : 64;
     for (int32_t n = 0; n < d->n_terms; n++)
-        if (!t->term[n][0].data && rp_term_array(p->terms[n].kind, 0) && p->terms[n].kind != RP_TERM_ALIBI) {
-            const int code = make_up(r, n, made, &t->term[n][0]);
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
+            rp_array *a = &t->term[n][x];
+            if (!*p->term_array[n][x]) {
+                if (rp_term_array_optional(p->terms[n].kind, x) && !r->heads_given && d->heads == 1)
+                    d->heads = 8; /* as many as show what differs from head to head */
+                continue;
+            }
+            if (!r->input)
+                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (give --input FILE)",
+                                 rp_term_name(p->terms[n].kind), rp_term_array(p->terms[n].kind, x));
+            const int code = cli_array(in, p->term_array[n][x], RP_F64, made, a);
             if (code != CLI_OK)
                 return code;
+            take_length(d, n, x, a, &d->batch, 2);
+            if (!r->heads_given)
+                take_length(d, n, x, a, &d->heads, 2);
+            if (!q_given)
+                take_length(d, n, x, a, &d->len_q, 1);
+            if (!k_given)
+                take_length(d, n, x, a, &d->len_k, 1);
         }
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++)
+            if (!t->term[n][x].data && !rp_term_array_optional(p->terms[n].kind, x)) {
+                const int code = make_up(r, n, x, made, &t->term[n][x]);
+                if (code != CLI_OK)
+                    return code;
+            }
     if (r->head >= d->heads)
-        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head, (long long)d->heads - 1);
+        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head,
+                         (long long)d->heads - 1);
     int64_t size;
-    if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) || size > MOST)
+    if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) ||
+        size > MOST)
         return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (fewer with --heads, --q, --k)",
                          (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MOST);
     return CLI_OK;
@@ -171,7 +196,8 @@ static int write_csv(const request *r, const double *bias)
             for (int64_t j = 0; j < d->len_k; j++)
                 fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
     const bool bad = !to || ferror(to);
-    int code = (to && fclose(to) != 0) || bad ? cli_error(CLI_FAILED, "csv: no memory (fewer with --heads, --q, --k)") : CLI_OK;
+    int code = (to && fclose(to) != 0) || bad ? cli_error(CLI_FAILED, "csv: no memory (fewer with --heads, --q, --k)")
+                                              : CLI_OK;
     if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -213,18 +239,28 @@ static int draw(const request *r, const double *bias, const char *suffix)
     }
     for (int64_t x = 0; x < n; x++) {
         snprintf(name[x], sizeof *name, "head %lld of %lld", (long long)(first + x), (long long)d->heads);
-        panel[x] = (pic_panel){.value = bias + (first + x) * one, .rows = d->len_q, .cols = d->len_k,
+        panel[x] = (pic_panel){.value = bias + (first + x) * one,
+                               .rows = d->len_q,
+                               .cols = d->len_k,
                                .title = d->heads > 1 ? name[x] : NULL};
     }
-    snprintf(title, sizeof title, "bias of %s%s", r->title, n < d->heads && n == PANELS ? " (the first 8 heads)" : "");
-    const pic_map map = {.panels = panel, .n_panels = (int)n, .title = title, .row_label = "query", .col_label = "key",
-                         .value_label = r->made_up ? "entry" : "bias", .row0 = d->q_offset, .diverging = below && above};
+    snprintf(title, sizeof title, "%s of %s%s", r->value, r->title,
+             n < d->heads && n == PANELS ? " (the first 8 heads)" : "");
+    const pic_map map = {.panels = panel,
+                         .n_panels = (int)n,
+                         .title = title,
+                         .col_label = "key",
+                         .row_label = d->q_offset ? "query position" : "query",
+                         .value_label = r->value,
+                         .row0 = d->q_offset,
+                         .diverging = below && above};
     if (!suffix) {
         pic_text(stdout, &map, cli_width(), cli_colour(stdout));
         return CLI_OK;
     }
     if (n < d->heads && r->head < 0)
-        fprintf(stderr, "relpos: %s: the first %d of %lld heads (--head N draws another)\n", suffix, PANELS, (long long)d->heads);
+        fprintf(stderr, "relpos: %s: the first %d of %lld heads (--head N draws another)\n", suffix, PANELS,
+                (long long)d->heads);
     unsigned char *data = NULL;
     size_t size = 0;
     int code = CLI_OK;
@@ -273,7 +309,7 @@ static int run(const cli_command *self, int argc, char **argv)
     request *r = calloc(1, sizeof *r);
     const char *args[RP_MAX_TERMS], *suffix = NULL;
     io_set in = {0}, made = {0};
-    char err[IO_ERR_MAX];
+    char err[IO_ERR_MAX], safe[256];
     int n_args;
     if (!r)
         return cli_error(CLI_FAILED, "bias: no memory (close other programs)");
@@ -281,17 +317,21 @@ static int run(const cli_command *self, int argc, char **argv)
     r->problem.desc.dtype = RP_F64;
     r->problem.desc.batch = 1;
     r->head = -1;
+    r->value = "bias";
     int code = cli_options(self, argc, argv, on_option, r, args, RP_MAX_TERMS, &n_args);
     if (code < 0 && n_args == 0)
         code = cli_error(CLI_USAGE, "bias: no term (such as relpos bias alibi; relpos info lists them)");
-    for (int n = 0; code < 0 && n < n_args; n++)
-        code = add_term(r, args[n]) == CLI_OK ? -1 : CLI_USAGE;
+    for (int n = 0; code < 0 && n < n_args; n++) {
+        const int added = add_term(r, args[n]);
+        code = added == CLI_OK ? -1 : added;
+    }
     if (code < 0 && r->out) {
         suffix = strcmp(r->out, "-") == 0 ? ".csv" : strrchr(r->out, '.') ? strrchr(r->out, '.') : "";
         if (io_format_of(r->out) == IO_UNKNOWN && strcasecmp(suffix, ".png") != 0 && strcasecmp(suffix, ".svg") != 0 &&
             strcasecmp(suffix, ".csv") != 0)
-            code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix tells no format (.png, .svg, .npz, .safetensors or .csv)",
-                             r->out);
+            code = cli_error(CLI_USAGE,
+                             "output \"%s\": the suffix tells no format (.png, .svg, .npz, .safetensors or .csv)",
+                             io_safe(safe, sizeof safe, r->out));
     }
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
         code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
@@ -309,7 +349,7 @@ const cli_command cmd_bias = {
     .name = "bias",
     .summary = "draw what position terms add to the scores",
     .usage = "TERM[,key=value...]... [options]      several terms add up; relpos info lists them",
-    .example = "  relpos bias log,lambda=0.3 --q 12 --k 12\n"
+    .example = "  relpos bias log,lambda=0.3 --q 8 --k 8\n"
                "  relpos bias t5,buckets=32,max_distance=128 --q 128 --k 128\n"
                "  relpos bias alibi --q 64 --k 64 -o alibi.png\n",
     .options = options,

@@ -1,14 +1,19 @@
-/* cmd_explain.c -- relpos explain: one query, step by step: raw, scaled and biased scores, weights, output.
+/* cmd_explain.c -- relpos explain: one query, step by step: raw, scaled and biased scores, weights, output; and where the
+ * weight of its head goes, as a table and as a picture.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli.h"
-#include <ctype.h>
-#include <jansson.h>
+#include "explain.h"
+#include "picture.h"
+#include "progress.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-enum { QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, NO_BIAS, JSON };
-enum { FEW = 8, TOP = 12, WIDTH = 8, TOKEN_MAX = 64 }; /* keys in a table across; keys listed; channels of a made-up word */
+enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON };
+/* Rows or columns of a picture that have room for their names; values that tell how far its colours should go. */
+enum { NAMED = 40, ENOUGH = 1 << 20 };
+/* Pairs of a picture; pairs that are looked at one by one for the shares: more go the fast way, in f32. */
+enum { MOST = 1 << 24, FEW = 1 << 18 };
 
 static const cli_option options[] = {
     {"query", QUERY, "N", "the query to follow, from 0; default 0"},
@@ -17,48 +22,30 @@ static const cli_option options[] = {
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
     {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (metadata \"tokens\": their names)"},
-    {"head", HEAD, "N", "head of the file, from 0; default 0"},
+    {"head", HEAD, "N", "head, from 0; default 0. Without a file there is one, or 8 with alibi"},
     {"batch", BATCH, "N", "batch entry of the file, from 0; default 0"},
+    {"brief", BRIEF, NULL, "the heaviest keys before and after, and where the weight of the head goes"},
+    {"output", OUT, "FILE", "draw the weights of the head without and with position terms: .png or .svg"},
     {"all", ALL, NULL, "every key, in its place, not only the 12 heaviest"},
     {"json", JSON, NULL, "one JSON object; -infinity is null"},
     {0},
 };
 
-typedef struct request {
-    cli_problem problem;
-    const char *input;
-    int64_t query, head, batch;
-    bool all, no_bias, json;
-} request;
-
-/* The numbers that are explained, and who owns them. */
-typedef struct source {
-    rp_tensors t;
-    char (*token)[TOKEN_MAX]; /* [Lk], safe to print */
-    const char *note; /* said first; "" for none */
-    io_set in, made;
-    double *memory;
-} source;
-
-/* One row; plain is that of attention without position terms. Freed as raw. */
-typedef struct trace {
-    rp_row row;
-    double *plain, *difference;
-} trace;
-
-static int no_memory(void)
+int explain_no_memory(void)
 {
     return cli_error(CLI_FAILED, "explain: no memory (fewer keys)");
 }
 
 static int on_option(void *context, int key, const char *value)
 {
-    request *r = context;
+    explain_request *r = context;
     switch (key) {
     case QUERY: return cli_integer("--query", value, 0, INT64_MAX, &r->query);
     case HEAD: return cli_integer("--head", value, 0, INT64_MAX, &r->head);
     case BATCH: return cli_integer("--batch", value, 0, INT64_MAX, &r->batch);
     case INPUT: r->input = value; return CLI_OK;
+    case OUT: r->out = value; return CLI_OK;
+    case BRIEF: r->brief = true; return CLI_OK;
     case ALL: r->all = true; return CLI_OK;
     case NO_BIAS: r->no_bias = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
@@ -66,216 +53,262 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- where numbers come from */
-
-/* One query, key and value width D for each of n words. A head axis of stride 0: every head sees the same numbers, so that
- * ALiBi has its usual eight slopes. */
-static void describe(request *r, source *s, const double *q, const double *k, const double *v, int64_t n, int64_t D)
-{
-    rp_desc *d = &r->problem.desc;
-    d->batch = d->heads = 1;
-    for (int32_t x = 0; x < d->n_terms; x++)
-        if (d->terms[x].kind == RP_TERM_ALIBI)
-            d->heads = 8;
-    d->len_q = d->len_k = n;
-    d->dim_k = d->dim_v = D;
-    const int64_t shape[4] = {1, d->heads, n, D};
-    s->t.q = rp_array_of(q, RP_F64, 4, shape);
-    s->t.k = rp_array_of(k, RP_F64, 4, shape);
-    s->t.v = rp_array_of(v, RP_F64, 4, shape);
-    s->t.q.stride[1] = s->t.k.stride[1] = s->t.v.stride[1] = 0;
-}
-
-/* The five words of the course chapter on relative position bias. */
-static int from_example(request *r, source *s)
-{
-    static const double q[5][4] = {{1, 0, 1, 0}, {0, 2, 0, 1}, {1, 1, 1, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}};
-    static const double k[5][4] = {{0, 1, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 1, 1}, {1, 0, 0.5, 0.5}};
-    static const double v[5][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {0.5, 0.5, 0.5, 0.5}};
-    static const char *const words[5] = {"The", "cat", "sat", "on", "mat"};
-    s->token = calloc(5, sizeof *s->token);
-    if (!s->token)
-        return no_memory();
-    for (int n = 0; n < 5; n++)
-        snprintf(s->token[n], TOKEN_MAX, "%s", words[n]);
-    describe(r, s, q[0], k[0], v[0], 5, 4);
-    return CLI_OK;
-}
-
-/* A number in (-1, 1) that depends on seed and place alone. splitmix64: Steele, Lea, Flood 2014. */
-static double random_at(uint64_t seed, uint64_t place)
-{
-    uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return ldexp((double)((z ^ z >> 31) >> 12) + 0.5, -51) - 1.0;
-}
-
-/* A word of `length` bytes: its letters give WIDTH numbers (FNV-1a seeds them), and three fixed matrices turn those into
- * its q, k and v. */
-static void embed(const char *word, size_t length, double *q, double *k, double *v)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    double *const to[3] = {q, k, v};
-    for (size_t c = 0; c < length; c++)
-        hash = (hash ^ (unsigned char)word[c]) * 0x100000001b3u;
-    for (uint64_t m = 0; m < 3; m++)
-        for (uint64_t row = 0; row < WIDTH; row++) {
-            to[m][row] = 0;
-            for (uint64_t c = 0; c < WIDTH; c++)
-                to[m][row] += random_at(m + 1, row * WIDTH + c) * random_at(hash, c);
-        }
-}
-
-/* The words of a text; with s->token and s->memory there, their names and numbers too. */
-static int64_t words_of(const char *text, int64_t at, int64_t total, source *s)
-{
-    for (;;) {
-        while (isspace((unsigned char)*text))
-            text++;
-        if (!*text)
-            return at;
-        const char *end = text;
-        while (*end && !isspace((unsigned char)*end))
-            end++;
-        if (s->memory) {
-            double *q = s->memory + at * WIDTH;
-            char word[TOKEN_MAX + 1];
-            snprintf(word, sizeof word, "%.*s", (int)(end - text < TOKEN_MAX ? end - text : TOKEN_MAX), text);
-            io_safe(s->token[at], TOKEN_MAX, word);
-            embed(text, (size_t)(end - text), q, q + total * WIDTH, q + 2 * total * WIDTH);
-        }
-        at++;
-        text = end;
-    }
-}
-
-static int from_sentence(request *r, source *s, const char **args, int n_args)
-{
-    char *piped = NULL;
-    size_t room = 0;
-    int64_t n = 0;
-    if (n_args == 1 && strcmp(args[0], "-") == 0) {
-        if (getdelim(&piped, &room, 0, stdin) < 0 && ferror(stdin)) {
-            free(piped);
-            return cli_error(CLI_FAILED, "standard input: cannot be read (give the sentence as an argument)");
-        }
-        if (piped)
-            args[0] = piped;
-    }
-    for (int a = 0; a < n_args; a++)
-        n = words_of(args[a], n, 0, s);
-    int code = n ? CLI_OK : cli_error(CLI_USAGE, "explain: the sentence has no words (relpos explain \"the cat sat\")");
-    s->token = calloc((size_t)n + 1, sizeof *s->token);
-    s->memory = malloc(((size_t)n + 1) * 3 * WIDTH * sizeof *s->memory);
-    if (code == CLI_OK && (!s->token || !s->memory))
-        code = no_memory();
-    if (code == CLI_OK) {
-        int64_t at = 0;
-        for (int a = 0; a < n_args; a++)
-            at = words_of(args[a], at, n, s);
-        s->note = "q, k and v are made from the letters of each word; they carry no meaning, only the arithmetic is real.\n";
-        describe(r, s, s->memory, s->memory + n * WIDTH, s->memory + 2 * n * WIDTH, n, WIDTH);
-    }
-    free(piped);
-    return code;
-}
-
-/* Names from the metadata where they fit, else numbers. */
-static int file_tokens(source *s, int64_t n)
-{
-    const char *text = io_meta(&s->in, "tokens");
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
-    const bool fits = json_is_array(list) && (int64_t)json_array_size(list) == n;
-    s->token = calloc((size_t)n + 1, sizeof *s->token);
-    for (int64_t j = 0; s->token && j < n; j++) {
-        const char *name = fits ? json_string_value(json_array_get(list, (size_t)j)) : NULL;
-        if (name)
-            io_safe(s->token[j], TOKEN_MAX, name);
-        else
-            snprintf(s->token[j], TOKEN_MAX, "%lld", (long long)j);
-    }
-    json_decref(list);
-    return s->token ? CLI_OK : no_memory();
-}
-
-static int from_file(request *r, source *s)
-{
-    rp_desc *d = &r->problem.desc;
-    rp_array *const arrays[3] = {&s->t.q, &s->t.k, &s->t.v};
-    char err[IO_ERR_MAX];
-    if (io_read(r->input, &s->in, NULL, err) != 0)
-        return cli_error(CLI_FAILED, "%s", err);
-    for (int n = 0; n < 3; n++) {
-        const char name[2] = {"qkv"[n], 0};
-        const int code = cli_array(&s->in, name, RP_F64, &s->made, arrays[n]);
-        if (code != CLI_OK)
-            return code;
-        if (arrays[n]->ndim != 4)
-            return cli_error(CLI_FAILED, "%s: %d axes (4 are needed: batch, heads, length, width)", name, (int)arrays[n]->ndim);
-        for (int x = 0; x < 4; x++)
-            if (arrays[n]->shape[x] == 0)
-                return cli_error(CLI_FAILED, "%s: an axis of length 0 (there is nothing to explain)", name);
-    }
-    d->batch = s->t.q.shape[0], d->heads = s->t.q.shape[1], d->kv_heads = s->t.k.shape[1];
-    d->len_q = s->t.q.shape[2], d->len_k = s->t.k.shape[2];
-    d->dim_k = s->t.q.shape[3], d->dim_v = s->t.v.shape[3];
-    const int code = cli_problem_arrays(&r->problem, &s->in, RP_F64, &s->made, &s->t);
-    return code == CLI_OK ? file_tokens(s, d->len_k) : code;
-}
-
 /* Without a file no term or mask may need an array. */
 static int check_no_arrays(const cli_problem *p)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term_kind kind = p->terms[n].kind;
-        if (*p->term_array[n][0] || (rp_term_array(kind, 0) && kind != RP_TERM_ALIBI)) /* ALiBi has slopes of its own */
-            return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
-                             rp_term_name(kind), rp_term_array(kind, 0), rp_term_array(kind, 0));
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
+            if (*p->term_array[n][x] || !rp_term_array_optional(kind, x))
+                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
+                                 rp_term_name(kind), rp_term_array(kind, x), rp_term_array(kind, x));
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (*p->mask_array[n])
             return cli_error(CLI_USAGE, "--%s: its array comes from a file (needs --input FILE)",
-                             p->masks[n].kind == RP_MASK_KEYS ? "key-mask" : rp_mask_name(p->masks[n].kind));
+                             cli_mask_option(p->masks[n].kind));
     return CLI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------- the numbers */
 
-static int attend_row(const rp_desc *d, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *row)
+static int refuse(const char *what)
 {
-    rp_plan *plan = NULL;
-    const rp_status status = rp_plan_create(&plan, d) == RP_OK ? rp_attend_row(plan, t, b, h, i, row) : RP_E_ARG;
-    rp_plan_destroy(plan);
-    return status == RP_OK ? CLI_OK : cli_error(CLI_FAILED, "explain: %s (relpos explain --help)", rp_last_error());
+    return cli_error(CLI_FAILED, "explain: %s%s (relpos explain --help)", what, rp_last_error());
 }
 
-/* Scores, masks and settings stay; every position term goes. */
-static rp_desc without_terms(const rp_desc *d)
+double explain_scale(const rp_desc *d)
+{
+    return d->scale == RP_SCALE_AUTO ? 1 / sqrt((double)d->dim_k) : d->scale;
+}
+
+/* The same attention without position terms: scale, softcap and masks stay. */
+static rp_desc plain_of(const rp_desc *d)
 {
     rp_desc plain = *d;
     plain.n_terms = 0;
     return plain;
 }
 
-static int look(const request *r, const source *s, int64_t query, trace *t)
+static int make_plans(const explain_request *r, explain_source *s)
 {
-    const rp_desc *d = &r->problem.desc, plain = without_terms(d);
+    const rp_desc *d = &r->problem.desc, plain = plain_of(d);
+    if (rp_plan_create(&s->plan, d) == RP_OK && rp_plan_create(&s->plain, &plain) == RP_OK)
+        return CLI_OK;
+    refuse("");
+    return r->input ? CLI_FAILED : CLI_USAGE; /* without a file, all that a plan is made of are options */
+}
+
+int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)
+{
+    const rp_desc *d = &r->problem.desc;
     const int64_t n = d->len_k;
     double *at = calloc((size_t)(7 * n + d->dim_v), sizeof *at);
     if (!at)
-        return no_memory();
-    *t = (trace){.row = {.raw = at, .scaled = at + n, .bias = at + 2 * n, .score = at + 3 * n, .weights = at + 4 * n,
-                         .out = at + 7 * n},
-                 .plain = at + 5 * n, .difference = at + 6 * n};
+        return explain_no_memory();
+    *t = (explain_trace){.row = {.raw = at,
+                                 .scaled = at + n,
+                                 .bias = at + 2 * n,
+                                 .score = at + 3 * n,
+                                 .weights = at + 4 * n,
+                                 .out = at + 7 * n},
+                         .plain = at + 5 * n,
+                         .difference = at + 6 * n};
     rp_row standard = {.weights = t->plain};
-    int code = attend_row(d, &s->t, r->batch, r->head, query, &t->row);
-    if (code == CLI_OK)
-        code = attend_row(&plain, &s->t, r->batch, r->head, query, &standard);
+    if (rp_attend_row(s->plan, &s->t, r->batch, r->head, query, &t->row) != RP_OK ||
+        rp_attend_row(s->plain, &s->t, r->batch, r->head, query, &standard) != RP_OK)
+        return refuse("");
     for (int64_t j = 0; j < n; j++)
         t->difference[j] = t->row.weights[j] - t->plain[j];
+    return CLI_OK;
+}
+
+static int band_of(int64_t delta)
+{
+    const uint64_t distance = delta < 0 ? -(uint64_t)delta : (uint64_t)delta;
+    const int band = distance ? 64 - __builtin_clzll(distance) : 0;
+    return band < EXPLAIN_BANDS ? band : EXPLAIN_BANDS - 1;
+}
+
+/* Sums over all pairs become shares. */
+static void finish(explain_share *share)
+{
+    double *const both[2] = {share->plain, share->with};
+    for (int k = 0; k < 2; k++) {
+        double sum = 0;
+        for (int band = 0; band < EXPLAIN_BANDS; band++)
+            sum += both[k][band];
+        for (int band = 0; band < EXPLAIN_BANDS && sum != 0; band++) /* 0: every pair is masked */
+            both[k][band] /= sum;
+    }
+    share->known = true;
+}
+
+/* Sums by distance without looking at pairs: the mean weight of each offset times its pairs. */
+static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum,
+                           cli_progress *progress)
+{
+    const rp_dtype type = r->input ? RP_F32 : RP_F64;
+    rp_desc d = plain ? plain_of(&r->problem.desc) : r->problem.desc;
+    rp_tensors t = s->t;
+    rp_plan *plan = NULL;
+    io_set made = {0};
+    const int64_t n = d.len_q + d.len_k - 1, shape[3] = {d.batch, d.heads, n};
+    double *profile = calloc((size_t)(d.batch * d.heads * n), sizeof *profile);
+    int code = profile ? CLI_OK : explain_no_memory();
+    if (code == CLI_OK && r->input) /* the fast path wants f32 */
+        code = cli_array(&s->in, "q", type, &made, &t.q);
+    if (code == CLI_OK && r->input)
+        code = cli_array(&s->in, "k", type, &made, &t.k);
+    if (code == CLI_OK && r->input)
+        code = cli_array(&s->in, "v", type, &made, &t.v);
+    d.dtype = type;
+    t.profile = rp_array_of(profile, RP_F64, 3, shape);
+    t.progress = cli_progress_show;
+    t.progress_context = progress;
+    if (code == CLI_OK && (rp_plan_create(&plan, &d) != RP_OK || rp_attend(plan, &t, NULL) != RP_OK))
+        code = refuse("shares: ");
+    const double *mean = code == CLI_OK ? profile + (r->batch * d.heads + r->head) * n : NULL;
+    for (int64_t x = 0; mean && x < n; x++) {
+        const int64_t delta = x - (d.len_q - 1), last = d.len_k - delta;
+        const int64_t pairs = (last < d.len_q ? last : d.len_q) - (delta < 0 ? -delta : 0);
+        sum[band_of(delta - d.q_offset)] += mean[x] * (double)pairs;
+    }
+    rp_plan_destroy(plan);
+    io_free(&made);
+    free(profile);
     return code;
 }
+
+/* Query by query, in double. */
+static int sums_of_rows(const explain_request *r, const explain_source *s, explain_share *share, double *plain,
+                        double *with, cli_progress *progress)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t n = d->len_k;
+    double *row = malloc((size_t)n * 3 * sizeof *row);
+    int code = row ? CLI_OK : explain_no_memory();
+    for (int64_t i = 0; code == CLI_OK && i < d->len_q; i++) {
+        rp_row standard = {.weights = row}, biased = {.weights = row + n, .score = row + 2 * n};
+        if (rp_attend_row(s->plain, &s->t, r->batch, r->head, i, &standard) != RP_OK ||
+            rp_attend_row(s->plan, &s->t, r->batch, r->head, i, &biased) != RP_OK)
+            code = refuse("");
+        for (int64_t j = 0; code == CLI_OK && j < n; j++) {
+            const int band = band_of(j - i - d->q_offset);
+            const bool masked = biased.score[j] == -INFINITY;
+            share->plain[band] += standard.weights[j];
+            share->with[band] += biased.weights[j];
+            if (plain) {
+                plain[i * n + j] = masked ? -INFINITY : standard.weights[j];
+                with[i * n + j] = masked ? -INFINITY : biased.weights[j];
+            }
+        }
+        cli_progress_show(progress, (double)(i + 1) / (double)d->len_q);
+    }
+    free(row);
+    return code;
+}
+
+int explain_all(const explain_request *r, const explain_source *s, explain_share *share, double *plain, double *with)
+{
+    const rp_desc *d = &r->problem.desc;
+    cli_progress progress = {.what = "explain"};
+    int code;
+    cli_progress_show(&progress, 0);
+    if (plain || d->len_q <= FEW / d->len_k) {
+        code = sums_of_rows(r, s, share, plain, with, &progress);
+    } else {
+        code = sums_of_profile(r, s, true, share->plain, &progress);
+        if (code == CLI_OK)
+            code = sums_of_profile(r, s, false, share->with, &progress);
+    }
+    cli_progress_end(&progress);
+    for (int64_t x = 0; x < d->len_q + d->len_k - 1; x++)
+        share->there[band_of(x - (d->len_q - 1) - d->q_offset)] = true;
+    finish(share);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- the picture */
+
+static int write_picture(const explain_request *r, const pic_map *map)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+    char err[IO_ERR_MAX];
+    if ((strcasecmp(strrchr(r->out, '.'), ".png") == 0 ? pic_png : pic_svg)(map, &data, &size, err) != 0)
+        return cli_error(CLI_FAILED, "picture: %s (fewer queries or keys)", err);
+    const int code = io_write_bytes(r->out, data, size, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+    free(data);
+    return code;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The size that all but one in a hundred values stay below: a few heavy keys would leave the rest of a big picture in one
+ * colour. 0 for want of memory. */
+static double cap_of(const double *x, int64_t n)
+{
+    const int64_t step = n / ENOUGH + 1;
+    double *size = malloc((size_t)(n / step + 1) * sizeof *size);
+    int64_t some = 0;
+    for (int64_t k = 0; size && k < n; k += step)
+        if (isfinite(x[k]))
+            size[some++] = fabs(x[k]);
+    if (some)
+        qsort(size, (size_t)some, sizeof *size, by_size);
+    const double cap = some ? size[some - 1 - some / 100] : 0;
+    free(size);
+    return cap;
+}
+
+static int draw(const explain_request *r, const explain_source *s, explain_share *share)
+{
+    const rp_desc *d = &r->problem.desc;
+    if (d->len_q > MOST / d->len_k)
+        return cli_error(CLI_FAILED, "--output: a picture of %lld x %lld weights (%d in all at most)",
+                         (long long)d->len_q, (long long)d->len_k, MOST);
+    const int64_t n = d->len_q * d->len_k;
+    double *plain = malloc((size_t)n * 3 * sizeof *plain);
+    if (!plain)
+        return explain_no_memory();
+    int code = explain_all(r, s, share, plain, plain + n);
+    for (int64_t x = 0; code == CLI_OK && x < n; x++)
+        plain[2 * n + x] = plain[x] == -INFINITY ? -INFINITY : plain[n + x] - plain[x];
+    char terms[128], names[128], title[256], with[160], number[NAMED][EXPLAIN_TOKEN];
+    const char *row_name[NAMED], *col_name[NAMED];
+    for (int64_t i = 0; i < d->len_q && d->len_q <= NAMED; i++)
+        row_name[i] = explain_query_name(r, s, i, number[i]);
+    for (int64_t j = 0; j < d->len_k && d->len_k <= NAMED; j++)
+        col_name[j] = s->token[j];
+    snprintf(title, sizeof title, "Attention weights of head %lld: %s", (long long)r->head,
+             explain_terms(r, false, terms, sizeof terms));
+    snprintf(with, sizeof with, "with %s", explain_terms(r, true, names, sizeof names));
+    const pic_panel panel[3] = {{.value = plain, .rows = d->len_q, .cols = d->len_k, .title = "without position terms"},
+                                {.value = plain + n, .rows = d->len_q, .cols = d->len_k, .title = with},
+                                {.value = plain + 2 * n, .rows = d->len_q, .cols = d->len_k, .title = "difference"}};
+    const pic_map map = {.panels = panel,
+                         .n_panels = 3,
+                         .title = title,
+                         .row_label = "query",
+                         .col_label = "key",
+                         .value_label = "weight",
+                         .row_names = d->len_q <= NAMED ? row_name : NULL,
+                         .col_names = d->len_k <= NAMED ? col_name : NULL,
+                         .difference = true,
+                         .cap = n > NAMED * NAMED ? cap_of(plain, 2 * n) : 0,
+                         .difference_cap = n > NAMED * NAMED ? cap_of(plain + 2 * n, n) : 0};
+    if (code == CLI_OK)
+        code = write_picture(r, &map);
+    free(plain);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- the command */
 
 static void json_number(double x)
 {
@@ -295,7 +328,8 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-static void print_json(const request *r, const source *s, const trace *t)
+static void print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
+                       const explain_share *share)
 {
     const int64_t n = r->problem.desc.len_k;
     fputs("{\"tokens\": [", stdout);
@@ -314,308 +348,20 @@ static void print_json(const request *r, const source *s, const trace *t)
     json_row("out", t->row.out, r->problem.desc.dim_v);
     fputs(", \"lse\": ", stdout);
     json_number(t->row.lse);
+    for (int band = 0; share->known && band < EXPLAIN_BANDS; band++) {
+        printf(band ? ", {\"from\": %lld, \"to\": " : ", \"share_by_distance\": [{\"from\": %lld, \"to\": ",
+               (long long)explain_band_from(band));
+        json_number(band + 1 < EXPLAIN_BANDS ? (double)explain_band_from(band + 1) - 1 : INFINITY);
+        fputs(", \"plain\": ", stdout);
+        json_number(share->plain[band]);
+        fputs(", \"weights\": ", stdout);
+        json_number(share->with[band]);
+        fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
+    }
     puts("}");
 }
 
-/* ------------------------------------------------------------------------------------------------- the text */
-
-typedef struct view {
-    const request *r;
-    const source *s;
-    const trace *t;
-    int64_t key[TOP], *keys, n_keys; /* those shown; keys is key, or all of them */
-    bool bold;
-} view;
-
-/* A line of a table: one number for each key. */
-typedef struct series {
-    const char *label, *note;
-    const double *x;
-    bool sign;
-} series;
-
-/* Terminal columns of UTF-8 text, near enough: a mark adds none; kana, Han, Hangul and pictures take two. */
-static int columns(const char *text)
-{
-    int n = 0;
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        n += (*c & 0xc0) == 0x80 || *c == 0xcc ? 0 : 1 + ((*c >= 0xe3 && *c <= 0xed) || *c >= 0xf0);
-    return n;
-}
-
-static const char *cut(char buf[TOKEN_MAX], const char *name, int most)
-{
-    size_t length = strlen(name);
-    snprintf(buf, TOKEN_MAX, "%s", name);
-    while (columns(buf) > most) {
-        do
-            length--;
-        while (length > 2 && (name[length] & 0xc0) == 0x80);
-        snprintf(buf, TOKEN_MAX, "%.*s..", (int)length, name);
-    }
-    return buf;
-}
-
-static void cell(const char *text, int width)
-{
-    const int used = columns(text);
-    printf("%*s%s", width > used ? width - used : 0, "", text);
-}
-
-/* Four decimals, and no negative zero. */
-static const char *number(char buf[40], double x, bool sign)
-{
-    snprintf(buf, 40, fabs(x) >= 1e6 && isfinite(x) ? "%+.4e" : "%+.4f", x);
-    if (strcmp(buf + 1, "0.0000") == 0)
-        return buf + 1;
-    return sign || *buf == '-' ? buf : buf + 1;
-}
-
-static void heading(const view *v, const char *text)
-{
-    printf(v->bold ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
-}
-
-/* Queries share the names of the keys where both count the same words. */
-static const char *query_name(const view *v, int64_t i, char buf[TOKEN_MAX])
-{
-    const rp_desc *d = &v->r->problem.desc;
-    const int64_t at = d->len_q == d->len_k ? i : i + d->q_offset;
-    if (at >= 0 && at < d->len_k)
-        return v->s->token[at];
-    snprintf(buf, TOKEN_MAX, "%lld", (long long)at);
-    return buf;
-}
-
-/* Few keys stand side by side, many below each other. */
-static void table(const view *v, const series *line, int n_lines)
-{
-    char buf[TOKEN_MAX];
-    if (v->r->problem.desc.len_k > FEW) {
-        int name = 4;
-        for (int64_t x = 0; x < v->n_keys; x++)
-            if (columns(cut(buf, v->s->token[v->keys[x]], 14)) > name)
-                name = columns(buf);
-        cell("key", 8);
-        cell("word", name + 2);
-        for (int l = 0; l < n_lines; l++)
-            cell(line[l].label, (int)strlen(line[l].label) > 9 ? 14 : 11);
-        for (int64_t x = 0; x < v->n_keys; x++) {
-            printf("\n%8lld", (long long)v->keys[x]);
-            cell(cut(buf, v->s->token[v->keys[x]], 14), name + 2);
-            for (int l = 0; l < n_lines; l++)
-                cell(number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), (int)strlen(line[l].label) > 9 ? 14 : 11);
-        }
-        putchar('\n');
-        return;
-    }
-    const int n = (int)v->n_keys, room = cli_width(), most = (room - 15) / n - 1 > 7 ? (room - 15) / n - 1 : 7;
-    int width = 7;
-    for (int j = 0; j < n; j++)
-        if (columns(cut(buf, v->s->token[j], most < 12 ? most : 12)) > width)
-            width = columns(buf);
-    width += width < most ? 2 : 1;
-    printf("%15s", "");
-    for (int j = 0; j < n; j++)
-        cell(cut(buf, v->s->token[j], width - 1), width);
-    putchar('\n');
-    for (int l = 0; l < n_lines; l++) {
-        const char *label = cut(buf, line[l].label, 15);
-        printf("%s%*s", label, 15 - columns(label), "");
-        for (int j = 0; j < n; j++)
-            cell(number((char[40]){0}, line[l].x[j], line[l].sign), width);
-        if (line[l].note && 15 + n * width + 3 + (int)strlen(line[l].note) <= room)
-            printf("   %s", line[l].note);
-        putchar('\n');
-    }
-}
-
-/* What a term adds to B, for one head. */
-static void print_term(const rp_term *t, int64_t h, int64_t heads, bool slopes_given)
-{
-    switch (t->kind) {
-    case RP_TERM_LOG: printf(" - %g log(1 + d)", t->lambda); break;
-    case RP_TERM_LINEAR: printf(" - %g d (before the query) - %g d (after it)", t->rate_left, t->rate_right); break;
-    case RP_TERM_ALIBI:
-        if (slopes_given)
-            printf(" - slope d");
-        else
-            printf(" - %g d", rp_alibi_slope(h, heads));
-        break;
-    case RP_TERM_TABLE: printf(" + table[clamp(r, %lld, %lld)]", (long long)-t->left, (long long)t->right); break;
-    case RP_TERM_T5:
-    case RP_TERM_BUCKET: printf(" + table[bucket(r)]"); break;
-    default: printf(" + %s", rp_term_name(t->kind));
-    }
-}
-
-static bool is_bias(rp_term_kind kind)
-{
-    return kind != RP_TERM_ROPE && kind != RP_TERM_RELKEY && kind != RP_TERM_RELVAL;
-}
-
-static void formula(const view *v)
-{
-    const cli_problem *p = &v->r->problem;
-    const rp_desc *d = &p->desc;
-    bool has[RP_TERM_COUNT] = {false}, bias = false;
-    for (int32_t n = 0; n < d->n_terms; n++)
-        has[d->terms[n].kind] = true, bias |= is_bias(d->terms[n].kind);
-    const char *product = has[RP_TERM_ROPE] ? "R(Q) R(K)^T" : "Q K^T", *cap = d->softcap > 0 ? "cap(" : "";
-    printf("  A = softmax(%s", cap);
-    if (p->scale_given)
-        printf("%g ", d->scale);
-    printf("%s%s%s%s%s%s) %s\n", product, p->scale_given ? "" : " / sqrt(d_k)", has[RP_TERM_RELKEY] ? " + rel_K" : "",
-           *cap && !d->cap_after ? ")" : "", bias ? " + B" : "", *cap && d->cap_after ? ")" : "",
-           has[RP_TERM_RELVAL] ? "(V + rel_V)" : "V");
-    printf("  d_k = %lld, scale = %g\n", (long long)d->dim_k, p->scale_given ? d->scale : 1 / sqrt((double)d->dim_k));
-    if (bias) {
-        printf("  B =");
-        for (int32_t n = 0; n < d->n_terms; n++)
-            if (is_bias(d->terms[n].kind))
-                print_term(&d->terms[n], v->r->head, d->heads, *p->term_array[n][0]);
-        printf("     r = key - query, d = |r|\n");
-    }
-    for (int32_t n = 0; n < d->n_terms; n++)
-        if (d->terms[n].kind == RP_TERM_ROPE)
-            printf("  R turns pairs of channels by position (base %g)\n", d->terms[n].base);
-    if (d->softcap > 0)
-        printf("  cap(x) = %g tanh(x / %g)\n", d->softcap, d->softcap);
-    if (d->n_masks)
-        printf("  a masked key scores -inf: its weight is 0\n");
-    if (d->heads * d->batch > 1)
-        printf("  head %lld of 0 to %lld, batch entry %lld of 0 to %lld\n", (long long)v->r->head, (long long)d->heads - 1,
-               (long long)v->r->batch, (long long)d->batch - 1);
-}
-
-/* The TOP keys of the largest x, largest first. */
-static void heaviest(const double *x, int64_t n, int64_t key[TOP])
-{
-    for (int rank = 0; rank < TOP; rank++) {
-        int64_t best = -1;
-        for (int64_t j = 0; j < n; j++) {
-            bool taken = false;
-            for (int m = 0; m < rank; m++)
-                taken |= key[m] == j;
-            if (!taken && (best < 0 || x[j] > x[best]))
-                best = j;
-        }
-        key[rank] = best;
-    }
-}
-
-static void print_weights(const view *v, const char *query)
-{
-    const rp_desc *d = &v->r->problem.desc;
-    char a[TOKEN_MAX], b[TOKEN_MAX], name[2 * TOKEN_MAX + 8];
-    int width = 0, digits = 1;
-    for (int pass = 0; pass < 2; pass++) /* measure, then print */
-        for (int64_t x = 0; x < v->n_keys; x++) {
-            const int64_t j = v->keys[x], distance = llabs(j - v->r->query - d->q_offset);
-            const double w = v->t->row.weights[j];
-            const int used = snprintf(name, sizeof name, "%lld", (long long)distance);
-            digits = used > digits ? used : digits;
-            snprintf(name, sizeof name, "A[%s,%s]", cut(a, query, 20), cut(b, v->s->token[j], 20));
-            width = columns(name) > width ? columns(name) : width;
-            if (pass == 0)
-                continue;
-            if (d->len_k > FEW)
-                printf("%8lld", (long long)j);
-            cell(name, width + 2);
-            printf(" = %s (d=%*lld) |", number((char[40]){0}, w, false), digits, (long long)distance);
-            for (int bar = w >= 0 && w <= 1 ? (int)(w * 50) : 0; bar > 0; bar--)
-                putchar('#');
-            puts(v->t->row.score[j] == -INFINITY ? "| masked" : "|");
-        }
-}
-
-static void print_output(const view *v, const char *query)
-{
-    const int64_t n = v->r->problem.desc.dim_v, shown = n <= 32 || v->r->all ? n : 16;
-    printf("\nOutput[%s] = [", query);
-    for (int64_t c = 0; c < shown; c++)
-        printf("%s%s", c == 0 ? "" : c % 8 ? " " : "\n    ", number((char[40]){0}, v->t->row.out[c], false));
-    if (shown < n)
-        printf("\n    ... %lld numbers in all (--all prints them)", (long long)n);
-    puts("]");
-}
-
-/* All queries of a small case: weights without terms, with them, and what changed. */
-static int print_matrices(const view *v)
-{
-    const rp_desc *d = &v->r->problem.desc;
-    trace t[FEW] = {0};
-    char name[FEW][TOKEN_MAX];
-    series line[FEW] = {0};
-    int code = CLI_OK;
-    for (int64_t i = 0; i < d->len_q && code == CLI_OK; i++) {
-        code = look(v->r, v->s, i, &t[i]);
-        line[i].label = query_name(v, i, name[i]);
-    }
-    for (int m = 0; m < 3 && code == CLI_OK; m++) {
-        heading(v, m == 0 ? "All weights, standard" : m == 1 ? "All weights, biased" : "Difference (biased - standard)");
-        for (int64_t i = 0; i < d->len_q; i++) {
-            line[i].x = m == 0 ? t[i].plain : m == 1 ? t[i].row.weights : t[i].difference;
-            line[i].sign = m == 2;
-        }
-        table(v, line, (int)d->len_q);
-    }
-    for (int64_t i = 0; i < d->len_q; i++)
-        free(t[i].row.raw);
-    return code;
-}
-
-static int print_text(view *v)
-{
-    const rp_desc *d = &v->r->problem.desc;
-    const rp_row *row = &v->t->row;
-    char buf[TOKEN_MAX], line[3 * TOKEN_MAX];
-    const bool few = d->len_k <= FEW, part = v->keys == v->key && d->len_k > TOP;
-    const char *query = query_name(v, v->r->query, buf);
-    printf("%s", v->s->note);
-    snprintf(line, sizeof line, "=== Relative position bias, step by step, for '%s' (query %lld of 0 to %lld) ===", query,
-             (long long)v->r->query, (long long)d->len_q - 1);
-    heading(v, line);
-    formula(v);
-    if (part) {
-        snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
-        heading(v, line);
-    } else {
-        putchar('\n');
-    }
-    char scale[40];
-    snprintf(scale, sizeof scale, "raw * %g", v->r->problem.scale_given ? d->scale : 1 / sqrt((double)d->dim_k));
-    table(v,
-          (series[]){{few ? "Raw scores" : "raw", "q . k", row->raw, false},
-                     {few ? "Scaled scores" : "scaled", scale, row->scaled, false},
-                     {few ? "Bias values" : "bias", "B", row->bias, false},
-                     {few ? "Biased scores" : "biased", "scaled + B", row->score, false}},
-          4);
-    heading(v, "Attention weights: exp(biased score), divided by the sum over all keys");
-    print_weights(v, query);
-    if (row->lse == -INFINITY)
-        puts("  every key is masked: no weight, and an output of 0");
-    print_output(v, query);
-    snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
-    heading(v, line);
-    table(v,
-          (series[]){{few ? "Standard" : "standard", "no position term", v->t->plain, false},
-                     {few ? "Biased" : "biased", NULL, row->weights, false},
-                     {few ? "Difference" : "difference", NULL, v->t->difference, true}},
-          3);
-    if (part) {
-        int64_t key[TOP];
-        heaviest(v->t->plain, d->len_k, key);
-        printf("\nHeaviest without a position term:");
-        for (int n = 0; n < TOP; n++)
-            printf("%s%s [%lld] %s", n % 4 ? ", " : "\n  ", cut(line, v->s->token[key[n]], 14), (long long)key[n],
-                   number((char[40]){0}, v->t->plain[key[n]], false));
-        putchar('\n');
-    }
-    return few && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
-}
-
-static int explain(const request *r, const source *s)
+static int explain(const explain_request *r, explain_source *s)
 {
     const rp_desc *d = &r->problem.desc;
     const struct {
@@ -626,37 +372,43 @@ static int explain(const request *r, const source *s)
         if (range[n].at >= range[n].n)
             return cli_error(CLI_USAGE, "%s: %lld is out of range (0 to %lld)", range[n].option, (long long)range[n].at,
                              (long long)range[n].n - 1);
-    trace t = {0};
-    view v = {.r = r, .s = s, .t = &t, .bold = cli_colour(stdout)};
-    int code = look(r, s, r->query, &t);
-    if (code == CLI_OK && r->json) {
-        print_json(r, s, &t);
-    } else if (code == CLI_OK) {
-        const bool top = !r->all && d->len_k > TOP;
-        v.n_keys = top ? TOP : d->len_k;
-        v.keys = top ? v.key : malloc((size_t)d->len_k * sizeof *v.keys);
-        for (int64_t j = 0; v.keys && j < v.n_keys; j++)
-            v.keys[j] = j;
-        if (top)
-            heaviest(t.row.weights, d->len_k, v.key);
-        code = v.keys ? print_text(&v) : no_memory();
-        if (v.keys != v.key)
-            free(v.keys);
-    }
+    explain_trace t = {0};
+    explain_share share = {0};
+    int code = make_plans(r, s);
+    if (code == CLI_OK)
+        code = explain_look(r, s, r->query, &t);
+    if (code == CLI_OK && r->out)
+        code = draw(r, s, &share);
+    if (code == CLI_OK && r->json && r->input && !share.known)
+        code = explain_all(r, s, &share, NULL, NULL);
+    if (code == CLI_OK && r->json)
+        print_json(r, s, &t, &share);
+    else if (code == CLI_OK)
+        code = explain_print(r, s, &t, &share);
     free(t.row.raw);
     return code;
 }
 
+static int check_output(const char *path)
+{
+    const char *suffix = strrchr(path, '.');
+    char safe[256];
+    if (suffix && (strcasecmp(suffix, ".png") == 0 || strcasecmp(suffix, ".svg") == 0))
+        return CLI_OK;
+    return cli_error(CLI_USAGE, "output \"%s\": the suffix tells no picture (.png or .svg)",
+                     io_safe(safe, sizeof safe, path));
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request *r = calloc(1, sizeof *r);
-    source s = {.t = rp_tensors_init(), .note = ""};
+    explain_request *r = calloc(1, sizeof *r);
+    explain_source s = {.t = rp_tensors_init(), .note = ""};
     const char **args = malloc((size_t)argc * sizeof *args);
     int n_args = 0, code = -1;
     if (!r || !args) {
         free(r);
         free(args);
-        return no_memory();
+        return explain_no_memory();
     }
     cli_problem_init(&r->problem);
     r->problem.desc.dtype = RP_F64;
@@ -667,13 +419,19 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_USAGE, "explain: a sentence and --input (leave one of them out)");
     if (code < 0 && !r->no_bias && r->problem.desc.n_terms == 0)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
+    if (code < 0 && r->out && check_output(r->out) != CLI_OK)
+        code = CLI_USAGE;
     if (code < 0 && !r->input && check_no_arrays(&r->problem) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0) {
-        code = r->input ? from_file(r, &s) : n_args ? from_sentence(r, &s, args, n_args) : from_example(r, &s);
+        code = r->input ? explain_from_file(r, &s)
+               : n_args ? explain_from_sentence(r, &s, args, n_args)
+                        : explain_from_example(r, &s);
         if (code == CLI_OK)
             code = explain(r, &s);
     }
+    rp_plan_destroy(s.plan);
+    rp_plan_destroy(s.plain);
     io_free(&s.in);
     io_free(&s.made);
     free(s.token);
@@ -687,9 +445,10 @@ const cli_command cmd_explain = {
     .name = "explain",
     .summary = "one query step by step: scores, bias, weights as bars, output",
     .usage = "[\"a sentence\"] [options]      without a sentence: the worked example; - = standard input",
-    .example = "  relpos explain\n"
-               "  relpos explain \"the cat sat on the mat\" --query 2 --bias linear,left=0.5,right=1\n"
-               "  relpos explain --input gettysburg.safetensors --head 2 --query 17 --bias alibi\n",
+    .example =
+        "  relpos explain\n"
+        "  relpos explain \"the cat sat on the mat\" --query 2 --bias linear,left=0.5,right=1\n"
+        "  relpos explain --input gettysburg.safetensors --head 2 --query 17 --bias alibi --brief -o alibi.png\n",
     .options = options,
     .run = run,
 };

@@ -17,14 +17,8 @@ static const cli_option options[] = {
 #else
 #define COMPILER "unknown compiler"
 #endif
-#if defined(RP_BUILD_TYPE) /* the build system may know its own name for it */
-#define BUILD RP_BUILD_TYPE
-#elif !defined(__OPTIMIZE__)
-#define BUILD "debug"
-#elif defined(NDEBUG)
-#define BUILD "release"
-#else
-#define BUILD "optimised, with assertions"
+#ifndef RELPOS_BUILD_TYPE /* the build system says */
+#define RELPOS_BUILD_TYPE "unknown"
 #endif
 
 static const struct {
@@ -42,7 +36,7 @@ static void print_text(void)
     for (int n = 0; rp_isa_name(n); n++)
         printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
     printf("\n%-18s%s\n%-18s%d\n%-18s%s, %s\n", "chosen", rp_isa_default(), "threads", (int)rp_pool_threads(NULL),
-           "build", COMPILER, BUILD);
+           "build", COMPILER, RELPOS_BUILD_TYPE);
     puts("\nPosition terms (relpos bias TERM draws the biases)");
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
         printf("  %-9s %s\n            %s\n", rp_term_name((rp_term_kind)k), rp_term_syntax((rp_term_kind)k),
@@ -69,7 +63,7 @@ static void print_json(void)
     }
     printf("], \"threads\": %d, ", (int)rp_pool_threads(NULL));
     json_pair("\"build\": {", "compiler", COMPILER);
-    json_pair(", ", "type", BUILD);
+    json_pair(", ", "type", RELPOS_BUILD_TYPE);
     fputs("}, \"terms\": [", stdout);
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
         json_pair(k > RP_TERM_NONE + 1 ? ", {" : "{", "name", rp_term_name((rp_term_kind)k));

@@ -29,7 +29,7 @@ static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
     switch (key) {
-    case ISA: r->isa = value; return CLI_OK;
+    case ISA: return cli_isa(value, &r->isa);
     case SEED: return cli_integer("--seed", value, 0, INT64_MAX, &r->seed);
     case LOUD: r->loud = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
@@ -220,8 +220,9 @@ static int verify(request *r, const char *text, const char *isa)
 {
     trial t = {0};
     char err[512], line[256] = "", found[256] = "";
-    if (problem_parse(&t.p, text, err) != 0)
-        return cli_error(CLI_USAGE, "%s", err);
+    const int code = problem_parse(&t.p, text, err);
+    if (code != 0)
+        return cli_error(code, "%s", err);
     t.p.desc.isa = isa;
     if (t.p.desc.dtype != RP_F32)
         return cli_error(CLI_FAILED, "problem %.80s: f64 is the oracle itself (verify f32)", text);
@@ -324,8 +325,6 @@ static int run(const cli_command *self, int argc, char **argv)
     int n, code = cli_options(self, argc, argv, on_option, &r, texts, 64, &n);
     if (code >= 0)
         return code;
-    if (r.isa && rp_isa_found(r.isa) != 1)
-        return cli_error(CLI_USAGE, "--isa: \"%.40s\" is not on this machine (relpos info lists those found)", r.isa);
     code = CLI_OK;
     for (int x = 0; code == CLI_OK && (isa = rp_isa_name(x)); x++) {
         if (rp_isa_found(isa) != 1 || (r.isa && strcmp(r.isa, isa) != 0))

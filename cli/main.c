@@ -46,9 +46,10 @@ static int check_environment(void)
 
 int main(int argc, char **argv)
 {
-    /* A file opened while 0, 1 or 2 is closed would get that number, and messages would land in it. */
+    /* A file opened while 0, 1 or 2 is closed would get that number, and messages would land in it. What takes the place is
+     * open the wrong way round, so that reading or writing it still is an error. */
     for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             return CLI_FAILED;
     signal(SIGPIPE, SIG_IGN); /* a broken pipe is an error of the write */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows too big */

@@ -11,12 +11,12 @@
 
 int cli_error(int code, const char *format, ...)
 {
+    char text[2048], safe[3072]; /* what users and files said is in it: no control character gets to the terminal */
     va_list list;
     va_start(list, format);
-    fputs("relpos: ", stderr);
-    vfprintf(stderr, format, list);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
+    fprintf(stderr, "relpos: %s\n", io_safe(safe, sizeof safe, text));
     return code;
 }
 
@@ -24,8 +24,8 @@ int cli_error(int code, const char *format, ...)
 
 static void print_help(const cli_command *c)
 {
-    printf("relpos %s -- %s\n\nExample:\n%s\nUsage: relpos %s %s\n\nOptions:\n", c->name, c->summary, c->example, c->name,
-           c->usage);
+    printf("relpos %s -- %s\n\nExample:\n%s\nUsage: relpos %s %s\n\nOptions:\n", c->name, c->summary, c->example,
+           c->name, c->usage);
     for (const cli_option *o = c->options; o->name; o++) {
         char left[96];
         snprintf(left, sizeof left, "%s%c%s--%s%s%s", o->key < 256 ? "-" : "  ", o->key < 256 ? o->key : ' ',
@@ -62,13 +62,27 @@ static int unknown_option(const cli_command *c, const char *given)
     char name[64] = "", safe[128];
     const char *best = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
-    for (const cli_option *o = c->options; o->name; o++)
-        if (edits(name, o->name) <= 3 && (!best || edits(name, o->name) < edits(name, best)))
+    const size_t n = strlen(name);
+    size_t least = 4; /* edits that are no longer a slip */
+    for (const cli_option *o = c->options; o->name; o++) {
+        const bool begun = n > 1 && strncmp(name, o->name, n) == 0; /* getopt refuses the beginning of several */
+        const size_t slips = begun ? 0 : edits(name, o->name);
+        if (slips < least) {
+            least = slips;
             best = o->name;
+        }
+    }
     io_safe(safe, sizeof safe, given);
     if (best)
         return cli_error(CLI_USAGE, "%s: no option is called %s (did you mean --%s?)", c->name, safe, best);
     return cli_error(CLI_USAGE, "%s: no option is called %s (relpos %s --help lists them)", c->name, safe, c->name);
+}
+
+static int one_too_many(const cli_command *c, const char *given)
+{
+    char safe[96];
+    return cli_error(CLI_USAGE, "%s: one argument too many: \"%s\" (relpos %s --help)", c->name,
+                     io_safe(safe, sizeof safe, given), c->name);
 }
 
 static bool is_number(const char *text)
@@ -80,18 +94,21 @@ static bool is_number(const char *text)
 static bool takes_next(const cli_command *c, const char *word)
 {
     for (const cli_option *o = c->options; o->name && word[0] == '-'; o++)
-        if (o->arg && (strcmp(word + strspn(word, "-"), o->name) == 0 || (o->key < 256 && word[1] == o->key && !word[2])))
+        if (o->arg &&
+            (strcmp(word + strspn(word, "-"), o->name) == 0 || (o->key < 256 && word[1] == o->key && !word[2])))
             return true;
     return false;
 }
 
-int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(void *context, int key, const char *value),
-                void *context, const char **args, int max_args, int *n_args)
+int cli_options(const cli_command *c, int argc, char **argv,
+                int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
+                int max_args, int *n_args)
 {
-    enum { HELP = 999 };
+    enum { HELP = 'h' };
     struct option longs[64];
-    char shorts[64] = "-:"; /* arguments in order; a missing value is told from an unknown option */
+    char shorts[64] = "-:h"; /* arguments in order; a missing value is told from an unknown option */
     int n_longs = 0, key, code = -1, last = 1;
+    char safe[128];
     const char **early = calloc((size_t)argc + 1, sizeof *early); /* negative numbers, kept from getopt */
     char **words = calloc((size_t)argc + 1, sizeof *words);
     int n_words = 0;
@@ -112,7 +129,7 @@ int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(vo
     for (int n = 0; n < argc; n++) {
         const bool number = n > 0 && c->negative_numbers && is_number(argv[n]) && !takes_next(c, argv[n - 1]);
         early[n_words] = number ? argv[n] : NULL;
-        words[n_words++] = number ? (char *)(uintptr_t)"number" : argv[n];
+        words[n_words++] = number ? (char *)(uintptr_t) "number" : argv[n];
     }
     optind = 0; /* GNU: start afresh */
     opterr = 0;
@@ -122,13 +139,14 @@ int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(vo
             print_help(c);
             code = CLI_OK;
         } else if (key == ':') {
-            code = cli_error(CLI_USAGE, "%s: %s needs a value (relpos %s --help)", c->name, word, c->name);
+            code = cli_error(CLI_USAGE, "%s: %s needs a value (relpos %s --help)", c->name,
+                             io_safe(safe, sizeof safe, word), c->name);
         } else if (key == '?') {
             code = unknown_option(c, words[last] && last < n_words ? words[last] : word);
         } else if (key == 1) {
             const char *value = early[optind - 1] ? early[optind - 1] : optarg;
             if (*n_args >= max_args)
-                code = cli_error(CLI_USAGE, "%s: one argument too many: \"%.60s\" (relpos %s --help)", c->name, value, c->name);
+                code = one_too_many(c, value);
             else
                 args[(*n_args)++] = value;
         } else {
@@ -139,7 +157,7 @@ int cli_options(const cli_command *c, int argc, char **argv, int (*on_option)(vo
     }
     for (int n = optind; code < 0 && n < n_words; n++) { /* after "--" */
         if (*n_args >= max_args)
-            code = cli_error(CLI_USAGE, "%s: one argument too many: \"%.60s\" (relpos %s --help)", c->name, argv[n], c->name);
+            code = one_too_many(c, argv[n]);
         else
             args[(*n_args)++] = argv[n];
     }
@@ -154,11 +172,15 @@ int cli_integer(const char *option, const char *text, int64_t least, int64_t mos
     const char *digit = text + (*text == '-');
     errno = 0;
     const long long n = *digit >= '0' && *digit <= '9' ? strtoll(text, &end, 10) : (end = (char *)(uintptr_t) "x", 0);
+    if (*end == 0 && errno == ERANGE)
+        return cli_error(CLI_USAGE, "%s: \"%s\" is too large (%lld to %lld)", option, io_safe(safe, sizeof safe, text),
+                         (long long)least, (long long)most);
     if (*end || errno)
         return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write digits only)", option,
                          io_safe(safe, sizeof safe, text));
     if (n < least || n > most)
-        return cli_error(CLI_USAGE, "%s: %lld is out of range (%lld to %lld)", option, n, (long long)least, (long long)most);
+        return cli_error(CLI_USAGE, "%s: %lld is out of range (%lld to %lld)", option, n, (long long)least,
+                         (long long)most);
     *value = n;
     return CLI_OK;
 }
@@ -192,14 +214,20 @@ int cli_width(void)
 
 void cli_json_string(FILE *to, const char *text)
 {
+    const unsigned char *c = (const unsigned char *)text;
     fputc('"', to);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (size_t left = strlen(text), n; left > 0; c += n, left -= n) {
+        n = io_utf8(c, left);
         if (*c == '"' || *c == '\\')
             fprintf(to, "\\%c", *c);
-        else if (*c < 0x20 || *c == 0x7f)
+        else if (n == 1 && (*c < 0x20 || *c == 0x7f))
             fprintf(to, "\\u%04x", *c);
+        else if (n == 2 && *c == 0xc2 && c[1] < 0xa0) /* control characters too */
+            fprintf(to, "\\u%04x", c[1]);
+        else if (n > 0)
+            fwrite(c, 1, n, to);
         else
-            fputc(*c, to);
+            fputs("\\ufffd", to), n = 1; /* JSON is UTF-8 throughout */
     }
     fputc('"', to);
 }
@@ -216,26 +244,31 @@ void cli_problem_init(cli_problem *p)
 
 static int add_term(cli_problem *p, const char *prefix, const char *text)
 {
-    char whole[1024];
+    char whole[1024], safe[96];
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return cli_error(CLI_USAGE, "too many terms: \"%.60s\" (at most %d)", text, RP_MAX_TERMS);
+        return cli_error(CLI_USAGE, "too many terms: \"%s\" (at most %d)", io_safe(safe, sizeof safe, text),
+                         RP_MAX_TERMS);
     /* --rope dim=64 means the term rope,dim=64 */
     const int used = snprintf(whole, sizeof whole, "%s%s%s", prefix, *prefix && *text ? "," : "", text);
     if (used < 0 || (size_t)used >= sizeof whole)
-        return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%.40s…\" (shorten the names of its arrays)",
-                         sizeof whole - 1, text);
+        return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
+                         sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
     if (status != RP_OK)
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s (relpos info lists the terms)",
                          rp_last_error());
-    const bool own_option = p->terms[n].kind == RP_TERM_ROPE || p->terms[n].kind == RP_TERM_RELKEY ||
-                            p->terms[n].kind == RP_TERM_RELVAL;
-    if (own_option && !*prefix)
-        return cli_error(CLI_USAGE, "--bias %.60s: this term is no bias (write --%s key=value,...)", text,
-                         rp_term_name(p->terms[n].kind));
+    if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
+        return cli_error(CLI_USAGE, "--bias %s: this term is no bias (write --%s key=value,...)",
+                         io_safe(safe, sizeof safe, text), rp_term_name(p->terms[n].kind));
+    io_safe(p->term_text[n], sizeof p->term_text[n], whole);
     p->desc.n_terms++;
     return CLI_OK;
+}
+
+const char *cli_mask_option(rp_mask_kind kind)
+{
+    return kind == RP_MASK_KEYS ? "key-mask" : rp_mask_name(kind);
 }
 
 static int add_mask(cli_problem *p, rp_mask_kind kind, int64_t left, int64_t right, const char *name)
@@ -245,7 +278,7 @@ static int add_mask(cli_problem *p, rp_mask_kind kind, int64_t left, int64_t rig
         return cli_error(CLI_USAGE, "too many masks (at most %d)", RP_MAX_MASKS);
     if (name && (!*name || strlen(name) >= RP_NAME_MAX))
         return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)",
-                         rp_mask_name(kind), RP_NAME_MAX - 1);
+                         cli_mask_option(kind), RP_NAME_MAX - 1);
     p->masks[n] = (rp_mask){.kind = kind, .left = left, .right = right};
     snprintf(p->mask_array[n], RP_NAME_MAX, "%s", name ? name : "");
     p->desc.n_masks++;
@@ -254,11 +287,13 @@ static int add_mask(cli_problem *p, rp_mask_kind kind, int64_t left, int64_t rig
 
 static int add_window(cli_problem *p, const char *value)
 {
-    char left[32];
+    char left[32], safe[64];
     const char *comma = strchr(value, ',');
     int64_t l, r;
     if (!comma || comma - value >= (int)sizeof left)
-        return cli_error(CLI_USAGE, "--window: \"%.40s\" is not two numbers (write LEFT,RIGHT, such as 128,0; -1 = no limit)", value);
+        return cli_error(CLI_USAGE,
+                         "--window: \"%s\" is not two numbers (write LEFT,RIGHT, such as 128,0; -1 = no limit)",
+                         io_safe(safe, sizeof safe, value));
     snprintf(left, sizeof left, "%.*s", (int)(comma - value), value);
     int code = cli_integer("--window LEFT", left, -1, INT64_MAX, &l);
     if (code == CLI_OK)
@@ -268,12 +303,12 @@ static int add_window(cli_problem *p, const char *value)
 
 int cli_problem_option(cli_problem *p, int key, const char *value)
 {
+    const char *option = key == CLI_SOFTCAP ? "--softcap" : "--softcap-after";
     int code;
+    if (key > CLI_TERM && key < CLI_TERM + RP_TERM_COUNT)
+        return add_term(p, rp_term_name((rp_term_kind)(key - CLI_TERM)), value);
     switch (key) {
     case CLI_BIAS: return add_term(p, "", value);
-    case CLI_ROPE: return add_term(p, "rope", value);
-    case CLI_RELKEY: return add_term(p, "relkey", value);
-    case CLI_RELVAL: return add_term(p, "relval", value);
     case CLI_CAUSAL: return add_mask(p, RP_MASK_CAUSAL, 0, 0, NULL);
     case CLI_WINDOW: return add_window(p, value);
     case CLI_KEY_MASK: return add_mask(p, RP_MASK_KEYS, 0, 0, value);
@@ -283,15 +318,48 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
     case CLI_SCALE: p->scale_given = true; return cli_real("--scale", value, &p->desc.scale);
     case CLI_SOFTCAP:
     case CLI_SOFTCAP_AFTER:
-        code = cli_real(key == CLI_SOFTCAP ? "--softcap" : "--softcap-after", value, &p->desc.softcap);
+        if (p->softcap_given)
+            return cli_error(CLI_USAGE, "%s: a softcap is given already (one, before or after the biases)", option);
+        p->softcap_given = true;
+        code = cli_real(option, value, &p->desc.softcap);
         if (code == CLI_OK && p->desc.softcap < 0)
-            return cli_error(CLI_USAGE, "--softcap: %s is below 0 (0 = none, or a positive cap such as 50)", value);
+            return cli_error(CLI_USAGE, "%s: %g is below 0 (0 = none, or a positive cap such as 50)", option,
+                             p->desc.softcap);
         p->desc.cap_after = key == CLI_SOFTCAP_AFTER;
         return code;
-    case CLI_Q_OFFSET: return cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
-    case CLI_LATER: return cli_error(CLI_FAILED, "%s: not there yet (a later version will have it)", value);
+    case CLI_Q_OFFSET:
+        if ((*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') || *value == '_')
+            return cli_error(CLI_FAILED, "--q-offset: an array of offsets is not there yet (write a whole number)");
+        return cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
     default: return -1;
     }
+}
+
+int cli_problem_check(const cli_problem *p, const char *command)
+{
+    /* Sizes that fit any parameter: what is refused here is refused for every file. */
+    const int64_t length = 1 << 20;
+    rp_desc d = rp_desc_init(1, p->desc.heads, length, length, length);
+    rp_plan *plan;
+    d.scale = p->desc.scale;
+    d.softcap = p->desc.softcap;
+    d.terms = p->terms;
+    d.n_terms = p->desc.n_terms;
+    d.masks = p->masks;
+    d.n_masks = p->desc.n_masks;
+    if (rp_plan_create(&plan, &d) != RP_OK)
+        return cli_error(CLI_USAGE, "%s: %s (relpos %s --help)", command, rp_last_error(), command);
+    rp_plan_destroy(plan);
+    return CLI_OK;
+}
+
+int cli_isa(const char *text, const char **isa)
+{
+    if (rp_isa_found(text) != 1)
+        return cli_error(CLI_USAGE, "--isa: \"%.40s\" is %s (relpos info lists those found)", text,
+                         rp_isa_found(text) < 0 ? "no instruction set" : "not on this machine");
+    *isa = text;
+    return CLI_OK;
 }
 
 static bool is_floating(rp_dtype type)
@@ -341,12 +409,15 @@ int cli_problem_arrays(const cli_problem *p, const io_set *in, rp_dtype type, io
     for (int32_t n = 0; n < p->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
             const char *name = p->term_array[n][x];
-            if (!*name && p->terms[n].kind == RP_TERM_ALIBI)
-                continue; /* its slopes have a default */
+            if (!*name && rp_term_array_optional(p->terms[n].kind, x))
+                continue;
             if (!*name)
                 return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(p->terms[n].kind),
                                  rp_term_array(p->terms[n].kind, x), rp_term_syntax(p->terms[n].kind));
-            const int code = cli_array(in, name, type, made, &t->term[n][x]);
+            /* the library takes f32 and f64 as they are: finfo.min of f64 must not become -infinity on the way */
+            const io_array *from = io_find(in, name);
+            const rp_dtype as = from && from->dtype <= RP_F64 ? from->dtype : type;
+            const int code = cli_array(in, name, as, made, &t->term[n][x]);
             if (code != CLI_OK)
                 return code;
         }

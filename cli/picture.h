@@ -13,20 +13,22 @@
 typedef struct pic_panel {
     const double *value;
     int64_t rows, cols;
-    const char *title;                   /* above the panel; may be NULL */
+    const char *title; /* above the panel; may be NULL */
 } pic_panel;
 
 /* All strings are UTF-8 and may be NULL; control characters and malformed bytes show as '?'. */
 typedef struct pic_map {
-    const pic_panel *panels;             /* 1 to 64, one colour scale for all; side by side, more than four in lines */
+    const pic_panel *panels; /* 1 to 64, one colour scale for all; side by side, more than four in lines */
     int n_panels;
-    const char *title;                   /* of the whole picture */
-    const char *row_label, *col_label;   /* such as "query" and "key" */
-    const char *value_label;             /* such as "bias" or "weight" */
+    const char *title;                               /* of the whole picture */
+    const char *row_label, *col_label;               /* such as "query" and "key" */
+    const char *value_label;                         /* such as "bias" or "weight" */
     const char *const *row_names, *const *col_names; /* tick names (tokens) for every row/column of
                                                       * the largest panel; NULL: numbers */
-    int64_t row0, col0;                  /* number of the first row and column, when there are no names */
-    bool diverging;                      /* colours centred on 0 (blue, white, red); else sequential from low to high */
+    int64_t row0, col0;                              /* number of the first row and column, when there are no names */
+    bool diverging;             /* colours centred on 0 (blue, white, red); else sequential from low to high */
+    bool difference;            /* the last of 2 to 4 panels has a diverging scale and a colour bar of its own */
+    double cap, difference_cap; /* > 0: the colours end at values of this size, and the picture says so */
 } pic_map;
 
 /* Encoded files in memory: *data is malloc'd. 0, or -1 with a line in err and *data untouched. Small matrices (10 x 10)

@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Exit codes of the program: wrong usage, and valid but not to be had. */
+enum { USAGE = 2, FAILED = 1 };
+
 static int fail(char *err, const char *what, const char *text, const char *mend)
 {
     snprintf(err, 512, "problem: %s \"%.80s\" (%s)", what, text, mend);
-    return -1;
+    return USAGE;
 }
 
 static bool read_integer(const char *text, const char **end, int64_t *n)
@@ -28,6 +31,8 @@ static int read_sizes(problem *p, const char *text, char *err)
     rp_desc *d = &p->desc;
     *d = rp_desc_init(1, 1, 1, 0, 1);
     d->len_k = -1;
+    if (!*text)
+        return fail(err, "no sizes in", p->text, "write sizes as b1h8q512k512d64");
     for (const char *c = text; *c;) {
         const char letter = *c++;
         int64_t n;
@@ -94,8 +99,9 @@ static int each_part(problem *p, char *text, char *err, int (*read)(problem *, c
         next = plus ? plus + 1 : NULL;
         if (plus)
             *plus = 0;
-        if (read(p, part, err) != 0)
-            return -1;
+        const int code = read(p, part, err);
+        if (code != 0)
+            return code;
     }
     return 0;
 }
@@ -105,9 +111,10 @@ static int read_term(problem *p, char *text, char *err)
     char names[RP_MAX_ARRAYS][RP_NAME_MAX];
     if (p->desc.n_terms == RP_MAX_TERMS)
         return fail(err, "too many terms at", text, "at most 16");
-    if (rp_term_parse(text, &p->terms[p->desc.n_terms], names) != RP_OK) {
-        snprintf(err, 512, "problem: %.480s", rp_last_error());
-        return -1;
+    const rp_status status = rp_term_parse(text, &p->terms[p->desc.n_terms], names);
+    if (status != RP_OK) {
+        snprintf(err, 512, "problem: %.440s (relpos info lists the terms)", rp_last_error());
+        return status == RP_E_UNSUPPORTED ? FAILED : USAGE;
     }
     p->desc.n_terms++;
     return 0;
@@ -134,22 +141,24 @@ int problem_parse(problem *p, const char *text, char err[512])
     }
     if (at)
         return fail(err, "more than five fields in", text, "write fwd:f32:b1h8q512k512d64:t5:causal");
-    if (strcmp(field[0], "bwd") == 0 || strcmp(field[0], "fwdbwd") == 0)
-        return fail(err, "pass", field[0], "the backward pass is not there yet: fwd");
+    if (strcmp(field[0], "bwd") == 0 || strcmp(field[0], "fwdbwd") == 0) {
+        fail(err, "the backward pass is not there yet:", field[0], "write fwd");
+        return FAILED;
+    }
     if (strcmp(field[0], "fwd") != 0)
         return fail(err, "no pass is called", field[0], "fwd");
-    if (read_sizes(p, field[2], err) != 0)
-        return -1;
+    int code = read_sizes(p, field[2], err);
     if (strcmp(field[1], "f64") == 0)
         p->desc.dtype = RP_F64;
     else if (strcmp(field[1], "f32") != 0)
         return fail(err, "no type is called", field[1], "f32 or f64");
-    if ((field[3] && each_part(p, field[3], err, read_term) != 0) ||
-        (field[4] && each_part(p, field[4], err, read_setting) != 0))
-        return -1;
+    if (code == 0 && field[3])
+        code = each_part(p, field[3], err, read_term);
+    if (code == 0 && field[4])
+        code = each_part(p, field[4], err, read_setting);
     p->desc.terms = p->terms;
     p->desc.masks = p->masks;
-    return 0;
+    return code;
 }
 
 void *problem_alloc(problem *p, size_t bytes)
@@ -249,8 +258,8 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
                   v[4] = {d->batch, Hk, d->len_k, Dv}, out[4] = {d->batch, d->heads, d->len_q, Dv};
     rp_plan *plan; /* only to check the description before memory is asked for */
     if (rp_plan_create(&plan, d) != RP_OK) {
-        snprintf(err, 512, "problem %.100s: %.380s", p->text, rp_last_error());
-        return -1;
+        snprintf(err, 512, "problem %.100s: %.360s (relpos info)", p->text, rp_last_error());
+        return FAILED;
     }
     rp_plan_destroy(plan);
     p->t = rp_tensors_init();
@@ -267,7 +276,9 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
         }
     for (int32_t n = 0; !bad && n < d->n_masks; n++)
         bad |= fill_mask(p, n, &state);
-    return bad ? fail(err, "no memory for", p->text, "smaller sizes") : 0;
+    if (bad)
+        fail(err, "no memory for", p->text, "smaller sizes");
+    return bad ? FAILED : 0;
 }
 
 double problem_flops(const problem *p)

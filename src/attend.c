@@ -14,18 +14,23 @@
 /* Partial sums of a summary for each head, added in order: enough to share a head among threads. */
 #define CHUNKS 8
 
-/* Sizes of everything in the work of a call. */
+/* Where everything lies in the work of a call. */
 typedef struct layout {
-    int64_t pad_k, pad_v, strip_len, groups, chunks;
-    int64_t strip_heads, pad_rows_k, pad_rows_v;
-    int64_t turn_q, turn_k; /* floats */
-    size_t keys, values, wild_k, wild_v, strips, turns, vec_k, vec_v, wild_vec, scratch, partial;
-    size_t total;
+    int64_t pad_k, pad_v, strip_len, strip_heads, groups, chunks, pad_rows_k, pad_rows_v;
+    int64_t scratch_step;
+    size_t keys, values, wild_k, wild_v, strips, turn_q, turn_k, vec_k, vec_v, wild_vec, scratch, partial; /* offsets */
+    int64_t total;
+    bool fits; /* in 63 bits */
 } layout;
 
-static size_t aligned(int64_t bytes)
+/* Append a * b * c elements of `size` bytes, aligned to 64; the return value is their offset. */
+static size_t append(layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
 {
-    return (size_t)((bytes + 63) / 64 * 64);
+    const size_t at = (size_t)l->total;
+    int64_t n = 0;
+    l->fits = l->fits && rpi_mul(a, b, c, &n) && rpi_mul(n, size, 1, &n) && n < INT64_MAX - 64 - l->total;
+    l->total += l->fits ? rpi_round_up(n, 64) : 0;
+    return at;
 }
 
 /* Whether one strip serves every head. */
@@ -43,58 +48,58 @@ static void lay_out(layout *l, const rp_plan *plan, int32_t threads, bool summar
 {
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads;
-    memset(l, 0, sizeof *l);
-    l->pad_k = rpi_round_up(d->len_k, ops->nr);
-    l->pad_v = rpi_round_up(d->dim_v, ops->vl);
-    const int64_t bytes = l->pad_k * (d->dim_k + l->pad_v) * (int64_t)sizeof(float) + l->pad_k * 2;
-    const int64_t blocks = rpi_max((d->len_q + ops->qb - 1) / ops->qb * (d->heads / d->kv_heads), 1);
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = (int64_t)sizeof(float);
+    *l = (layout){.fits = true, .pad_k = rpi_round_up(d->len_k, ops->nr), .pad_v = rpi_round_up(d->dim_v, ops->vl)};
+    int64_t bytes = MOST_BYTES; /* of one kv head */
+    if (!rpi_mul(l->pad_k, d->dim_k + l->pad_v + 1, f, &bytes))
+        l->fits = false;
+    const int64_t blocks = rpi_max((d->len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    l->keys = aligned(l->groups * l->pad_k * d->dim_k * (int64_t)sizeof(float));
-    l->values = aligned(l->groups * l->pad_k * l->pad_v * (int64_t)sizeof(float));
-    l->wild_k = aligned(l->groups * (l->pad_k / ops->nr));
-    l->wild_v = aligned(l->groups * l->pad_k);
+    l->keys = append(l, l->groups, l->pad_k, d->dim_k, f);
+    l->values = append(l, l->groups, l->pad_k, l->pad_v, f);
+    l->wild_k = append(l, l->groups, l->pad_k / ops->nr, 1, 1);
+    l->wild_v = append(l, l->groups, l->pad_k, 1, 1);
     if (plan->n_offset) {
         l->strip_heads = strip_is_shared(plan) ? 1 : d->heads;
-        l->strip_len = d->len_q - 1 + l->pad_k;
-        l->strips = aligned(l->strip_heads * l->strip_len * (int64_t)sizeof(float));
+        l->strip_len = rpi_max(d->len_q - 1 + l->pad_k, 0);
+        l->strips = append(l, l->strip_heads, l->strip_len, 1, f);
     }
     if (plan->rotate >= 0) {
-        l->turn_q = d->len_q * plan->terms[plan->rotate].dim;
-        l->turn_k = d->len_k * plan->terms[plan->rotate].dim;
-        l->turns = aligned((l->turn_q + l->turn_k) * (int64_t)sizeof(float));
+        l->turn_q = append(l, d->len_q, plan->terms[plan->rotate].dim, 1, f);
+        l->turn_k = append(l, d->len_k, plan->terms[plan->rotate].dim, 1, f);
     }
     if (plan->keyvec >= 0) {
         l->pad_rows_k = rpi_round_up(plan->rows_k, ops->nr);
-        l->vec_k = aligned(d->heads * l->pad_rows_k * d->dim_k * (int64_t)sizeof(float));
+        l->vec_k = append(l, d->heads, l->pad_rows_k, d->dim_k, f);
     }
     if (plan->valvec >= 0) {
         l->pad_rows_v = rpi_round_up(plan->rows_v, ops->nr);
-        l->vec_v = aligned(d->heads * l->pad_rows_v * l->pad_v * (int64_t)sizeof(float));
-        l->wild_vec = aligned(d->heads * l->pad_rows_v);
+        l->vec_v = append(l, d->heads, l->pad_rows_v, l->pad_v, f);
+        l->wild_vec = append(l, d->heads, l->pad_rows_v, 1, 1);
     }
-    l->scratch = aligned((int64_t)ops->scratch_size(plan));
+    l->scratch_step = rpi_round_up((int64_t)ops->scratch_size(plan), 64);
+    l->scratch = append(l, threads, l->scratch_step, 1, 1);
     if (summary) {
         l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, CHUNKS);
-        l->partial = aligned(l->groups * (d->heads / d->kv_heads) * l->chunks * (d->len_q + 2 * d->len_k) *
-                             (int64_t)sizeof(double));
+        l->partial = append(l, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
     }
-    l->total = l->keys + l->values + l->wild_k + l->wild_v + l->strips + l->turns + l->vec_k + l->vec_v + l->wild_vec +
-               (size_t)threads * l->scratch + l->partial;
 }
 
-size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
+size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary)
 {
     layout l;
-    lay_out(&l, plan, threads, true);
-    return l.total;
+    lay_out(&l, plan, threads, summary);
+    if (!l.fits)
+        rpi_fail(RP_E_OVERFLOW,
+                 "the work of this call does not fit in 63 bits: fewer heads, shorter sequences or tables");
+    return l.fits ? (size_t)l.total : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- made once for a call */
 
 /* Entry e of the strip of head h: the sum of the OFFSET terms at delta = e + strip_low, in double, rounded once. A finite
- * sum beyond the range of f32 stays finite: only -infinity masks. */
+ * sum beyond the range of f32 stays finite: only -infinity masks, only what was not finite makes NaN. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     enum { PIECE = 4096 };
@@ -106,45 +111,48 @@ static void strip_task(void *context, int64_t n, int32_t worker)
     for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, c->strip_len); e++) {
         rpi_pair p = {.desc = d, .h = h, .delta = e + c->strip_low};
         double sum = 0;
-        bool masked = false;
-        if (p.delta <= d->len_k - 1 - d->q_offset) /* the rest fills up the last panel of keys */
-            for (int32_t m = 0; m < d->n_terms; m++) {
-                const rpi_scheme *s = rpi_scheme_of(d->terms[m].kind);
-                if (s->form != RPI_OFFSET)
-                    continue;
-                p.term = &d->terms[m];
-                p.array = c->args->term[m];
-                const double x = s->pair(&p);
-                masked |= x == -INFINITY;
-                sum += x;
-            }
-        strip[e] = masked ? -INFINITY : sum < -FLT_MAX ? -FLT_MAX : (float)sum;
+        /* entries past the last key fill up its panel */
+        for (int32_t m = 0; m < d->n_terms && p.delta <= d->len_k - 1 - d->q_offset; m++) {
+            const rpi_scheme *scheme = rpi_scheme_of(d->terms[m].kind);
+            p.term = &d->terms[m];
+            p.array = c->args->term[m];
+            if (scheme->form == RPI_OFFSET)
+                sum = rpi_bias_sum(sum, scheme->pair(&p));
+        }
+        strip[e] = rpi_to_float(sum);
     }
 }
 
-/* Cosines and sines for 64 positions in a row: those of the first position and of the step, multiplied in double. */
+/* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied in
+ * double. A position has the same turn wherever a call starts. */
 typedef struct turn_job {
     const rp_plan *plan;
     float *to;
-    int64_t first, n;
+    int64_t first, n; /* positions first … first+n-1 */
 } turn_job;
+
+static int64_t floor_64(int64_t position)
+{
+    return position - (position % 64 + 64) % 64;
+}
 
 static void turn_task(void *context, int64_t block, int32_t worker)
 {
     const turn_job *j = context;
     const rp_term *t = &j->plan->terms[j->plan->rotate];
-    const int64_t from = block * 64, to = rpi_min(from + 64, j->n);
+    const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
     (void)worker;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double turn = rpi_scheme_of(t->kind)->frequency(&j->plan->desc, t, c),
-                     angle = (double)(j->first + from) * turn;
+        const double turn = rpi_scheme_of(t->kind)->frequency(&j->plan->desc, t, c), angle = (double)from * turn;
         const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(turn), step_sine = sin(turn);
-        double x = 1, y = 0; /* cosine and sine of (i - from) * turn: 63 products err by less than 63 * 2^-52 */
-        for (int64_t i = from; i < to; i++) {
-            float *at = j->to + i * t->dim + 2 * c;
+        double x = 1, y = 0; /* cosine and sine of (p - from) * turn: 63 products err by less than 63 * 2^-52 */
+        for (int64_t p = from; p < past; p++) {
             const double z = x * step_cosine - y * step_sine;
-            at[0] = (float)(cosine * x - sine * y);
-            at[1] = (float)(sine * x + cosine * y);
+            if (p >= j->first) {
+                float *at = j->to + (p - j->first) * t->dim + 2 * c;
+                at[0] = (float)(cosine * x - sine * y);
+                at[1] = (float)(sine * x + cosine * y);
+            }
             y = x * step_sine + y * step_cosine;
             x = z;
         }
@@ -154,7 +162,7 @@ static void turn_task(void *context, int64_t block, int32_t worker)
 static void make_turns(const rp_plan *plan, rp_pool *pool, float *to, int64_t first, int64_t n)
 {
     turn_job j = {.plan = plan, .to = to, .first = first, .n = n};
-    rpi_pool_run(pool, (n + 63) / 64, turn_task, &j);
+    rpi_pool_run(pool, n > 0 ? (first + n - 1 - floor_64(first)) / 64 + 1 : 0, turn_task, &j);
 }
 
 /* The vectors of KEYVEC for head h as panels of NR, transposed, like keys. */
@@ -252,55 +260,53 @@ static void summary_task(void *context, int64_t head, int32_t worker)
     }
 }
 
-/* The next `bytes` of the work. */
-static void *carve(char **work, size_t bytes)
+/* Whether the call wants sums over the rows of a head. */
+static bool wants_summary(const rpi_args *args)
 {
-    char *at = *work;
-    *work += bytes;
-    return at;
+    return args->profile.data || args->key_mass.data || args->entropy.data;
 }
 
-rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *given)
+/* Nothing in here fails: the caller has the memory already. */
+static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, char *work)
 {
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int32_t threads = rp_pool_threads(pool);
-    const bool summary = args->profile.data || args->key_mass.data || args->entropy.data;
+    const bool summary = wants_summary(args);
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
     layout l;
-    if (d->batch == 0 || (d->len_q == 0 && !summary))
-        return RP_OK;
-    lay_out(&l, plan, threads, summary);
-    char *own = NULL, *work = given;
-    if (!work) {
-        own = malloc(l.total + 64);
-        if (!own)
-            return rpi_fail(RP_E_NOMEM, "the call needs %zu bytes of work", l.total);
-        work = own + (64 - (uintptr_t)own % 64) % 64;
+    lay_out(&l, plan, rp_pool_threads(pool), summary);
+    rpi_call c = {
+        .plan = plan,
+        .args = args,
+        .progress = progress,
+        .pad_k = l.pad_k,
+        .pad_v = l.pad_v,
+        .keys = (float *)(void *)(work + l.keys),
+        .values = (float *)(void *)(work + l.values),
+        .wild_k = (uint8_t *)work + l.wild_k,
+        .wild_v = (uint8_t *)work + l.wild_v,
+        .strips = (float *)(void *)(work + l.strips),
+        .strip_len = l.strip_len,
+        .strip_low = -(d->len_q - 1 + d->q_offset),
+        .strip_step = l.strip_heads > 1 ? l.strip_len : 0,
+        .turn_q = (float *)(void *)(work + l.turn_q),
+        .turn_k = (float *)(void *)(work + l.turn_k),
+        .vec_k = (float *)(void *)(work + l.vec_k),
+        .vec_v = (float *)(void *)(work + l.vec_v),
+        .wild_vec = (uint8_t *)work + l.wild_vec,
+        .pad_rows_k = l.pad_rows_k,
+        .pad_rows_v = l.pad_rows_v,
+        .scratch = work + l.scratch,
+        .scratch_step = (size_t)l.scratch_step,
+        .partial = summary ? (double *)(void *)(work + l.partial) : NULL,
+        .chunks = l.chunks,
+    };
+    if (plan->keyvec >= 0 && args->term[plan->keyvec][0].stride[0]) /* else the heads share their vectors */
+        c.vec_k_step = l.pad_rows_k * d->dim_k;
+    if (plan->valvec >= 0 && args->term[plan->valvec][0].stride[0]) {
+        c.vec_v_step = l.pad_rows_v * l.pad_v;
+        c.wild_vec_step = l.pad_rows_v;
     }
-    rpi_call c = {.plan = plan, .args = args, .progress = progress, .pad_k = l.pad_k, .pad_v = l.pad_v};
-    c.keys = carve(&work, l.keys);
-    c.values = carve(&work, l.values);
-    c.wild_k = carve(&work, l.wild_k);
-    c.wild_v = carve(&work, l.wild_v);
-    c.strips = carve(&work, l.strips);
-    c.strip_len = l.strip_len;
-    c.strip_low = -(d->len_q - 1 + d->q_offset);
-    c.strip_step = l.strip_heads > 1 ? l.strip_len : 0;
-    c.turn_q = carve(&work, l.turns);
-    c.turn_k = c.turn_q + l.turn_q;
-    c.vec_k = carve(&work, l.vec_k);
-    c.vec_k_step = plan->keyvec >= 0 && args->term[plan->keyvec][0].stride[0] ? l.pad_rows_k * d->dim_k : 0;
-    c.pad_rows_k = l.pad_rows_k;
-    c.vec_v = carve(&work, l.vec_v);
-    c.vec_v_step = plan->valvec >= 0 && args->term[plan->valvec][0].stride[0] ? l.pad_rows_v * l.pad_v : 0;
-    c.pad_rows_v = l.pad_rows_v;
-    c.wild_vec = carve(&work, l.wild_vec);
-    c.wild_vec_step = c.vec_v_step ? l.pad_rows_v : 0;
-    c.scratch = carve(&work, (size_t)threads * l.scratch);
-    c.scratch_step = l.scratch;
-    c.partial = summary ? carve(&work, l.partial) : NULL;
-    c.chunks = l.chunks;
     /* A task is a block of rows; with summaries, one of the head's chunks, whole blocks each. */
     c.chunk_rows = ops->qb;
     if (summary)
@@ -328,8 +334,6 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
         if (c.partial)
             rpi_pool_run(pool, c.groups * share, summary_task, &c);
     }
-    free(own);
-    return RP_OK;
 }
 
 rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
@@ -352,7 +356,21 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if (!plan->ops)
         return rpi_ref_attend(plan, &args, pool, &progress);
-    if (args.weights.data && (status = rpi_ref_weights(plan, &args, pool, &progress)) != RP_OK)
-        return status;
-    return rpi_fast_attend(plan, &args, pool, &progress, work);
+    /* Memory comes first: a call that cannot be finished writes nothing. */
+    const size_t size = rpi_fast_work_size(plan, rp_pool_threads(pool), wants_summary(&args));
+    char *own = NULL;
+    if (size == 0)
+        return RP_E_OVERFLOW;
+    if (!work) {
+        own = malloc(size + 64);
+        if (!own)
+            return rpi_fail(RP_E_NOMEM, "the call needs %zu bytes of work", size);
+        work = own + (64 - (uintptr_t)own % 64) % 64;
+    }
+    if (args.weights.data)
+        status = rpi_ref_weights(plan, &args, pool, &progress);
+    if (status == RP_OK && plan->desc.batch > 0)
+        attend(plan, &args, pool, &progress, work);
+    free(own);
+    return status;
 }

@@ -4,6 +4,7 @@
 #define RELPOS_INTERNAL_H
 
 #include <assert.h>
+#include <float.h>
 #include <relpos/relpos.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -58,6 +59,21 @@ typedef enum rpi_class { RPI_FLOATS, RPI_INTEGERS } rpi_class;
 
 /* Check an array against a shape and describe it; `what` names it in errors, such as "term[0].table". */
 rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape, rpi_class cls, const char *what);
+
+/* Rounded to f32; a finite number beyond its range stays finite, because only -infinity masks. */
+static inline float rpi_to_float(double x)
+{
+    return x < -FLT_MAX && x > -HUGE_VAL ? -FLT_MAX : x > FLT_MAX && x < HUGE_VAL ? FLT_MAX : (float)x;
+}
+
+/* A sum of biases: -infinity masks, whatever it is added to, and finite biases never make one. */
+static inline double rpi_bias_sum(double a, double b)
+{
+    const double sum = a + b;
+    if (a == -HUGE_VAL || b == -HUGE_VAL)
+        return -HUGE_VAL;
+    return isinf(sum) && isfinite(a) && isfinite(b) ? copysign(DBL_MAX, sum) : sum;
+}
 
 /* The element at byte level: any floating or integer type, as double or as truth. */
 double rpi_value(const void *data, rp_dtype dtype, int64_t at);
@@ -164,7 +180,9 @@ typedef struct rpi_args {
 } rpi_args;
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out); /* out beside the inputs */
 
 /* How far a call is: workers count tasks, the caller's own thread (worker 0) reports. */
 typedef struct rpi_progress {
@@ -180,9 +198,8 @@ void rpi_progress_step(rpi_progress *p, int32_t worker);
 rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
 rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
 
-/* The fast path. */
-rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work);
-size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads);
+/* Bytes of work of the fast path. */
+size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary); /* 0 after rpi_fail */
 
 /* ---------------------------------------------------------------------------------------------- threads */
 

@@ -58,18 +58,26 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32 or f64", rp_dtype_name(d->dtype), (int)d->dtype);
     if (d->scale == RP_SCALE_AUTO)
         d->scale = 1.0 / sqrt((double)d->dim_k);
-    if (!isfinite(d->scale))
-        return rpi_fail(RP_E_RANGE, "desc.scale is %g: a finite number, or RP_SCALE_AUTO for 1/sqrt(dim_k)", d->scale);
-    if (!isfinite(d->softcap) || d->softcap < 0)
-        return rpi_fail(RP_E_RANGE, "desc.softcap is %g: a finite number >= 0, where 0 is none", d->softcap);
+    /* Far below the largest f32, so that products with tame numbers stay finite. */
+    if (!(fabs(d->scale) <= 1e20))
+        return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20, or RP_SCALE_AUTO for 1/sqrt(dim_k)", d->scale);
+    if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
+        return rpi_fail(RP_E_RANGE, "desc.softcap is %g: 0 (none), or 1e-20 to 1e20", d->softcap);
     if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
         return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
                         d->n_terms && !d->terms ? "terms" : "masks");
-    int64_t size, most_d = rpi_max(d->dim_k, d->dim_v);
-    if (!rpi_mul(d->batch, d->heads, rpi_max(d->len_q, 1) * 1, &size) || !rpi_mul(size, most_d, 8, &size) ||
-        !rpi_mul(d->batch, d->kv_heads, rpi_max(d->len_k, 1), &size) || !rpi_mul(size, most_d, 8, &size) ||
-        !rpi_mul(d->heads, d->len_q + d->len_k, 16, &size))
-        return rpi_fail(RP_E_OVERFLOW, "desc: batch * heads * length * dim does not fit in 63 bits");
+    /* Elements of the arrays, a zero taken as one so that it does not hide an overflow. */
+    const int64_t products[][4] = {{d->batch, d->heads, d->len_q, d->dim_k},
+                                   {d->batch, d->heads, d->len_q, d->dim_v},
+                                   {d->batch, d->kv_heads, d->len_k, d->dim_k},
+                                   {d->batch, d->kv_heads, d->len_k, d->dim_v},
+                                   {d->batch, d->heads, d->len_q + d->len_k, 2}};
+    for (size_t n = 0; n < sizeof products / sizeof *products; n++) {
+        int64_t size = 1;
+        for (int x = 0; x < 4; x++)
+            if (!rpi_mul(size, rpi_max(products[n][x], 1), x == 3 ? 8 : 1, &size))
+                return rpi_fail(RP_E_OVERFLOW, "desc: batch * heads * length * dim does not fit in 63 bits");
+    }
     return RP_OK;
 }
 
@@ -171,7 +179,7 @@ void rp_plan_destroy(rp_plan *plan)
 
 const char *rp_plan_isa(const rp_plan *plan)
 {
-    return plan->ops ? plan->ops->name : "reference";
+    return !plan ? "" : plan->ops ? plan->ops->name : "reference";
 }
 
 size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
@@ -180,7 +188,7 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
         rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
         return 0;
     }
-    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool), true) : 64;
 }
 
 /* The full shape of an array, for a caller that makes one. */
@@ -259,7 +267,7 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
 }
 
 /* An output must not write one place twice: with its axes sorted by stride, each steps over all that lies below it. */
-static rp_status check_output(const rp_array *a, const char *name)
+rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
     int64_t covered = 1;
@@ -328,7 +336,7 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         if (s == RP_OK && arrays[n].contiguous)
             s = check_contiguous(arrays[n].a, arrays[n].name);
         if (s == RP_OK && n >= 3)
-            s = check_output(arrays[n].a, arrays[n].name);
+            s = rpi_check_output(arrays[n].a, arrays[n].name);
         if (s != RP_OK)
             return s;
     }
@@ -398,7 +406,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
         const char *name;
         const rp_array *a;
     } all[9 + RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS] = {
-        {"out", &t->out},
+        {"the output", &t->out},
         {"lse", &t->lse},
         {"weights", &t->weights},
         {"profile", &t->profile},
@@ -427,4 +435,13 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
                                 all[x].name);
     }
     return RP_OK;
+}
+
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)
+{
+    const rp_array none = {0};
+    rp_tensors with = *t;
+    with.out = *out;
+    with.lse = with.weights = with.profile = with.key_mass = with.entropy = none;
+    return rpi_args_overlap(plan, &with);
 }

@@ -14,12 +14,13 @@
 
 #define MOST_THREADS 4096
 
-/* One caller at a time holds `busy`; others compute alone. `mutex` guards round, the job, running and quit.
- * A fork copies the memory but not the threads: the child sees another process number and starts afresh. */
+/* One caller at a time holds the pool; others compute alone. `mutex` guards round, the job, running and quit.
+ * A fork copies the memory but not the threads: a holder of another process stayed behind there, and threads of another
+ * process are started afresh. */
 struct rp_pool {
     int32_t threads;
-    atomic_flag busy;
-    pid_t owner; /* process whose threads these are */
+    atomic_int holder; /* process that is using the pool; 0: free */
+    pid_t owner;       /* process whose threads these are; 0: none yet. Read and written by the holder */
     pthread_t *thread;
     int32_t n_started; /* beside the caller */
     pthread_mutex_t mutex;
@@ -96,19 +97,27 @@ static void start(rp_pool *p)
     }
 }
 
+/* Take the pool for this process; false if a thread of it has it already. */
+static bool hold(rp_pool *p)
+{
+    const int self = (int)getpid();
+    int holder = 0;
+    while (!atomic_compare_exchange_strong(&p->holder, &holder, self))
+        if (holder == self)
+            return false;
+    return true;
+}
+
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 {
     if (n_tasks <= 0)
         return;
-    bool forked = pool->owner != 0 && pool->owner != getpid();
-    if (forked)
-        atomic_flag_clear(&pool->busy); /* whoever held it stayed behind in the parent */
-    if (n_tasks == 1 || pool->threads == 1 || atomic_flag_test_and_set(&pool->busy)) {
+    if (n_tasks == 1 || pool->threads == 1 || !hold(pool)) {
         for (int64_t n = 0; n < n_tasks; n++)
             task(context, n, 0);
         return;
     }
-    if (pool->owner == 0 || forked)
+    if (pool->owner != getpid())
         start(pool);
     pthread_mutex_lock(&pool->mutex);
     pool->task = task;
@@ -124,7 +133,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
     while (pool->running > 0)
         pthread_cond_wait(&pool->done, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
-    atomic_flag_clear(&pool->busy);
+    atomic_store(&pool->holder, 0);
 }
 
 void rpi_progress_step(rpi_progress *p, int32_t worker)
@@ -152,10 +161,8 @@ static int32_t usable_processors(void)
 static rp_pool *pool_new(int32_t threads)
 {
     rp_pool *p = calloc(1, sizeof *p);
-    if (p) {
+    if (p)
         p->threads = threads > 0 ? threads : usable_processors();
-        atomic_flag_clear(&p->busy);
-    }
     return p;
 }
 
@@ -204,7 +211,7 @@ static void make_default(void)
 rp_pool *rpi_pool_or_default(rp_pool *pool)
 {
     /* With no memory for the default pool one thread still works. */
-    static rp_pool alone = {.threads = 1, .busy = ATOMIC_FLAG_INIT};
+    static rp_pool alone = {.threads = 1};
     if (pool)
         return pool;
     pthread_once(&default_once, make_default);

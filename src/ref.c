@@ -90,17 +90,15 @@ static double keyvec(const row *r, int64_t j)
 static double biases(const row *r, int64_t j)
 {
     double sum = 0;
-    bool masked = false;
     for (int32_t n = 0; n < r->plan->desc.n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(r->plan->terms[n].kind);
         if (s->form != RPI_OFFSET && s->form != RPI_TILE)
             continue;
         rpi_pair p = pair_at(r, n, j);
         const double x = s->pair(&p);
-        masked |= x == -INFINITY;
-        sum += r->absolute ? fabs(x) : x;
+        sum = rpi_bias_sum(sum, r->absolute && x != -INFINITY ? fabs(x) : x);
     }
-    return masked ? -INFINITY : sum; /* -infinity masks, whatever stands beside it */
+    return sum;
 }
 
 /* Which keys the row may see. */
@@ -399,13 +397,15 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
     rp_tensors with = *t;
     const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
                   two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
-    with.q = rp_array_of(bias->data, d->dtype, 4, one);
-    with.k = rp_array_of(bias->data, d->dtype, 4, two);
+    static const double somewhere = 0; /* aligned for any type; never read */
+    with.q = rp_array_of(&somewhere, d->dtype, 4, one);
+    with.k = rp_array_of(&somewhere, d->dtype, 4, two);
     rp_status status = rpi_args_check(&args, plan, &with);
     if (status != RP_OK)
         return status;
     rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
-    if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK)
+    if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
+        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, t, bias)) != RP_OK)
         return status;
     if (b < 0 || b >= d->batch)
         return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
@@ -433,6 +433,7 @@ static void bound_row(row *plain, row *absolute, const rpi_view *bound)
     const double u = 0x1p-24, tiles = ceil((double)d->len_k / ops->kb);
     const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
     const double c = 4 + plan->n_tile + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
+    const double sums = plan->keyvec >= 0 ? 2 : 1; /* products with vectors are rounded before they start the sums */
     double n = ops->vb + (double)d->len_k / ops->vb + (double)ops->kb / ops->nr + 8 + 3 * tiles;
     double top = -INFINITY, total = 0;
     if (plan->valvec >= 0)
@@ -449,7 +450,7 @@ static void bound_row(row *plain, row *absolute, const rpi_view *bound)
             absolute->score[j] = 0;
             continue;
         }
-        const double eta = 1.01 * u * (((double)d->dim_k + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles);
+        const double eta = 1.01 * u * ((sums * (double)d->dim_k + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles);
         absolute->score[j] = exp(s - plain->lse + eta) - plain->weight[j];
         total += absolute->score[j];
     }
@@ -485,7 +486,8 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
     const rpi_shape shape = {.ndim = 4, .min_ndim = 4, .n = {d->batch, d->heads, d->len_q, d->dim_v}};
     if (!bound || !bound->data)
         return rpi_fail(RP_E_ARG, "bound is NULL or absent");
-    if ((status = rpi_view_of(&v, bound, &shape, RPI_FLOATS, "bound")) != RP_OK)
+    if ((status = rpi_view_of(&v, bound, &shape, RPI_FLOATS, "bound")) != RP_OK ||
+        (status = rpi_check_output(bound, "bound")) != RP_OK || (status = rpi_output_overlap(plan, t, bound)) != RP_OK)
         return status;
     if (v.dtype != RP_F64)
         return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));

@@ -148,7 +148,7 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
     const rpi_scheme *s = rpi_scheme_of(term->kind);
     const char *name = rp_term_name(term->kind), *best = NULL;
     uint32_t bit = 1;
-    for (int x = 0; x < RP_MAX_ARRAYS; x++, bit <<= 1)
+    for (int x = 0; x < RP_MAX_ARRAYS; x++, bit <<= 1) {
         if (s->array[x] && strcmp(s->array[x], key) == 0) {
             if (*seen & bit)
                 return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
@@ -156,6 +156,9 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
             snprintf(names[x], RP_NAME_MAX, "%s", value);
             return RP_OK;
         }
+        if (s->array[x] && distance(s->array[x], key) <= 2)
+            best = s->array[x];
+    }
     for (const rpi_param *p = s->params; p && p->key; p++, bit <<= 1) {
         if (strcmp(p->key, key) == 0) {
             if (*seen & bit)

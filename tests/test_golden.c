@@ -20,10 +20,10 @@
 #include "golden/golden.h"
 #include "golden/t5_buckets.h"
 
-#define TINY 1e-12                                     /* f64: a handful of roundings of numbers near 1 */
-#define HALF(decimals) (0.5 * pow(10.0, -(decimals)))  /* half a unit of the last printed digit */
-#define F32 1e-6                                       /* what f32 may add: about 8 roundings of numbers near 1 */
-#define PI 3.14159265358979323846
+#define TINY           1e-12                          /* f64: a handful of roundings of numbers near 1 */
+#define HALF(decimals) (0.5 * pow(10.0, -(decimals))) /* half a unit of the last printed digit */
+#define F32            1e-6                           /* what f32 may add: about 8 roundings of numbers near 1 */
+#define PI             3.14159265358979323846
 
 enum { MOST = 8 }; /* no example has more tokens or channels */
 
@@ -69,7 +69,7 @@ struct result {
     double raw[MOST * MOST], scaled[MOST * MOST], bias[MOST * MOST], score[MOST * MOST]; /* by rp_attend_row */
     double row_weights[MOST * MOST], row_out[MOST * MOST];
     double weights[MOST * MOST], out[MOST * MOST], profile[2 * MOST - 1]; /* by rp_attend */
-    double only_bias[MOST * MOST];                                       /* by rp_bias */
+    double only_bias[MOST * MOST];                                        /* by rp_bias */
 };
 
 static struct example example_of(const double *q, const double *k, const double *v, int64_t length, int64_t dim)
@@ -608,8 +608,8 @@ static void test_strategies(void **state)
     static const struct {
         int64_t buckets, most;
         int32_t bidirectional;
-    } settings[] = {{32, 128, 1}, {32, 128, 0}, {32, 256, 1}, {16, 64, 1}, {16, 64, 0}, {64, 512, 1}, {64, 1024, 0},
-                    {320, 800, 1}, {8, 32, 1}, {128, 2000, 0}, {2, 2, 0}, {3, 100, 0}, {4, 2, 1}, {200, 675, 1}};
+    } settings[] = {{32, 128, 1},  {32, 128, 0}, {32, 256, 1},   {16, 64, 1}, {16, 64, 0}, {64, 512, 1}, {64, 1024, 0},
+                    {320, 800, 1}, {8, 32, 1},   {128, 2000, 0}, {2, 2, 0},   {3, 100, 0}, {4, 2, 1},    {200, 675, 1}};
     static const rp_strategy strategies[] = {RP_STRATEGY_UNIFORM, RP_STRATEGY_LINEAR, RP_STRATEGY_QUADRATIC};
     static const char *const names[] = {"uniform", "linear", "quadratic"};
     (void)state;
@@ -657,14 +657,14 @@ static void test_t5_term(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sentence_f64),       cmocka_unit_test(test_sentence_f32),
-        cmocka_unit_test(test_shaw_f64),           cmocka_unit_test(test_shaw_f32),
-        cmocka_unit_test(test_clip_table),         cmocka_unit_test(test_unseen_pairs),
-        cmocka_unit_test(test_three_tokens),       cmocka_unit_test(test_signed_slope),
-        cmocka_unit_test(test_three_tokens_rope),  cmocka_unit_test(test_four_patches),
-        cmocka_unit_test(test_seven_tokens),       cmocka_unit_test(test_t5_page),
-        cmocka_unit_test(test_t5_original),        cmocka_unit_test(test_t5_logarithm_is_f32),
-        cmocka_unit_test(test_strategies),         cmocka_unit_test(test_t5_term),
+        cmocka_unit_test(test_sentence_f64),      cmocka_unit_test(test_sentence_f32),
+        cmocka_unit_test(test_shaw_f64),          cmocka_unit_test(test_shaw_f32),
+        cmocka_unit_test(test_clip_table),        cmocka_unit_test(test_unseen_pairs),
+        cmocka_unit_test(test_three_tokens),      cmocka_unit_test(test_signed_slope),
+        cmocka_unit_test(test_three_tokens_rope), cmocka_unit_test(test_four_patches),
+        cmocka_unit_test(test_seven_tokens),      cmocka_unit_test(test_t5_page),
+        cmocka_unit_test(test_t5_original),       cmocka_unit_test(test_t5_logarithm_is_f32),
+        cmocka_unit_test(test_strategies),        cmocka_unit_test(test_t5_term),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

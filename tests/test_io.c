@@ -132,10 +132,10 @@ static void refuse(io_format format, const void *data, size_t n, const char *wor
 
 /* ------------------------------------------------------------------------------------------------ arrays */
 
-static const rp_dtype every_type[] = {RP_F32, RP_F64, RP_F16, RP_BF16, RP_BOOL, RP_U8, RP_I8, RP_U16, RP_I16, RP_U32,
-                                      RP_I32, RP_U64, RP_I64};
-static const char *const type_names[] = {"f32", "f64", "f16", "bf16", "bool", "u8", "i8", "u16", "i16", "u32",
-                                         "i32", "u64", "i64"};
+static const rp_dtype every_type[] = {RP_F32, RP_F64, RP_F16, RP_BF16, RP_BOOL, RP_U8, RP_I8,
+                                      RP_U16, RP_I16, RP_U32, RP_I32,  RP_U64,  RP_I64};
+static const char *const type_names[] = {"f32", "f64", "f16", "bf16", "bool", "u8", "i8",
+                                         "u16", "i16", "u32", "i32",  "u64",  "i64"};
 enum { N_TYPES = sizeof every_type / sizeof *every_type };
 
 /* One array of each type and some odd shapes, with all sorts of bytes. */
@@ -365,7 +365,7 @@ typedef struct member {
     uint32_t full_size; /* after inflation; 0: size */
     uint32_t crc;       /* 0: that of the data */
     int method, flags;
-    int at;             /* not 0: nothing is written, and the central header points there */
+    int at; /* not 0: nothing is written, and the central header points there */
 } member;
 
 static bytes make_zip(const member *members, int n, int claimed)
@@ -515,7 +515,9 @@ static void test_npy(void **state)
         {"{'descr': ['\\", "list does not end"},
         {HEADER("(3,)") " ; import os", "after the dictionary"},
         {"   ", "dictionary is expected"},
-        {"{" "          ", "string is expected"},
+        {"{"
+         "          ",
+         "string is expected"},
         {HEADER("(4,)"), "asks for 16 bytes"},
         {HEADER("(2,)"), "asks for 8 bytes"},
         {HEADER("(3,"), "expected"},
@@ -564,7 +566,8 @@ static void test_npy(void **state)
         bytes good = make_npy(1, HEADER("(3,)"), strlen(HEADER("(3,)")), 12);
         bytes zip = make_zip((member[]){{.name = "bad.npy", .data = npy.p, .size = npy.n},
                                         {.name = "good.npy", .data = good.p, .size = good.n},
-                                        {.name = "readme.txt", .data = "hello", .size = 5}}, 3, 3);
+                                        {.name = "readme.txt", .data = "hello", .size = 5}},
+                             3, 3);
         if (unusable[n][0] == 27) {
             refuse(IO_NPZ, zip.p, zip.n, "control character");
         } else {
@@ -602,13 +605,13 @@ static void test_npz(void **state)
     io_free(&set);
     free(zip.p);
 
-    refuse_zip(m, 2, 2, "");                 /* a name twice */
+    refuse_zip(m, 2, 2, ""); /* a name twice */
     m[1].name = "y.npy";
-    refuse_zip(m, 2, 1, "");                 /* the count lies */
+    refuse_zip(m, 2, 1, ""); /* the count lies */
     refuse_zip(m, 2, 3, "");
     refuse_zip(m, 2, 65535, "");
     m[1].local_name = "z.npy";
-    refuse_zip(m, 2, 2, "");                 /* the two headers disagree */
+    refuse_zip(m, 2, 2, ""); /* the two headers disagree */
     m[1].local_name = NULL;
     m[0].crc = 1;
     refuse_zip(m, 1, 1, "CRC");
@@ -620,25 +623,29 @@ static void test_npz(void **state)
         refuse_zip(m, 1, 1, "");
     }
     m[0] = x, m[0].full_size = (uint32_t)npy.n + 1;
-    refuse_zip(m, 1, 1, "");                 /* stored with two sizes */
-    zip = make_zip(&x, 1, 1);                /* a member inside another one */
+    refuse_zip(m, 1, 1, "");  /* stored with two sizes */
+    zip = make_zip(&x, 1, 1); /* a member inside another one */
     m[0] = (member){.name = "a.txt", .data = zip.p, .size = 30 + strlen(x.name) + x.size};
     m[1] = x, m[1].at = 30 + (int)strlen("a.txt");
     refuse_zip(m, 2, 2, "overlap");
     free(zip.p);
     m[0] = x;
-    m[1] = x, m[1].name = "x";               /* two members, one name */
+    m[1] = x, m[1].name = "x"; /* two members, one name */
     refuse_zip(m, 2, 2, "two arrays are named 'x'");
 
     /* Deflate: an unknown block, LEN that is not ~NLEN, a distance too far, an over-subscribed code, no last block. */
     static const struct {
         const char *data;
         size_t size;
-    } deflated[] = {{"\x07", 1}, {"\x01\x05\x00\x00\x00hello", 10}, {"\x63\x00\x02\x00", 4},
-                    {"\x05\xe0\xff\xff\xff", 5}, {"\x00\x05\x00\xfa\xffhello", 10}, {"", 0}};
+    } deflated[] = {{"\x07", 1},
+                    {"\x01\x05\x00\x00\x00hello", 10},
+                    {"\x63\x00\x02\x00", 4},
+                    {"\x05\xe0\xff\xff\xff", 5},
+                    {"\x00\x05\x00\xfa\xffhello", 10},
+                    {"", 0}};
     for (size_t n = 0; n < sizeof deflated / sizeof *deflated; n++) {
-        m[0] = (member){.name = "x.npy", .data = deflated[n].data, .size = deflated[n].size, .full_size = 90,
-                        .method = 8};
+        m[0] =
+            (member){.name = "x.npy", .data = deflated[n].data, .size = deflated[n].size, .full_size = 90, .method = 8};
         refuse_zip(m, 1, 1, "");
     }
     /* A stored block of deflate is right; longer or shorter than the archive says, it is not. */
@@ -647,7 +654,11 @@ static void test_npz(void **state)
     put_int(&block, npy.n, 2);
     put_int(&block, ~npy.n, 2);
     put(&block, npy.p, npy.n);
-    m[0] = (member){.name = "x.npy", .data = block.p, .size = block.n, .full_size = (uint32_t)npy.n, .method = 8,
+    m[0] = (member){.name = "x.npy",
+                    .data = block.p,
+                    .size = block.n,
+                    .full_size = (uint32_t)npy.n,
+                    .method = 8,
                     .crc = crc32_of(npy.p, npy.n)};
     zip = make_zip(m, 1, 1);
     if (parse(IO_NPZ, zip.p, zip.n, &set) != 0)
@@ -811,7 +822,8 @@ static void test_safetensors(void **state)
     accept_st(ONE("\"F32\"", "[2,0]", "[0,0]"), 0, 1);
     accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type is the array's own trouble */
     accept_st("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
-              "\"data_offsets\":[1,5]},\"z\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[1,1]}}", 5, 3);
+              "\"data_offsets\":[1,5]},\"z\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
+              5, 3);
 
     static const struct {
         const char *text, *words;
@@ -851,11 +863,14 @@ static void test_safetensors(void **state)
         {ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3]", "[0,12]"), "33 axes"},
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
-         "\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+         "malformed"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
-         "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "before the end"},
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+         "before the end"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", "after the end"},
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+         "after the end"},
         {"{\"__metadata__\":{},\"\\u005f_metadata__\":{}}", "malformed"},
         {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}}", "malformed"},
         {"{\"__metadata__\":{\"a\":1}}", "not a string"},
@@ -873,8 +888,11 @@ static void test_safetensors(void **state)
     static const struct {
         uint64_t length;
         const char *words;
-    } lengths[] = {{UINT64_MAX, "possible"}, {UINT64_C(1) << 63, "possible"}, {100000001, "possible"},
-                   {100000000, "cut short"}, {3, "cut short"}};
+    } lengths[] = {{UINT64_MAX, "possible"},
+                   {UINT64_C(1) << 63, "possible"},
+                   {100000001, "possible"},
+                   {100000000, "cut short"},
+                   {3, "cut short"}};
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
         bytes b = {NULL, 0};
         put_int(&b, lengths[n].length, 8);
@@ -1194,7 +1212,10 @@ static void test_text(void **state)
     assert_string_equal(io_safe(buf, sizeof buf, "\xed\xa0\x80"), "\\xed\\xa0\\x80");
     assert_string_equal(io_safe(buf, 8, "12345678"), "1234...");
     assert_string_equal(io_safe(buf, 8, "1234567"), "1234567");
-    assert_string_equal(io_safe(buf, 8, "123\xe2\x82\xac""89"), "123...");
+    assert_string_equal(io_safe(buf, 8,
+                                "123\xe2\x82\xac"
+                                "89"),
+                        "123...");
     assert_string_equal(io_safe(buf, 3, "1234"), "..");
     assert_string_equal(io_safe(buf, 1, "1234"), "");
     for (size_t size = 1; size < sizeof buf; size++)
@@ -1241,9 +1262,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),       cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),         cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs),     cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),   cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),     cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs), cmocka_unit_test(test_convert),
         cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

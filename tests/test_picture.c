@@ -15,9 +15,12 @@
 
 enum { MAGENTA = 0xff00ff, GREY = 0xd4d4d4, WHITE = 0xffffff };
 
-typedef struct picture { int w, h; unsigned char *rgb; } picture;
+typedef struct picture {
+    int w, h;
+    unsigned char *rgb;
+} picture;
 
-static picture decoded(const pic_map *map)            /* the PNG of a map, read back by libpng */
+static picture decoded(const pic_map *map) /* the PNG of a map, read back by libpng */
 {
     unsigned char *data = NULL;
     size_t size = 0;
@@ -25,10 +28,10 @@ static picture decoded(const pic_map *map)            /* the PNG of a map, read 
     if (pic_png(map, &data, &size, err))
         fail_msg("pic_png: %s", err);
     assert_true(size > 8 && !png_sig_cmp(data, 0, 8));
-    png_image image = { .version = PNG_IMAGE_VERSION };
+    png_image image = {.version = PNG_IMAGE_VERSION};
     assert_true(png_image_begin_read_from_memory(&image, data, size));
     image.format = PNG_FORMAT_RGB;
-    picture p = { (int)image.width, (int)image.height, malloc(PNG_IMAGE_SIZE(image)) };
+    picture p = {(int)image.width, (int)image.height, malloc(PNG_IMAGE_SIZE(image))};
     assert_non_null(p.rgb);
     assert_true(png_image_finish_read(&image, NULL, p.rgb, 0, NULL));
     assert_int_equal((data[16] << 24) + (data[17] << 16) + (data[18] << 8) + data[19], p.w); /* as IHDR announces */
@@ -58,7 +61,7 @@ static void first_of(const picture *p, unsigned colour, int side, int *x, int *y
     fail_msg("no square of #%06x in the picture", colour);
 }
 
-static char *svg_of(const pic_map *map)               /* as a string */
+static char *svg_of(const pic_map *map) /* as a string */
 {
     unsigned char *data = NULL;
     size_t size = 0;
@@ -106,7 +109,7 @@ static void check_xml(const char *s)
         assert_true((unsigned char)*p >= 0x20 || *p == '\n');
         if (*p == '&')
             assert_true(!strncmp(p, "&lt;", 4) || !strncmp(p, "&gt;", 4) || !strncmp(p, "&amp;", 5) ||
-                !strncmp(p, "&quot;", 6));
+                        !strncmp(p, "&quot;", 6));
         assert_int_not_equal(*p, '>');
         if (*p != '<')
             continue;
@@ -125,8 +128,8 @@ static void check_xml(const char *s)
 
 static pic_map map_of(const pic_panel *panels, int n)
 {
-    return (pic_map){ .panels = panels, .n_panels = n, .title = "T", .row_label = "query", .col_label = "key",
-        .value_label = "bias" };
+    return (pic_map){
+        .panels = panels, .n_panels = n, .title = "T", .row_label = "query", .col_label = "key", .value_label = "bias"};
 }
 
 /* 6 x 6 cells have 48 pixels: a lone NaN at (1, 2) and a masked cell at (4, 5) tell where the panel lies. */
@@ -138,7 +141,7 @@ static void test_cells_in_place(void **state)
         v[i] = i % 6 < 3 ? 1 : -1;
     v[1 * 6 + 2] = NAN;
     v[4 * 6 + 5] = -INFINITY;
-    const pic_panel panel = { v, 6, 6, NULL };
+    const pic_panel panel = {v, 6, 6, NULL};
     pic_map map = map_of(&panel, 1);
     map.diverging = true;
     const picture p = decoded(&map);
@@ -149,7 +152,7 @@ static void test_cells_in_place(void **state)
     assert_int_equal(my - y, 3 * 48);
     const int x0 = x - 2 * 48, y0 = y - 48;
     const unsigned high = at(&p, x0 + 3, y0 + 3), low = at(&p, x0 + 3 * 48 + 3, y0 + 3);
-    assert_int_equal(high, 0x94030e);                 /* the red end and the blue end */
+    assert_int_equal(high, 0x94030e); /* the red end and the blue end */
     assert_int_equal(low, 0x024394);
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 6; j++) {
@@ -168,7 +171,7 @@ static void test_zero_is_white(void **state)
     double v[64 * 64];
     for (int i = 0; i < 64 * 64; i++)
         v[i] = i == 0 ? NAN : i / 64 == i % 64 ? 0 : -abs(i / 64 - i % 64);
-    const pic_panel panel = { v, 64, 64, "head 0" };
+    const pic_panel panel = {v, 64, 64, "head 0"};
     pic_map map = map_of(&panel, 1);
     map.diverging = true;
     const picture p = decoded(&map);
@@ -182,7 +185,7 @@ static void test_zero_is_white(void **state)
     free(p.rgb);
 }
 
-static void test_averages(void **state)               /* a checkerboard of 0 and 2 averages to 1 everywhere */
+static void test_averages(void **state) /* a checkerboard of 0 and 2 averages to 1 everywhere */
 {
     (void)state;
     const int n = 2400;
@@ -192,7 +195,7 @@ static void test_averages(void **state)               /* a checkerboard of 0 and
         v[i] = (i / n + i % n) % 2 * 2;
     for (int i = 0; i < 4; i++)
         v[i / 2 * n + i % 2] = NAN;
-    const pic_panel big = { v, n, n, NULL };
+    const pic_panel big = {v, n, n, NULL};
     const pic_map map = map_of(&big, 1);
     const picture p = decoded(&map);
     int x, y;
@@ -203,7 +206,7 @@ static void test_averages(void **state)               /* a checkerboard of 0 and
     char *s = svg_of(&map);
     check_xml(s);
     assert_non_null(strstr(s, "the mean of 12 x 12 values"));
-    assert_true(count(s, "<rect") < 1000);            /* equal neighbours are one rectangle */
+    assert_true(count(s, "<rect") < 1000); /* equal neighbours are one rectangle */
     free(s);
     s = text_of(&map, 80, true);
     assert_non_null(strstr(s, "the mean of up to"));
@@ -220,7 +223,7 @@ static void draw_all(const pic_map *map)
     assert_int_equal(count(s, "<title>"), 1);
     assert_int_equal(count(s, "role=\"img\""), 1);
     free(s);
-    static const int widths[] = { -5, 0, 24, 80, 5000 };
+    static const int widths[] = {-5, 0, 24, 80, 5000};
     for (int k = 0; k < 10; k++) {
         s = text_of(map, widths[k / 2], k % 2);
         assert_true(*s && s[strlen(s) - 1] == '\n');
@@ -233,37 +236,46 @@ static void draw_all(const pic_map *map)
 static void test_odd_values(void **state)
 {
     (void)state;
-    static const double odd[][4] = {
-        { 0, 0, 0, 0 }, { 7, 7, 7, 7 }, { -3, -3, -3, -3 }, { 0, 1, 2, 3 }, { NAN, NAN, NAN, NAN },
-        { -INFINITY, -INFINITY, -INFINITY, -INFINITY }, { INFINITY, INFINITY, INFINITY, INFINITY },
-        { INFINITY, -INFINITY, NAN, 1 }, { 1.7e308, -1.7e308, 0, 1 }, { 1.7e308, 1.7e308, 1.7e308, 1.7e308 },
-        { 5e-324, 5e-324, 5e-324, 5e-324 }, { 5e-324, 0, 1e-323, -5e-324 }, { 1, 1 + 2.3e-16, 1, 1 },
-        { 1e-320, 2e-310, 0, 0 },
-        { -1e300, -1e300, -2e300, NAN }, { 123456789, 123456788, 123456790, 1e5 } };
-    static const int64_t shapes[][2] = { { 1, 1 }, { 2, 2 }, { 1, 4 }, { 4, 1 }, { 1, 500 }, { 500, 1 }, { 90, 70 } };
+    static const double odd[][4] = {{0, 0, 0, 0},
+                                    {7, 7, 7, 7},
+                                    {-3, -3, -3, -3},
+                                    {0, 1, 2, 3},
+                                    {NAN, NAN, NAN, NAN},
+                                    {-INFINITY, -INFINITY, -INFINITY, -INFINITY},
+                                    {INFINITY, INFINITY, INFINITY, INFINITY},
+                                    {INFINITY, -INFINITY, NAN, 1},
+                                    {1.7e308, -1.7e308, 0, 1},
+                                    {1.7e308, 1.7e308, 1.7e308, 1.7e308},
+                                    {5e-324, 5e-324, 5e-324, 5e-324},
+                                    {5e-324, 0, 1e-323, -5e-324},
+                                    {1, 1 + 2.3e-16, 1, 1},
+                                    {1e-320, 2e-310, 0, 0},
+                                    {-1e300, -1e300, -2e300, NAN},
+                                    {123456789, 123456788, 123456790, 1e5}};
+    static const int64_t shapes[][2] = {{1, 1}, {2, 2}, {1, 4}, {4, 1}, {1, 500}, {500, 1}, {90, 70}};
     static double v[500 * 90];
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++)
         for (size_t m = 0; m < sizeof shapes / sizeof *shapes; m++) {
-            const pic_panel panel = { v, shapes[m][0], shapes[m][1], NULL };
+            const pic_panel panel = {v, shapes[m][0], shapes[m][1], NULL};
             for (int64_t i = 0; i < panel.rows * panel.cols; i++)
                 v[i] = odd[k][i % 4];
-            pic_map map = { .panels = &panel, .n_panels = 1, .row0 = INT64_MAX - 2, .col0 = INT64_MIN };
+            pic_map map = {.panels = &panel, .n_panels = 1, .row0 = INT64_MAX - 2, .col0 = INT64_MIN};
             draw_all(&map);
             map.diverging = true;
             draw_all(&map);
         }
 }
 
-static void test_panels(void **state)                 /* 1 to 64 of them, of different shapes */
+static void test_panels(void **state) /* 1 to 64 of them, of different shapes */
 {
     (void)state;
-    double v[30] = { 0 };
+    double v[30] = {0};
     pic_panel panels[64];
     for (int k = 0; k < 64; k++) {
         v[k % 30] = k;
-        panels[k] = (pic_panel){ v, 1 + k % 5, 1 + k % 6, k % 3 ? "panel" : NULL };
+        panels[k] = (pic_panel){v, 1 + k % 5, 1 + k % 6, k % 3 ? "panel" : NULL};
     }
-    static const int numbers[] = { 1, 2, 3, 4, 5, 7, 64 };
+    static const int numbers[] = {1, 2, 3, 4, 5, 7, 64};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const pic_map map = map_of(panels, numbers[i]);
         draw_all(&map);
@@ -276,52 +288,67 @@ static void test_hostile_names(void **state)
     char endless[20001];
     memset(endless, 'W', 20000);
     endless[20000] = 0;
-    const char *const names[] = { "</text><script>alert(1)</script>", "a\x1b[31m\x07\x01", "\"&'<>", endless,
-        "\xff\xfe\xc0\x80", "\xed\xa0\x80\xf4\x90\x80\x80", "\xe2\x80\xae" "bidi", "", NULL, "\xe4\xb8\xad\xe6\x96\x87",
-        "\xe2\x96\x81the", "cut\xe2" };
+    const char *const names[] = {"</text><script>alert(1)</script>",
+                                 "a\x1b[31m\x07\x01",
+                                 "\"&'<>",
+                                 endless,
+                                 "\xff\xfe\xc0\x80",
+                                 "\xed\xa0\x80\xf4\x90\x80\x80",
+                                 "\xe2\x80\xae"
+                                 "bidi",
+                                 "",
+                                 NULL,
+                                 "\xe4\xb8\xad\xe6\x96\x87",
+                                 "\xe2\x96\x81the",
+                                 "cut\xe2"};
     enum { N = sizeof names / sizeof *names };
     double v[N * N];
     for (int i = 0; i < N * N; i++)
         v[i] = i;
     for (int k = 0; k < N; k++) {
-        const pic_panel panel = { v, N, N, names[k] };
-        const pic_map map = { .panels = &panel, .n_panels = 1, .title = names[k], .row_label = names[k],
-            .col_label = names[k], .value_label = names[k], .row_names = names, .col_names = names };
+        const pic_panel panel = {v, N, N, names[k]};
+        const pic_map map = {.panels = &panel,
+                             .n_panels = 1,
+                             .title = names[k],
+                             .row_label = names[k],
+                             .col_label = names[k],
+                             .value_label = names[k],
+                             .row_names = names,
+                             .col_names = names};
         draw_all(&map);
         char *s = svg_of(&map);
         assert_null(strstr(s, "<script"));
         assert_non_null(strstr(s, "\xe4\xb8\xad\xe6\x96\x87"));
         assert_non_null(strstr(s, "&quot;&amp;'&lt;&gt;"));
         free(s);
-        s = text_of(&map, 80, false);                 /* no line is longer than the header of numbers could make it */
+        s = text_of(&map, 80, false); /* no line is longer than the header of numbers could make it */
         for (const char *line = s; *line; line = strchr(line, '\n') + 1)
             assert_true(strcspn(line, "\n") < 400);
         free(s);
     }
 }
 
-static void test_numbers(void **state)                /* what a learner looks for, in every locale */
+static void test_numbers(void **state) /* what a learner looks for, in every locale */
 {
     (void)state;
-    const char *const names[] = { "The", "cat" };
-    const double v[4] = { 1, 0, 0.25, 0.75 };
-    const pic_panel panel = { v, 2, 2, NULL };
-    const pic_map map = { .panels = &panel, .n_panels = 1, .row_names = names, .col_names = names,
-        .value_label = "weight" };
-    static const char *const locales[] = { "C", "de_DE.UTF-8", "fr_FR.UTF-8", "fa_IR.UTF-8" };
+    const char *const names[] = {"The", "cat"};
+    const double v[4] = {1, 0, 0.25, 0.75};
+    const pic_panel panel = {v, 2, 2, NULL};
+    const pic_map map = {
+        .panels = &panel, .n_panels = 1, .row_names = names, .col_names = names, .value_label = "weight"};
+    static const char *const locales[] = {"C", "de_DE.UTF-8", "fr_FR.UTF-8", "fa_IR.UTF-8"};
     for (size_t k = 0; k < sizeof locales / sizeof *locales; k++) {
         if (!setlocale(LC_ALL, locales[k]))
             continue;
         char *s = text_of(&map, 80, false);
-        assert_string_equal(s,
-            "        The     cat\n"
-            "The  1.0000  0.0000\n"
-            "cat  0.2500  0.7500\n"
-            "weight 0 [ .:-=+*#%@] 1\n");
+        assert_string_equal(s, "        The     cat\n"
+                               "The  1.0000  0.0000\n"
+                               "cat  0.2500  0.7500\n"
+                               "weight 0 [ .:-=+*#%@] 1\n");
         free(s);
         s = svg_of(&map);
         assert_non_null(strstr(s, ">0.25</text>"));
-        assert_non_null(strstr(s, ">0.8</text>"));    /* of the colour bar */
+        assert_non_null(strstr(s, ">0.8</text>")); /* of the colour bar */
         assert_null(strstr(s, "0,"));
         free(s);
     }
@@ -335,9 +362,9 @@ static void test_text_map(void **state)
     for (int i = 0; i < 400; i++)
         v[i] = i % 20 > i / 20 ? -INFINITY : i / 20 - i % 20;
     v[0] = NAN;
-    const pic_panel panel = { v, 20, 20, "head 0" };
-    const pic_map map = { .panels = &panel, .n_panels = 1, .row0 = 100, .value_label = "distance" };
-    char *s = text_of(&map, 30, false);               /* 26 columns are left: one for each cell */
+    const pic_panel panel = {v, 20, 20, "head 0"};
+    const pic_map map = {.panels = &panel, .n_panels = 1, .row0 = 100, .value_label = "distance"};
+    char *s = text_of(&map, 30, false); /* 26 columns are left: one for each cell */
     assert_non_null(strstr(s, "\n100 ?///////////////////\n101   //////////////////\n"));
     assert_non_null(strstr(s, "\n119 @@%%##**++==--::..  \n"));
     assert_non_null(strstr(s, "distance 0 [ .:-=+*#%@] 19  / masked  ? NaN\n"));
@@ -351,14 +378,20 @@ static void test_refuses(void **state)
 {
     (void)state;
     const double v = 0;
-    const pic_panel bad[] = { { &v, 0, 1, NULL }, { &v, 1, 0, NULL }, { &v, -1, 1, NULL }, { NULL, 1, 1, NULL },
-        { &v, INT64_MAX, INT64_MAX, NULL }, { &v, INT64_MIN, 1, NULL },
-        { &v, (int64_t)1 << 32, (int64_t)1 << 32, NULL } };
+    const pic_panel bad[] = {{&v, 0, 1, NULL},
+                             {&v, 1, 0, NULL},
+                             {&v, -1, 1, NULL},
+                             {NULL, 1, 1, NULL},
+                             {&v, INT64_MAX, INT64_MAX, NULL},
+                             {&v, INT64_MIN, 1, NULL},
+                             {&v, (int64_t)1 << 32, (int64_t)1 << 32, NULL}};
     for (size_t k = 0; k <= sizeof bad / sizeof *bad + 2; k++) {
-        const pic_panel good = { &v, 1, 1, NULL };
+        const pic_panel good = {&v, 1, 1, NULL};
         const size_t n = sizeof bad / sizeof *bad;
-        const pic_map map = k < n ? map_of(&bad[k], 1) : k == n ? map_of(&good, 0) : k == n + 1 ? map_of(NULL, 1) :
-            map_of(&good, 65);
+        const pic_map map = k < n        ? map_of(&bad[k], 1)
+                            : k == n     ? map_of(&good, 0)
+                            : k == n + 1 ? map_of(NULL, 1)
+                                         : map_of(&good, 65);
         unsigned char *data = NULL;
         size_t size = 0;
         char err[256] = "";
@@ -376,9 +409,10 @@ static void test_refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cells_in_place), cmocka_unit_test(test_zero_is_white), cmocka_unit_test(test_averages),
-        cmocka_unit_test(test_odd_values), cmocka_unit_test(test_panels), cmocka_unit_test(test_hostile_names),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_text_map), cmocka_unit_test(test_refuses) };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cells_in_place), cmocka_unit_test(test_zero_is_white),
+                                       cmocka_unit_test(test_averages),       cmocka_unit_test(test_odd_values),
+                                       cmocka_unit_test(test_panels),         cmocka_unit_test(test_hostile_names),
+                                       cmocka_unit_test(test_numbers),        cmocka_unit_test(test_text_map),
+                                       cmocka_unit_test(test_refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

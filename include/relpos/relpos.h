@@ -238,8 +238,8 @@ typedef struct rp_desc {
     int64_t dim_v;        /* Dv >= 1; 0 = Dk */
     rp_dtype dtype;       /* of q, k, v and out: RP_F32, or RP_F64 for the reference path */
     int32_t cap_after;    /* 0: softcap caps the score before the biases; 1: after them */
-    double scale;         /* of the product; RP_SCALE_AUTO = 1/sqrt(Dk) */
-    double softcap;       /* c of c tanh(x/c); 0 = none */
+    double scale;         /* of the product, at most 1e20 in size; RP_SCALE_AUTO = 1/sqrt(Dk) */
+    double softcap;       /* c of c tanh(x/c), 1e-20 to 1e20; 0 = none */
     int64_t q_offset;     /* position of query 0; may be negative */
     const rp_term *terms; /* n_terms position terms */
     int32_t n_terms;      /* 0 … RP_MAX_TERMS */
@@ -309,13 +309,14 @@ RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_
 typedef struct rp_plan rp_plan;
 
 /* Check a description and choose how to compute it.
- * Returns  RP_OK and *plan, or an error and *plan = NULL: RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM. */
+ * Returns  RP_OK and *plan, or an error and *plan = NULL: RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_UNSUPPORTED,
+ *          RP_E_OVERFLOW, RP_E_NOMEM. */
 RP_API rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc);
 
 /* Free a plan; NULL is allowed. */
 RP_API void rp_plan_destroy(rp_plan *plan);
 
-/* The instruction set a plan uses, such as "avx512". */
+/* The instruction set a plan uses, such as "avx512"; "" for NULL. */
 RP_API const char *rp_plan_isa(const rp_plan *plan);
 
 /* Threads to work on. The pool's own threads start at the first call that needs them and survive a fork: the child

@@ -17,9 +17,9 @@
 
 size_t io_dtype_size(rp_dtype dtype)
 {
-    static const unsigned char sizes[] = {[RP_F32] = 4, [RP_F64] = 8, [RP_F16] = 2, [RP_BF16] = 2, [RP_BOOL] = 1,
-                                          [RP_U8] = 1, [RP_I8] = 1, [RP_U16] = 2, [RP_I16] = 2, [RP_U32] = 4,
-                                          [RP_I32] = 4, [RP_U64] = 8, [RP_I64] = 8};
+    static const unsigned char sizes[] = {
+        [RP_F32] = 4, [RP_F64] = 8, [RP_F16] = 2, [RP_BF16] = 2, [RP_BOOL] = 1, [RP_U8] = 1, [RP_I8] = 1,
+        [RP_U16] = 2, [RP_I16] = 2, [RP_U32] = 4, [RP_I32] = 4,  [RP_U64] = 8,  [RP_I64] = 8};
     return (size_t)dtype < sizeof sizes ? sizes[dtype] : 0;
 }
 
@@ -44,8 +44,11 @@ size_t io_utf8(const unsigned char *text, size_t size)
     if (size == 0)
         return 0;
     const unsigned char first = text[0];
-    const size_t n = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3
-                     : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+    const size_t n = first < 0x80                    ? 1
+                     : first >= 0xc2 && first < 0xe0 ? 2
+                     : (first & 0xf0) == 0xe0        ? 3
+                     : first >= 0xf0 && first < 0xf5 ? 4
+                                                     : 0;
     if (n == 0 || n > size)
         return 0;
     for (size_t k = 1; k < n; k++)
@@ -99,6 +102,30 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
+/* How to mend it, unless the message says so itself: by how the message begins. */
+static void add_hint(char err[IO_ERR_MAX], const char *message)
+{
+    static const struct {
+        const char *begin, *hint;
+    } hints[] = {
+        {"cannot be opened", "check the path and who may read it"},
+        {"cannot be read", "check the path and what lies there"},
+        {"it is a directory", "name a file"},
+        {"cannot be written", "check the folder and the space that is left"},
+        {"cannot be replaced", "check the folder and who may write there"},
+        {"has been written", "check the disk"},
+        {"there is not enough memory", "use smaller arrays"},
+        {"", "write the file again with numpy.savez or safetensors"},
+    };
+    const size_t length = strlen(err);
+    size_t n = 0;
+    if (length > 0 && err[length - 1] == ')')
+        return;
+    while (strncmp(message, hints[n].begin, strlen(hints[n].begin)) != 0)
+        n++;
+    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint);
+}
+
 int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
 {
     char safe[IO_ERR_MAX / 2];
@@ -110,6 +137,7 @@ int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
     va_start(list, format);
     vsnprintf(err + n, IO_ERR_MAX - n, format, list);
     va_end(list);
+    add_hint(err, err + n);
     return -1;
 }
 
@@ -311,15 +339,9 @@ static double load(const void *from, rp_dtype type, size_t n)
     float s;
     double d;
     switch (type) {
-    case RP_F32:
-        memcpy(&s, (const char *)from + 4 * n, 4);
-        return (double)s;
-    case RP_F64:
-        memcpy(&d, (const char *)from + 8 * n, 8);
-        return d;
-    default:
-        memcpy(&h, (const char *)from + 2 * n, 2);
-        return widen(h, type == RP_F16 ? half : bfloat);
+    case RP_F32: memcpy(&s, (const char *)from + 4 * n, 4); return (double)s;
+    case RP_F64: memcpy(&d, (const char *)from + 8 * n, 8); return d;
+    default: memcpy(&h, (const char *)from + 2 * n, 2); return widen(h, type == RP_F16 ? half : bfloat);
     }
 }
 
@@ -425,7 +447,8 @@ static int read_open(const char *path, int fd, io_format format, io_set *set, io
         format = seen;
     if (seen == IO_UNKNOWN || format != seen)
         return io_parse(path, format, start, (size_t)n_start, set, err) == 0
-                   ? io_fail(err, path, "its first bytes are not those of its format") : -1;
+                   ? io_fail(err, path, "its first bytes are not those of its format")
+                   : -1;
 
     /* A regular file gets one byte more than it has, so that its end is seen; what a pipe gets doubles. */
     const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
@@ -452,8 +475,8 @@ static int read_open(const char *path, int fd, io_format format, io_set *set, io
             data = more;
     }
     if (result == 0 && size > limit)
-        result = io_fail(err, path, known ? "it grew while it was read"
-                                          : "it goes on after 16 GiB (save it in a file first)");
+        result = io_fail(err, path,
+                         known ? "it grew while it was read" : "it goes on after 16 GiB (save it in a file first)");
     if (result == 0)
         result = io_parse(path, format, data, size, set, err);
     free(data);

@@ -12,14 +12,14 @@ typedef enum io_format { IO_UNKNOWN = 0, IO_NPZ, IO_SAFETENSORS } io_format;
 /* One array: row-major, native byte order, owned. io_array may have up to IO_MAX_AXES axes. */
 #define IO_MAX_AXES 32
 typedef struct io_array {
-    char *name;                 /* UTF-8, NUL-terminated */
+    char *name; /* UTF-8, NUL-terminated */
     rp_dtype dtype;
     int32_t ndim;
     int64_t shape[IO_MAX_AXES];
-    size_t bytes;               /* product of shape * size of dtype */
-    void *data;                 /* malloc'd, NULL when bytes == 0; or borrowed, see below */
-    bool borrowed;              /* the set does not free data */
-    char *unsupported;          /* not NULL: why this array cannot be used (an unknown dtype); data is NULL */
+    size_t bytes;      /* product of shape * size of dtype */
+    void *data;        /* malloc'd, NULL when bytes == 0; or borrowed, see below */
+    bool borrowed;     /* the set does not free data */
+    char *unsupported; /* not NULL: why this array cannot be used (an unknown dtype); data is NULL */
 } io_array;
 
 /* The content of one file. */
@@ -52,13 +52,13 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
 
-const io_array *io_find(const io_set *set, const char *name);      /* NULL if absent */
-const char *io_meta(const io_set *set, const char *key);           /* NULL if absent */
+const io_array *io_find(const io_set *set, const char *name); /* NULL if absent */
+const char *io_meta(const io_set *set, const char *key);      /* NULL if absent */
 /* Append an array whose data the set takes over (free) or, with borrowed, does not; the name is copied. 0, or -1 for
  * want of memory or a shape that has no size (the caller keeps data). Sets grow by these calls only. */
 int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const int64_t *shape, void *data,
            bool borrowed);
-int io_add_meta(io_set *set, const char *key, const char *value);  /* both copied */
+int io_add_meta(io_set *set, const char *key, const char *value); /* both copied */
 void io_free(io_set *set);
 
 /* Convert n elements between floating types (f32, f64, f16, bf16), rounding to nearest even. */

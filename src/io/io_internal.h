@@ -9,9 +9,9 @@
 #error "the file layer of relpos has been written for little-endian machines only"
 #endif
 
-#define IO_MAX_ARRAYS 1000000         /* of one file; each costs about 330 bytes before its data */
-#define IO_MAX_PIPE ((size_t)1 << 34) /* bytes read from a pipe: 16 GiB */
-#define IO_WHY_MAX 256
+#define IO_MAX_ARRAYS 1000000           /* of one file; each costs about 330 bytes before its data */
+#define IO_MAX_PIPE   ((size_t)1 << 34) /* bytes read from a pipe: 16 GiB */
+#define IO_WHY_MAX    256
 
 /* The one checked product of sizes: false if a * b does not fit in PTRDIFF_MAX, the most that an object can have. */
 static inline bool io_mul(size_t a, size_t b, size_t *product)
@@ -19,7 +19,7 @@ static inline bool io_mul(size_t a, size_t b, size_t *product)
     return !__builtin_mul_overflow(a, b, product) && *product <= PTRDIFF_MAX;
 }
 
-size_t io_dtype_size(rp_dtype dtype);        /* 0 for a number that is no type */
+size_t io_dtype_size(rp_dtype dtype); /* 0 for a number that is no type */
 
 /* Bytes of an array. A zero among the axes does not excuse the others: their product has to fit as well, so that
  * strides do. false if it does not, or for a negative axis. */
@@ -30,7 +30,7 @@ bool io_utf8_all(const void *text, size_t size);
 /* Say "<path>: ..." in err; returns -1. */
 int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-io_array *io_push(io_set *set, const char *name);  /* append an empty array, name copied; NULL for want of memory */
+io_array *io_push(io_set *set, const char *name);      /* append an empty array, name copied; NULL for want of memory */
 bool io_unsupported(io_array *array, const char *why); /* copied; false for want of memory */
 /* The name of which two arrays exist, *twice = NULL if there is none. false for want of memory. */
 bool io_duplicate(const io_set *set, const char **twice);
@@ -43,7 +43,7 @@ typedef struct io_out {
     const char *path;
     char *target, *temp; /* the file behind all links, and its replacement; NULL when writing straight to a device */
     int fd;
-    bool keep_open;      /* fd is standard output */
+    bool keep_open; /* fd is standard output */
 } io_out;
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
 
@@ -59,14 +59,14 @@ int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 /* The header of an .npy file. */
 typedef struct io_npy {
     rp_dtype dtype;
-    bool swap;           /* the elements are big-endian */
-    bool fortran;        /* the first axis is the fastest */
+    bool swap;    /* the elements are big-endian */
+    bool fortran; /* the first axis is the fastest */
     int32_t ndim;
     int64_t shape[IO_MAX_AXES];
     size_t bytes;                 /* of the elements; unknown (0) when unsupported */
     char unsupported[IO_WHY_MAX]; /* "" if the type can be used */
 } io_npy;
-#define IO_NPY_START 12         /* a valid file is longer than this */
+#define IO_NPY_START      12    /* a valid file is longer than this */
 #define IO_NPY_HEADER_MAX 65536 /* bytes of the dictionary, as much as version 1.0 can say */
 
 /* From the first IO_NPY_START bytes: where the dictionary begins and ends. false with a reason. */

@@ -123,8 +123,8 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
         mend = "Python objects; pickles are never read";
     else if (kind_size == 2 && memcmp(kind, "V2", 2) == 0)
         mend = "if this is bfloat16, save it in a .safetensors file";
-    snprintf(npy->unsupported, sizeof npy->unsupported, "it has the dtype '%s' (%s)",
-             io_safe(safe, sizeof safe, copy), mend);
+    snprintf(npy->unsupported, sizeof npy->unsupported, "it has the dtype '%s' (%s)", io_safe(safe, sizeof safe, copy),
+             mend);
 }
 
 static bool take_axis(cursor *c, int64_t *axis)
@@ -307,10 +307,10 @@ bool io_npy_settle(const io_npy *npy, void **data)
 
 size_t io_npy_text(const io_array *array, char text[IO_NPY_TEXT_MAX])
 {
-    static const char *const descr[] = {[RP_F32] = "<f4", [RP_F64] = "<f8", [RP_F16] = "<f2", [RP_BF16] = NULL,
-                                        [RP_BOOL] = "|b1", [RP_U8] = "|u1", [RP_I8] = "|i1", [RP_U16] = "<u2",
-                                        [RP_I16] = "<i2", [RP_U32] = "<u4", [RP_I32] = "<i4", [RP_U64] = "<u8",
-                                        [RP_I64] = "<i8"};
+    static const char *const descr[] = {
+        [RP_F32] = "<f4", [RP_F64] = "<f8", [RP_F16] = "<f2", [RP_BF16] = NULL, [RP_BOOL] = "|b1",
+        [RP_U8] = "|u1",  [RP_I8] = "|i1",  [RP_U16] = "<u2", [RP_I16] = "<i2", [RP_U32] = "<u4",
+        [RP_I32] = "<i4", [RP_U64] = "<u8", [RP_I64] = "<i8"};
     if (io_dtype_size(array->dtype) == 0 || descr[array->dtype] == NULL)
         return 0;
     /* 32 axes of at most 19 digits and ", " are 672 bytes, the words around them below 80. */

@@ -10,8 +10,8 @@
 /* Deflate cannot do better than 1032 : 1 (a match of 258 bytes in 2 bits), so a member that claims more lies, and what
  * is allocated for it stays in proportion to the file. */
 #define INFLATE_MAX 1032
-#define FIELDS (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
-#define ENTRY_MIN (30 + 46) /* bytes of a member's two headers without names */
+#define FIELDS      (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
+#define ENTRY_MIN   (30 + 46) /* bytes of a member's two headers without names */
 
 /* Read exactly `size` bytes of a member. */
 static bool read_exactly(zip_file_t *file, void *data, size_t size, char why[IO_WHY_MAX])
@@ -254,7 +254,7 @@ int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
     zip_error_init(&error);
     zip_source_t *source = zip_source_buffer_create(NULL, 0, 0, &error);
     zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_TRUNCATE, &error);
-    char (*text)[IO_NPY_TEXT_MAX] = calloc(set->n_arrays, sizeof *text);
+    char(*text)[IO_NPY_TEXT_MAX] = calloc(set->n_arrays, sizeof *text);
     int result = 0;
     if (zip == NULL) {
         result = io_fail(err, out->path, "cannot be written: %s", zip_error_strerror(&error));

@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const dtype_names[] = {[RP_F32] = "F32", [RP_F64] = "F64", [RP_F16] = "F16", [RP_BF16] = "BF16",
-                                          [RP_BOOL] = "BOOL", [RP_U8] = "U8", [RP_I8] = "I8", [RP_U16] = "U16",
-                                          [RP_I16] = "I16", [RP_U32] = "U32", [RP_I32] = "I32", [RP_U64] = "U64",
-                                          [RP_I64] = "I64"};
+static const char *const dtype_names[] = {
+    [RP_F32] = "F32", [RP_F64] = "F64", [RP_F16] = "F16", [RP_BF16] = "BF16", [RP_BOOL] = "BOOL",
+    [RP_U8] = "U8",   [RP_I8] = "I8",   [RP_U16] = "U16", [RP_I16] = "I16",   [RP_U32] = "U32",
+    [RP_I32] = "I32", [RP_U64] = "U64", [RP_I64] = "I64"};
 enum { N_DTYPES = sizeof dtype_names / sizeof *dtype_names };
 
 /* Where a tensor lies in the data. */
@@ -107,7 +107,8 @@ static bool read_metadata(const json_t *json, io_set *set, char why[IO_WHY_MAX])
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)json, key, value)
+    {
         if (!json_is_string(value)) {
             snprintf(why, IO_WHY_MAX, "a value of __metadata__ is not a string");
             return false;
@@ -125,7 +126,8 @@ static bool read_header(const json_t *root, size_t data_size, io_set *set, span 
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)root, key, value)
+    {
         if (strcmp(key, "__metadata__") == 0) {
             if (!read_metadata(value, set, why))
                 return false;
@@ -189,8 +191,8 @@ int io_safetensors_read(const char *path, const unsigned char *data, size_t size
         return io_fail(err, path, "no .safetensors file: its header would have %llu bytes (%d are possible)",
                        (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
     if (length > size - 8)
-        return io_fail(err, path, "cut short: the header has %llu bytes, the file only %zu",
-                       (unsigned long long)length, size);
+        return io_fail(err, path, "cut short: the header has %llu bytes, the file only %zu", (unsigned long long)length,
+                       size);
 
     /* An exact int64 for each number, no duplicate key however it is spelt, no NUL in strings, 2048 levels at most. */
     json_error_t error;

@@ -70,23 +70,25 @@ static void source(block *k, const tile *t, int32_t n, const float **rows, float
             float *to = scratch + r * STEP;
             rows[r] = in_place ? (const float *)v->data + at : to;
             for (int64_t j = 0; !in_place && j < t->end; j++)
-                to[j] = j < real ? (float)rpi_value(v->data, v->dtype, at + j * v->stride[3]) : 0.0f;
+                to[j] = j < real ? rpi_to_float(rpi_value(v->data, v->dtype, at + j * v->stride[3])) : 0.0f;
         }
         return;
     }
 }
 
-/* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite: only -infinity
- * masks. */
+/* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite, and
+ * -infinity masks whatever it is added to. */
 static void add_rows(const float **total, const float *const *a, const float *const *b, float *to, int64_t rows,
                      int64_t end)
 {
-    const vf lowest = vf_set1(-FLT_MAX), none = vf_set1(-INFINITY);
+    const vf lowest = vf_set1(-FLT_MAX), highest = vf_set1(FLT_MAX), none = vf_set1(-INFINITY);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t j = 0; j < end; j += VL) {
             const vf x = vf_load(a[r] + j), y = vf_load(b[r] + j), z = x + y;
-            vf kept = vf_below(z, lowest, lowest, z); /* -infinity is below: raise it … */
-            kept = vf_below(x, lowest, none, kept);   /* … unless one of the two is -infinity itself */
+            const vf larger = vf_max(x, y);
+            vf kept = vf_below(highest, z, vf_below(highest, larger, larger, highest), z);
+            kept = vf_below(z, lowest, lowest, kept);
+            kept = vf_below(x, lowest, none, kept);
             vf_store(to + r * STEP + j, vf_below(y, lowest, none, kept));
         }
         total[r] = to + r * STEP;

@@ -57,10 +57,12 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
         float *s = k->s + r * STEP, *diagonal = k->diagonal + QB - r;
         const vf base = vf_set1(k->sum[r] == 0.0f ? 0.0f : k->top[r]),
                  share = vf_set1(k->sum[r] == 0.0f ? 0.0f : 1.0f / k->sum[r]);
+        const vf lowest = vf_set1(-FLT_MAX), zero = vf_set1(0.0f);
         const vf low = vf_set1(-104.0f); /* weights there are 0: keep 0 * -infinity out of the sum */
         vf entropy = vf_set1(0.0f);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
-            const vf x = vf_load(s + j) - base, w = vf_exp(x) * share;
+            /* in a row of NaN too, a masked pair has no weight */
+            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * share);
             entropy = vf_fma(w, vf_below(x, low, low, x), entropy);
             vf_store(k->column + j, vf_load(k->column + j) + w);
             vf_store(diagonal + j, vf_load(diagonal + j) + w);

@@ -42,12 +42,13 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
         c->wild_k[kv * panels + panel] = wild;
         for (int64_t n = 0; n < NR; n++) {
             const int64_t j = panel * NR + n;
-            const float *from = (const float *)a->v.data + (j < d->len_k ? rpi_index(&a->v, b, g, j, 0) : 0);
+            const bool real = j < d->len_k && a->v.data; /* v may be absent where out is */
+            const float *from = real ? (const float *)a->v.data + rpi_index(&a->v, b, g, j, 0) : NULL;
             float finite = 0;
-            for (int64_t x = 0; j < d->len_k && x < d->dim_v; x++)
+            for (int64_t x = 0; real && x < d->dim_v; x++)
                 finite += from[x] * 0.0f; /* 0, or NaN from one that is not finite */
-            const bool use = j < d->len_k && finite == 0.0f;
-            c->wild_v[kv * c->pad_k + j] = j < d->len_k && !use;
+            const bool use = real && finite == 0.0f;
+            c->wild_v[kv * c->pad_k + j] = real && !use;
             for (int64_t x0 = 0; x0 < c->pad_v; x0 += NR) {
                 const int64_t width = rpi_min(NR, c->pad_v - x0);
                 float *at = values + x0 * c->pad_k + j * width;

@@ -1,0 +1,207 @@
+/* helpers.h -- what the tests of the library share: problems, the instruction sets of this machine, fenced memory.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_HELPERS_H
+#define RELPOS_TESTS_HELPERS_H
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <relpos/relpos.h>
+
+#include "problem.h"
+
+#define HELPER __attribute__((unused)) static
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZED 1
+#endif
+#endif
+#ifndef THREAD_SANITIZED
+#define THREAD_SANITIZED 0
+#endif
+
+/* ------------------------------------------------------------------------------------------------ problems */
+
+/* isa = each instruction set of the library that this machine has. */
+#define EACH_ISA(isa)                                                                                                  \
+    for (int isa##_n = 0; isa##_n >= 0; isa##_n = -1)                                                                  \
+        for (const char *isa; ((isa) = rp_isa_name(isa##_n)) != NULL; isa##_n++)                                       \
+            if (rp_isa_found(isa) == 1)
+
+/* A case that fails names itself, so that `relpos verify` can repeat it. */
+__attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
+                                                                ...)
+{
+    char line[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    fail_msg("%s on %s: %s", p->text, isa, line);
+}
+
+HELPER void good(rp_status status)
+{
+    if (status != RP_OK)
+        fail_msg("%s: %s", rp_status_name(status), rp_last_error());
+}
+
+/* A problem with inputs from a seed; "%d" and the like in the text are filled in. */
+__attribute__((format(printf, 3, 4), unused)) static void pose(problem *p, uint64_t seed, const char *format, ...)
+{
+    char text[400], err[512] = "";
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (problem_parse(p, text, err) != 0 || problem_fill(p, seed, err) != 0)
+        fail_msg("%s: %s", text, err);
+}
+
+/* An array of zeros that lives as long as the problem. */
+HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t *shape)
+{
+    rp_array a = rp_array_of(NULL, dtype, ndim, shape);
+    a.data = problem_alloc(p, (size_t)problem_size(&a) * rp_dtype_size(dtype));
+    assert_non_null(a.data);
+    return a;
+}
+
+enum { WITH_LSE = 1, WITH_WEIGHTS = 2, WITH_SUMMARY = 4, WITH_ALL = 7 };
+
+/* Ask for more outputs than out. */
+HELPER void also(problem *p, int which, rp_dtype dtype)
+{
+    const rp_desc *d = &p->desc;
+    const int64_t offsets = d->len_q + d->len_k > 0 ? d->len_q + d->len_k - 1 : 0;
+    const int64_t rows[3] = {d->batch, d->heads, d->len_q}, keys[3] = {d->batch, d->heads, d->len_k},
+                  profile[3] = {d->batch, d->heads, offsets}, pairs[4] = {d->batch, d->heads, d->len_q, d->len_k};
+    if (which & WITH_LSE)
+        p->t.lse = array_in(p, dtype, 3, rows);
+    if (which & WITH_WEIGHTS)
+        p->t.weights = array_in(p, dtype, 4, pairs);
+    if (which & WITH_SUMMARY) {
+        p->t.profile = array_in(p, dtype, 3, profile);
+        p->t.key_mass = array_in(p, dtype, 3, keys);
+        p->t.entropy = array_in(p, dtype, 3, rows);
+    }
+}
+
+HELPER rp_status attempt(problem *p, const char *isa, void *work)
+{
+    rp_plan *plan;
+    p->desc.isa = isa;
+    rp_status status = rp_plan_create(&plan, &p->desc);
+    if (status != RP_OK)
+        return status;
+    assert_string_equal(rp_plan_isa(plan), p->desc.dtype == RP_F64 ? "reference" : isa);
+    status = rp_attend(plan, &p->t, work);
+    rp_plan_destroy(plan);
+    return status;
+}
+
+HELPER void attend(problem *p, const char *isa)
+{
+    const rp_status status = attempt(p, isa, NULL);
+    if (status != RP_OK)
+        wrong(p, isa, "%s: %s", rp_status_name(status), rp_last_error());
+}
+
+/* A copy of a contiguous array's elements; the caller frees it. */
+HELPER void *copy_of(const rp_array *a)
+{
+    const size_t bytes = (size_t)problem_size(a) * rp_dtype_size(a->dtype);
+    void *to = malloc(bytes + 1);
+    assert_non_null(to);
+    memcpy(to, a->data, bytes);
+    return to;
+}
+
+/* Element x of a contiguous array of floats. */
+HELPER double at(const rp_array *a, int64_t x)
+{
+    return a->dtype == RP_F32 ? (double)((const float *)a->data)[x] : ((const double *)a->data)[x];
+}
+
+HELPER void same_bits(const problem *p, const char *isa, const char *what, const void *a, const void *b, size_t n)
+{
+    const unsigned char *x = a, *y = b;
+    for (size_t c = 0; c < n; c++)
+        if (x[c] != y[c])
+            wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
+}
+
+/* Numbers that do not depend on the problem's seed; splitmix64. */
+HELPER uint64_t draw(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* ------------------------------------------------------------------------------------------------ fenced memory */
+
+/* n bytes next to a page that may not be touched: they end right before it, or begin right after it. */
+typedef struct fence {
+    char *map;
+    size_t size;
+    char *data;
+} fence;
+
+HELPER fence fence_of(size_t n, bool after)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (n + page - 1) / page * page + page;
+    fence f = {.size = inner + 2 * page};
+    f.map = mmap(NULL, f.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (f.map == MAP_FAILED)
+        fail_msg("mmap of %zu bytes failed", f.size);
+    assert_int_equal(mprotect(f.map + page, inner, PROT_READ | PROT_WRITE), 0);
+    f.data = after ? f.map + page + inner - n : f.map + page;
+    memset(f.map + page, 0xc3, inner); /* what lies on the other side */
+    return f;
+}
+
+/* Whether the bytes around the data are as fence_of left them. */
+HELPER bool fence_intact(const fence *f, size_t n)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (const char *c = f->map + page; c < f->map + f->size - page; c++)
+        if ((c < f->data || c >= f->data + n) && *c != (char)0xc3)
+            return false;
+    return true;
+}
+
+HELPER void fence_free(fence *f)
+{
+    if (f->map)
+        munmap(f->map, f->size);
+    f->map = NULL;
+}
+
+#endif

@@ -1,0 +1,392 @@
+/* test_threads.c -- pools: many callers, forks at any moment, and the same bits from all of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "helpers.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+enum { CALLERS = 8, SECONDS = 60 }; /* a call that hangs ends by SIGALRM */
+
+static const char *const text = "fwd:f32:b2h2q70k130d8:t5+relkey,left=3,right=3:causal";
+
+/* What callers share: one plan, one set of inputs, the right answer. */
+typedef struct shared {
+    problem p;
+    rp_plan *plan;
+    rp_pool *pool; /* NULL: the default one */
+    float *want;
+    double *want_mass;
+    size_t n;
+    int rounds;
+    bool own_pool, own_work;
+    atomic_int wrong;
+} shared;
+
+static void shared_begin(shared *s, const char *isa)
+{
+    memset(s, 0, sizeof *s);
+    pose(&s->p, 1, "%s", text);
+    also(&s->p, WITH_SUMMARY, RP_F64);
+    s->p.desc.isa = isa;
+    good(rp_plan_create(&s->plan, &s->p.desc));
+    good(rp_attend(s->plan, &s->p.t, NULL));
+    s->want = copy_of(&s->p.t.out);
+    s->want_mass = copy_of(&s->p.t.key_mass);
+    s->n = (size_t)problem_size(&s->p.t.out);
+    s->rounds = 20;
+}
+
+static void shared_end(shared *s)
+{
+    rp_plan_destroy(s->plan);
+    free(s->want);
+    free(s->want_mass);
+    problem_free(&s->p);
+}
+
+/* One call with outputs and work of its own: true if the bits are right. */
+static bool call(shared *s, rp_pool *pool)
+{
+    rp_tensors t = s->p.t;
+    const size_t bytes = (rp_plan_work_size(s->plan, pool) + 63) / 64 * 64;
+    const size_t mass = (size_t)problem_size(&t.key_mass);
+    float *out = malloc(s->n * sizeof *out);
+    double *sums = malloc((mass + (size_t)problem_size(&t.profile) + (size_t)problem_size(&t.entropy)) * sizeof *sums);
+    void *work = s->own_work ? aligned_alloc(64, bytes) : NULL;
+    t.pool = pool;
+    t.out.data = out;
+    t.key_mass.data = sums;
+    t.profile.data = sums + mass;
+    t.entropy.data = sums + mass + problem_size(&t.profile);
+    bool right = out && sums && (work || !s->own_work) && rp_attend(s->plan, &t, work) == RP_OK &&
+                 memcmp(out, s->want, s->n * sizeof *out) == 0 && memcmp(sums, s->want_mass, mass * sizeof *sums) == 0;
+    free(out);
+    free(sums);
+    free(work);
+    return right;
+}
+
+static void *caller(void *argument)
+{
+    shared *s = argument;
+    rp_pool *pool = s->pool;
+    if (s->own_pool && rp_pool_create(&pool, 2) != RP_OK)
+        atomic_fetch_add(&s->wrong, 1);
+    for (int n = 0; n < s->rounds; n++)
+        if (!call(s, pool))
+            atomic_fetch_add(&s->wrong, 1);
+    if (s->own_pool)
+        rp_pool_destroy(pool);
+    return NULL;
+}
+
+static void all_callers(shared *s)
+{
+    pthread_t thread[CALLERS];
+    for (int n = 0; n < CALLERS; n++)
+        assert_int_equal(pthread_create(&thread[n], NULL, caller, s), 0);
+    for (int n = 0; n < CALLERS; n++)
+        pthread_join(thread[n], NULL);
+    assert_int_equal(atomic_load(&s->wrong), 0);
+}
+
+static void many_callers(void **state)
+{
+    shared s;
+    (void)state;
+    static const char *const reference[] = {"reference"};
+    alarm(SECONDS);
+    for (int i = -1; i < 0 || rp_isa_name(i); i++) {
+        const char *isa = i < 0 ? reference[0] : rp_isa_name(i);
+        if (rp_isa_found(isa) != 1)
+            continue;
+        for (int form = 0; form < 4; form++) {
+            shared_begin(&s, isa);
+            s.rounds = i < 0 ? 2 : 20;
+            s.own_work = form % 2;
+            s.own_pool = form == 3;
+            if (form == 1) /* one pool, made here and used by all at once, its threads not yet started */
+                good(rp_pool_create(&s.pool, 3));
+            all_callers(&s);
+            rp_pool_destroy(s.pool);
+            shared_end(&s);
+        }
+    }
+    alarm(0);
+}
+
+/* One pool, first used by all of its callers in the same moment, again and again. */
+static void first_use(void **state)
+{
+    shared s;
+    (void)state;
+    alarm(SECONDS);
+    shared_begin(&s, "generic");
+    s.rounds = 1;
+    for (int n = 0; n < 30; n++) {
+        good(rp_pool_create(&s.pool, 4));
+        all_callers(&s);
+        rp_pool_destroy(s.pool);
+    }
+    shared_end(&s);
+    alarm(0);
+}
+
+/* Pools made and let go: unused, used once, of many sizes. */
+static void create_destroy(void **state)
+{
+    shared s;
+    (void)state;
+    alarm(SECONDS);
+    shared_begin(&s, rp_isa_default());
+    for (int n = 0; n < 1000; n++) {
+        rp_pool *pool;
+        const int32_t threads = 1 + n % 5;
+        good(rp_pool_create(&pool, threads));
+        assert_int_equal(rp_pool_threads(pool), threads);
+        if (n % 10 == 0)
+            assert_true(call(&s, pool));
+        rp_pool_destroy(pool);
+    }
+    rp_pool *pool;
+    good(rp_pool_create(&pool, 0)); /* as many as this process may use */
+    assert_true(rp_pool_threads(pool) >= 1 && rp_pool_threads(pool) <= 4096);
+    rp_pool_destroy(pool);
+    good(rp_pool_create(&pool, 4096)); /* none is started before a call wants them */
+    assert_int_equal(rp_pool_threads(pool), 4096);
+    rp_pool_destroy(pool);
+    assert_true(rp_pool_threads(NULL) >= 1);
+    shared_end(&s);
+    alarm(0);
+}
+
+/* ------------------------------------------------------------------------------------------------ fork */
+
+/* Run a child: 0 if it ended by itself and found the right bits, its status, or less than 0 for a signal. */
+static int ending(shared *s, bool (*what)(shared *))
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGALRM, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        alarm(SECONDS / 2);
+        _exit(what(s) ? 0 : 1);
+    }
+    int how;
+    if (child < 0 || waitpid(child, &how, 0) != child)
+        return 99;
+    return WIFEXITED(how) ? WEXITSTATUS(how) : -WTERMSIG(how);
+}
+
+static void in_child(shared *s, bool (*what)(shared *))
+{
+    const int end = ending(s, what);
+    if (end != 0)
+        fail_msg("the child ended with %d", end);
+}
+
+/* ThreadSanitizer does not follow a child of a process with threads. */
+static bool no_forks(void)
+{
+    if (THREAD_SANITIZED)
+        print_message("forks: not run under ThreadSanitizer\n");
+    return THREAD_SANITIZED;
+}
+
+static bool child_calls(shared *s)
+{
+    bool right = true;
+    for (int n = 0; n < 3; n++)
+        right = call(s, s->pool) && call(s, NULL) && right;
+    return right;
+}
+
+static bool child_calls_and_destroys(shared *s)
+{
+    const bool right = call(s, s->pool);
+    rp_pool_destroy(s->pool);
+    return right;
+}
+
+static bool child_destroys(shared *s)
+{
+    rp_pool_destroy(s->pool);
+    return call(s, NULL);
+}
+
+/* Several threads of the child come to the pool of the parent at once. */
+static bool child_has_threads(shared *s)
+{
+    pthread_t thread[CALLERS];
+    s->rounds = 2;
+    for (int n = 0; n < CALLERS; n++)
+        if (pthread_create(&thread[n], NULL, caller, s) != 0)
+            return false;
+    for (int n = 0; n < CALLERS; n++)
+        pthread_join(thread[n], NULL);
+    return atomic_load(&s->wrong) == 0;
+}
+
+static bool grandchild(shared *s)
+{
+    if (!call(s, s->pool))
+        return false;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(SECONDS / 3);
+        _exit(call(s, s->pool) && call(s, NULL) ? 0 : 1);
+    }
+    int how;
+    return child > 0 && waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0 && call(s, s->pool);
+}
+
+static void forks(void **state)
+{
+    shared s;
+    static bool (*const what[])(shared *) = {child_calls, child_calls_and_destroys, child_destroys, grandchild};
+    (void)state;
+    if (no_forks())
+        return;
+    alarm(SECONDS);
+    shared_begin(&s, rp_isa_default());
+    for (int used = 0; used < 2; used++) /* before the pool's threads exist, and after */
+        for (size_t n = 0; n < sizeof what / sizeof *what; n++) {
+            good(rp_pool_create(&s.pool, 3));
+            if (used)
+                assert_true(call(&s, s.pool));
+            in_child(&s, what[n]);
+            assert_true(call(&s, s.pool)); /* the parent goes on */
+            in_child(&s, what[n]);
+            rp_pool_destroy(s.pool);
+        }
+    shared_end(&s);
+    alarm(0);
+}
+
+static void forks_with_threads(void **state)
+{
+    shared s;
+    (void)state;
+    if (no_forks())
+        return;
+    alarm(SECONDS);
+    shared_begin(&s, "generic");
+    good(rp_pool_create(&s.pool, 3));
+    assert_true(call(&s, s.pool));
+    for (int n = 0; n < 60; n++)
+        in_child(&s, child_has_threads);
+    rp_pool_destroy(s.pool);
+    shared_end(&s);
+    alarm(0);
+}
+
+/* Forks while other threads are in the middle of calls on the same pool. */
+static atomic_bool stop;
+
+static void *busy_caller(void *argument)
+{
+    shared *s = argument;
+    while (!atomic_load(&stop))
+        if (!call(s, s->pool))
+            atomic_fetch_add(&s->wrong, 1);
+    return NULL;
+}
+
+static void forks_during_calls(void **state)
+{
+    shared s;
+    pthread_t thread[3];
+    int end = 0;
+    (void)state;
+    if (no_forks())
+        return;
+    alarm(SECONDS);
+    shared_begin(&s, rp_isa_default());
+    s.own_work = true;
+    good(rp_pool_create(&s.pool, 3));
+    atomic_store(&stop, false);
+    for (int n = 0; n < 3; n++)
+        assert_int_equal(pthread_create(&thread[n], NULL, busy_caller, &s), 0);
+    for (int n = 0; n < 40 && end == 0; n++)
+        end = ending(&s, n % 2 ? child_calls : child_calls_and_destroys);
+    atomic_store(&stop, true);
+    for (int n = 0; n < 3; n++)
+        pthread_join(thread[n], NULL);
+    assert_int_equal(end, 0);
+    assert_int_equal(atomic_load(&s.wrong), 0);
+    rp_pool_destroy(s.pool);
+    shared_end(&s);
+    alarm(0);
+}
+
+/* rp_last_error belongs to a thread. */
+static void *fails(void *argument)
+{
+    rp_pool *pool;
+    char want[32];
+    snprintf(want, sizeof want, "%d", *(int *)argument);
+    for (int n = 0; n < 200; n++)
+        if (rp_pool_create(&pool, *(int *)argument) != RP_E_RANGE || !strstr(rp_last_error(), want))
+            return argument;
+    return NULL;
+}
+
+static void errors_of_threads(void **state)
+{
+    pthread_t thread[CALLERS];
+    int number[CALLERS];
+    rp_pool *pool;
+    (void)state;
+    assert_int_equal(rp_pool_create(&pool, -77), RP_E_RANGE);
+    for (int n = 0; n < CALLERS; n++) {
+        number[n] = 5000 + n;
+        assert_int_equal(pthread_create(&thread[n], NULL, fails, &number[n]), 0);
+    }
+    for (int n = 0; n < CALLERS; n++) {
+        void *bad;
+        pthread_join(thread[n], &bad);
+        assert_null(bad);
+    }
+    assert_non_null(strstr(rp_last_error(), "-77"));
+}
+
+/* A small stack is enough for a caller. */
+static void *small_caller(void *argument)
+{
+    shared *s = argument;
+    return call(s, s->pool) ? NULL : argument;
+}
+
+static void small_stack(void **state)
+{
+    shared s;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *bad;
+    (void)state;
+    if (SANITIZED) {
+        print_message("small stack: a sanitizer's frames are larger: not run\n");
+        return;
+    }
+    shared_begin(&s, rp_isa_default());
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, 64 << 10), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, small_caller, &s), 0);
+    pthread_join(thread, &bad);
+    assert_null(bad);
+    pthread_attr_destroy(&attributes);
+    shared_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(create_destroy),     cmocka_unit_test(many_callers),
+        cmocka_unit_test(first_use),          cmocka_unit_test(forks),
+        cmocka_unit_test(forks_with_threads), cmocka_unit_test(forks_during_calls),
+        cmocka_unit_test(errors_of_threads),  cmocka_unit_test(small_stack),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
