@@ -1034,7 +1034,7 @@ for setting in TERM=xterm-256color TERM=dumb NO_COLOR=1; do
     env "$setting" "$program" bias alibi >>"$T/one"
     check 'no colours outside a terminal' 0 "$(grep -c "$(printf '\033')" "$T/one")"
 done
-if command -v script >/dev/null; then # a terminal to write to
+if script -qec true /dev/null >/dev/null 2>&1; then # a terminal to write to
     for words in explain 'bias alibi --q 8 --k 8'; do
         for setting in TERM=xterm TERM=dumb 'TERM=xterm NO_COLOR=1' 'TERM=xterm NO_COLOR='; do
             case $setting in TERM=xterm | *NO_COLOR=) expected=coloured ;; *) expected=plain ;; esac

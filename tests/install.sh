@@ -27,7 +27,7 @@ find_package(relpos 0.1 REQUIRED)
 add_executable(attend 01_attend.c)
 target_link_libraries(attend PRIVATE relpos::relpos)
 END
-cmake -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
+cmake -G Ninja -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
     cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/user/build/attend"
 
@@ -38,6 +38,13 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --define-variable=prefix="$work/prefix" -
 # shellcheck disable=SC2086
 "$cc" examples/01_attend.c -o "$work/attend" $flags
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/attend"
+
+echo "needs libc and libm alone"
+if objdump -p "$(find "$work/prefix" -name librelpos.so)" | awk '/NEEDED/ {print $2}' |
+    grep -vE '^(libc|libm|libpthread|ld-linux[-a-z0-9]*)\.so'; then
+    echo "the library above is needed too"
+    exit 1
+fi
 
 echo "SONAME"
 objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.1$'
