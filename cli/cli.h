@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* One option: the parser, --help and the shell completion are made from this table. */
+/* One option: the parser and --help are made from this table. */
 typedef struct cli_option {
     const char *name; /* long name without dashes; NULL ends the table */
     int key;          /* what on_option gets; a letter is also the short option */

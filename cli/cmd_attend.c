@@ -126,13 +126,15 @@ static int narrow(io_set *out, rp_dtype type)
     return CLI_OK;
 }
 
-static int attend(request *r, const io_set *in, io_set *made, io_set *out)
+static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
 {
     rp_desc *d = &r->problem.desc;
     rp_tensors t = rp_tensors_init();
     const io_array *q = io_find(in, "q");
     if (!r->dtype_given)
         r->dtype = q && q->dtype <= RP_BF16 ? q->dtype : RP_F32;
+    if (r->dtype == RP_BF16 && format == IO_NPZ)
+        return cli_error(r->dtype_given ? CLI_USAGE : CLI_FAILED, "bf16: .npz has no such type (write .safetensors, or give --dtype f32)");
     d->dtype = r->dtype == RP_F64 ? RP_F64 : RP_F32; /* the type computed in */
     d->isa = r->isa;
     int code = cli_array(in, "q", d->dtype, made, &t.q);
@@ -219,13 +221,8 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)
         format = io_format_of(r->out);
-    if (code < 0 && r->dtype_given && r->dtype == RP_BF16 && format == IO_NPZ)
-        code = cli_error(CLI_USAGE, "--dtype bf16: .npz has no such type (write .safetensors)");
     if (code < 0) {
-        code = attend(r, &in, &made, &out);
-        if (code == CLI_OK && r->dtype == RP_BF16 && format == IO_NPZ)
-            code =
-                cli_error(CLI_FAILED, "q is bf16, and .npz has no such type (write .safetensors, or give --dtype f32)");
+        code = attend(r, &in, format, &made, &out);
         if (code == CLI_OK && io_write(r->out, format, &out, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
     }

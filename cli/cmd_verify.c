@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 #include "problem.h"
+#include "progress.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ typedef struct request {
     const char *isa;
     int64_t seed;
     bool loud, json;
-    int checked, failed;
+    int checked, failed, total;
+    cli_progress progress;
     double worst; /* largest error / bound */
 } request;
 
@@ -241,6 +243,7 @@ static int verify(request *r, const char *text, const char *isa)
             snprintf(found, sizeof found, "%s", line);
     }
     r->checked++;
+    cli_progress_show(&r->progress, (double)r->checked / (double)r->total);
     r->failed += wrong != NULL;
     if (r->json) {
         printf("{\"problem\": ");
@@ -294,14 +297,15 @@ static const char *const masks[] = {"",
                                     "mask+softcap=2",
                                     "scale=0.7"};
 
+enum {
+    N_TERMS = sizeof terms / sizeof *terms,
+    N_MASKS = sizeof masks / sizeof *masks,
+    N_SIZES = sizeof sizes / sizeof *sizes
+};
+
 /* The default list: every term and every mask at sizes that take turns, and some terms with some masks. */
 static int verify_all(request *r, const char *isa)
 {
-    enum {
-        N_SIZES = sizeof sizes / sizeof *sizes,
-        N_TERMS = sizeof terms / sizeof *terms,
-        N_MASKS = sizeof masks / sizeof *masks
-    };
     char text[512];
     for (int term = 0; term < N_TERMS; term++)
         for (int mask = 0; mask < N_MASKS; mask++) {
@@ -320,12 +324,16 @@ static int verify_all(request *r, const char *isa)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request r = {.seed = 7};
+    request r = {.seed = 7, .progress = {.what = "verify"}};
     const char *texts[64], *isa;
     int n, code = cli_options(self, argc, argv, on_option, &r, texts, 64, &n);
     if (code >= 0)
         return code;
     code = CLI_OK;
+    for (int x = 0; (isa = rp_isa_name(x)); x++)
+        if (rp_isa_found(isa) == 1 && (!r.isa || strcmp(r.isa, isa) == 0))
+            r.total += n ? n : N_TERMS * N_MASKS + 1;
+    cli_progress_show(&r.progress, 0); /* the time starts here */
     for (int x = 0; code == CLI_OK && (isa = rp_isa_name(x)); x++) {
         if (rp_isa_found(isa) != 1 || (r.isa && strcmp(r.isa, isa) != 0))
             continue;
@@ -334,6 +342,9 @@ static int run(const cli_command *self, int argc, char **argv)
         if (code == CLI_OK && n == 0)
             code = verify_all(&r, isa);
     }
+    cli_progress_end(&r.progress);
+    if (code == CLI_OK && r.checked == 0)
+        code = cli_error(CLI_USAGE, "--isa: %s judges the others and is not checked (name another)", r.isa);
     if (code == CLI_OK && !r.json)
         printf("%d problems checked, %d failed; largest error / bound %.3f\n", r.checked, r.failed, r.worst);
     return code != CLI_OK ? code : r.failed ? CLI_FAILED : CLI_OK;

@@ -66,9 +66,11 @@ static int read_setting(problem *p, char *text, char *err)
                                                                                         : NULL;
     if (real) {
         char *end;
-        *real = value ? strtod(value, &end) : 0;
+        *real = value ? strtod(value, &end) : 0; /* with a point: the program sets no locale */
         d->cap_after = strcmp(text, "softcap_after") == 0;
-        return value && *value && !*end ? 0 : fail(err, "a number is missing after", text, "such as softcap=30");
+        return value && *value && !*end && isfinite(*real)
+                   ? 0
+                   : fail(err, "a number is missing after", text, "such as softcap=30");
     }
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) != 0)
@@ -77,6 +79,8 @@ static int read_setting(problem *p, char *text, char *err)
             return fail(err, "too many masks at", text, "at most 8");
         rp_mask *m = &p->masks[d->n_masks++];
         *m = (rp_mask){.kind = (rp_mask_kind)k, .left = -1, .right = -1};
+        if (value && m->kind != RP_MASK_WINDOW)
+            return fail(err, "this mask takes no value:", value, "write its name alone");
         if (m->kind == RP_MASK_WINDOW &&
             (!value || !read_integer(value, (const char **)&value, &m->left) || *value != ',' ||
              !read_integer(value + 1, (const char **)&value, &m->right) || *value))
@@ -208,8 +212,7 @@ static double normal(uint64_t *state)
 }
 
 /* An array of numbers in the problem's own type. */
-static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state, double scale,
-                bool positive)
+static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
 {
     int64_t n = 1;
     *a = rp_array_of(NULL, p->desc.dtype, ndim, shape);
@@ -218,7 +221,7 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uin
             return -1;
     a->data = problem_alloc(p, (size_t)n * rp_dtype_size(a->dtype));
     for (int64_t x = 0; a->data && state && x < n; x++) {
-        const double y = positive ? scale * uniform(state) : scale * normal(state);
+        const double y = normal(state);
         if (a->dtype == RP_F32)
             ((float *)a->data)[x] = (float)y;
         else
@@ -263,8 +266,8 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     }
     rp_plan_destroy(plan);
     p->t = rp_tensors_init();
-    int bad = fill(p, &p->t.q, 4, q, &state, 1, false) | fill(p, &p->t.k, 4, k, &state, 1, false) |
-              fill(p, &p->t.v, 4, v, &state, 1, false) | fill(p, &p->t.out, 4, out, NULL, 0, false);
+    int bad = fill(p, &p->t.q, 4, q, &state) | fill(p, &p->t.k, 4, k, &state) | fill(p, &p->t.v, 4, v, &state) |
+              fill(p, &p->t.out, 4, out, NULL);
     for (int32_t n = 0; !bad && n < d->n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS && !bad; x++) {
             int32_t ndim;
@@ -272,7 +275,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
             /* an optional array stays away: its default is the case to look at */
             if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 &&
                 !rp_term_array_optional(d->terms[n].kind, x))
-                bad |= fill(p, &p->t.term[n][x], ndim, shape, &state, 1, false);
+                bad |= fill(p, &p->t.term[n][x], ndim, shape, &state);
         }
     for (int32_t n = 0; !bad && n < d->n_masks; n++)
         bad |= fill_mask(p, n, &state);
@@ -292,9 +295,9 @@ double problem_flops(const problem *p)
             const rp_mask *m = &d->masks[n];
             if (m->kind == RP_MASK_CAUSAL && at + 1 < hi)
                 hi = at + 1;
-            if (m->kind == RP_MASK_WINDOW && m->left >= 0 && at - m->left > lo)
+            if (m->kind == RP_MASK_WINDOW && m->left >= 0 && m->left < at - lo)
                 lo = at - m->left;
-            if (m->kind == RP_MASK_WINDOW && m->right >= 0 && at + m->right + 1 < hi)
+            if (m->kind == RP_MASK_WINDOW && m->right >= 0 && m->right < hi - 1 - at)
                 hi = at + m->right + 1;
         }
         pairs += hi > lo ? (double)(hi - lo) : 0;

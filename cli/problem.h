@@ -24,7 +24,8 @@ typedef struct problem {
 
 /* Read a problem; *p is ready for problem_fill and problem_free. 0, or the program's exit code with a line in err. */
 int problem_parse(problem *p, const char *text, char err[512]);
-/* Make inputs from a seed, and out: q, k, v normal, tables normal (slopes positive), masks mostly true. As above. */
+/* Make inputs from a seed, and out: q, k, v normal and tables normal, masks mostly true; optional arrays
+ * stay away. As above. */
 int problem_fill(problem *p, uint64_t seed, char err[512]);
 void problem_free(problem *p);
 /* Memory that lives as long as the problem. NULL if there is none. */

@@ -120,7 +120,7 @@ int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at)
     case RP_I16: return ((const int16_t *)data)[at];
     case RP_U32: return ((const uint32_t *)data)[at];
     case RP_I32: return ((const int32_t *)data)[at];
-    case RP_U64: return (int64_t)(((const uint64_t *)data)[at] > INT64_MAX ? INT64_MAX : ((const uint64_t *)data)[at]);
+    case RP_U64: return (int64_t)((const uint64_t *)data)[at]; /* the same bits: beyond 2^63 negative */
     case RP_I64: return ((const int64_t *)data)[at];
     default: return ((const uint8_t *)data)[at];
     }

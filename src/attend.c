@@ -11,7 +11,10 @@
 #define MOST_BYTES       ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 16
-/* Partial sums of a summary for each head, added in order: enough to share a head among threads. */
+/* Entries of a strip, and panels of keys, that one task makes. */
+#define PIECE  4096
+#define PANELS 8
+/* Partial sums of a summary, added in order: enough to share a kv head among threads. */
 #define CHUNKS 8
 
 /* Where everything lies in the work of a call. */
@@ -81,7 +84,7 @@ static void lay_out(layout *l, const rp_plan *plan, int32_t threads, bool summar
     l->scratch_step = rpi_round_up((int64_t)ops->scratch_size(plan), 64);
     l->scratch = append(l, threads, l->scratch_step, 1, 1);
     if (summary) {
-        l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, CHUNKS);
+        l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, rpi_max(CHUNKS / share, 1));
         l->partial = append(l, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
     }
 }
@@ -102,7 +105,6 @@ size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary)
  * sum beyond the range of f32 stays finite: only -infinity masks, only what was not finite makes NaN. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
-    enum { PIECE = 4096 };
     const rpi_call *c = context;
     const rp_desc *d = &c->plan->desc;
     const int64_t pieces = (c->strip_len + PIECE - 1) / PIECE, h = n / pieces;
@@ -211,7 +213,6 @@ static void vec_v_task(void *context, int64_t h, int32_t worker)
 
 static void pack_task(void *context, int64_t n, int32_t worker)
 {
-    enum { PANELS = 8 };
     const rpi_call *c = context;
     const int64_t panels = c->pad_k / c->plan->ops->nr, pieces = (panels + PANELS - 1) / PANELS, piece = n % pieces;
     (void)worker;
@@ -266,6 +267,19 @@ static bool wants_summary(const rpi_args *args)
     return args->profile.data || args->key_mass.data || args->entropy.data;
 }
 
+/* Query rows of a task: a block; with summaries, one of the head's chunks, whole blocks each. */
+static int64_t rows_of_task(const rp_plan *plan, const layout *l)
+{
+    const int64_t qb = plan->ops->qb;
+    return l->chunks ? rpi_round_up((rpi_max(plan->desc.len_q, 1) + l->chunks - 1) / l->chunks, qb) : qb;
+}
+
+static int64_t count_tasks(const rp_plan *plan, const layout *l)
+{
+    const int64_t rows = rows_of_task(plan, l);
+    return plan->desc.batch * plan->desc.heads * ((plan->desc.len_q + rows - 1) / rows);
+}
+
 /* Nothing in here fails: the caller has the memory already. */
 static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, char *work)
 {
@@ -307,16 +321,9 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         c.vec_v_step = l.pad_rows_v * l.pad_v;
         c.wild_vec_step = l.pad_rows_v;
     }
-    /* A task is a block of rows; with summaries, one of the head's chunks, whole blocks each. */
-    c.chunk_rows = ops->qb;
-    if (summary)
-        c.chunk_rows = rpi_round_up((rpi_max(d->len_q, 1) + l.chunks - 1) / l.chunks, ops->qb);
-
-    progress->total = kv * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows);
-    atomic_store(&progress->done, 0);
-
+    c.chunk_rows = rows_of_task(plan, &l);
     if (plan->n_offset)
-        rpi_pool_run(pool, l.strip_heads * ((l.strip_len + 4095) / 4096), strip_task, &c);
+        rpi_pool_run(pool, l.strip_heads * ((l.strip_len + PIECE - 1) / PIECE), strip_task, &c);
     if (plan->rotate >= 0) {
         make_turns(plan, pool, c.turn_q, d->q_offset, d->len_q);
         make_turns(plan, pool, c.turn_k, 0, d->len_k);
@@ -329,7 +336,7 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         c.wild_vec = NULL;
     for (c.g0 = 0; c.g0 < kv; c.g0 += l.groups) {
         c.groups = rpi_min(l.groups, kv - c.g0);
-        rpi_pool_run(pool, c.groups * ((l.pad_k / ops->nr + 7) / 8), pack_task, &c);
+        rpi_pool_run(pool, c.groups * ((l.pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
         rpi_pool_run(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c);
         if (c.partial)
             rpi_pool_run(pool, c.groups * share, summary_task, &c);
@@ -359,16 +366,23 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     /* Memory comes first: a call that cannot be finished writes nothing. */
     const size_t size = rpi_fast_work_size(plan, rp_pool_threads(pool), wants_summary(&args));
     char *own = NULL;
+    layout l;
     if (size == 0)
         return RP_E_OVERFLOW;
+    lay_out(&l, plan, rp_pool_threads(pool), wants_summary(&args));
+    progress.total = count_tasks(plan, &l);
     if (!work) {
         own = malloc(size + 64);
         if (!own)
             return rpi_fail(RP_E_NOMEM, "the call needs %zu bytes of work", size);
         work = own + (64 - (uintptr_t)own % 64) % 64;
     }
-    if (args.weights.data)
-        status = rpi_ref_weights(plan, &args, pool, &progress);
+    if (args.weights.data) {
+        const rpi_view none = {0};
+        rpi_args only = args;
+        only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
+        status = rpi_ref_attend(plan, &only, pool, &progress);
+    }
     if (status == RP_OK && plan->desc.batch > 0)
         attend(plan, &args, pool, &progress, work);
     free(own);

@@ -94,7 +94,7 @@ static double now(void)
 
 typedef struct peak_job {
     const rpi_ops *ops;
-    double done[4096]; /* multiply-adds of each task */
+    double done[RPI_MOST_THREADS]; /* multiply-adds of each task */
 } peak_job;
 
 static void peak_task(void *context, int64_t n, int32_t worker)
@@ -123,7 +123,7 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
     pool = rpi_pool_or_default(pool);
     for (int run = 0; run < 12; run++) { /* the first runs also let the clock rise */
         const double start = now();
-        rpi_pool_run(pool, pool ? rp_pool_threads(pool) : 1, peak_task, j);
+        rpi_pool_run(pool, rp_pool_threads(pool), peak_task, j);
         const double seconds = now() - start;
         double sum = 0;
         for (int32_t n = 0; n < rp_pool_threads(pool); n++)

@@ -3,7 +3,6 @@
 #ifndef RELPOS_INTERNAL_H
 #define RELPOS_INTERNAL_H
 
-#include <assert.h>
 #include <float.h>
 #include <relpos/relpos.h>
 #include <stdatomic.h>
@@ -117,6 +116,7 @@ typedef struct rpi_param {
 
 typedef struct rpi_scheme {
     rpi_form form;
+    bool in_place;                    /* of TILE: array 0 is the bias itself */
     bool same_heads;                  /* of OFFSET: the value does not depend on the head */
     const char *array[RP_MAX_ARRAYS]; /* names; NULL past the last */
     bool array_optional;
@@ -194,9 +194,8 @@ typedef struct rpi_progress {
 
 void rpi_progress_step(rpi_progress *p, int32_t worker);
 
-/* The reference path: every output, or the weights alone. */
+/* The reference path: the outputs that args has. */
 rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
-rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
 
 /* Bytes of work of the fast path. */
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary); /* 0 after rpi_fail */
@@ -204,6 +203,7 @@ size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary); /
 /* ---------------------------------------------------------------------------------------------- threads */
 
 /* Run task(context, n, worker) for n = 0 … n_tasks-1; worker < rp_pool_threads(pool). Tasks are taken in order. */
+#define RPI_MOST_THREADS 4096
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
 rp_pool *rpi_pool_or_default(rp_pool *pool);
@@ -244,7 +244,7 @@ typedef struct rpi_call {
 
 struct rpi_ops {
     const char *name;
-    int32_t vl, mr, nr; /* floats of a vector; rows and columns of a register tile */
+    int32_t vl, nr;     /* floats of a vector; columns of a register tile */
     int32_t qb, kb, vb; /* rows of a query block; keys of a tile; keys between two additions to out */
     size_t (*scratch_size)(const rp_plan *plan);
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1);

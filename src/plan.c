@@ -1,4 +1,4 @@
-/* plan.c -- the door: descriptions are checked here, and the arrays of a call; what follows only asserts.
+/* plan.c -- the door: descriptions are checked here, and the arrays of a call; what follows checks nothing again.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
 #include <math.h>
@@ -390,6 +390,8 @@ static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
     for (int32_t x = 0; x < a->ndim; x++) {
         if (a->shape[x] == 0)
             return false;
+        if (a->shape[x] == 1)
+            continue; /* no step is taken: its stride may be anything */
         if (a->stride[x] < 0)
             low -= (uintptr_t)((a->shape[x] - 1) * -a->stride[x] * size);
         else

@@ -3,6 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
+#include "float_state.h"
 #include "internal.h"
 #include <pthread.h>
 #include <sched.h>
@@ -11,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MOST_THREADS 4096
 
 /* One caller at a time holds the pool; others compute alone. `mutex` guards round, the job, running and quit.
  * A fork copies the memory but not the threads: a holder of another process stayed behind there, and threads of another
@@ -42,12 +41,11 @@ typedef struct start_note {
 
 static void run_tasks(rp_pool *p, int32_t index)
 {
-    for (;;) {
-        int64_t n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (n >= p->n_tasks)
-            return;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
+    int64_t n;
+    while ((n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_tasks)
         p->task(p->context, n, index);
-    }
+    rpi_float_end(before);
 }
 
 static void *worker_main(void *argument)
@@ -113,8 +111,10 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
     if (n_tasks <= 0)
         return;
     if (n_tasks == 1 || pool->threads == 1 || !hold(pool)) {
+        const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
         for (int64_t n = 0; n < n_tasks; n++)
             task(context, n, 0);
+        rpi_float_end(before);
         return;
     }
     if (pool->owner != getpid())
@@ -155,7 +155,7 @@ static int32_t usable_processors(void)
             n = (long)rpi_min(n, rpi_max(1, (quota + period - 1) / period));
         fclose(f);
     }
-    return (int32_t)rpi_clamp(n, 1, MOST_THREADS);
+    return (int32_t)rpi_clamp(n, 1, RPI_MOST_THREADS);
 }
 
 static rp_pool *pool_new(int32_t threads)
@@ -171,8 +171,9 @@ rp_status rp_pool_create(rp_pool **pool, int32_t threads)
     if (!pool)
         return rpi_fail(RP_E_ARG, "pool is NULL: where the pool should go");
     *pool = NULL;
-    if (threads < 0 || threads > MOST_THREADS)
-        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, MOST_THREADS);
+    if (threads < 0 || threads > RPI_MOST_THREADS)
+        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads,
+                        RPI_MOST_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "a pool needs %zu bytes", sizeof **pool);
 }
@@ -205,7 +206,7 @@ static void make_default(void)
     const char *text = getenv("RELPOS_THREADS");
     char *end = NULL;
     long n = text && *text ? strtol(text, &end, 10) : 0;
-    default_pool = pool_new(end && *end == 0 && n > 0 && n <= MOST_THREADS ? (int32_t)n : 0);
+    default_pool = pool_new(end && *end == 0 && n > 0 && n <= RPI_MOST_THREADS ? (int32_t)n : 0);
 }
 
 rp_pool *rpi_pool_or_default(rp_pool *pool)

@@ -233,9 +233,8 @@ typedef struct job {
     const rp_plan *plan;
     const rpi_args *args;
     rpi_progress *progress;
-    row *rows; /* one for each worker */
-    bool weights_only;
-    double *profile, *key_mass; /* one for each worker; NULL if not wanted */
+    row *rows;       /* one for each worker */
+    double *profile; /* and key mass, one for each worker; NULL if not wanted */
 } job;
 
 /* Queries of a task: heads are cut into pieces where no sum runs over queries. */
@@ -250,8 +249,6 @@ static void attend_row(const job *j, row *r)
     if (a->weights.data)
         for (int64_t n = 0; n < d->len_k; n++)
             put(&a->weights, r->b, r->h, r->i, n, r->weight[n]);
-    if (j->weights_only)
-        return;
     if (a->out.data) {
         mix(r);
         for (int64_t c = 0; c < d->dim_v; c++)
@@ -305,13 +302,12 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(j->progress, worker);
 }
 
-static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress,
-                     bool weights_only)
+rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
 {
     const rp_desc *d = &plan->desc;
     const int32_t threads = rp_pool_threads(pool);
-    const bool summary = !weights_only && (args->profile.data || args->key_mass.data);
-    job j = {.plan = plan, .args = args, .progress = progress, .weights_only = weights_only};
+    const bool summary = args->profile.data || args->key_mass.data;
+    job j = {.plan = plan, .args = args, .progress = progress};
     rp_status status = RP_OK;
     j.rows = calloc((size_t)threads, sizeof *j.rows);
     if (summary)
@@ -323,8 +319,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, r
             status = RP_E_NOMEM;
     if (status == RP_OK) {
         const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
-        progress->total = tasks;
-        atomic_store(&progress->done, 0);
+        progress->total += tasks;
         rpi_pool_run(pool, tasks, summary ? summary_task : piece_task, &j);
     }
     for (int32_t n = 0; j.rows && n < threads; n++)
@@ -332,16 +327,6 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, rp_pool *pool, r
     free(j.rows);
     free(j.profile);
     return status;
-}
-
-rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
-{
-    return run(plan, args, pool, progress, false);
-}
-
-rp_status rpi_ref_weights(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
-{
-    return run(plan, args, pool, progress, true);
 }
 
 rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
@@ -392,6 +377,8 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
     rpi_view v;
     if (!plan || !t || !bias || !bias->data)
         return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
+    if (t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
     const rp_desc *d = &plan->desc;
     /* The biases need neither q nor k: stand in for them so that one check serves all. */
     rp_tensors with = *t;
@@ -403,9 +390,10 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
     rp_status status = rpi_args_check(&args, plan, &with);
     if (status != RP_OK)
         return status;
+    with.q.data = with.k.data = NULL;
     rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
     if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
-        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, t, bias)) != RP_OK)
+        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, &with, bias)) != RP_OK)
         return status;
     if (b < 0 || b >= d->batch)
         return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
@@ -450,7 +438,14 @@ static void bound_row(row *plain, row *absolute, const rpi_view *bound)
             absolute->score[j] = 0;
             continue;
         }
-        const double eta = 1.01 * u * ((sums * (double)d->dim_k + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles);
+        double wide = 0, far = 0; /* channels below 2^-126 count as 0 too */
+        for (int64_t x = 0; x < d->dim_k; x++) {
+            wide = fmax(wide, fabs(absolute->q[x] * d->scale));
+            far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
+        }
+        const double flushed = 2 * (double)d->dim_k * 0x1p-126 * (wide + far + 1);
+        const double eta =
+            1.01 * u * ((sums * (double)d->dim_k + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) + flushed;
         absolute->score[j] = exp(s - plain->lse + eta) - plain->weight[j];
         total += absolute->score[j];
     }

@@ -656,6 +656,11 @@ static void test_t5_term(void **state)
 
 int main(void)
 {
+    const char *isa = getenv("RELPOS_ISA");
+    if (isa && rp_isa_found(isa) != 1) {
+        print_message("this machine does not have %s\n", isa);
+        return 77; /* skipped */
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentence_f64),      cmocka_unit_test(test_sentence_f32),
         cmocka_unit_test(test_shaw_f64),          cmocka_unit_test(test_shaw_f32),

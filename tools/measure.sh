@@ -7,12 +7,13 @@ cd "$(dirname "$0")/.."
 cmake --preset release >/dev/null && cmake --build --preset release >/dev/null
 relpos=build/release/relpos
 n=fwd:f32:b1h8q4096k4096d64
-"$relpos" bench --json --seconds 60 "$n" "$n:t5" "$n:alibi" "$n:log" "$n:rope" "$n:relkey,left=64,right=64" \
+"$relpos" bench --json --seconds 50 "$n" "$n:t5" "$n:alibi" "$n:log" "$n:rope" "$n:relkey,left=64,right=64" \
     "$n:relval,left=64,right=64" "$n:dense" "$n:t5:causal" "$n::causal" >bench/results/terms.jsonl
 for isa in generic avx2 avx512; do
-    "$relpos" bench --json --isa $isa --seconds 15 "$n" "$n:t5" || true
+    "$relpos" bench --json --isa $isa --seconds 10 "$n" "$n:t5" || true
 done >bench/results/isa.jsonl
-"$relpos" bench --json --seconds 1 fwd:f32:b1h8q65536k65536d64:t5 >bench/results/memory.jsonl
+"$relpos" bench --json --seconds 4 fwd:f32:b32h12q49k49d32:dense fwd:f32:b1h8q1k65536d64o65535 >bench/results/far.jsonl
+"$relpos" bench --json --threads 2 --seconds 1 fwd:f32:b1h8q65536k65536d64:t5 >bench/results/memory.jsonl
 build/release/errors >bench/results/errors.md
 if [ $# -gt 0 ]; then
     "$1" bench/against_torch.py build/release/librelpos.so -o bench/results/against_torch.json

@@ -10,6 +10,9 @@ root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
 
 
+FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
+
+
 def lines(name):
     return [json.loads(line) for line in (results / name).read_text().splitlines()]
 
@@ -43,13 +46,19 @@ def readme():
                    f"{ratio(t5, 'torch eager, bias built before')} | {ratio(plain, 'torch SDPA')} | {ratio(causal, 'torch SDPA')} |")
     slower = [f"{r['problem']} at N = {r['n']}" for r in torch["rows"]
               for name, t in r["times"].items() if name != "relpos" and t["ms"] < r["times"]["relpos"]["ms"]]
-    out += ["", "Slower than PyTorch here: " + (", ".join(slower) if slower else "none of these rows")
-            + ". Not faster yet either: windows of a few dozen keys, one query against a long cache, and a dense bias array."]
+    out += ["", "Slower than PyTorch here: " + (", ".join(slower) if slower else "none of these rows") + "."]
     terms = {r["problem"].split(":", 3)[3] if r["problem"].count(":") > 2 else "": r for r in lines("terms.jsonl")}
     base = terms[""]
     t5, memory = terms["t5"], lines("memory.jsonl")[0]
     worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
+    isa = {r["isa"]: r for r in lines("isa.jsonl") if r["problem"].endswith(":t5")}
+    far = {r["problem"]: r for r in lines("far.jsonl")}
     out += ["",
+            f"Far from the peak still: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+            + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
+            + ". Other instruction sets, T5 table, N = 4096: "
+            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its own peak)" for name, r in isa.items()) + ".",
+            "",
             f"N = 4096: a T5 table costs {100 * (t5['ms'] / base['ms'] - 1):.1f} % over no bias, causal takes "
             f"{terms[':causal']['ms'] / base['ms']:.2f} of the full time. N = 65,536: {memory['bytes_peak'] * 1e-6:.0f} MB over the "
             f"tensors themselves, where the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB. Largest error over "

@@ -228,7 +228,7 @@ typedef struct rp_mask {
 
 /* What is computed. Start from rp_desc_init. Plain data: the plan copies it, terms and masks included. */
 typedef struct rp_desc {
-    size_t size;          /* sizeof(rp_desc): lets an older program use a newer library */
+    size_t size;          /* sizeof(rp_desc): a struct of another version is refused */
     int64_t batch;        /* B >= 0 */
     int64_t heads;        /* H >= 1 */
     int64_t kv_heads;     /* Hk >= 1, divides H; 0 = H */
@@ -300,7 +300,7 @@ RP_API int rp_term_array_optional(rp_term_kind kind, int index);
  *
  * Shapes   names has RP_MAX_ARRAYS entries of RP_NAME_MAX bytes; "" where the text names no array.
  * Edges    keys that the term does not read, or given twice, are errors; numbers are read without regard to locale.
- * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_UNSUPPORTED for what is planned but not there yet. */
 RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
@@ -344,7 +344,7 @@ typedef void rp_progress(void *context, double share);
  *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], f32 or f64
  * profile[t] is the mean weight over all pairs of delta = t - (Lq-1+q_offset), masked pairs counting 0; key_mass[j] is
  * the sum of the weights that key j received; entropy is of each row, in nats, 0 for a masked row.
- * weights takes memory and time of Lq*Lk; the other outputs do not take more memory than their own. */
+ * weights takes memory and time of Lq*Lk; profile and key_mass a multiple of their own memory. */
 typedef struct rp_tensors {
     size_t size;                                /* sizeof(rp_tensors) */
     rp_array q;                                 /* queries */
@@ -385,10 +385,10 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Edges    a row with no key left gives out = 0, weights 0 and lse = -INFINITY. NaN or infinity in a masked key, value or
  *          bias reaches nothing; NaN in an attended one reaches exactly the rows that attend to it. Lk = 0 masks every row.
  * Memory   reads the inputs, writes the outputs, keeps no pointer. work has rp_plan_work_size bytes, aligned to 64; NULL
- *          lets the call allocate. Outputs may overlap nothing; inputs may overlap each other.
+ *          lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing; inputs may overlap each other.
  * Threads  one plan serves many threads at once, each with its own work. The bits depend on the instruction set, but
  *          not on the pool, nor on strides, nor on the other queries of the call.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM.
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
@@ -445,7 +445,7 @@ RP_API int rp_isa_found(const char *name);
 RP_API const char *rp_isa_default(void);
 
 /* Measure the peak of fused multiply-adds in f32: the best of several runs of independent multiply-adds on every
- * thread of the pool, about 0.1 s.
+ * thread of the pool; it takes some hundredths of a second.
  * Returns  RP_OK and *gflops (two operations each); RP_E_ARG, RP_E_UNSUPPORTED as for rp_desc.isa. */
 RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops);
 

@@ -1,5 +1,6 @@
 /* isa/avx2.c -- all that relpos knows of AVX2 (with FMA).
  * SPDX-License-Identifier: Apache-2.0 */
+#include "../float_state.h"
 #include "../internal.h"
 #include "target.h"
 #include <float.h>

@@ -1,5 +1,6 @@
 /* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL).
  * SPDX-License-Identifier: Apache-2.0 */
+#include "../float_state.h"
 #include "../internal.h"
 #include "target.h"
 #include <float.h>

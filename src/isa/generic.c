@@ -1,5 +1,6 @@
 /* isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes (gcc, clang): SSE2, NEON, or plain code.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "../float_state.h"
 #include "../internal.h"
 #include "target.h"
 #include <float.h>

@@ -64,13 +64,17 @@ static void source(block *k, const tile *t, int32_t n, const float **rows, float
             continue;
         const rpi_view *v = &c->args->term[m][0];
         const int64_t real = rpi_min(t->end, plan->desc.len_k - t->tile0);
-        const bool in_place = v->dtype == RP_F32 && v->stride[3] == 1 && real == t->end;
+        const bool in_place = s->in_place && v->dtype == RP_F32 && v->stride[3] == 1 && real == t->end;
         for (int64_t r = 0; r <= last; r++) {
-            const int64_t at = rpi_index(v, k->b, k->h, row_of(k, r), t->tile0);
+            rpi_pair p = {.desc = &plan->desc, .term = &plan->terms[m], .array = c->args->term[m]};
+            p.b = k->b, p.h = k->h, p.i = row_of(k, r);
             float *to = scratch + r * STEP;
-            rows[r] = in_place ? (const float *)v->data + at : to;
-            for (int64_t j = 0; !in_place && j < t->end; j++)
-                to[j] = j < real ? rpi_to_float(rpi_value(v->data, v->dtype, at + j * v->stride[3])) : 0.0f;
+            rows[r] = in_place ? (const float *)v->data + rpi_index(v, k->b, k->h, p.i, t->tile0) : to;
+            for (int64_t j = 0; !in_place && j < t->end; j++) {
+                p.j = t->tile0 + j;
+                p.delta = p.j - (p.i + plan->desc.q_offset);
+                to[j] = j < real ? rpi_to_float(s->pair(&p)) : 0.0f;
+            }
         }
         return;
     }

@@ -104,7 +104,7 @@ static void write_rows(block *k)
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->plan->desc;
-    const unsigned before = rpi_float_begin();
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     block k;
     block_layout(c->plan, &k, c->scratch + (size_t)worker * c->scratch_step);
     k.c = c;

@@ -67,7 +67,6 @@ static double peak(int64_t rounds)
 const rpi_ops RPI_OPS(RPI_ISA) = {
     .name = RPI_NAME(RPI_ISA),
     .vl = VL,
-    .mr = MR,
     .nr = NR,
     .qb = QB,
     .kb = KB,

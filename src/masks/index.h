@@ -21,7 +21,7 @@ static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
 static void window_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
                             int64_t *hi)
 {
-    const int64_t at = i + d->q_offset, far = (int64_t)1 << 61; /* |at| < 2^61: desc.c; so nothing here overflows */
+    const int64_t at = i + d->q_offset, far = (int64_t)1 << 61; /* |at| < 2^61: plan.c; so nothing here overflows */
     (void)a, (void)b;
     if (m->left >= 0)
         *lo = rpi_max(*lo, at - rpi_min(m->left, far));
@@ -40,7 +40,9 @@ static void lengths_interval(const rp_desc *d, const rp_mask *m, const rpi_view 
                              int64_t *hi)
 {
     (void)d, (void)m, (void)i, (void)lo;
-    *hi = rpi_min(*hi, rpi_integer(a->data, a->dtype, rpi_index(a, b, 0, 0, 0)));
+    const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, b, 0, 0, 0));
+    if (n >= 0 || a->dtype != RP_U64) /* a length beyond 2^63 limits nothing */
+        *hi = rpi_min(*hi, n);
 }
 
 RPI_MASK(LENGTHS, .shape = lengths_shape, .interval = lengths_interval)

@@ -18,11 +18,13 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     switch (strategy) {
     case RP_STRATEGY_LINEAR: return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
     case RP_STRATEGY_QUADRATIC: {
-        /* the root may round to just below a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
+        /* the root may round to the wrong side of a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
         __extension__ typedef unsigned __int128 wide;
         const wide most = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
         int64_t t = (int64_t)((double)rest * sqrt((d - (double)exact) / (double)(max_distance - exact)));
-        if ((wide)(t + 1) * (wide)(t + 1) * span <= most)
+        if ((wide)t * (wide)t * span > most)
+            t--;
+        else if ((wide)(t + 1) * (wide)(t + 1) * span <= most)
             t++;
         return rpi_min(exact + t, n - 1);
     }
@@ -84,15 +86,9 @@ int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t 
 
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
+/* T5 has all but the first. */
 static const rpi_param bucket_params[] = {
-    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
-    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), false, NULL},
-    {"bidirectional", RPI_FLAG, offsetof(rp_term, bidirectional), false, NULL},
-    {"strategy", RPI_CHOICE, offsetof(rp_term, strategy), false, bucket_strategies}, /* last: T5 stops before it */
-    {0},
-};
-
-static const rpi_param t5_params[] = {
+    {"strategy", RPI_CHOICE, offsetof(rp_term, strategy), false, bucket_strategies},
     {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
     {"max_distance", RPI_INT, offsetof(rp_term, max_distance), false, NULL},
     {"bidirectional", RPI_FLAG, offsetof(rp_term, bidirectional), false, NULL},
@@ -122,7 +118,7 @@ static double bucket_pair(const rpi_pair *p)
     return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], bucket, p->h, 0, 0));
 }
 
-RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = t5_params, .check = bucket_check,
+RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params + 1, .check = bucket_check,
            .shape = bucket_shape, .pair = bucket_pair)
 RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params, .check = bucket_check,
            .shape = bucket_shape, .pair = bucket_pair)

@@ -11,4 +11,4 @@ static double dense_pair(const rpi_pair *p)
     return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->b, p->h, p->i, p->j));
 }
 
-RPI_SCHEME(DENSE, .form = RPI_TILE, .array = {"bias"}, .shape = dense_shape, .pair = dense_pair)
+RPI_SCHEME(DENSE, .form = RPI_TILE, .in_place = true, .array = {"bias"}, .shape = dense_shape, .pair = dense_pair)
