@@ -134,7 +134,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     if (!r->dtype_given)
         r->dtype = q && q->dtype <= RP_BF16 ? q->dtype : RP_F32;
     if (r->dtype == RP_BF16 && format == IO_NPZ)
-        return cli_error(r->dtype_given ? CLI_USAGE : CLI_FAILED, "bf16: .npz has no such type (write .safetensors, or give --dtype f32)");
+        return cli_error(r->dtype_given ? CLI_USAGE : CLI_FAILED,
+                         "bf16: .npz has no such type (write .safetensors, or give --dtype f32)");
     d->dtype = r->dtype == RP_F64 ? RP_F64 : RP_F32; /* the type computed in */
     d->isa = r->isa;
     int code = cli_array(in, "q", d->dtype, made, &t.q);

@@ -100,6 +100,12 @@ static bool takes_next(const cli_command *c, const char *word)
     return false;
 }
 
+/* "[key=value]...": the option may stand alone, and takes the next word only if that is key=value. */
+static bool may_stay_away(const cli_option *o)
+{
+    return o->arg && o->arg[0] == '[';
+}
+
 int cli_options(const cli_command *c, int argc, char **argv,
                 int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
                 int max_args, int *n_args)
@@ -119,7 +125,11 @@ int cli_options(const cli_command *c, int argc, char **argv,
         return cli_error(CLI_FAILED, "%s: no memory (close other programs)", c->name);
     }
     for (const cli_option *o = c->options; o->name; o++) {
-        longs[n_longs++] = (struct option){o->name, o->arg ? required_argument : no_argument, NULL, o->key};
+        longs[n_longs++] = (struct option){o->name,
+                                           !o->arg            ? no_argument
+                                           : may_stay_away(o) ? optional_argument
+                                                              : required_argument,
+                                           NULL, o->key};
         if (o->key < 256)
             snprintf(shorts + strlen(shorts), sizeof shorts - strlen(shorts), "%c%s", o->key, o->arg ? ":" : "");
     }
@@ -150,7 +160,13 @@ int cli_options(const cli_command *c, int argc, char **argv,
             else
                 args[(*n_args)++] = value;
         } else {
-            const int result = on_option(context, key, optarg);
+            const char *value = optarg;
+            for (const cli_option *o = c->options; o->name && !value; o++)
+                if (o->key == key && may_stay_away(o)) {
+                    const bool next = optind < n_words && words[optind][0] != '-' && strchr(words[optind], '=');
+                    value = next ? words[optind++] : "";
+                }
+            const int result = on_option(context, key, value);
             code = result == CLI_OK ? -1 : result;
         }
         last = optind;

@@ -399,6 +399,9 @@ attend_to alibi_slopes --bias alibi,slopes=slopes
 attend_to dense --bias dense,bias=dense
 attend_to rope --rope dim=6,base=500,layout=interleaved
 attend_to rope_default --rope dim=8,base=10000,layout=half
+attend_to rope_alone --rope --scale 0.3535533905932738
+attend_to rope_scaled --rope dim=8,base=10000,layout=half --scale 0.3535533905932738
+equal rope_alone rope_scaled
 attend_to relkey --relkey table=keys,left=3,right=4
 attend_to relkey_heads --relkey table=keys_h,left=3,right=4
 attend_to relval --relval table=values,left=3,right=4
