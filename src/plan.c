@@ -200,14 +200,20 @@ static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
         shape[x] = s->n[x + skip];
 }
 
+/* What both questions about shapes begin with: a checked description, and no axes yet. */
+static rp_status start_shape(rp_plan *p, const rp_desc *desc, int32_t *ndim, const int64_t *shape)
+{
+    if (!ndim || !shape)
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
+    *ndim = 0;
+    return plan_fill(p, desc);
+}
+
 rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape)
 {
     rp_plan p;
     rpi_shape s;
-    if (!ndim || !shape)
-        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
-    *ndim = 0;
-    rp_status status = plan_fill(&p, desc);
+    const rp_status status = start_shape(&p, desc, ndim, shape);
     if (status != RP_OK)
         return status;
     if (term < 0 || term >= p.desc.n_terms || index < 0)
@@ -225,10 +231,7 @@ rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_
 {
     rp_plan p;
     rpi_shape s;
-    if (!ndim || !shape)
-        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
-    *ndim = 0;
-    rp_status status = plan_fill(&p, desc);
+    const rp_status status = start_shape(&p, desc, ndim, shape);
     if (status != RP_OK)
         return status;
     if (mask < 0 || mask >= p.desc.n_masks)
@@ -298,6 +301,19 @@ static rp_status need(const rp_array *a, int64_t elements, const char *name)
     return RP_OK;
 }
 
+/* An array of a term or a mask. It may stay away where it is optional or has no elements. */
+static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *shape, rpi_class cls, bool optional,
+                             const char *name)
+{
+    bool empty = false;
+    for (int32_t x = 0; x < shape->ndim; x++)
+        empty = empty || shape->n[x] == 0;
+    if (!a->data && (optional || empty))
+        return RP_OK;
+    const rp_status status = need(a, 1, name);
+    return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
+}
+
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     if (!plan)
@@ -348,13 +364,8 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
             snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x],
                      rp_term_name(d->terms[n].kind));
             scheme->shape(d, &d->terms[n], x, &shape);
-            int64_t size = 1;
-            for (int32_t k = 0; k < shape.ndim; k++)
-                size = size && shape.n[k];
-            if (!t->term[n][x].data && (scheme->array_optional || !size))
-                continue;
-            if ((s = need(&t->term[n][x], size, name)) != RP_OK ||
-                (s = rpi_view_of(&args->term[n][x], &t->term[n][x], &shape, RPI_FLOATS, name)) != RP_OK)
+            s = check_named(&args->term[n][x], &t->term[n][x], &shape, RPI_FLOATS, scheme->array_optional, name);
+            if (s != RP_OK)
                 return s;
         }
     }
@@ -366,13 +377,7 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
             continue;
         snprintf(name, sizeof name, "mask[%d] (%s)", (int)n, rp_mask_name(d->masks[n].kind));
         m->shape(d, &shape);
-        int64_t size = 1;
-        for (int32_t k = 0; k < shape.ndim; k++)
-            size = size && shape.n[k];
-        if (!size && !t->mask[n].data)
-            continue;
-        if ((s = need(&t->mask[n], size, name)) != RP_OK ||
-            (s = rpi_view_of(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, name)) != RP_OK)
+        if ((s = check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name)) != RP_OK)
             return s;
     }
     if ((s = need(&t->q, B * Lq, "q")) != RP_OK || (s = need(&t->k, B * Lk, "k")) != RP_OK)
