@@ -70,6 +70,9 @@ static void source(block *k, const tile *t, int32_t n, const float **rows, float
             p.b = k->b, p.h = k->h, p.i = row_of(k, r);
             float *to = scratch + r * STEP;
             rows[r] = in_place ? (const float *)v->data + rpi_index(v, k->b, k->h, p.i, t->tile0) : to;
+            /* the next tile's part of the row comes from memory while this one is computed */
+            for (int64_t j = KB; in_place && t->tile0 + 2 * KB <= plan->desc.len_k && j < 2 * KB; j += 16)
+                __builtin_prefetch(rows[r] + j, 0, 2);
             for (int64_t j = 0; !in_place && j < t->end; j++) {
                 p.j = t->tile0 + j;
                 p.delta = p.j - (p.i + plan->desc.q_offset);
