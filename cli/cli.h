@@ -62,7 +62,7 @@ typedef struct cli_problem {
     char term_text[RP_MAX_TERMS][128]; /* as the user wrote it, "rope,dim=64"; safe to print, cut to fit */
     char term_array[RP_MAX_TERMS][RP_MAX_ARRAYS][RP_NAME_MAX];
     char mask_array[RP_MAX_MASKS][RP_NAME_MAX];
-    bool scale_given, softcap_given;
+    bool softcap_given;
 } cli_problem;
 
 /* Keys of the options below; they lie outside the letters. CLI_TERM + kind: the option of a term that is no bias. */

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { THREADS = CLI_OWN, ISA, JSON, SECONDS };
 
@@ -41,13 +40,6 @@ static int on_option(void *context, int key, const char *value)
     }
     default: return -1;
     }
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Resident memory in bytes: the peak since the last reset ("VmHWM:"), or what is there now ("VmRSS:"). -1: not known. */
@@ -152,16 +144,16 @@ static int run(const cli_command *self, int argc, char **argv)
             rp_measure_peak(rp_plan_isa(m[x].plan), pool, &peak) != RP_OK)
             code = cli_error(CLI_FAILED, "bench: %s", rp_last_error());
     /* Problems take turns, so that a slow moment of the machine falls on all of them alike. */
-    const double seconds = r.seconds > 0 ? r.seconds : 5.0 * n, end = now() + seconds;
+    const double seconds = r.seconds > 0 ? r.seconds : 5.0 * n, end = cli_seconds() + seconds;
     cli_progress progress = {.what = "bench"};
     cli_progress_show(&progress, 0); /* the time starts here */
-    for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || now() < end); round++)
+    for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || cli_seconds() < end); round++)
         for (int x = 0; x < n; x++) {
-            const double start = now();
+            const double start = cli_seconds();
             if (rp_attend(m[x].plan, &m[x].p.t, NULL) != RP_OK)
                 code = cli_error(CLI_FAILED, "bench: %s", rp_last_error());
-            m[x].ms[m[x].runs++] = 1e3 * (now() - start);
-            cli_progress_show(&progress, fmin(1, 1 - (end - now()) / seconds));
+            m[x].ms[m[x].runs++] = 1e3 * (cli_seconds() - start);
+            cli_progress_show(&progress, fmin(1, 1 - (end - cli_seconds()) / seconds));
         }
     cli_progress_end(&progress);
     if (code == CLI_OK && !r.json)

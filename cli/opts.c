@@ -331,7 +331,7 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
     case CLI_MASK: return add_mask(p, RP_MASK_PAIRS, 0, 0, value);
     case CLI_LENGTHS: return add_mask(p, RP_MASK_LENGTHS, 0, 0, value);
     case CLI_SEGMENTS: return add_mask(p, RP_MASK_SEGMENTS, 0, 0, value);
-    case CLI_SCALE: p->scale_given = true; return cli_real("--scale", value, &p->desc.scale);
+    case CLI_SCALE: return cli_real("--scale", value, &p->desc.scale);
     case CLI_SOFTCAP:
     case CLI_SOFTCAP_AFTER:
         if (p->softcap_given)

@@ -9,7 +9,7 @@
 
 enum { WIDTH = 30 };
 
-static double now(void)
+double cli_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -19,7 +19,7 @@ static double now(void)
 void cli_progress_show(void *context, double share)
 {
     cli_progress *p = context;
-    const double at = now();
+    const double at = cli_seconds();
     const char *term = getenv("TERM");
     char bar[WIDTH + 1];
     if (p->start == 0)

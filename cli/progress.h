@@ -3,6 +3,9 @@
 #ifndef RELPOS_PROGRESS_H
 #define RELPOS_PROGRESS_H
 
+/* A clock that only goes forward, in seconds. */
+double cli_seconds(void);
+
 /* Start from zeros with what is being done, such as "attend". */
 typedef struct cli_progress {
     const char *what;

@@ -89,13 +89,18 @@ static void lay_out(layout *l, const rp_plan *plan, int32_t threads, bool summar
     }
 }
 
-size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary)
+static rp_status does_not_fit(void)
+{
+    return rpi_fail(RP_E_OVERFLOW,
+                    "the work of this call does not fit in 63 bits: fewer heads, shorter sequences or tables");
+}
+
+size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     layout l;
-    lay_out(&l, plan, threads, summary);
+    lay_out(&l, plan, threads, true);
     if (!l.fits)
-        rpi_fail(RP_E_OVERFLOW,
-                 "the work of this call does not fit in 63 bits: fewer heads, shorter sequences or tables");
+        does_not_fit();
     return l.fits ? (size_t)l.total : 0;
 }
 
@@ -219,15 +224,25 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels));
 }
 
+/* Batch entry and query head of head number `head` of the group. */
+static void head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
+{
+    const rp_desc *d = &c->plan->desc;
+    const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
+    *b = kv / d->kv_heads;
+    *h = kv % d->kv_heads * share + head % share;
+}
+
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->plan->desc;
-    const int64_t share = d->heads / d->kv_heads, rows = c->chunk_rows, pieces = (d->len_q + rows - 1) / rows;
+    const int64_t rows = c->chunk_rows, pieces = (d->len_q + rows - 1) / rows;
     /* later rows first: under a causal mask they are the long ones */
-    const int64_t head = n / pieces, piece = pieces - 1 - n % pieces, kv = c->g0 + head / share;
-    const int64_t b = kv / d->kv_heads, h = kv % d->kv_heads * share + head % share;
+    const int64_t head = n / pieces, piece = pieces - 1 - n % pieces;
+    int64_t b, h;
     double *partial = NULL;
+    head_at(c, head, &b, &h);
     if (c->partial) {
         const int64_t sums = d->len_q + 2 * d->len_k - 1;
         partial = c->partial + (head * c->chunks + piece) * sums;
@@ -242,12 +257,12 @@ static void summary_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->plan->desc;
-    const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
-    const int64_t b = kv / d->kv_heads, h = kv % d->kv_heads * share + head % share;
     const int64_t offsets = d->len_q + d->len_k - 1, sums = offsets + d->len_k;
     const int64_t pieces = (d->len_q + c->chunk_rows - 1) / c->chunk_rows;
     const rpi_view *profile = &c->args->profile, *key_mass = &c->args->key_mass;
+    int64_t b, h;
     (void)worker;
+    head_at(c, head, &b, &h);
     for (int64_t n = 0; n < sums; n++) {
         double sum = 0;
         for (int64_t piece = 0; piece < pieces; piece++)
@@ -259,12 +274,6 @@ static void summary_task(void *context, int64_t head, int32_t worker)
             rpi_put(key_mass->data, key_mass->dtype, rpi_index(key_mass, b, h, n - offsets, 0), sum);
         }
     }
-}
-
-/* Whether the call wants sums over the rows of a head. */
-static bool wants_summary(const rpi_args *args)
-{
-    return args->profile.data || args->key_mass.data || args->entropy.data;
 }
 
 /* Query rows of a task: a block; with summaries, one of the head's chunks, whole blocks each. */
@@ -281,49 +290,47 @@ static int64_t count_tasks(const rp_plan *plan, const layout *l)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, char *work)
+static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, const layout *l,
+                   char *work)
 {
     const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const bool summary = wants_summary(args);
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
-    layout l;
-    lay_out(&l, plan, rp_pool_threads(pool), summary);
     rpi_call c = {
         .plan = plan,
         .args = args,
         .progress = progress,
-        .pad_k = l.pad_k,
-        .pad_v = l.pad_v,
-        .keys = (float *)(void *)(work + l.keys),
-        .values = (float *)(void *)(work + l.values),
-        .wild_k = (uint8_t *)work + l.wild_k,
-        .wild_v = (uint8_t *)work + l.wild_v,
-        .strips = (float *)(void *)(work + l.strips),
-        .strip_len = l.strip_len,
+        .pad_k = l->pad_k,
+        .pad_v = l->pad_v,
+        .keys = (float *)(void *)(work + l->keys),
+        .values = (float *)(void *)(work + l->values),
+        .wild_k = (uint8_t *)work + l->wild_k,
+        .wild_v = (uint8_t *)work + l->wild_v,
+        .strips = (float *)(void *)(work + l->strips),
+        .strip_len = l->strip_len,
         .strip_low = -(d->len_q - 1 + d->q_offset),
-        .strip_step = l.strip_heads > 1 ? l.strip_len : 0,
-        .turn_q = (float *)(void *)(work + l.turn_q),
-        .turn_k = (float *)(void *)(work + l.turn_k),
-        .vec_k = (float *)(void *)(work + l.vec_k),
-        .vec_v = (float *)(void *)(work + l.vec_v),
-        .wild_vec = (uint8_t *)work + l.wild_vec,
-        .pad_rows_k = l.pad_rows_k,
-        .pad_rows_v = l.pad_rows_v,
-        .scratch = work + l.scratch,
-        .scratch_step = (size_t)l.scratch_step,
-        .partial = summary ? (double *)(void *)(work + l.partial) : NULL,
-        .chunks = l.chunks,
+        .strip_step = l->strip_heads > 1 ? l->strip_len : 0,
+        .turn_q = (float *)(void *)(work + l->turn_q),
+        .turn_k = (float *)(void *)(work + l->turn_k),
+        .vec_k = (float *)(void *)(work + l->vec_k),
+        .vec_v = (float *)(void *)(work + l->vec_v),
+        .wild_vec = (uint8_t *)work + l->wild_vec,
+        .pad_rows_k = l->pad_rows_k,
+        .pad_rows_v = l->pad_rows_v,
+        .scratch = work + l->scratch,
+        .scratch_step = (size_t)l->scratch_step,
+        .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
+        .chunks = l->chunks,
     };
     if (plan->keyvec >= 0 && args->term[plan->keyvec][0].stride[0]) /* else the heads share their vectors */
-        c.vec_k_step = l.pad_rows_k * d->dim_k;
+        c.vec_k_step = l->pad_rows_k * d->dim_k;
     if (plan->valvec >= 0 && args->term[plan->valvec][0].stride[0]) {
-        c.vec_v_step = l.pad_rows_v * l.pad_v;
-        c.wild_vec_step = l.pad_rows_v;
+        c.vec_v_step = l->pad_rows_v * l->pad_v;
+        c.wild_vec_step = l->pad_rows_v;
     }
-    c.chunk_rows = rows_of_task(plan, &l);
+    c.chunk_rows = rows_of_task(plan, l);
     if (plan->n_offset)
-        rpi_pool_run(pool, l.strip_heads * ((l.strip_len + PIECE - 1) / PIECE), strip_task, &c);
+        rpi_pool_run(pool, l->strip_heads * ((l->strip_len + PIECE - 1) / PIECE), strip_task, &c);
     if (plan->rotate >= 0) {
         make_turns(plan, pool, c.turn_q, d->q_offset, d->len_q);
         make_turns(plan, pool, c.turn_k, 0, d->len_k);
@@ -332,11 +339,11 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         rpi_pool_run(pool, c.vec_k_step ? d->heads : 1, vec_k_task, &c);
     if (plan->valvec >= 0)
         rpi_pool_run(pool, c.vec_v_step ? d->heads : 1, vec_v_task, &c);
-    if (plan->valvec < 0 || !memchr(c.wild_vec, 1, (size_t)((c.vec_v_step ? d->heads : 1) * l.pad_rows_v)))
+    if (plan->valvec < 0 || !memchr(c.wild_vec, 1, (size_t)((c.vec_v_step ? d->heads : 1) * l->pad_rows_v)))
         c.wild_vec = NULL;
-    for (c.g0 = 0; c.g0 < kv; c.g0 += l.groups) {
-        c.groups = rpi_min(l.groups, kv - c.g0);
-        rpi_pool_run(pool, c.groups * ((l.pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
+    for (c.g0 = 0; c.g0 < kv; c.g0 += l->groups) {
+        c.groups = rpi_min(l->groups, kv - c.g0);
+        rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
         rpi_pool_run(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c);
         if (c.partial)
             rpi_pool_run(pool, c.groups * share, summary_task, &c);
@@ -364,17 +371,16 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if (!plan->ops)
         return rpi_ref_attend(plan, &args, pool, &progress);
     /* Memory comes first: a call that cannot be finished writes nothing. */
-    const size_t size = rpi_fast_work_size(plan, rp_pool_threads(pool), wants_summary(&args));
     char *own = NULL;
     layout l;
-    if (size == 0)
-        return RP_E_OVERFLOW;
-    lay_out(&l, plan, rp_pool_threads(pool), wants_summary(&args));
+    lay_out(&l, plan, rp_pool_threads(pool), args.profile.data || args.key_mass.data || args.entropy.data);
+    if (!l.fits)
+        return does_not_fit();
     progress.total = count_tasks(plan, &l);
     if (!work) {
-        own = malloc(size + 64);
+        own = malloc((size_t)l.total + 64);
         if (!own)
-            return rpi_fail(RP_E_NOMEM, "the call needs %zu bytes of work", size);
+            return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes of work", (long long)l.total);
         work = own + (64 - (uintptr_t)own % 64) % 64;
     }
     if (args.weights.data) {
@@ -384,7 +390,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
         status = rpi_ref_attend(plan, &only, pool, &progress);
     }
     if (status == RP_OK && plan->desc.batch > 0)
-        attend(plan, &args, pool, &progress, work);
+        attend(plan, &args, pool, &progress, &l, work);
     free(own);
     return status;
 }

@@ -198,7 +198,7 @@ void rpi_progress_step(rpi_progress *p, int32_t worker);
 rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
 
 /* Bytes of work of the fast path. */
-size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads, bool summary); /* 0 after rpi_fail */
+size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* of any call; 0 after rpi_fail */
 
 /* ---------------------------------------------------------------------------------------------- threads */
 

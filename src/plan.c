@@ -188,7 +188,7 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
         rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
         return 0;
     }
-    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool), true) : 64;
+    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
 }
 
 /* The full shape of an array, for a caller that makes one. */

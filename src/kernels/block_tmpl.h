@@ -90,16 +90,8 @@ static void load_queries(block *k)
             k->q[at + x * MR] = k->plain_q[at + x * MR] = y;
             k->wild_q |= !(fabsf(y) <= RPI_TAME);
         }
-        if (rotate && r < k->rows) {
-            const float *turn = c->turn_q + row_of(k, r) * rotate->dim;
-            for (int64_t p = 0; p < rotate->dim / 2; p++) {
-                int64_t u, v;
-                rpi_rotate_channels(rotate, p, &u, &v);
-                const float s = from[u] * scale, t = from[v] * scale;
-                k->q[at + u * MR] = s * turn[2 * p] - t * turn[2 * p + 1];
-                k->q[at + v * MR] = s * turn[2 * p + 1] + t * turn[2 * p];
-            }
-        }
+        if (rotate && r < k->rows)
+            turn_row(rotate, c->turn_q + row_of(k, r) * rotate->dim, from, scale, k->q + at, MR);
     }
 }
 

@@ -1,6 +1,18 @@
 /* pack_tmpl.h -- keys and values laid out for the register tiles.
  * Compiled once per instruction set. */
 
+/* The turned channels of one row, each multiplied by scale: channel x goes to to[x * step]. */
+static void turn_row(const rp_term *t, const float *turn, const float *from, float scale, float *to, int64_t step)
+{
+    for (int64_t c = 0; c < t->dim / 2; c++) {
+        int64_t u, v;
+        rpi_rotate_channels(t, c, &u, &v);
+        const float a = from[u] * scale, b = from[v] * scale, cosine = turn[2 * c], sine = turn[2 * c + 1];
+        to[u * step] = a * cosine - b * sine;
+        to[v * step] = a * sine + b * cosine;
+    }
+}
+
 /* Keys as panels of NR, transposed, so that a register tile reads NR keys of one channel as NV vectors; values as columns
  * of up to NR channels, so that it reads one key as vectors. Values that are not finite become 0 here and are added
  * where they are attended to: 0 * NaN must not reach the others. */
@@ -12,7 +24,6 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, D = d->dim_k, panels = c->pad_k / NR;
     const rp_term *rotate = plan->rotate >= 0 ? &plan->terms[plan->rotate] : NULL;
     float *keys = c->keys + kv * c->pad_k * D, *values = c->values + kv * c->pad_k * c->pad_v;
-    enum { PART = 256 };
     for (int64_t panel = panel0; panel < panel1; panel++) {
         float *to = keys + panel * NR * D;
         uint8_t wild = 0;
@@ -28,16 +39,8 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
                 to[x * NR + n] = from[x];
                 wild |= !(fabsf(from[x]) <= RPI_TAME);
             }
-            if (rotate) {
-                const float *turn = c->turn_k + j * rotate->dim;
-                for (int64_t p = 0; p < rotate->dim / 2; p++) {
-                    int64_t u, v;
-                    rpi_rotate_channels(rotate, p, &u, &v);
-                    const float s = from[u], t = from[v];
-                    to[u * NR + n] = s * turn[2 * p] - t * turn[2 * p + 1];
-                    to[v * NR + n] = s * turn[2 * p + 1] + t * turn[2 * p];
-                }
-            }
+            if (rotate)
+                turn_row(rotate, c->turn_k + j * rotate->dim, from, 1.0f, to + n, NR);
         }
         c->wild_k[kv * panels + panel] = wild;
         for (int64_t n = 0; n < NR; n++) {
