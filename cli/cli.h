@@ -62,6 +62,7 @@ typedef struct cli_problem {
     char term_text[RP_MAX_TERMS][128]; /* as the user wrote it, "rope,dim=64"; safe to print, cut to fit */
     char term_array[RP_MAX_TERMS][RP_MAX_ARRAYS][RP_NAME_MAX];
     char mask_array[RP_MAX_MASKS][RP_NAME_MAX];
+    char q_offset_array[RP_NAME_MAX];
     bool softcap_given;
 } cli_problem;
 
@@ -85,11 +86,19 @@ enum {
 /* The lines of an option table for terms, masks and settings. */
 #define CLI_TERM_OPTIONS                                                                                               \
     {"bias", CLI_BIAS, "TERM[,key=value]...", "add a bias; may be given more than once. relpos info lists the terms"}, \
-        {"rope", CLI_TERM + RP_TERM_ROPE, "[key=value]...", "turn q and k by position: dim, base, layout"},            \
+        {"rope", CLI_TERM + RP_TERM_ROPE, "[key=value]...",                                                            \
+         "turn q and k by position: dim, base, layout, scaling, positions"},                                           \
         {"relkey", CLI_TERM + RP_TERM_RELKEY, "key=value...",                                                          \
          "vectors for keys by offset (Shaw): table, left, right"},                                                     \
+        {"relval", CLI_TERM + RP_TERM_RELVAL, "key=value...",                                                          \
+         "vectors for values by offset (Shaw): table, left, right"},                                                   \
+        {"xl", CLI_TERM + RP_TERM_XL, "key=value...", "positions of Transformer-XL: r, u, v"},                         \
+        {"axialkey", CLI_TERM + RP_TERM_AXIALKEY, "key=value...",                                                      \
+         "vectors for keys by row and column (MViTv2, SAM): rh, rw, grid"},                                            \
+        {"deberta", CLI_TERM + RP_TERM_DEBERTA, "key=value...",                                                        \
+         "disentangled positions: k_pos, q_pos, span, buckets, max_position"},                                         \
     {                                                                                                                  \
-        "relval", CLI_TERM + RP_TERM_RELVAL, "key=value...", "vectors for values by offset (Shaw): table, left, right" \
+        "sink", CLI_TERM + RP_TERM_SINK, "NAME", "array (H): a logit beside each row; its weight goes to no value"     \
     }
 #define CLI_MASK_OPTIONS                                                                                               \
     {"causal", CLI_CAUSAL, NULL, "only keys at or before the query"},                                                  \
@@ -105,7 +114,7 @@ enum {
         {"softcap", CLI_SOFTCAP, "C", "C tanh(x/C) before the biases; 0 = none"},                                      \
         {"softcap-after", CLI_SOFTCAP_AFTER, "C", "the same after the biases"},                                        \
     {                                                                                                                  \
-        "q-offset", CLI_Q_OFFSET, "N", "position of the first query; may be negative"                                  \
+        "q-offset", CLI_Q_OFFSET, "N|NAME", "position of the first query, or an array (B) of them; may be negative"    \
     }
 
 /* Start a problem, and take one of the shared options. Returns CLI_OK, an exit code after printing, or -1 if the key is none
@@ -119,11 +128,32 @@ int cli_problem_check(const cli_problem *p, const char *command);
 /* An instruction set by name, or "reference". CLI_OK or CLI_USAGE after printing. */
 int cli_isa(const char *text, const char **isa);
 
-/* Find the arrays that terms and masks name in a file, converted to `type` where they are of another floating type
- * (conversions are added to *made, which the caller frees with io_free). CLI_OK or CLI_FAILED after printing. */
-int cli_problem_arrays(const cli_problem *p, const io_set *in, rp_dtype type, io_set *made, rp_tensors *t);
+/* A type of floating numbers by name. CLI_OK or CLI_USAGE after printing. */
+int cli_dtype(const char *option, const char *text, rp_dtype *type);
 
-/* A view of an array of a file with up to 4 axes; converted like above. CLI_OK or CLI_FAILED after printing. */
+/* Tokens of the grid that the terms lie on, 0 where none does. */
+int64_t cli_grid(const cli_problem *p);
+
+/* Sizes of a term that its text leaves open are those of its arrays. CLI_OK or CLI_FAILED after printing. */
+int cli_term_sizes(rp_term *t, const rp_array *arrays);
+
+/* Find the arrays that terms, masks and --q-offset name in a file, each in its own type; with `whole` the terms have all
+ * that they need. CLI_OK or an exit code after printing. */
+int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t);
+
+/* There is no file: no array may be named, nor, with `whole`, needed. CLI_OK or CLI_USAGE after printing. */
+int cli_problem_no_file(const cli_problem *p, bool whole);
+
+/* Whether a term without its arrays still has numbers of its own for each head, as ALiBi has: worth eight heads. */
+bool cli_many_heads(const cli_problem *p);
+
+/* One batch entry is all that is looked at: its offset takes the place of an array of them. CLI_OK or CLI_FAILED after printing. */
+int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch);
+
+#define CLI_OWN_TYPE RP_BOOL /* for cli_array: no conversion */
+
+/* A view of an array of a file with up to 4 axes, converted to `type` where both are floating and differ (conversions are
+ * added to *made, which the caller frees with io_free). CLI_OK or CLI_FAILED after printing. */
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a);
 
 /* The option of a mask that takes an array, without dashes: "key-mask". */

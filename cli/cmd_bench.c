@@ -91,13 +91,17 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
     if (rp_plan_create(&m->plan, &m->p.desc) != RP_OK)
         return cli_error(CLI_FAILED, "bench: %s (relpos info)", rp_last_error());
     m->p.t.pool = pool;
+    if (!(m->p.pass & PROBLEM_FORWARD) &&
+        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* out and lse are there, as in training */
+        return cli_error(CLI_FAILED, "bench: %s", rp_last_error());
     malloc_trim(0); /* what earlier problems freed is not there for this one to reuse unseen */
     const bool exact = reset_peak();
     const double before = memory("VmRSS:");
-    if (rp_attend(m->plan, &m->p.t, NULL) != RP_OK)
+    if (problem_run(&m->p, m->plan) != RP_OK)
         return cli_error(CLI_FAILED, "bench: %s", rp_last_error());
-    m->bytes_peak =
-        exact && before >= 0 ? fmax(memory("VmHWM:") - before, 0) : (double)rp_plan_work_size(m->plan, pool);
+    m->bytes_peak = exact && before >= 0           ? fmax(memory("VmHWM:") - before, 0)
+                    : m->p.pass & PROBLEM_BACKWARD ? (double)rp_plan_backward_size(m->plan, pool)
+                                                   : (double)rp_plan_work_size(m->plan, pool);
     return CLI_OK;
 }
 
@@ -150,7 +154,7 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || cli_seconds() < end); round++)
         for (int x = 0; x < n; x++) {
             const double start = cli_seconds();
-            if (rp_attend(m[x].plan, &m[x].p.t, NULL) != RP_OK)
+            if (problem_run(&m[x].p, m[x].plan) != RP_OK)
                 code = cli_error(CLI_FAILED, "bench: %s", rp_last_error());
             m[x].ms[m[x].runs++] = 1e3 * (cli_seconds() - start);
             cli_progress_show(&progress, fmin(1, 1 - (end - cli_seconds()) / seconds));
@@ -176,6 +180,7 @@ const cli_command cmd_bench = {
     .usage = "PROBLEM... [options]",
     .example =
         "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
+        "  relpos bench fwdbwd:bf16:b1h8q2048k2048d64:alibi:causal --threads 2\n"
         "  A problem is pass:type:sizes:terms:masks; several take turns.\n",
     .options = options,
     .run = run,

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 #include "picture.h"
+#include "problem.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -11,12 +12,12 @@ enum { PANELS = 8 };                          /* heads in a picture */
 static const int64_t MOST = (int64_t)1 << 27; /* values: 1 GiB of doubles */
 
 static const cli_option options[] = {
-    {"q", LEN_Q, "N", "queries; default 64"},
-    {"k", LEN_K, "N", "keys; default 64"},
+    {"q", LEN_Q, "N", "queries; default: as many as the term's array or grid has, else 64"},
+    {"k", LEN_K, "N", "keys; likewise"},
     {"heads", HEADS, "H", "heads; default: as many as the term's array has, 8 for alibi without one, else 1"},
     {"output", OUT, "FILE", ".png or .svg (at most 8 heads), .npz or .safetensors (array bias (H,q,k)), .csv; - = csv"},
     {"head", HEAD, "N", "only this head in text and pictures, from 0; text shows head 0 otherwise"},
-    {"q-offset", CLI_Q_OFFSET, "N", "position of the first query; may be negative"},
+    {"q-offset", CLI_Q_OFFSET, "N|NAME", "position of the first query, or an array whose first entry it is"},
     {"input", INPUT, "FILE", "where the arrays of the terms are, .npz or .safetensors"},
     {"json", JSON, NULL, "one JSON object instead of text; -infinity is null"},
     {0},
@@ -66,30 +67,38 @@ static int add_term(request *r, const char *text)
     return code;
 }
 
-/* Entry c of a table that nobody gave is c, so that the picture shows which entry a pair reads. */
+/* An array that nobody gave. Entry c of a table is c, for every head, so that the picture shows which entry a pair reads;
+ * other numbers are random, and the same every time. */
 static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
-    const rp_term_kind kind = r->problem.terms[term].kind;
+    const rp_term *t = &r->problem.terms[term];
+    const char *name = rp_term_name(t->kind), *array = rp_term_array(t->kind, index);
+    const bool table = strcmp(array, "table") == 0;
+    rp_desc d = r->problem.desc;
+    uint64_t state = (uint64_t)term * RP_MAX_ARRAYS + (uint64_t)index;
     int32_t ndim;
-    int64_t shape[RP_MAX_AXES];
-    if (kind != RP_TERM_T5 && kind != RP_TERM_BUCKET && kind != RP_TERM_TABLE)
-        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)",
-                         rp_term_name(kind), rp_term_array(kind, index), rp_term_array(kind, index));
-    if (rp_term_shape(&r->problem.desc, term, 0, &ndim, shape) != RP_OK)
+    int64_t shape[RP_MAX_AXES], n = 1;
+    if (t->kind == RP_TERM_DENSE)
+        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", name, array,
+                         array);
+    if (table)
+        d.heads = d.kv_heads = 1;
+    if (rp_term_shape(&d, term, index, &ndim, shape) != RP_OK)
         return cli_error(CLI_USAGE, "bias: %s (relpos bias --help)", rp_last_error());
-    shape[kind == RP_TERM_TABLE ? 0 : 1] = 1; /* every head shares it */
-    const int64_t n = shape[0] * shape[1];
-    double *table = n <= MOST ? malloc((size_t)n * sizeof *table) : NULL;
-    if (!table || io_add(made, "table", RP_F64, ndim, shape, table, false) != 0) {
-        free(table);
-        return cli_error(CLI_FAILED, "%s: no memory for a table of %lld entries (fewer)", rp_term_name(kind),
-                         (long long)n);
+    for (int32_t x = 0; x < ndim; x++)
+        if (__builtin_mul_overflow(n, shape[x], &n) || n > MOST)
+            n = MOST + 1;
+    double *value = n <= MOST ? malloc((size_t)n * sizeof *value + 1) : NULL;
+    if (!value || io_add(made, array, RP_F64, ndim, shape, value, false) != 0) {
+        free(value);
+        return cli_error(CLI_FAILED, "%s: no memory for its array %s (smaller sizes)", name, array);
     }
     for (int64_t c = 0; c < n; c++)
-        table[c] = (double)c;
-    *a = rp_array_of(table, RP_F64, ndim, shape);
-    r->value = kind == RP_TERM_TABLE ? "entry" : "bucket";
-    fprintf(stderr, "relpos: %s: no table given: showing %s numbers\n", rp_term_name(kind), r->value);
+        value[c] = table ? (double)c : problem_number(t, shape[ndim - 1], &state);
+    *a = rp_array_of(value, RP_F64, ndim, shape);
+    if (table)
+        r->value = t->kind == RP_TERM_T5 || t->kind == RP_TERM_BUCKET ? "bucket" : "entry";
+    fprintf(stderr, "relpos: %s: no %s given: showing %s numbers\n", name, array, table ? r->value : "random");
     return CLI_OK;
 }
 
@@ -119,22 +128,21 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
     cli_problem *p = &r->problem;
     rp_desc *d = &p->desc;
     const bool q_given = d->len_q, k_given = d->len_k;
-    d->len_q = q_given ? d->len_q : 64;
-    d->len_k = k_given ? d->len_k : 64;
+    const int64_t usual = cli_grid(p) ? cli_grid(p) : 64;
+    int code = r->input ? cli_problem_arrays(p, in, false, t) : cli_problem_no_file(p, false);
+    if (code == CLI_OK)
+        code = cli_take_offset(p, t, 0);
+    d->len_q = q_given ? d->len_q : usual;
+    d->len_k = k_given ? d->len_k : usual;
+    if (!r->heads_given && cli_many_heads(p))
+        d->heads = 8;
     for (int32_t n = 0; n < d->n_terms; n++)
-        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
-            rp_array *a = &t->term[n][x];
-            if (!*p->term_array[n][x]) {
-                if (rp_term_array_optional(p->terms[n].kind, x) && !r->heads_given && d->heads == 1)
-                    d->heads = 8; /* as many as show what differs from head to head */
+        problem_default_sizes(&p->terms[n], d->len_k);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &t->term[n][x];
+            if (!a->data)
                 continue;
-            }
-            if (!r->input)
-                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (give --input FILE)",
-                                 rp_term_name(p->terms[n].kind), rp_term_array(p->terms[n].kind, x));
-            const int code = cli_array(in, p->term_array[n][x], RP_F64, made, a);
-            if (code != CLI_OK)
-                return code;
             take_length(d, n, x, a, &d->batch, 2);
             if (!r->heads_given)
                 take_length(d, n, x, a, &d->heads, 2);
@@ -144,12 +152,14 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
                 take_length(d, n, x, a, &d->len_k, 1);
         }
     for (int32_t n = 0; n < d->n_terms; n++)
-        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++)
-            if (!t->term[n][x].data && !rp_term_array_optional(p->terms[n].kind, x)) {
-                const int code = make_up(r, n, x, made, &t->term[n][x]);
-                if (code != CLI_OK)
-                    return code;
-            }
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
+            const rp_term *term = &p->terms[n];
+            const bool third = term->width2 > 0 && rp_term_array_learned(term->kind, x); /* layer of fire */
+            if (code == CLI_OK && !t->term[n][x].data && (third || !rp_term_array_optional(term->kind, x)))
+                code = make_up(r, n, x, made, &t->term[n][x]);
+        }
+    if (code != CLI_OK)
+        return code;
     if (r->head >= d->heads)
         return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head,
                          (long long)d->heads - 1);
@@ -214,7 +224,7 @@ static int write_array(const request *r, const double *bias)
     float *narrow = malloc(n * sizeof *narrow);
     int code = CLI_OK;
     if (narrow)
-        io_convert(narrow, RP_F32, bias, RP_F64, n);
+        rp_convert(narrow, RP_F32, bias, RP_F64, n);
     if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
         code = cli_error(CLI_FAILED, "bias: no memory (fewer with --heads, --q, --k)");
     else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)

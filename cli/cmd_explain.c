@@ -53,23 +53,6 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Without a file no term or mask may need an array. */
-static int check_no_arrays(const cli_problem *p)
-{
-    for (int32_t n = 0; n < p->desc.n_terms; n++) {
-        const rp_term_kind kind = p->terms[n].kind;
-        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
-            if (*p->term_array[n][x] || !rp_term_array_optional(kind, x))
-                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
-                                 rp_term_name(kind), rp_term_array(kind, x), rp_term_array(kind, x));
-    }
-    for (int32_t n = 0; n < p->desc.n_masks; n++)
-        if (*p->mask_array[n])
-            return cli_error(CLI_USAGE, "--%s: its array comes from a file (needs --input FILE)",
-                             cli_mask_option(p->masks[n].kind));
-    return CLI_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------- the numbers */
 
 static int refuse(const char *what)
@@ -421,7 +404,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
     if (code < 0 && r->out && check_output(r->out) != CLI_OK)
         code = CLI_USAGE;
-    if (code < 0 && !r->input && check_no_arrays(&r->problem) != CLI_OK)
+    if (code < 0 && !r->input && cli_problem_no_file(&r->problem, true) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0) {
         code = r->input ? explain_from_file(r, &s)

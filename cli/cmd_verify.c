@@ -39,31 +39,52 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* One problem on one instruction set: a copy of the arrays that a law can bend. */
+/* One problem on one instruction set. */
 typedef struct trial {
     problem p;
     const char *isa;
-    int64_t n;  /* elements of out */
-    float *out; /* what the fast path made */
+    int64_t n;      /* elements of out */
+    rp_tensors own; /* the same in double, and on the reference path */
+    rp_desc exact;
 } trial;
 
-static const char *attend(trial *t, int32_t threads, float *out)
+/* A call of the pass `pass` on so many threads. */
+static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g, int32_t threads)
 {
-    rp_plan *plan;
-    rp_pool *pool;
-    rp_status status = rp_plan_create(&plan, &t->p.desc);
-    if (status != RP_OK)
-        return rp_last_error();
-    rp_tensors with = t->p.t;
-    with.out.data = out;
-    status = rp_pool_create(&pool, threads);
+    rp_plan *plan = NULL;
+    rp_tensors with = *t;
+    rp_status status = rp_plan_create(&plan, d);
+    if (status == RP_OK)
+        status = rp_pool_create(&with.pool, threads);
     if (status == RP_OK) {
-        with.pool = pool;
-        status = rp_attend(plan, &with, NULL);
-        rp_pool_destroy(pool);
+        status = g ? rp_backward(plan, &with, g, NULL) : rp_attend(plan, &with, NULL);
+        rp_pool_destroy(with.pool);
     }
     rp_plan_destroy(plan);
     return status == RP_OK ? NULL : rp_last_error();
+}
+
+static const char *attend(const trial *t, int32_t threads, void *out)
+{
+    rp_tensors with = t->p.t;
+    with.out.data = out;
+    return call(&t->p.desc, &with, NULL, threads);
+}
+
+static double unit_of(rp_dtype type)
+{
+    return type == RP_F64 ? 0x1p-53 : type == RP_F32 ? 0x1p-24 : type == RP_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+/* A copy of an array in another floating type. false: no memory */
+static bool copy_as(problem *p, rp_array *to, rp_dtype type, const rp_array *from)
+{
+    const int64_t n = problem_size(from);
+    void *data = problem_alloc(p, (size_t)n * rp_dtype_size(type));
+    *to = rp_array_of(data, type, from->ndim, from->shape);
+    if (data)
+        rp_convert(data, type, from->data, from->dtype, n);
+    return data != NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------- what is checked */
@@ -71,152 +92,256 @@ static const char *attend(trial *t, int32_t threads, float *out)
 /* A check returns NULL where it holds, or a line that says what was found. It may write to `line`. */
 typedef const char *(*check)(trial *t, request *r, char line[256]);
 
-/* |fast - oracle| <= bound, element by element; NaN where the oracle has NaN and nowhere else. */
-static const char *check_oracle(trial *t, request *r, char line[256])
+/* The largest |found - want| / bound; NaN where the oracle has NaN and nowhere else. */
+typedef struct worst {
+    double share, error, bound;
+    const char *where;
+} worst;
+
+static void compare(worst *w, const char *where, const rp_array *found, const double *want, const double *bound,
+                    double rounding)
 {
-    const char *isa = t->p.desc.isa;
-    const int64_t n = t->n > 0 ? t->n : 1;
-    double *bound = malloc((size_t)n * sizeof *bound);
-    float *rounded = malloc((size_t)n * sizeof *rounded);
-    const char *wrong = bound && rounded ? NULL : "no memory";
-    rp_plan *plan = NULL;
-    rp_array to = t->p.t.out;
-    to.data = bound;
-    to.dtype = RP_F64;
-    if (!wrong && (rp_plan_create(&plan, &t->p.desc) != RP_OK || rp_error_bound(plan, &t->p.t, &to) != RP_OK))
-        wrong = rp_last_error();
-    rp_plan_destroy(plan);
-    t->p.desc.isa = "reference";
-    if (!wrong)
-        wrong = attend(t, 1, rounded); /* rounded once: at most u |out| away from exact, which the bound covers */
-    t->p.desc.isa = isa;
-    double worst = 0, worst_error = 0, worst_bound = 0;
-    for (int64_t x = 0; !wrong && x < t->n; x++) {
-        const double error = fabs((double)t->out[x] - (double)rounded[x]);
-        const bool both_nan = isnan(t->out[x]) && isnan(rounded[x]);
-        const double share = both_nan || t->out[x] == rounded[x] ? 0 : error / bound[x];
-        if (!(share <= worst)) {
-            worst = isnan(share) ? INFINITY : share;
-            worst_error = error;
-            worst_bound = bound[x];
-        }
+    const int64_t size = (int64_t)rp_dtype_size(found->dtype);
+    for (int64_t x = 0; x < problem_size(found); x++) {
+        double y;
+        rp_convert(&y, RP_F64, (const char *)found->data + x * size, found->dtype, 1);
+        const double error = fabs(y - want[x]), most = bound[x] + (rounding > 0 ? rounding * (fabs(want[x]) + bound[x]) : 0);
+        const double share = (isnan(y) && isnan(want[x])) || y == want[x] ? 0 : error / most;
+        if (!(share <= w->share))
+            *w = (worst){isnan(share) ? INFINITY : share, error, most, where};
     }
-    free(bound);
-    free(rounded);
-    if (!wrong) {
-        r->worst = fmax(r->worst, worst);
-        snprintf(line, 256, "error %.3g, bound %.3g, ratio %.3g", worst_error, worst_bound, worst);
-        if (!(worst <= 1))
-            wrong = line;
-    }
-    return wrong;
 }
 
-static const char *same_bits(const trial *t, const float *other, const char *what, char line[256])
+static const char *judge(const worst *w, request *r, char line[256])
 {
-    for (int64_t x = 0; x < t->n; x++)
-        if (memcmp(&t->out[x], &other[x], sizeof(float)) != 0) {
-            snprintf(line, 256, "%s: element %lld is %.9g, not %.9g", what, (long long)x, (double)other[x],
-                     (double)t->out[x]);
-            return line;
-        }
-    return NULL;
+    r->worst = fmax(r->worst, w->share);
+    snprintf(line, 256, "%s%serror %.3g, bound %.3g, ratio %.3g", w->where ? w->where : "", w->where ? ": " : "",
+             w->error, w->bound, w->share);
+    return w->share <= 1 ? NULL : line;
+}
+
+/* |fast - oracle| <= bound, element by element. */
+static const char *check_oracle(trial *t, request *r, char line[256])
+{
+    problem *p = &t->p;
+    rp_plan *plan = NULL;
+    rp_array bound = p->t.out;
+    rp_tensors exact = t->own;
+    worst w = {0};
+    bound.dtype = exact.out.dtype = RP_F64;
+    bound.data = problem_alloc(p, (size_t)t->n * sizeof(double));
+    exact.out.data = problem_alloc(p, (size_t)t->n * sizeof(double));
+    const char *wrong = bound.data && exact.out.data ? NULL : "no memory";
+    if (!wrong && (rp_plan_create(&plan, &p->desc) != RP_OK || rp_error_bound(plan, &p->t, &bound) != RP_OK))
+        wrong = rp_last_error();
+    rp_plan_destroy(plan);
+    if (!wrong)
+        wrong = call(&t->exact, &exact, NULL, 1);
+    if (wrong)
+        return wrong;
+    compare(&w, NULL, &p->t.out, exact.out.data, bound.data, 0);
+    return judge(&w, r, line);
+}
+
+/* Element x of `found`, where it is not bit for bit that of `want`; -1 where all are. */
+static int64_t first_difference(const rp_array *want, const void *found)
+{
+    const size_t size = rp_dtype_size(want->dtype);
+    for (int64_t x = 0; x < problem_size(want); x++)
+        if (memcmp((const char *)want->data + (size_t)x * size, (const char *)found + (size_t)x * size, size) != 0)
+            return x;
+    return -1;
 }
 
 static const char *check_threads(trial *t, request *r, char line[256])
 {
-    float *again = malloc((size_t)t->n * sizeof *again + 4);
+    void *again = problem_alloc(&t->p, (size_t)t->n * rp_dtype_size(t->p.desc.dtype));
     const char *wrong = again ? attend(t, 3, again) : "no memory";
+    const int64_t x = wrong ? -1 : first_difference(&t->p.t.out, again);
     (void)r;
-    if (!wrong)
-        wrong = same_bits(t, again, "3 threads against 1", line);
-    free(again);
-    return wrong;
+    if (x >= 0)
+        snprintf(line, 256, "3 threads against 1: element %lld differs", (long long)x);
+    return wrong ? wrong : x >= 0 ? line : NULL;
+}
+
+/* Cut an array of a shorter problem: the axis that went from `whole` to `tail` entries keeps the last. */
+static void cut_rows(rp_array *a, const int64_t *before, const int64_t *after, int64_t whole, int64_t tail)
+{
+    for (int32_t x = 0; a->data && x < a->ndim; x++)
+        if (before[x] == whole && after[x] == tail) {
+            a->data = (char *)a->data + (whole - tail) * a->stride[x] * (int64_t)rp_dtype_size(a->dtype);
+            a->shape[x] = tail;
+        }
 }
 
 /* The last queries alone, at their own offset, have the bits of the whole: decoding equals prefill. */
 static const char *check_decode(trial *t, request *r, char line[256])
 {
-    rp_desc *d = &t->p.desc;
-    const rp_desc whole = *d;
-    const rp_tensors arrays = t->p.t;
-    const int64_t tail = d->len_q < 2 ? 0 : 1 + d->len_q / 3, first = d->len_q - tail,
-                  Dv = d->dim_v ? d->dim_v : d->dim_k;
+    const rp_desc *whole = &t->p.desc;
+    rp_desc d = *whole;
+    rp_tensors part = t->p.t;
+    const int64_t tail = d.len_q < 2 ? 0 : 1 + d.len_q / 3, first = d.len_q - tail;
+    const int64_t row = t->p.t.out.shape[3] * (int64_t)rp_dtype_size(d.dtype);
     (void)r;
-    for (int32_t n = 0; n < d->n_masks; n++)
-        if (d->masks[n].kind == RP_MASK_SEGMENTS)
-            return NULL; /* segments need as many queries as keys */
-    if (tail == 0)
+    d.len_q = tail;
+    d.q_offset += first;
+    /* Not so: dropout goes by the query's number, r of xl by all of the lengths, grids and segments need as many queries as
+     * keys. */
+    if (tail == 0 || d.dropout > 0 || part.q_offset.data)
         return NULL;
-    float *part = malloc((size_t)(d->batch * d->heads * tail * Dv) * sizeof *part + 4);
-    if (!part)
-        return "no memory";
-    d->len_q = tail;
-    d->q_offset += first;
-    t->p.t.q.shape[2] = tail;
-    t->p.t.q.data = (float *)arrays.q.data + first * d->dim_k;
-    const int64_t shape[4] = {d->batch, d->heads, tail, Dv};
-    t->p.t.out = rp_array_of(part, RP_F32, 4, shape);
-    for (int32_t n = 0; n < d->n_terms; n++) /* dense biases and masks: their last rows */
+    for (int32_t n = 0; n < d.n_masks; n++)
+        if (d.masks[n].kind == RP_MASK_SEGMENTS)
+            return NULL;
+    for (int32_t n = 0; n < d.n_terms; n++)
+        if (d.terms[n].grid_h > 0 || d.terms[n].kind == RP_TERM_XL ||
+            (d.terms[n].kind == RP_TERM_ROPE && part.term[n][0].data))
+            return NULL;
+    int32_t ndim;
+    int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
+    for (int32_t n = 0; n < d.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (d->terms[n].kind == RP_TERM_DENSE && t->p.t.term[n][x].data) {
-                t->p.t.term[n][x].shape[2] = tail;
-                t->p.t.term[n][x].data = (float *)arrays.term[n][x].data + first * d->len_k;
-            }
-    for (int32_t n = 0; n < d->n_masks; n++)
-        if (d->masks[n].kind == RP_MASK_PAIRS) {
-            t->p.t.mask[n].shape[2] = tail;
-            t->p.t.mask[n].data = (uint8_t *)arrays.mask[n].data + first * d->len_k;
+            if (rp_term_shape(whole, n, x, &ndim, before) == RP_OK && rp_term_shape(&d, n, x, &ndim, after) == RP_OK)
+                cut_rows(&part.term[n][x], before, after, whole->len_q, tail);
+    for (int32_t n = 0; n < d.n_masks; n++)
+        if (rp_mask_shape(whole, n, &ndim, before) == RP_OK && rp_mask_shape(&d, n, &ndim, after) == RP_OK)
+            cut_rows(&part.mask[n], before, after, whole->len_q, tail);
+    cut_rows(&part.q, part.q.shape, (int64_t[4]){d.batch, d.heads, tail, d.dim_k}, whole->len_q, tail);
+    part.out = rp_array_of(problem_alloc(&t->p, (size_t)(d.batch * d.heads * tail * row)), d.dtype, 4,
+                           (int64_t[4]){d.batch, d.heads, tail, t->p.t.out.shape[3]});
+    part.lse.data = NULL;
+    const char *wrong = part.out.data ? call(&d, &part, NULL, 1) : "no memory";
+    for (int64_t x = 0; !wrong && x < d.batch * d.heads * tail; x++) {
+        const int64_t at = x / tail * whole->len_q + first + x % tail;
+        if (memcmp((char *)part.out.data + x * row, (char *)t->p.t.out.data + at * row, (size_t)row) != 0) {
+            snprintf(line, 256, "decode against prefill: query %lld of batch and head %lld differs",
+                     (long long)(first + x % tail), (long long)(x / tail));
+            wrong = line;
         }
-    const char *wrong = attend(t, 1, part);
-    for (int64_t bh = 0; !wrong && bh < d->batch * d->heads; bh++)
-        for (int64_t x = 0; !wrong && x < tail * Dv; x++)
-            if (memcmp(&part[bh * tail * Dv + x], &t->out[(bh * whole.len_q + first) * Dv + x], sizeof(float)) != 0) {
-                snprintf(line, 256, "decode against prefill: query %lld of batch and head %lld differs",
-                         (long long)(first + x / Dv), (long long)bh);
-                wrong = line;
-            }
-    *d = whole;
-    t->p.t = arrays;
-    free(part);
+    }
     return wrong;
 }
 
-/* Values of one give rows that sum to one, or to zero where every key is masked. */
+/* With values of 1 every output is 1, or 0 where all keys are masked. */
 static const char *check_rows(trial *t, request *r, char line[256])
 {
     const rp_desc *d = &t->p.desc;
-    float *v = t->p.t.v.data;
-    const int64_t n_v = problem_size(&t->p.t.v);
+    const double one = 1;
+    /* the same products are summed in another order: n roundings each way */
+    const double tolerance =
+        2 * unit_of(d->dtype == RP_F64 ? RP_F64 : RP_F32) * (300 + (double)d->len_k / 64) + unit_of(d->dtype);
+    rp_tensors with = t->p.t;
+    const char *wrong = NULL;
     (void)r;
     for (int32_t n = 0; n < d->n_terms; n++)
-        if (d->terms[n].kind == RP_TERM_RELVAL)
-            return NULL; /* its vectors are added to the ones */
-    float *keep = malloc((size_t)n_v * sizeof *keep + 4), *out = malloc((size_t)t->n * sizeof *out + 4);
-    const char *wrong = keep && out ? NULL : "no memory";
-    if (!wrong) {
-        memcpy(keep, v, (size_t)n_v * sizeof *v);
-        for (int64_t x = 0; x < n_v; x++)
-            v[x] = 1;
-        wrong = attend(t, 1, out);
-        memcpy(v, keep, (size_t)n_v * sizeof *v);
-    }
-    /* the same products are summed in another order: n roundings each way */
-    const double tolerance = 0x1p-23 * (300 + (double)d->len_k / 64);
-    for (int64_t x = 0; !wrong && x < t->n; x++)
-        if (out[x] != 0 && !(fabs((double)out[x] - 1) <= tolerance)) {
-            snprintf(line, 256, "rows sum to one: %.9g, tolerance %.3g", (double)out[x], tolerance);
+        if (d->terms[n].kind == RP_TERM_RELVAL || d->terms[n].kind == RP_TERM_SINK)
+            return NULL; /* its vectors are added to the ones; it takes its share */
+    if (d->dropout > 0)
+        return NULL;
+    if (!copy_as(&t->p, &with.v, d->dtype, &t->p.t.v) || !copy_as(&t->p, &with.out, d->dtype, &t->p.t.out))
+        return "no memory";
+    for (int64_t x = 0; x < problem_size(&with.v); x++)
+        rp_convert((char *)with.v.data + (size_t)x * rp_dtype_size(d->dtype), d->dtype, &one, RP_F64, 1);
+    wrong = call(d, &with, NULL, 1);
+    for (int64_t x = 0; !wrong && x < t->n; x++) {
+        double y;
+        rp_convert(&y, RP_F64, (char *)with.out.data + (size_t)x * rp_dtype_size(d->dtype), d->dtype, 1);
+        if (y != 0 && !(fabs(y - 1) <= tolerance)) {
+            snprintf(line, 256, "rows sum to one: %.9g, tolerance %.3g", y, tolerance);
             wrong = line;
         }
-    free(keep);
-    free(out);
+    }
+    return wrong;
+}
+
+/* The gradients of a call, one after another, and their names. */
+enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+
+static rp_array *gradient(rp_grads *g, int n)
+{
+    rp_array *const first[3] = {&g->dq, &g->dk, &g->dv};
+    return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
+}
+
+static const char *gradient_name(const rp_desc *d, int n)
+{
+    static const char *const first[3] = {"dq", "dk", "dv"};
+    return n < 3 ? first[n] : rp_term_array(d->terms[(n - 3) / RP_MAX_ARRAYS].kind, (n - 3) % RP_MAX_ARRAYS);
+}
+
+/* The same gradients with memory of their own. false: no memory */
+static bool gradients_like(trial *t, rp_grads *to, rp_dtype type)
+{
+    bool good = true;
+    *to = t->p.g;
+    for (int n = 0; n < GRADIENTS; n++) {
+        rp_array *a = gradient(to, n);
+        if (!a->data)
+            continue;
+        *a = rp_array_of(problem_alloc(&t->p, (size_t)problem_size(a) * rp_dtype_size(type)), type, a->ndim, a->shape);
+        good = good && a->data;
+    }
+    return good;
+}
+
+/* Every gradient of one call against the oracle: given out and lse, and without them. */
+static const char *check_gradients(trial *t, request *r, char line[256])
+{
+    problem *p = &t->p;
+    const rp_array none = {0};
+    rp_grads want, bound;
+    rp_plan *plan = NULL;
+    rp_tensors alone = p->t, saved = p->t;
+    worst w = {0};
+    alone.out = alone.lse = none;
+    t->own.out = t->own.lse = none;
+    const char *wrong = gradients_like(t, &want, RP_F64) && gradients_like(t, &bound, RP_F64) ? NULL : "no memory";
+    if (!wrong && !copy_as(p, &want.dout, RP_F64, &p->g.dout))
+        wrong = "no memory";
+    if (!wrong && (rp_plan_create(&plan, &p->desc) != RP_OK || rp_gradient_bound(plan, &alone, &bound) != RP_OK))
+        wrong = rp_last_error();
+    rp_plan_destroy(plan);
+    if (!wrong)
+        wrong = call(&t->exact, &t->own, &want, 1);
+    for (int given = 0; given < 2; given++) {
+        if (!wrong)
+            wrong = call(&p->desc, given ? &saved : &alone, &p->g, 1);
+        for (int n = 0; !wrong && n < GRADIENTS; n++) {
+            const rp_array *found = gradient(&p->g, n);
+            if (found->data)
+                compare(&w, gradient_name(&p->desc, n), found, gradient(&want, n)->data, gradient(&bound, n)->data,
+                        unit_of(p->desc.dtype));
+        }
+    }
+    return wrong ? wrong : judge(&w, r, line);
+}
+
+static const char *check_gradient_threads(trial *t, request *r, char line[256])
+{
+    rp_grads again;
+    const char *wrong = gradients_like(t, &again, t->p.desc.dtype) ? NULL : "no memory";
+    (void)r;
+    if (!wrong)
+        wrong = call(&t->p.desc, &t->p.t, &again, 3);
+    for (int n = 0; !wrong && n < GRADIENTS; n++) {
+        const rp_array *first = gradient(&t->p.g, n);
+        const int64_t x = first->data ? first_difference(first, gradient(&again, n)->data) : -1;
+        if (x >= 0) {
+            snprintf(line, 256, "3 threads against 1: element %lld of the gradient %s differs", (long long)x,
+                     gradient_name(&t->p.desc, n));
+            wrong = line;
+        }
+    }
     return wrong;
 }
 
 static const struct {
     const char *name;
     check run;
-} checks[] = {{"oracle", check_oracle}, {"threads", check_threads}, {"decode", check_decode}, {"rows", check_rows}};
+    int pass;
+} checks[] = {
+    {"oracle", check_oracle, PROBLEM_FORWARD},        {"threads", check_threads, PROBLEM_FORWARD},
+    {"decode", check_decode, PROBLEM_FORWARD},        {"rows", check_rows, PROBLEM_FORWARD},
+    {"gradients", check_gradients, PROBLEM_BACKWARD}, {"gradient threads", check_gradient_threads, PROBLEM_BACKWARD}};
 
 static int verify(request *r, const char *text, const char *isa)
 {
@@ -226,20 +351,26 @@ static int verify(request *r, const char *text, const char *isa)
     if (code != 0)
         return cli_error(code, "%s", err);
     t.p.desc.isa = isa;
-    if (t.p.desc.dtype != RP_F32)
-        return cli_error(CLI_FAILED, "problem %.80s: f64 is the oracle itself (verify f32)", text);
     if (problem_fill(&t.p, (uint64_t)r->seed, err) != 0) {
         problem_free(&t.p);
         return cli_error(CLI_FAILED, "%s", err);
     }
     t.n = problem_size(&t.p.t.out);
-    t.out = t.p.t.out.data;
-    const char *wrong = attend(&t, 1, t.out), *where = "attend";
+    t.exact = t.p.desc;
+    t.exact.dtype = RP_F64;
+    t.exact.isa = "reference";
+    t.own = t.p.t;
+    const bool copied = copy_as(&t.p, &t.own.q, RP_F64, &t.p.t.q) && copy_as(&t.p, &t.own.k, RP_F64, &t.p.t.k) &&
+                        copy_as(&t.p, &t.own.v, RP_F64, &t.p.t.v);
+    t.own.lse.data = NULL;
+    const char *wrong = copied ? attend(&t, 1, t.p.t.out.data) : "no memory", *where = "attend";
     for (size_t n = 0; !wrong && n < sizeof checks / sizeof *checks; n++) {
+        if (!(t.p.pass & checks[n].pass))
+            continue;
         line[0] = 0;
         wrong = checks[n].run(&t, r, line);
         where = checks[n].name;
-        if (n == 0)
+        if (*line && !wrong)
             snprintf(found, sizeof found, "%s", line);
     }
     r->checked++;
@@ -262,28 +393,58 @@ static int verify(request *r, const char *text, const char *isa)
     return CLI_OK;
 }
 
-/* Sizes on the edges of tiles, each term, each mask, and mixtures. */
-static const char *const sizes[] = {"b1h1q1k1d1",         "b1h2q5k7d3v2",       "b2h2q7k63d8",
-                                    "b1h4g2q33k65d16v24", "b1h1q95k513d64",     "b1h2g1q97k130d40v72",
-                                    "b1h3q192k600d17v33", "b2h1q3k1100d65o900", "b1h1q260k1300d32o-7"};
-static const char *const terms[] = {"",
-                                    "table,left=5,right=9",
-                                    "t5",
-                                    "t5,buckets=16,max_distance=64,bidirectional=0",
-                                    "bucket,strategy=uniform",
-                                    "bucket,strategy=linear",
-                                    "bucket,strategy=quadratic",
-                                    "log",
-                                    "linear,left=0.1,right=0.2",
-                                    "alibi",
-                                    "dense",
-                                    "rope+t5",
-                                    "rope,layout=interleaved",
-                                    "relkey,left=6,right=3",
-                                    "relkey,left=1500,right=900",
-                                    "relval,left=4,right=8",
-                                    "relval,left=1500,right=900",
-                                    "rope+t5+alibi+dense+dense+relkey,left=9,right=9+relval,left=2,right=2"};
+/* Sizes on the edges of tiles, each term, each mask and setting, and mixtures. */
+static const char *const sizes[] = {"b1h1q1k1d2",         "b1h2q5k7d4v2",       "b2h2q7k63d8",
+                                    "b1h4g2q33k65d16v24", "b1h1q25k513d40v9",   "b1h2g1q97k100d24v40",
+                                    "b1h1q193k520d18v33", "b2h1q3k1100d66o900", "b1h1q50k1300d32o-7",
+                                    "b1h1q95k513d64",     "b1h3q1k1300d16"};
+static const struct {
+    const char *text, *sizes; /* NULL: they take turns */
+} terms[] = {
+    {"", NULL},
+    {"table,left=5,right=9", NULL},
+    {"t5", NULL},
+    {"t5,buckets=16,max_distance=64,bidirectional=0", NULL},
+    {"bucket,strategy=uniform", NULL},
+    {"bucket,strategy=linear", NULL},
+    {"bucket,strategy=quadratic", NULL},
+    {"log", NULL},
+    {"linear,left=0.1,right=0.2", NULL},
+    {"alibi", NULL},
+    {"alibi,slopes=given", NULL},
+    {"kerple", NULL},
+    {"kerple,kind=power", NULL},
+    {"sandwich,dim=16", NULL},
+    {"fire,c=1,L=20", NULL},
+    {"fire,c=0.5,L=2,width=4,width2=3", NULL},
+    {"swin,grid=5x7", "b2h4q35k35d8"},
+    {"swin,grid=9x8,extra=1", "b1h4g2q73k73d24v9"},
+    {"axial,grid=12x8", "b1h2q96k96d16"},
+    {"real,max_distance=9", NULL},
+    {"real,max_distance=300,sign=1,q_position_mask=given,k_position_mask=given", NULL},
+    {"band", NULL},
+    {"band,width=3,extent=5", NULL},
+    {"forget", NULL},
+    {"dense", NULL},
+    {"rope+t5", NULL},
+    {"rope,layout=interleaved", NULL},
+    {"rope,scaling=linear,factor=4", NULL},
+    {"rope,scaling=dynamic,factor=2,max_position_embeddings=40", "b1h2q50k90d18"},
+    {"rope,scaling=yarn,factor=8,original_max_position_embeddings=32", NULL},
+    {"rope,scaling=llama3,factor=8,original_max_position_embeddings=64", NULL},
+    {"rope,scaling=longrope,factor=4,original_max_position_embeddings=64", NULL},
+    {"relkey,left=6,right=3", NULL},
+    {"relkey,left=1500,right=900", NULL},
+    {"relval,left=4,right=8", NULL},
+    {"relval,left=1500,right=900", NULL},
+    {"xl", NULL},
+    {"axialkey,grid=7x6", "b2h2q42k42d12"},
+    {"axialkey,grid=2x50+axial,grid=2x50", "b1h2g1q100k100d16"},
+    {"deberta,span=12", NULL},
+    {"deberta,buckets=16,max_position=64", NULL},
+    {"sink", NULL},
+    {"band+fire,c=1,L=5+forget+kerple+real,max_distance=7+sandwich,dim=4+rope+xl+relval,left=3,right=3+sink", NULL},
+    {"rope+t5+alibi+dense+dense+relkey,left=9,right=9+relval,left=2,right=2", NULL}};
 static const char *const masks[] = {"",
                                     "causal",
                                     "window=10,3",
@@ -295,31 +456,56 @@ static const char *const masks[] = {"",
                                     "softcap=3",
                                     "softcap_after=3",
                                     "mask+softcap=2",
-                                    "scale=0.7"};
+                                    "scale=0.7",
+                                    "positions",
+                                    "positions+causal",
+                                    "q_offsets+causal",
+                                    "dropout=0.2+seed=5"};
+/* Longer gradients, and what asks for sizes of its own. */
+static const char *const others[] = {"fwd:f32:b1h2q130k130d16:t5:segments+causal",
+                                     "bwd:f32:b1h2q40k40d16:t5+rope:segments",
+                                     "fwdbwd:f32:b1h2g1q130k600d16:t5+rope:causal",
+                                     "bwd:f64:b1h1q70k1100d16v24:alibi+sink:window=60,0",
+                                     "bwd:f32:b1h1q200k90d20:dense+relkey,left=9,right=9+relval,left=5,right=0:mask",
+                                     "bwd:bf16:b2h1q3k1100d66o900:forget+band"};
+/* What each term is tried with beside fwd:f32, each time with another mask. The reference takes long for gradients. */
+static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",
+                                     "fwdbwd:f64", "fwd:bf16", "fwd:f16", "bwd:bf16"};
 
 enum {
     N_TERMS = sizeof terms / sizeof *terms,
     N_MASKS = sizeof masks / sizeof *masks,
-    N_SIZES = sizeof sizes / sizeof *sizes
+    N_SIZES = sizeof sizes / sizeof *sizes,
+    N_SMALL = 4, /* sizes for gradients, and for some of them */
+    N_MIDDLE = 6,
+    N_PASSES = sizeof passes / sizeof *passes,
+    N_OTHERS = sizeof others / sizeof *others,
+    N_ALL = N_TERMS * (N_MASKS / 2 + N_PASSES) + N_OTHERS
 };
 
-/* The default list: every term and every mask at sizes that take turns, and some terms with some masks. */
+/* The default list: every term with half of the masks, at sizes that take turns; every term forward and backward, in every
+ * type, with other masks. */
 static int verify_all(request *r, const char *isa)
 {
     char text[512];
-    for (int term = 0; term < N_TERMS; term++)
-        for (int mask = 0; mask < N_MASKS; mask++) {
-            const int size = (term * 5 + mask * 7) % N_SIZES;
-            const bool rotates = strncmp(terms[term], "rope", 4) == 0;
-            /* RoPE turns pairs of channels: an even width, or part of an odd one */
-            const char *shape =
-                rotates && (size == 0 || size == 1 || size == 6 || size == 7) ? "b1h2q50k140d18" : sizes[size];
-            snprintf(text, sizeof text, "fwd:f32:%s:%s:%s", shape, terms[term], masks[mask]);
-            const int code = verify(r, text, isa);
-            if (code != CLI_OK)
-                return code;
+    int code = CLI_OK;
+    for (int term = 0; code == CLI_OK && term < N_TERMS; term++) {
+        const bool grid = terms[term].sizes && strstr(terms[term].text, "grid");
+        for (int n = 0; code == CLI_OK && n < N_MASKS / 2 + N_PASSES; n++) {
+            const bool first = n < N_MASKS / 2;
+            const int mask = (first ? 2 * n + term : term * 3 + (n - N_MASKS / 2) * 5) % N_MASKS;
+            const char *pass = first ? "fwd:f32" : passes[n - N_MASKS / 2];
+            const int among = first ? N_SIZES : (term + n) % 4 ? N_SMALL : N_MIDDLE;
+            const char *shape = sizes[(term * 5 + mask * 7) % among];
+            shape = terms[term].sizes ? terms[term].sizes : shape;
+            snprintf(text, sizeof text, "%s:%s:%s:%s", pass, shape, terms[term].text,
+                     grid && strstr(masks[mask], "q_offsets") ? "causal" : masks[mask]); /* grids need offset 0 */
+            code = verify(r, text, isa);
         }
-    return verify(r, "fwd:f32:b1h2q130k130d16:t5:segments+causal", isa);
+    }
+    for (int n = 0; code == CLI_OK && n < N_OTHERS; n++)
+        code = verify(r, others[n], isa);
+    return code;
 }
 
 static int run(const cli_command *self, int argc, char **argv)
@@ -332,7 +518,7 @@ static int run(const cli_command *self, int argc, char **argv)
     code = CLI_OK;
     for (int x = 0; (isa = rp_isa_name(x)); x++)
         if (rp_isa_found(isa) == 1 && (!r.isa || strcmp(r.isa, isa) == 0))
-            r.total += n ? n : N_TERMS * N_MASKS + 1;
+            r.total += n ? n : N_ALL;
     cli_progress_show(&r.progress, 0); /* the time starts here */
     for (int x = 0; code == CLI_OK && (isa = rp_isa_name(x)); x++) {
         if (rp_isa_found(isa) != 1 || (r.isa && strcmp(r.isa, isa) != 0))

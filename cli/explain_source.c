@@ -15,10 +15,8 @@ static void describe(explain_request *r, explain_source *s, const double *q, con
                      int64_t n, int64_t D)
 {
     rp_desc *d = &r->problem.desc;
-    d->batch = d->heads = 1;
-    for (int32_t x = 0; x < d->n_terms; x++)
-        if (rp_term_array_optional(d->terms[x].kind, 0))
-            d->heads = 8;
+    d->batch = 1;
+    d->heads = cli_many_heads(&r->problem) ? 8 : 1;
     d->len_q = d->len_k = n;
     d->dim_k = d->dim_v = D;
     const int64_t shape[4] = {1, d->heads, n, D};
@@ -163,6 +161,8 @@ int explain_from_file(explain_request *r, explain_source *s)
     d->batch = s->t.q.shape[0], d->heads = s->t.q.shape[1], d->kv_heads = s->t.k.shape[1];
     d->len_q = s->t.q.shape[2], d->len_k = s->t.k.shape[2];
     d->dim_k = s->t.q.shape[3], d->dim_v = s->t.v.shape[3];
-    const int code = cli_problem_arrays(&r->problem, &s->in, RP_F64, &s->made, &s->t);
+    int code = cli_problem_arrays(&r->problem, &s->in, true, &s->t);
+    if (code == CLI_OK)
+        code = cli_take_offset(&r->problem, &s->t, r->batch);
     return code == CLI_OK ? file_tokens(s, d->len_k) : code;
 }

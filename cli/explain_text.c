@@ -12,7 +12,8 @@ typedef struct view {
     const explain_source *s;
     const explain_trace *t;
     int64_t key[TOP], *keys, n_keys; /* those shown; keys is key, or all of them */
-    bool bold, relkey;
+    bool bold, sink;
+    const char *inside; /* what is added to the scaled scores: "", or a name with its sign */
     explain_share *share;
 } view;
 
@@ -145,15 +146,21 @@ static void formula(view *v)
 {
     const rp_desc *d = &v->r->problem.desc;
     bool has[RP_TERM_COUNT] = {false}, bias = false;
+    int32_t inside = -1; /* the term whose scores are added inside the cap */
     for (int32_t n = 0; n < d->n_terms; n++) {
-        has[d->terms[n].kind] = true;
-        bias |= rp_term_is_bias(d->terms[n].kind) != 0;
+        const rp_term_kind kind = d->terms[n].kind;
+        has[kind] = true;
+        if (rp_term_is_bias(kind))
+            bias = true;
+        else if (kind != RP_TERM_ROPE && kind != RP_TERM_RELVAL && kind != RP_TERM_SINK)
+            inside = n;
     }
-    v->relkey = has[RP_TERM_RELKEY];
+    v->sink = has[RP_TERM_SINK];
+    v->inside = inside < 0 ? "" : has[RP_TERM_RELKEY] ? " + rel_K" : " + P";
     const char *before = d->softcap > 0 && !d->cap_after ? ")" : "", *after = d->softcap > 0 && d->cap_after ? ")" : "";
     printf("  A = softmax(%s%s%s%s%s%s%s) %s\n", d->softcap > 0 ? "cap(" : "",
            has[RP_TERM_ROPE] ? "R(Q) R(K)^T" : "Q K^T", d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale",
-           has[RP_TERM_RELKEY] ? " + Q rel_K^T" : "", before, bias ? " + B" : "", after,
+           has[RP_TERM_RELKEY] ? " + Q rel_K^T" : v->inside, before, bias ? " + B" : "", after,
            has[RP_TERM_RELVAL] ? "(V + rel_V)" : "V");
     printf("  d_k = %lld, scale = %g\n", (long long)d->dim_k, explain_scale(d));
     if (bias)
@@ -164,11 +171,10 @@ static void formula(view *v)
         printf("     r = key - query, d = |r|\n");
     if (has[RP_TERM_ROPE])
         printf("  R turns pairs of channels of q and k by their position\n");
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        const rp_term_kind kind = d->terms[n].kind;
-        if (!rp_term_is_bias(kind) && kind != RP_TERM_ROPE && kind != RP_TERM_RELKEY && kind != RP_TERM_RELVAL)
-            printf("  and %s\n", v->r->problem.term_text[n]); /* no formula is written here for it */
-    }
+    if (inside >= 0 && !has[RP_TERM_RELKEY])
+        printf("  P = position scores of %s\n", v->r->problem.term_text[inside]);
+    if (v->sink)
+        printf("  a sink joins the sum of each row: the weights sum to less than 1\n");
     if (d->softcap > 0)
         printf("  cap(x) = %g tanh(x / %g)\n", d->softcap, d->softcap);
     if (d->n_masks)
@@ -349,15 +355,15 @@ static int print_whole(view *v, const char *query)
     formula(v);
     snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
     heading(v, part ? line : "Scores");
-    snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->relkey ? " + rel_K" : "");
+    snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->inside);
     table(v,
           (series[]){{"Raw scores", "q . k", row->raw, false},
                      {"Scaled scores", scale, row->scaled, false},
                      {"Bias values", "B", row->bias, false},
                      {"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false}},
           4);
-    snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys",
-             row->lse < 700 ? number((char[40]){0}, exp(row->lse), false) : "S");
+    snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
+             row->lse < 700 ? number((char[40]){0}, exp(row->lse), false) : "S", v->sink ? " and the sink" : "");
     heading(v, row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
     print_weights(v, query);
     print_output(v, query);

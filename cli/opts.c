@@ -287,6 +287,17 @@ const char *cli_mask_option(rp_mask_kind kind)
     return kind == RP_MASK_KEYS ? "key-mask" : rp_mask_name(kind);
 }
 
+/* Its one key is the option itself: --sink NAME. */
+static int add_sink(cli_problem *p, const char *name)
+{
+    char text[RP_NAME_MAX + 8];
+    if (!*name || strlen(name) >= RP_NAME_MAX || strchr(name, ','))
+        return cli_error(CLI_USAGE, "--sink: the name of an array is needed, of up to %d bytes (as in the file)",
+                         RP_NAME_MAX - 1);
+    snprintf(text, sizeof text, "sink=%s", name);
+    return add_term(p, rp_term_name(RP_TERM_SINK), text);
+}
+
 static int add_mask(cli_problem *p, rp_mask_kind kind, int64_t left, int64_t right, const char *name)
 {
     const int32_t n = p->desc.n_masks;
@@ -317,10 +328,23 @@ static int add_window(cli_problem *p, const char *value)
     return code == CLI_OK ? add_mask(p, RP_MASK_WINDOW, l, r, NULL) : code;
 }
 
+/* A number, or the name of an array: names begin with a letter. */
+static int set_offset(cli_problem *p, const char *value)
+{
+    const bool name = (*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') || *value == '_';
+    p->desc.q_offset = 0;
+    if (name && strlen(value) >= RP_NAME_MAX)
+        return cli_error(CLI_USAGE, "--q-offset: a name of more than %d bytes (as in the file)", RP_NAME_MAX - 1);
+    snprintf(p->q_offset_array, RP_NAME_MAX, "%s", name ? value : "");
+    return name ? CLI_OK : cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
+}
+
 int cli_problem_option(cli_problem *p, int key, const char *value)
 {
     const char *option = key == CLI_SOFTCAP ? "--softcap" : "--softcap-after";
     int code;
+    if (key == CLI_TERM + RP_TERM_SINK)
+        return add_sink(p, value);
     if (key > CLI_TERM && key < CLI_TERM + RP_TERM_COUNT)
         return add_term(p, rp_term_name((rp_term_kind)(key - CLI_TERM)), value);
     switch (key) {
@@ -343,23 +367,42 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
                              p->desc.softcap);
         p->desc.cap_after = key == CLI_SOFTCAP_AFTER;
         return code;
-    case CLI_Q_OFFSET:
-        if ((*value >= 'a' && *value <= 'z') || (*value >= 'A' && *value <= 'Z') || *value == '_')
-            return cli_error(CLI_FAILED, "--q-offset: an array of offsets is not there yet (write a whole number)");
-        return cli_integer("--q-offset", value, -((int64_t)1 << 60), (int64_t)1 << 60, &p->desc.q_offset);
+    case CLI_Q_OFFSET: return set_offset(p, value);
     default: return -1;
     }
+}
+
+int64_t cli_grid(const cli_problem *p)
+{
+    const int64_t most = 1 << 20; /* a side beyond that is refused anyway */
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        const rp_term *t = &p->terms[n];
+        if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= most && t->grid_w <= most)
+            return t->grid_h * t->grid_w + (t->extra == 1);
+    }
+    return 0;
 }
 
 int cli_problem_check(const cli_problem *p, const char *command)
 {
     /* Sizes that fit any parameter: what is refused here is refused for every file. */
-    const int64_t length = 1 << 20;
-    rp_desc d = rp_desc_init(1, p->desc.heads, length, length, length);
+    const int64_t length = cli_grid(p) ? cli_grid(p) : 1 << 20;
+    rp_desc d = rp_desc_init(1, p->desc.heads, length, length, 1 << 20);
+    rp_term terms[RP_MAX_TERMS];
     rp_plan *plan;
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_term *t = &terms[n];
+        *t = p->terms[n];
+        t->width = t->width ? t->width : 1; /* the arrays will tell */
+        t->extent = t->extent ? t->extent : 1;
+        if (!t->span && !t->max_position)
+            t->span = t->buckets > 0 ? t->buckets : 1;
+    }
     d.scale = p->desc.scale;
     d.softcap = p->desc.softcap;
-    d.terms = p->terms;
+    d.dropout = p->desc.dropout;
+    d.q_offset = p->desc.q_offset;
+    d.terms = terms;
     d.n_terms = p->desc.n_terms;
     d.masks = p->masks;
     d.n_masks = p->desc.n_masks;
@@ -383,6 +426,16 @@ static bool is_floating(rp_dtype type)
     return type <= RP_BF16;
 }
 
+int cli_dtype(const char *option, const char *text, rp_dtype *type)
+{
+    for (int n = 0; is_floating((rp_dtype)n); n++)
+        if (strcmp(text, rp_dtype_name((rp_dtype)n)) == 0) {
+            *type = (rp_dtype)n;
+            return CLI_OK;
+        }
+    return cli_error(CLI_USAGE, "%s: \"%.40s\" is no type (f32, f64, bf16 or f16)", option, text);
+}
+
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)
 {
     char safe[128];
@@ -401,8 +454,8 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "array \"%s\": %s (save it as f32)", safe, from->unsupported);
     if (from->ndim > RP_MAX_AXES)
         return cli_error(CLI_FAILED, "array \"%s\": %d axes (at most %d)", safe, (int)from->ndim, RP_MAX_AXES);
-    static const float nothing = 0; /* an empty array still has an address */
-    if (!is_floating(from->dtype) || from->dtype == type) {
+    static const double nothing = 0; /* an empty array still has an address */
+    if (!is_floating(from->dtype) || !is_floating(type) || from->dtype == type) {
         *a = rp_array_of(from->data ? from->data : &nothing, from->dtype, from->ndim, from->shape);
         return CLI_OK;
     }
@@ -415,34 +468,121 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "array \"%s\": no memory to convert it (needs %lld bytes)", safe,
                          (long long)n * (long long)rp_dtype_size(type));
     }
-    io_convert(data, type, from->data, from->dtype, (size_t)n);
+    rp_convert(data, type, from->data, from->dtype, n);
     *a = rp_array_of(data, type, from->ndim, from->shape);
     return CLI_OK;
 }
 
-int cli_problem_arrays(const cli_problem *p, const io_set *in, rp_dtype type, io_set *made, rp_tensors *t)
+/* An open size takes the length of an axis, counted from the last; the array has it `per` times. */
+static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_t per)
 {
-    for (int32_t n = 0; n < p->desc.n_terms; n++)
-        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
+    if (*size == 0 && a->data && a->ndim >= from_end)
+        *size = a->shape[a->ndim - from_end] / per;
+}
+
+int cli_term_sizes(rp_term *t, const rp_array *a)
+{
+    int tells = 0; /* the array that does */
+    bool open = false;
+    switch (t->kind) {
+    case RP_TERM_FIRE:
+        take_size(&t->width, &a[0], 2, 1);
+        take_size(&t->width2, a[4].data ? &a[2] : &a[4], 2, 1);
+        open = t->width == 0;
+        break;
+    case RP_TERM_BAND:
+        tells = 1;
+        take_size(&t->width, &a[1], 2, 1);
+        take_size(&t->extent, &a[1], 1, 1);
+        open = t->width == 0 || t->extent == 0;
+        break;
+    case RP_TERM_DEBERTA:
+        tells = a[0].data ? 0 : 1;
+        take_size(&t->span, &a[tells], 2, 2);
+        open = t->span == 0;
+        break;
+    default: break;
+    }
+    if (open && a[tells].data)
+        return cli_error(CLI_FAILED,
+                         "%s: the shape of its array %s does not tell its sizes (relpos(1) says what it is)",
+                         rp_term_name(t->kind), rp_term_array(t->kind, tells));
+    return CLI_OK;
+}
+
+int cli_problem_no_file(const cli_problem *p, bool whole)
+{
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        const rp_term_kind kind = p->terms[n].kind;
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
+            if (*p->term_array[n][x] || (whole && !rp_term_array_optional(kind, x)))
+                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
+                                 rp_term_name(kind), rp_term_array(kind, x), rp_term_array(kind, x));
+    }
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        if (*p->mask_array[n])
+            return cli_error(CLI_USAGE, "--%s: its array comes from a file (needs --input FILE)",
+                             cli_mask_option(p->masks[n].kind));
+    if (*p->q_offset_array)
+        return cli_error(CLI_USAGE, "--q-offset: its array comes from a file (needs --input FILE)");
+    return CLI_OK;
+}
+
+bool cli_many_heads(const cli_problem *p)
+{
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        const rp_term_kind kind = p->terms[n].kind;
+        if (rp_term_is_bias(kind) && rp_term_array_optional(kind, 0) && rp_term_array_learned(kind, 0) &&
+            !*p->term_array[n][0])
+            return true;
+    }
+    return false;
+}
+
+int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t)
+{
+    int code = CLI_OK;
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_term *term = &p->terms[n];
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(term->kind, x); x++) {
             const char *name = p->term_array[n][x];
-            if (!*name && rp_term_array_optional(p->terms[n].kind, x))
+            if (!*name && (!whole || rp_term_array_optional(term->kind, x)))
                 continue;
             if (!*name)
-                return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(p->terms[n].kind),
-                                 rp_term_array(p->terms[n].kind, x), rp_term_syntax(p->terms[n].kind));
-            /* the library takes f32 and f64 as they are: finfo.min of f64 must not become -infinity on the way */
-            const io_array *from = io_find(in, name);
-            const rp_dtype as = from && from->dtype <= RP_F64 ? from->dtype : type;
-            const int code = cli_array(in, name, as, made, &t->term[n][x]);
-            if (code != CLI_OK)
+                return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(term->kind),
+                                 rp_term_array(term->kind, x), rp_term_syntax(term->kind));
+            if ((code = cli_array(in, name, CLI_OWN_TYPE, NULL, &t->term[n][x])) != CLI_OK)
                 return code;
         }
-    for (int32_t n = 0; n < p->desc.n_masks; n++) {
-        if (!*p->mask_array[n])
-            continue;
-        const int code = cli_array(in, p->mask_array[n], type, made, &t->mask[n]);
-        if (code != CLI_OK)
+        if ((code = cli_term_sizes(term, t->term[n])) != CLI_OK)
             return code;
     }
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        if (*p->mask_array[n] && (code = cli_array(in, p->mask_array[n], CLI_OWN_TYPE, NULL, &t->mask[n])) != CLI_OK)
+            return code;
+    if (!*p->q_offset_array)
+        return CLI_OK;
+    code = cli_array(in, p->q_offset_array, CLI_OWN_TYPE, NULL, &t->q_offset);
+    if (code == CLI_OK && is_floating(t->q_offset.dtype))
+        code = cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" is %s (whole numbers are needed)", p->q_offset_array,
+                         rp_dtype_name(t->q_offset.dtype));
+    return code;
+}
+
+int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch)
+{
+    const rp_array a = t->q_offset;
+    double offset;
+    if (!a.data)
+        return CLI_OK;
+    if (a.ndim > 1 || (a.ndim == 1 && a.shape[0] != 1 && batch >= a.shape[0]))
+        return cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" has no entry %lld (one for each batch entry)",
+                         p->q_offset_array, (long long)batch);
+    const int64_t at = a.ndim == 1 && a.shape[0] > 1 ? batch : 0;
+    rp_convert(&offset, RP_F64, (const char *)a.data + (size_t)at * rp_dtype_size(a.dtype), a.dtype, 1);
+    if (!(fabs(offset) <= 0x1p53))
+        return cli_error(CLI_FAILED, "--q-offset: %g is out of range (at most 2^53 in size)", offset);
+    p->desc.q_offset = (int64_t)offset;
+    t->q_offset.data = NULL;
     return CLI_OK;
 }

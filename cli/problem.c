@@ -59,18 +59,38 @@ static int read_setting(problem *p, char *text, char *err)
 {
     rp_desc *d = &p->desc;
     char *value = strchr(text, '=');
+    const char *end = value;
     if (value)
         *value++ = 0;
-    double *real = strcmp(text, "scale") == 0                                           ? &d->scale
-                   : strcmp(text, "softcap") == 0 || strcmp(text, "softcap_after") == 0 ? &d->softcap
-                                                                                        : NULL;
-    if (real) {
-        char *end;
-        *real = value ? strtod(value, &end) : 0; /* with a point: the program sets no locale */
-        d->cap_after = strcmp(text, "softcap_after") == 0;
-        return value && *value && !*end && isfinite(*real)
+    const struct {
+        const char *name;
+        double *to;
+    } reals[] = {
+        {"scale", &d->scale}, {"softcap", &d->softcap}, {"softcap_after", &d->softcap}, {"dropout", &d->dropout}};
+    const struct {
+        const char *name;
+        bool *to;
+    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}};
+    for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
+        char *stop;
+        if (strcmp(text, reals[n].name) != 0)
+            continue;
+        *reals[n].to = value ? strtod(value, &stop) : 0; /* with a point: the program sets no locale */
+        d->cap_after |= strcmp(text, "softcap_after") == 0;
+        return value && *value && !*stop && isfinite(*reals[n].to)
                    ? 0
                    : fail(err, "a number is missing after", text, "such as softcap=30");
+    }
+    for (size_t n = 0; n < sizeof flags / sizeof *flags; n++)
+        if (strcmp(text, flags[n].name) == 0) {
+            *flags[n].to = true;
+            return value ? fail(err, "this setting takes no value:", value, "write its name alone") : 0;
+        }
+    if (strcmp(text, "seed") == 0) {
+        int64_t seed = -1;
+        const bool good = value && read_integer(value, &end, &seed) && !*end && seed >= 0;
+        d->seed = (uint64_t)seed;
+        return good ? 0 : fail(err, "a whole number is missing after", text, "such as seed=7");
     }
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) != 0)
@@ -81,14 +101,15 @@ static int read_setting(problem *p, char *text, char *err)
         *m = (rp_mask){.kind = (rp_mask_kind)k, .left = -1, .right = -1};
         if (value && m->kind != RP_MASK_WINDOW)
             return fail(err, "this mask takes no value:", value, "write its name alone");
-        if (m->kind == RP_MASK_WINDOW &&
-            (!value || !read_integer(value, (const char **)&value, &m->left) || *value != ',' ||
-             !read_integer(value + 1, (const char **)&value, &m->right) || *value))
-            return fail(err, "the window needs two numbers:", text, "window=LEFT,RIGHT");
+        if (m->kind == RP_MASK_WINDOW && (!value || !read_integer(value, &end, &m->left) || *end != ',' ||
+                                          !read_integer(end + 1, &end, &m->right) || *end))
+            return fail(err, "the window needs two numbers:", value ? value : text, "window=LEFT,RIGHT");
         return 0;
     }
-    return fail(err, "no mask or setting is called", text,
-                "causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C");
+    return fail(
+        err, "no mask or setting is called", text,
+        "causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C, dropout=P, "
+        "seed=N, q_offsets, positions");
 }
 
 /* Call back for each part between plus signs. A plus inside a number (1e+5) does not separate. */
@@ -120,8 +141,22 @@ static int read_term(problem *p, char *text, char *err)
         snprintf(err, 512, "problem: %.440s (relpos info lists the terms)", rp_last_error());
         return status == RP_E_UNSUPPORTED ? FAILED : USAGE;
     }
-    p->desc.n_terms++;
+    for (int x = 0; x < RP_MAX_ARRAYS; x++)
+        p->named[p->desc.n_terms][x] = *names[x] != 0;
+    problem_default_sizes(&p->terms[p->desc.n_terms++], p->desc.len_k);
     return 0;
+}
+
+void problem_default_sizes(rp_term *t, int64_t len_k)
+{
+    if (t->kind == RP_TERM_FIRE && t->width == 0)
+        t->width = 16;
+    if (t->kind == RP_TERM_BAND && t->width == 0)
+        t->width = 8;
+    if (t->kind == RP_TERM_BAND && t->extent == 0)
+        t->extent = len_k < 1 ? 1 : len_k < 64 ? len_k : 64;
+    if (t->kind == RP_TERM_DEBERTA && t->span == 0 && t->max_position == 0)
+        t->span = t->buckets > 0 ? t->buckets : 32;
 }
 
 int problem_parse(problem *p, const char *text, char err[512])
@@ -145,17 +180,23 @@ int problem_parse(problem *p, const char *text, char err[512])
     }
     if (at)
         return fail(err, "more than five fields in", text, "write fwd:f32:b1h8q512k512d64:t5:causal");
-    if (strcmp(field[0], "bwd") == 0 || strcmp(field[0], "fwdbwd") == 0) {
-        fail(err, "the backward pass is not there yet:", field[0], "write fwd");
-        return FAILED;
-    }
-    if (strcmp(field[0], "fwd") != 0)
-        return fail(err, "no pass is called", field[0], "fwd");
-    int code = read_sizes(p, field[2], err);
-    if (strcmp(field[1], "f64") == 0)
-        p->desc.dtype = RP_F64;
-    else if (strcmp(field[1], "f32") != 0)
-        return fail(err, "no type is called", field[1], "f32 or f64");
+    static const struct {
+        const char *name;
+        int pass;
+    } passes[] = {{"fwd", PROBLEM_FORWARD}, {"bwd", PROBLEM_BACKWARD}, {"fwdbwd", PROBLEM_FORWARD | PROBLEM_BACKWARD}};
+    for (size_t n = 0; n < sizeof passes / sizeof *passes; n++)
+        if (strcmp(field[0], passes[n].name) == 0)
+            p->pass = passes[n].pass;
+    if (!p->pass)
+        return fail(err, "no pass is called", field[0], "fwd, bwd or fwdbwd");
+    int code =
+        field[2] ? read_sizes(p, field[2], err) : fail(err, "no sizes in", text, "write sizes as b1h8q512k512d64");
+    int type = RP_F32;
+    while (type <= RP_BF16 && strcmp(field[1], rp_dtype_name((rp_dtype)type)) != 0)
+        type++;
+    if (code == 0 && type > RP_BF16)
+        return fail(err, "no type is called", field[1], "f32, f64, bf16 or f16");
+    p->desc.dtype = (rp_dtype)type;
     if (code == 0 && field[3])
         code = each_part(p, field[3], err, read_term);
     if (code == 0 && field[4])
@@ -211,23 +252,108 @@ static double normal(uint64_t *state)
     return radius * cos(6.283185307179586 * uniform(state));
 }
 
-/* An array of numbers in the problem's own type. */
-static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
+double problem_number(const rp_term *t, int64_t last, uint64_t *state)
+{
+    switch (t ? t->kind : RP_TERM_NONE) {
+    case RP_TERM_ALIBI: /* positive */
+    case RP_TERM_KERPLE: return 0.1 + 0.4 * uniform(state);
+    case RP_TERM_FORGET: return -0.1 * fabs(normal(state)); /* logarithms of gates */
+    case RP_TERM_FIRE:                                      /* sums over the last axis */
+    case RP_TERM_AXIALKEY: return normal(state) / sqrt((double)last);
+    case RP_TERM_BAND: return normal(state) / sqrt(sqrt((double)t->width)); /* products of two, summed */
+    default: return normal(state);
+    }
+}
+
+/* An array with memory of its own, zeros. */
+static int make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
-    *a = rp_array_of(NULL, p->desc.dtype, ndim, shape);
+    *a = rp_array_of(NULL, type, ndim, shape);
     for (int32_t x = 0; x < ndim; x++)
         if (__builtin_mul_overflow(n, shape[x], &n) || n > (int64_t)1 << 56)
             return -1;
-    a->data = problem_alloc(p, (size_t)n * rp_dtype_size(a->dtype));
-    for (int64_t x = 0; a->data && state && x < n; x++) {
-        const double y = normal(state);
-        if (a->dtype == RP_F32)
-            ((float *)a->data)[x] = (float)y;
-        else
-            ((double *)a->data)[x] = y;
-    }
+    a->data = problem_alloc(p, (size_t)n * rp_dtype_size(type));
     return a->data ? 0 : -1;
+}
+
+/* Random numbers, of q, k, v for no term. */
+static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, const rp_term *t, uint64_t *state)
+{
+    double some[256];
+    const int64_t size = (int64_t)rp_dtype_size(p->desc.dtype), most = sizeof some / sizeof *some;
+    if (make(p, a, p->desc.dtype, ndim, shape) != 0)
+        return -1;
+    for (int64_t x = 0, left = problem_size(a); left > 0; x += most, left -= most) {
+        const int64_t n = left < most ? left : most;
+        for (int64_t k = 0; k < n; k++)
+            some[k] = problem_number(t, shape[ndim - 1], state);
+        rp_convert((char *)a->data + x * size, a->dtype, some, RP_F64, n);
+    }
+    return 0;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* Steps of 0 to 2, so that offsets differ from those of the index. */
+static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
+{
+    if (make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape) != 0)
+        return -1;
+    for (int64_t x = 0, at = 0; x < problem_size(a); x++) {
+        at = x % shape[ndim - 1] ? at + (int64_t)(next(state) % 3) : 0;
+        if (p->positions)
+            ((double *)a->data)[x] = (double)at + uniform(state);
+        else
+            ((int32_t *)a->data)[x] = (int32_t)at;
+    }
+    return 0;
+}
+
+/* Whether the array is made. Those that the term does without stay away where only a default is lost: that is the case to
+ * look at. */
+static bool wanted(const problem *p, int32_t n, int x)
+{
+    const rp_term *t = &p->terms[n];
+    const char *name = rp_term_array(t->kind, x);
+    if (!rp_term_array_optional(t->kind, x) || p->named[n][x])
+        return true;
+    if (ends_in(name, "_positions"))
+        return p->positions;
+    if (ends_in(name, "_factor"))
+        return t->scaling == RP_SCALING_LONGROPE;
+    return rp_term_array_learned(t->kind, x) && t->kind != RP_TERM_ALIBI;
+}
+
+static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
+{
+    rp_array *a = &p->t.term[n][x];
+    const rp_term *t = &p->terms[n];
+    const char *name = rp_term_array(t->kind, x);
+    int32_t ndim;
+    int64_t shape[RP_MAX_AXES];
+    if (!name || !wanted(p, n, x) || rp_term_shape(&p->desc, n, x, &ndim, shape) != RP_OK || ndim == 0)
+        return 0;
+    if (ends_in(name, "positions"))
+        return fill_positions(p, a, ndim, shape, state);
+    if (ends_in(name, "_mask")) {
+        if (make(p, a, RP_BOOL, ndim, shape) != 0)
+            return -1;
+        for (int64_t k = 0; k < problem_size(a); k++)
+            ((uint8_t *)a->data)[k] = next(state) % 5 != 0;
+        return 0;
+    }
+    if (rp_term_array_learned(t->kind, x))
+        return fill(p, a, ndim, shape, t, state);
+    if (make(p, a, RP_F64, ndim, shape) != 0) /* factors */
+        return -1;
+    for (int64_t k = 0; k < problem_size(a); k++)
+        ((double *)a->data)[k] = 1 + 3 * uniform(state);
+    return 0;
 }
 
 static int fill_mask(problem *p, int32_t n, uint64_t *state)
@@ -252,6 +378,34 @@ static int fill_mask(problem *p, int32_t n, uint64_t *state)
     return a->data ? 0 : -1;
 }
 
+static int fill_offsets(problem *p)
+{
+    const rp_desc *d = &p->desc;
+    if (make(p, &p->t.q_offset, RP_I64, 1, &d->batch) != 0)
+        return -1;
+    for (int64_t b = 0; b < d->batch; b++)
+        ((int64_t *)p->t.q_offset.data)[b] = d->batch > 1 ? b * d->len_k / (d->batch - 1) : d->len_k / 2;
+    return 0;
+}
+
+static int make_gradients(problem *p, uint64_t *state)
+{
+    const rp_dtype type = p->desc.dtype;
+    const rp_array *const of[3] = {&p->t.q, &p->t.k, &p->t.v};
+    rp_array *const to[3] = {&p->g.dq, &p->g.dk, &p->g.dv};
+    int bad = fill(p, &p->g.dout, 4, p->t.out.shape, NULL, state) |
+              make(p, &p->t.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
+    for (int n = 0; !bad && n < 3; n++)
+        bad |= make(p, to[n], type, of[n]->ndim, of[n]->shape);
+    for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)
+        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &p->t.term[n][x];
+            if (a->data && rp_term_array_learned(p->terms[n].kind, x))
+                bad |= make(p, &p->g.term[n][x], type, a->ndim, a->shape);
+        }
+    return bad;
+}
+
 int problem_fill(problem *p, uint64_t seed, char err[512])
 {
     rp_desc *d = &p->desc;
@@ -266,31 +420,46 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     }
     rp_plan_destroy(plan);
     p->t = rp_tensors_init();
-    int bad = fill(p, &p->t.q, 4, q, &state) | fill(p, &p->t.k, 4, k, &state) | fill(p, &p->t.v, 4, v, &state) |
-              fill(p, &p->t.out, 4, out, NULL);
+    p->g = rp_grads_init();
+    int bad = fill(p, &p->t.q, 4, q, NULL, &state) | fill(p, &p->t.k, 4, k, NULL, &state) |
+              fill(p, &p->t.v, 4, v, NULL, &state) | make(p, &p->t.out, d->dtype, 4, out);
     for (int32_t n = 0; !bad && n < d->n_terms; n++)
-        for (int32_t x = 0; x < RP_MAX_ARRAYS && !bad; x++) {
-            int32_t ndim;
-            int64_t shape[RP_MAX_AXES];
-            /* an optional array stays away: its default is the case to look at */
-            if (rp_term_shape(d, n, x, &ndim, shape) == RP_OK && ndim > 0 &&
-                !rp_term_array_optional(d->terms[n].kind, x))
-                bad |= fill(p, &p->t.term[n][x], ndim, shape, &state);
-        }
+        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++)
+            bad |= fill_term(p, n, x, &state);
     for (int32_t n = 0; !bad && n < d->n_masks; n++)
         bad |= fill_mask(p, n, &state);
+    if (!bad && p->q_offsets)
+        bad |= fill_offsets(p);
+    if (!bad && p->pass & PROBLEM_BACKWARD)
+        bad |= make_gradients(p, &state);
     if (bad)
         fail(err, "no memory for", p->text, "smaller sizes");
     return bad ? FAILED : 0;
 }
 
-double problem_flops(const problem *p)
+rp_status problem_run(const problem *p, const rp_plan *plan)
+{
+    rp_status status = RP_OK;
+    if (p->pass & PROBLEM_FORWARD)
+        status = rp_attend(plan, &p->t, NULL);
+    if (status == RP_OK && p->pass & PROBLEM_BACKWARD)
+        status = rp_backward(plan, &p->t, &p->g, NULL);
+    return status;
+}
+
+/* Pairs of one batch entry and head that masks by index and the terms let through. */
+static double pairs_of(const problem *p, int64_t q_offset)
 {
     const rp_desc *d = &p->desc;
     double pairs = 0;
+    bool causal = false;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        causal |= d->terms[n].kind == RP_TERM_FORGET;
     for (int64_t i = 0; i < d->len_q; i++) {
         int64_t lo = 0, hi = d->len_k;
-        const int64_t at = i + d->q_offset;
+        const int64_t at = i + q_offset;
+        if (causal && at + 1 < hi)
+            hi = at + 1;
         for (int32_t n = 0; n < d->n_masks; n++) {
             const rp_mask *m = &d->masks[n];
             if (m->kind == RP_MASK_CAUSAL && at + 1 < hi)
@@ -302,5 +471,20 @@ double problem_flops(const problem *p)
         }
         pairs += hi > lo ? (double)(hi - lo) : 0;
     }
-    return 2.0 * (double)d->batch * (double)d->heads * pairs * (double)(d->dim_k + (d->dim_v ? d->dim_v : d->dim_k));
+    return pairs;
+}
+
+double problem_flops(const problem *p)
+{
+    const rp_desc *d = &p->desc;
+    const double Dk = (double)d->dim_k, Dv = (double)(d->dim_v ? d->dim_v : d->dim_k);
+    const int64_t *offsets = p->t.q_offset.data;
+    double pairs = offsets ? 0 : (double)d->batch * pairs_of(p, d->q_offset), widths = 0;
+    for (int64_t b = 0; offsets && b < d->batch; b++)
+        pairs += pairs_of(p, offsets[b]);
+    if (p->pass & PROBLEM_FORWARD)
+        widths += Dk + Dv; /* q k, w v */
+    if (p->pass & PROBLEM_BACKWARD)
+        widths += 3 * Dk + 2 * Dv; /* q k, ds k, ds q; dout v, w dout */
+    return 2.0 * (double)d->heads * pairs * widths;
 }

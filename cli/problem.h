@@ -3,8 +3,12 @@
  *     fwd:f32:b1h8q512k512d64:t5,buckets=32+rope:causal+softcap=30
  *
  * pass : dtype : sizes : terms joined by + : masks and settings joined by +. The last two may be empty or "none".
+ * Passes   fwd, bwd, fwdbwd.
  * Sizes    b batch, h heads, g kv heads, q queries, k keys, d width of q and k, v width of v, o q_offset (may be negative).
- * Settings causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C.
+ * Terms    as for --bias. Arrays are made whatever they are called; optional ones that only replace a default (slopes,
+ *          positions, masks of positions) where the text names them: alibi,slopes=x.
+ * Settings causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C, dropout=P, seed=N,
+ *          q_offsets (each batch entry has its own), positions (real ones for every term that takes them).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H
@@ -12,27 +16,40 @@
 #include <relpos/relpos.h>
 #include <stdbool.h>
 
+enum { PROBLEM_FORWARD = 1, PROBLEM_BACKWARD = 2 }; /* bits of a pass */
+
 typedef struct problem {
     char text[512];
+    int pass;
     rp_desc desc; /* terms and masks point into this struct: do not copy it */
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
-    rp_tensors t; /* filled by problem_fill */
-    void *memory[8 + RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
+    bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
+    bool q_offsets, positions;
+    rp_tensors t; /* filled by problem_fill; lse is there for a backward pass */
+    rp_grads g;   /* for a backward pass, of the problem's type */
+    void *memory[24 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
 } problem;
 
 /* Read a problem; *p is ready for problem_fill and problem_free. 0, or the program's exit code with a line in err. */
 int problem_parse(problem *p, const char *text, char err[512]);
-/* Make inputs from a seed, and out: q, k, v normal and tables normal, masks mostly true; optional arrays
- * stay away. As above. */
+/* Make inputs from a seed, and places for the results: q, k, v normal and tables normal, masks mostly true. As above. */
 int problem_fill(problem *p, uint64_t seed, char err[512]);
+/* The calls of the pass; a backward call is given out and lse as they are. */
+rp_status problem_run(const problem *p, const rp_plan *plan);
 void problem_free(problem *p);
 /* Memory that lives as long as the problem. NULL if there is none. */
 void *problem_alloc(problem *p, size_t bytes);
 /* Elements of an array. */
 int64_t problem_size(const rp_array *a);
-/* Multiply-adds of the two products, times two: what GFLOP/s counts. Pairs masked by causal and window are left out. */
+/* Multiply-adds of the products, times two: what GFLOP/s counts; two products forward, five backward. Pairs masked by causal
+ * and window, or by the term forget, are left out. */
 double problem_flops(const problem *p);
+
+/* Sizes of a term that neither its text nor an array tells. */
+void problem_default_sizes(rp_term *t, int64_t len_k);
+/* A number for an array of a term, as large as it takes for biases of order one. `last`: length of the array's last axis. */
+double problem_number(const rp_term *t, int64_t last, uint64_t *state);
 
 #endif

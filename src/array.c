@@ -21,6 +21,11 @@ static bool is_type(rp_dtype dtype)
     return (unsigned)dtype < sizeof types / sizeof *types;
 }
 
+bool rpi_is_floating(rp_dtype dtype)
+{
+    return is_type(dtype) && types[dtype].floating;
+}
+
 size_t rp_dtype_size(rp_dtype dtype)
 {
     return is_type(dtype) ? types[dtype].size : 0;
@@ -55,13 +60,15 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
         return rpi_fail(RP_E_ARG, "%s: dtype is %d, which is no type of relpos.h", what, (int)a->dtype);
-    if (cls == RPI_FLOATS && a->dtype != RP_F32 && a->dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32 or f64 is needed", what, rp_dtype_name(a->dtype));
+    if (cls == RPI_FLOATS && !types[a->dtype].floating)
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s: a mask is bool or of an integer type, non-zero = attend", what,
                         rp_dtype_name(a->dtype));
     if (a->ndim < 0 || a->ndim > RP_MAX_AXES)
         return rpi_fail(RP_E_SHAPE, "%s: %d axes: 0 to %d are allowed", what, (int)a->ndim, RP_MAX_AXES);
+    for (int32_t x = 0; x < RP_MAX_AXES; x++)
+        view->len[x] = 1;
     bool fits = a->ndim >= shape->min_ndim && a->ndim <= shape->ndim;
     for (int32_t x = 0; fits && x < a->ndim; x++)
         fits = axis_fits(shape, shape->ndim - a->ndim + x, a->shape[x]);
@@ -78,6 +85,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
             return rpi_fail(RP_E_OVERFLOW, "%s: shape %s with stride %lld on axis %d does not fit in 63 bits", what,
                             shape_text(got, sizeof got, a->ndim, a->shape), (long long)step, (int)x);
         size *= a->shape[x];
+        view->len[shape->ndim - a->ndim + x] = a->shape[x];
         if (a->shape[x] > 1)
             view->stride[shape->ndim - a->ndim + x] = step;
     }
@@ -87,19 +95,6 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     view->data = a->data;
     view->dtype = a->dtype;
     return RP_OK;
-}
-
-double rpi_value(const void *data, rp_dtype dtype, int64_t at)
-{
-    return dtype == RP_F32 ? (double)((const float *)data)[at] : ((const double *)data)[at];
-}
-
-void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
-{
-    if (dtype == RP_F32)
-        ((float *)data)[at] = (float)value;
-    else
-        ((double *)data)[at] = value;
 }
 
 bool rpi_truth(const void *data, rp_dtype dtype, int64_t at)

@@ -1,6 +1,6 @@
 /* attend.c -- one call: lay out the work, make strips and packed arrays, hand blocks of rows to the pool.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "call.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,23 +11,23 @@
 #define MOST_BYTES       ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 16
-/* Entries of a strip, and panels of keys, that one task makes. */
-#define PIECE  4096
+/* Panels of keys that one task packs. */
 #define PANELS 8
 /* Partial sums of a summary, added in order: enough to share a kv head among threads. */
 #define CHUNKS 8
 
 /* Where everything lies in the work of a call. */
 typedef struct layout {
-    int64_t pad_k, pad_v, strip_len, strip_heads, groups, chunks, pad_rows_k, pad_rows_v;
-    int64_t scratch_step;
-    size_t keys, values, wild_k, wild_v, strips, turn_q, turn_k, vec_k, vec_v, wild_vec, scratch, partial; /* offsets */
-    int64_t total;
-    bool fits; /* in 63 bits */
+    rpi_layout all;
+    rpi_sources sources;
+    rpi_turns turns;
+    int64_t pad_k, pad_v, groups, chunks, scratch_step;
+    size_t keys, values, wild_k, wild_v, scratch, partial; /* offsets */
+    int64_t tiles, decode_groups;                          /* of few queries and many keys; 0: block by block */
+    size_t scores, decode_tiles, sums;
 } layout;
 
-/* Append a * b * c elements of `size` bytes, aligned to 64; the return value is their offset. */
-static size_t append(layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
+size_t rpi_layout_add(rpi_layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
 {
     const size_t at = (size_t)l->total;
     int64_t n = 0;
@@ -36,60 +36,57 @@ static size_t append(layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
     return at;
 }
 
-/* Whether one strip serves every head. */
-static bool strip_is_shared(const rp_plan *plan)
+/* args NULL: what a call needs whose arrays are as the plan says. room has max(Lq, Lk) doubles where args is not NULL. */
+static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_t threads, bool summary, double *room)
 {
-    for (int32_t n = 0; n < plan->desc.n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(plan->terms[n].kind);
-        if (s->form == RPI_OFFSET && !s->same_heads)
-            return false;
-    }
-    return true;
-}
-
-static void lay_out(layout *l, const rp_plan *plan, int32_t threads, bool summary)
-{
-    const rp_desc *d = &plan->desc;
+    const rp_desc *d = args ? &args->desc : &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = (int64_t)sizeof(float);
-    *l = (layout){.fits = true, .pad_k = rpi_round_up(d->len_k, ops->nr), .pad_v = rpi_round_up(d->dim_v, ops->vl)};
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = ops->real;
+    memset(l, 0, sizeof *l);
+    l->all.fits = true;
+    l->pad_k = rpi_round_up(d->len_k, ops->nr);
+    l->pad_v = rpi_round_up(d->dim_v, ops->vl);
     int64_t bytes = MOST_BYTES; /* of one kv head */
     if (!rpi_mul(l->pad_k, d->dim_k + l->pad_v + 1, f, &bytes))
-        l->fits = false;
+        l->all.fits = false;
     const int64_t blocks = rpi_max((d->len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    l->keys = append(l, l->groups, l->pad_k, d->dim_k, f);
-    l->values = append(l, l->groups, l->pad_k, l->pad_v, f);
-    l->wild_k = append(l, l->groups, l->pad_k / ops->nr, 1, 1);
-    l->wild_v = append(l, l->groups, l->pad_k, 1, 1);
-    if (plan->n_offset) {
-        l->strip_heads = strip_is_shared(plan) ? 1 : d->heads;
-        l->strip_len = rpi_max(d->len_q - 1 + l->pad_k, 0);
-        l->strips = append(l, l->strip_heads, l->strip_len, 1, f);
+    rpi_layout *to = &l->all;
+    l->keys = rpi_layout_add(to, l->groups, l->pad_k, d->dim_k, f);
+    l->values = rpi_layout_add(to, l->groups, l->pad_k, l->pad_v, f);
+    l->wild_k = rpi_layout_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
+    l->wild_v = rpi_layout_add(to, l->groups, l->pad_k, 1, 1);
+    rpi_sources_describe(&l->sources, plan, args, room);
+    rpi_sources_lay_out(&l->sources, to, plan, args, l->groups * share, false);
+    rpi_turns_lay_out(&l->turns, to, plan, args);
+    rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
+    memcpy(c.source, l->sources.source, sizeof c.source);
+    l->scratch_step = rpi_round_up((int64_t)rpi_max((int64_t)ops->scratch_size(&c), (int64_t)ops->decode_size(&c)), 64);
+    l->scratch = rpi_layout_add(to, threads, l->scratch_step, 1, 1);
+    /* for a plan: as a call with the most queries that go tile by tile */
+    const int64_t few = args ? d->len_q : rpi_min(d->len_q, ops->decode_rows);
+    const bool decodes = few <= ops->decode_rows && d->len_k > ops->kb && plan->valvec < 0 && (!summary || !args);
+    if (decodes) {
+        l->tiles = (d->len_k + ops->kb - 1) / ops->kb;
+        const int64_t one = rpi_max(few, 1) * l->pad_k * f * share;
+        l->decode_groups = rpi_clamp(MOST_BYTES / rpi_max(one, 1), 1, rpi_max(kv, 1));
+        const int64_t heads = l->decode_groups * share;
+        l->scores = rpi_layout_add(to, heads, few, l->pad_k, f);
+        l->decode_tiles = rpi_layout_add(to, heads, l->tiles, 1, ops->decode_tile);
+        l->sums = rpi_layout_add(to, heads, l->tiles * (ops->kb / ops->vb) * ops->decode_rows, l->pad_v, f);
+        /* key columns of other groups than those of the normal path */
+        for (int n = 0; n < l->sources.n; n++)
+            if (l->sources.source[n].kind == RPI_COLUMN)
+                l->decode_groups = rpi_min(l->decode_groups, l->groups);
     }
-    if (plan->rotate >= 0) {
-        l->turn_q = append(l, d->len_q, plan->terms[plan->rotate].dim, 1, f);
-        l->turn_k = append(l, d->len_k, plan->terms[plan->rotate].dim, 1, f);
-    }
-    if (plan->keyvec >= 0) {
-        l->pad_rows_k = rpi_round_up(plan->rows_k, ops->nr);
-        l->vec_k = append(l, d->heads, l->pad_rows_k, d->dim_k, f);
-    }
-    if (plan->valvec >= 0) {
-        l->pad_rows_v = rpi_round_up(plan->rows_v, ops->nr);
-        l->vec_v = append(l, d->heads, l->pad_rows_v, l->pad_v, f);
-        l->wild_vec = append(l, d->heads, l->pad_rows_v, 1, 1);
-    }
-    l->scratch_step = rpi_round_up((int64_t)ops->scratch_size(plan), 64);
-    l->scratch = append(l, threads, l->scratch_step, 1, 1);
     if (summary) {
         l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, rpi_max(CHUNKS / share, 1));
-        l->partial = append(l, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
+        l->partial = rpi_layout_add(to, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
     }
 }
 
-static rp_status does_not_fit(void)
+rp_status rpi_does_not_fit(void)
 {
     return rpi_fail(RP_E_OVERFLOW,
                     "the work of this call does not fit in 63 bits: fewer heads, shorter sequences or tables");
@@ -98,44 +95,21 @@ static rp_status does_not_fit(void)
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     layout l;
-    lay_out(&l, plan, threads, true);
-    if (!l.fits)
-        does_not_fit();
-    return l.fits ? (size_t)l.total : 0;
+    lay_out(&l, plan, NULL, threads, true, NULL);
+    if (!l.all.fits)
+        rpi_does_not_fit();
+    return l.all.fits ? (size_t)l.all.total : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- made once for a call */
 
-/* Entry e of the strip of head h: the sum of the OFFSET terms at delta = e + strip_low, in double, rounded once. A finite
- * sum beyond the range of f32 stays finite: only -infinity masks, only what was not finite makes NaN. */
-static void strip_task(void *context, int64_t n, int32_t worker)
-{
-    const rpi_call *c = context;
-    const rp_desc *d = &c->plan->desc;
-    const int64_t pieces = (c->strip_len + PIECE - 1) / PIECE, h = n / pieces;
-    float *strip = c->strips + h * c->strip_step;
-    (void)worker;
-    for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, c->strip_len); e++) {
-        rpi_pair p = {.desc = d, .h = h, .delta = e + c->strip_low};
-        double sum = 0;
-        /* entries past the last key fill up its panel */
-        for (int32_t m = 0; m < d->n_terms && p.delta <= d->len_k - 1 - d->q_offset; m++) {
-            const rpi_scheme *scheme = rpi_scheme_of(d->terms[m].kind);
-            p.term = &d->terms[m];
-            p.array = c->args->term[m];
-            if (scheme->form == RPI_OFFSET)
-                sum = rpi_bias_sum(sum, scheme->pair(&p));
-        }
-        strip[e] = rpi_to_float(sum);
-    }
-}
-
 /* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied in
- * double. A position has the same turn wherever a call starts. */
+ * double. A position has the same turn wherever a call starts. Given positions have their own cosine and sine each. */
 typedef struct turn_job {
-    const rp_plan *plan;
-    float *to;
-    int64_t first, n; /* positions first … first+n-1 */
+    const rpi_call *c;
+    char *to;
+    bool key;
+    int64_t b, first, n; /* positions first … first+n-1 */
 } turn_job;
 
 static int64_t floor_64(int64_t position)
@@ -143,75 +117,111 @@ static int64_t floor_64(int64_t position)
     return position - (position % 64 + 64) % 64;
 }
 
+static void put_turn(const turn_job *j, int64_t n, int64_t pair, double cosine, double sine)
+{
+    const rp_plan *plan = j->c->plan;
+    const int64_t at = n * plan->terms[plan->rotate].dim + 2 * pair;
+    const double factor = j->c->args->turn_factor;
+    if (plan->ops->real == 8) {
+        ((double *)(void *)j->to)[at] = cosine * factor;
+        ((double *)(void *)j->to)[at + 1] = sine * factor;
+    } else {
+        ((float *)(void *)j->to)[at] = (float)(cosine * factor);
+        ((float *)(void *)j->to)[at + 1] = (float)(sine * factor);
+    }
+}
+
 static void turn_task(void *context, int64_t block, int32_t worker)
 {
     const turn_job *j = context;
-    const rp_term *t = &j->plan->terms[j->plan->rotate];
+    const rp_term *t = &j->c->plan->terms[j->c->plan->rotate];
     const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
     (void)worker;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double turn = rpi_scheme_of(t->kind)->frequency(&j->plan->desc, t, c), angle = (double)from * turn;
+        const double turn = j->c->args->frequency[c], angle = (double)from * turn;
         const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(turn), step_sine = sin(turn);
         double x = 1, y = 0; /* cosine and sine of (p - from) * turn: 63 products err by less than 63 * 2^-52 */
         for (int64_t p = from; p < past; p++) {
             const double z = x * step_cosine - y * step_sine;
-            if (p >= j->first) {
-                float *at = j->to + (p - j->first) * t->dim + 2 * c;
-                at[0] = (float)(cosine * x - sine * y);
-                at[1] = (float)(sine * x + cosine * y);
-            }
+            if (p >= j->first)
+                put_turn(j, p - j->first, c, cosine * x - sine * y, sine * x + cosine * y);
             y = x * step_sine + y * step_cosine;
             x = z;
         }
     }
 }
 
-static void make_turns(const rp_plan *plan, rp_pool *pool, float *to, int64_t first, int64_t n)
+static void given_turn_task(void *context, int64_t block, int32_t worker)
 {
-    turn_job j = {.plan = plan, .to = to, .first = first, .n = n};
-    rpi_pool_run(pool, n > 0 ? (first + n - 1 - floor_64(first)) / 64 + 1 : 0, turn_task, &j);
-}
-
-/* The vectors of KEYVEC for head h as panels of NR, transposed, like keys. */
-static void vec_k_task(void *context, int64_t h, int32_t worker)
-{
-    const rpi_call *c = context;
-    const rp_desc *d = &c->plan->desc;
-    const int32_t nr = c->plan->ops->nr;
-    rpi_pair p = {.desc = d, .term = &d->terms[c->plan->keyvec], .array = c->args->term[c->plan->keyvec], .h = h};
-    float *to = c->vec_k + h * c->vec_k_step;
+    const turn_job *j = context;
+    const rp_plan *plan = j->c->plan;
     (void)worker;
-    for (int64_t n = 0; n < c->pad_rows_k; n++)
-        for (int64_t x = 0; x < d->dim_k; x++) {
-            p.delta = n - p.term->left;
-            to[n / nr * nr * d->dim_k + x * nr + n % nr] =
-                n < c->plan->rows_k ? (float)rpi_scheme_of(p.term->kind)->vec(&p, x) : 0.0f;
+    for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
+        const double position = rpi_turn_position(j->c->args, plan->rotate, j->key, j->b, n);
+        for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
+            const double angle = position * j->c->args->frequency[c];
+            put_turn(j, n, c, cos(angle), sin(angle));
         }
+    }
 }
 
-/* The vectors of VALVEC for head h as columns of NR channels, like values; those that are not finite as 0. */
-static void vec_v_task(void *context, int64_t h, int32_t worker)
+static bool turns_given(const rp_plan *plan, const rpi_args *args, bool key)
 {
-    const rpi_call *c = context;
-    const rp_desc *d = &c->plan->desc;
-    const int32_t nr = c->plan->ops->nr;
-    rpi_pair p = {.desc = d, .term = &d->terms[c->plan->valvec], .array = c->args->term[c->plan->valvec], .h = h};
-    float *to = c->vec_v + h * c->vec_v_step;
-    (void)worker;
-    for (int64_t n = 0; n < c->pad_rows_v; n++) {
-        bool finite = true;
-        p.delta = n - p.term->left;
-        for (int pass = 0; pass < 2; pass++)
-            for (int64_t x = 0; x < c->pad_v; x++) {
-                const double v = n < c->plan->rows_v && x < d->dim_v ? rpi_scheme_of(p.term->kind)->vec(&p, x) : 0;
-                const int64_t column = x / nr * nr, width = rpi_min(nr, c->pad_v - column);
-                if (pass == 0)
-                    finite = finite && isfinite((float)v);
-                else
-                    to[column * c->pad_rows_v + n * width + x - column] = finite ? (float)v : 0.0f;
+    const rpi_view *array = args->term[plan->rotate];
+    return array[0].data || array[key ? 2 : 1].data;
+}
+
+bool rpi_turns_stay(const rp_plan *plan, const rpi_args *args, bool key)
+{
+    const rp_scaling scaling = plan->terms[plan->rotate].scaling;
+    return !turns_given(plan, args, key) && scaling != RP_SCALING_DYNAMIC && scaling != RP_SCALING_LONGROPE;
+}
+
+void rpi_turn_table(const rp_plan *plan, const rpi_args *args, rp_pool *pool, void *to, int64_t n)
+{
+    const rpi_call c = {.plan = plan, .args = args};
+    turn_job j = {.c = &c, .to = to, .key = true, .n = n};
+    rpi_pool_run(pool, (n + 63) / 64, turn_task, &j);
+}
+
+void rpi_turns_lay_out(rpi_turns *t, rpi_layout *to, const rp_plan *plan, const rpi_args *args)
+{
+    const rp_desc *d = args ? &args->desc : &plan->desc;
+    if (plan->rotate < 0)
+        return;
+    const int64_t dim = plan->terms[plan->rotate].dim * plan->ops->real;
+    t->batch_q = args && (args->q_offset.data || turns_given(plan, args, false));
+    t->batch_k = args && turns_given(plan, args, true);
+    t->q = rpi_layout_add(to, t->batch_q ? d->batch : 1, d->len_q, dim, 1);
+    if (args && args->ready && args->ready->turn_k && rpi_turns_stay(plan, args, true))
+        t->ready_k = args->ready->turn_k;
+    else
+        t->k = rpi_layout_add(to, t->batch_k ? d->batch : 1, d->len_k, dim, 1);
+}
+
+void rpi_turns_fill(rpi_call *c, const rpi_turns *t, char *work, rp_pool *pool)
+{
+    const rp_plan *plan = c->plan;
+    const rp_desc *d = &c->args->desc;
+    if (plan->rotate < 0)
+        return;
+    const int64_t dim = plan->terms[plan->rotate].dim;
+    c->turn_q = work + t->q;
+    c->turn_k = t->ready_k ? t->ready_k : work + t->k;
+    c->turn_q_step = t->batch_q ? d->len_q * dim : 0;
+    c->turn_k_step = t->batch_k ? d->len_k * dim : 0;
+    for (int key = 0; key < (t->ready_k ? 1 : 2); key++)
+        for (int64_t b = 0; b < ((key ? t->batch_k : t->batch_q) ? d->batch : 1); b++) {
+            turn_job j = {.c = c, .key = key, .b = b, .n = key ? d->len_k : d->len_q};
+            j.to = key ? (char *)c->turn_k + b * c->turn_k_step * plan->ops->real
+                       : (char *)c->turn_q + b * c->turn_q_step * plan->ops->real;
+            if (turns_given(plan, c->args, key)) {
+                rpi_pool_run(pool, (j.n + 63) / 64, given_turn_task, &j);
+                continue;
             }
-        c->wild_vec[h * c->wild_vec_step + n] = !finite;
-    }
+            j.first = key || d->batch == 0 ? 0 : rpi_position(c->args, b, 0);
+            rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, turn_task, &j);
+        }
 }
 
 /* ---------------------------------------------------------------------------------------------- a group of kv heads */
@@ -224,10 +234,9 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels));
 }
 
-/* Batch entry and query head of head number `head` of the group. */
-static void head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
+void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 {
-    const rp_desc *d = &c->plan->desc;
+    const rp_desc *d = &c->args->desc;
     const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
     *b = kv / d->kv_heads;
     *h = kv % d->kv_heads * share + head % share;
@@ -236,13 +245,13 @@ static void head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
-    const rp_desc *d = &c->plan->desc;
+    const rp_desc *d = &c->args->desc;
     const int64_t rows = c->chunk_rows, pieces = (d->len_q + rows - 1) / rows;
     /* later rows first: under a causal mask they are the long ones */
     const int64_t head = n / pieces, piece = pieces - 1 - n % pieces;
     int64_t b, h;
     double *partial = NULL;
-    head_at(c, head, &b, &h);
+    rpi_head_at(c, head, &b, &h);
     if (c->partial) {
         const int64_t sums = d->len_q + 2 * d->len_k - 1;
         partial = c->partial + (head * c->chunks + piece) * sums;
@@ -256,13 +265,13 @@ static void attend_task(void *context, int64_t n, int32_t worker)
 static void summary_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
-    const rp_desc *d = &c->plan->desc;
+    const rp_desc *d = &c->args->desc;
     const int64_t offsets = d->len_q + d->len_k - 1, sums = offsets + d->len_k;
     const int64_t pieces = (d->len_q + c->chunk_rows - 1) / c->chunk_rows;
     const rpi_view *profile = &c->args->profile, *key_mass = &c->args->key_mass;
     int64_t b, h;
     (void)worker;
-    head_at(c, head, &b, &h);
+    rpi_head_at(c, head, &b, &h);
     for (int64_t n = 0; n < sums; n++) {
         double sum = 0;
         for (int64_t piece = 0; piece < pieces; piece++)
@@ -277,23 +286,56 @@ static void summary_task(void *context, int64_t head, int32_t worker)
 }
 
 /* Query rows of a task: a block; with summaries, one of the head's chunks, whole blocks each. */
-static int64_t rows_of_task(const rp_plan *plan, const layout *l)
+static int64_t rows_of_task(const rp_plan *plan, const rp_desc *d, const layout *l)
 {
     const int64_t qb = plan->ops->qb;
-    return l->chunks ? rpi_round_up((rpi_max(plan->desc.len_q, 1) + l->chunks - 1) / l->chunks, qb) : qb;
+    return l->chunks ? rpi_round_up((rpi_max(d->len_q, 1) + l->chunks - 1) / l->chunks, qb) : qb;
 }
 
-static int64_t count_tasks(const rp_plan *plan, const layout *l)
+static void decode_scores_task(void *context, int64_t n, int32_t worker)
 {
-    const int64_t rows = rows_of_task(plan, l);
-    return plan->desc.batch * plan->desc.heads * ((plan->desc.len_q + rows - 1) / rows);
+    const rpi_call *c = context;
+    c->plan->ops->decode_scores(c, n / c->decode->n_tiles, n % c->decode->n_tiles, worker);
+}
+
+static void decode_values_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_call *c = context;
+    c->plan->ops->decode_values(c, n / c->decode->n_tiles, n % c->decode->n_tiles, worker);
+}
+
+static void decode_merge_task(void *context, int64_t head, int32_t worker)
+{
+    const rpi_call *c = context;
+    c->plan->ops->decode_merge(c, head, worker);
+    rpi_progress_step(c->progress, worker);
+}
+
+/* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
+static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
+{
+    const rp_desc *d = &c->args->desc;
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
+    rpi_decode few = {
+        .n_tiles = l->tiles, .scores = work + l->scores, .tiles = work + l->decode_tiles, .sums = work + l->sums};
+    c->decode = &few;
+    for (c->g0 = 0; c->g0 < kv; c->g0 += l->decode_groups) {
+        c->groups = rpi_min(l->decode_groups, kv - c->g0);
+        rpi_columns_fill(c, pool);
+        rpi_pool_run(pool, c->groups * few.n_tiles, decode_scores_task, c);
+        rpi_pool_run(pool, c->groups * few.n_tiles, decode_values_task, c);
+        if (atomic_load(&few.wild))
+            return false;
+        rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
+    }
+    return true;
 }
 
 /* Nothing in here fails: the caller has the memory already. */
 static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, const layout *l,
                    char *work)
 {
-    const rp_desc *d = &plan->desc;
+    const rp_desc *d = &args->desc;
     const rpi_ops *ops = plan->ops;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
     rpi_call c = {
@@ -302,52 +344,59 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .progress = progress,
         .pad_k = l->pad_k,
         .pad_v = l->pad_v,
-        .keys = (float *)(void *)(work + l->keys),
-        .values = (float *)(void *)(work + l->values),
+        .keys = work + l->keys,
+        .values = work + l->values,
         .wild_k = (uint8_t *)work + l->wild_k,
         .wild_v = (uint8_t *)work + l->wild_v,
-        .strips = (float *)(void *)(work + l->strips),
-        .strip_len = l->strip_len,
-        .strip_low = -(d->len_q - 1 + d->q_offset),
-        .strip_step = l->strip_heads > 1 ? l->strip_len : 0,
-        .turn_q = (float *)(void *)(work + l->turn_q),
-        .turn_k = (float *)(void *)(work + l->turn_k),
-        .vec_k = (float *)(void *)(work + l->vec_k),
-        .vec_v = (float *)(void *)(work + l->vec_v),
-        .wild_vec = (uint8_t *)work + l->wild_vec,
-        .pad_rows_k = l->pad_rows_k,
-        .pad_rows_v = l->pad_rows_v,
         .scratch = work + l->scratch,
         .scratch_step = (size_t)l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
         .chunks = l->chunks,
     };
-    if (plan->keyvec >= 0 && args->term[plan->keyvec][0].stride[0]) /* else the heads share their vectors */
-        c.vec_k_step = l->pad_rows_k * d->dim_k;
-    if (plan->valvec >= 0 && args->term[plan->valvec][0].stride[0]) {
-        c.vec_v_step = l->pad_rows_v * l->pad_v;
-        c.wild_vec_step = l->pad_rows_v;
-    }
-    c.chunk_rows = rows_of_task(plan, l);
-    if (plan->n_offset)
-        rpi_pool_run(pool, l->strip_heads * ((l->strip_len + PIECE - 1) / PIECE), strip_task, &c);
-    if (plan->rotate >= 0) {
-        make_turns(plan, pool, c.turn_q, d->q_offset, d->len_q);
-        make_turns(plan, pool, c.turn_k, 0, d->len_k);
-    }
-    if (plan->keyvec >= 0) /* vectors shared by the heads are packed once */
-        rpi_pool_run(pool, c.vec_k_step ? d->heads : 1, vec_k_task, &c);
-    if (plan->valvec >= 0)
-        rpi_pool_run(pool, c.vec_v_step ? d->heads : 1, vec_v_task, &c);
-    if (plan->valvec < 0 || !memchr(c.wild_vec, 1, (size_t)((c.vec_v_step ? d->heads : 1) * l->pad_rows_v)))
-        c.wild_vec = NULL;
+    c.chunk_rows = rows_of_task(plan, d, l);
+    rpi_sources_fill(&c, &l->sources, work, pool);
+    rpi_turns_fill(&c, &l->turns, work, pool);
+    if (l->tiles && decode(&c, pool, l, work))
+        return;
     for (c.g0 = 0; c.g0 < kv; c.g0 += l->groups) {
         c.groups = rpi_min(l->groups, kv - c.g0);
         rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
+        rpi_columns_fill(&c, pool);
         rpi_pool_run(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c);
         if (c.partial)
             rpi_pool_run(pool, c.groups * share, summary_task, &c);
     }
+}
+
+rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work)
+{
+    const rp_desc *d = &args->desc;
+    /* Memory comes first: a call that cannot be finished writes nothing. */
+    char *own = NULL;
+    layout l;
+    double *room = malloc((size_t)rpi_max(d->len_q, d->len_k) * sizeof *room + 1);
+    if (!room)
+        return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes", (long long)rpi_max(d->len_q, d->len_k) * 8);
+    lay_out(&l, plan, args, rp_pool_threads(pool), args->profile.data || args->key_mass.data || args->entropy.data,
+            room);
+    free(room);
+    if (!l.all.fits)
+        return rpi_does_not_fit();
+    /* given positions and offsets may need more than the plan knew of */
+    if (work && (size_t)l.all.total > rpi_fast_work_size(plan, rp_pool_threads(pool)))
+        work = NULL;
+    const int64_t rows = rows_of_task(plan, d, &l);
+    progress->total += d->batch * d->heads * ((d->len_q + rows - 1) / rows);
+    if (!work) {
+        own = malloc((size_t)l.all.total + 64);
+        if (!own)
+            return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes of work", (long long)l.all.total);
+        work = own + (64 - (uintptr_t)own % 64) % 64;
+    }
+    if (d->batch > 0)
+        attend(plan, args, pool, progress, &l, work);
+    free(own);
+    return RP_OK;
 }
 
 rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
@@ -358,39 +407,30 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
         status = rpi_args_overlap(plan, t);
     if (status != RP_OK)
         return status;
+    const rp_desc *d = &args.desc;
     const bool some =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
-    if (!some && plan->desc.batch && plan->desc.len_q)
+    if (!some && d->batch && d->len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
-    if (t->out.data && !t->v.data && plan->desc.batch && plan->desc.len_k)
+    if (t->out.data && !args.v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent (data is NULL): out needs it");
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
     rp_pool *pool = rpi_pool_or_default(t->pool);
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
-    if (!plan->ops)
-        return rpi_ref_attend(plan, &args, pool, &progress);
-    /* Memory comes first: a call that cannot be finished writes nothing. */
-    char *own = NULL;
-    layout l;
-    lay_out(&l, plan, rp_pool_threads(pool), args.profile.data || args.key_mass.data || args.entropy.data);
-    if (!l.fits)
-        return does_not_fit();
-    progress.total = count_tasks(plan, &l);
-    if (!work) {
-        own = malloc((size_t)l.total + 64);
-        if (!own)
-            return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes of work", (long long)l.total);
-        work = own + (64 - (uintptr_t)own % 64) % 64;
-    }
-    if (args.weights.data) {
+    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+        return status;
+    if (!plan->ops || args.weights.data) {
         const rpi_view none = {0};
         rpi_args only = args;
-        only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
+        if (plan->ops)
+            only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
         status = rpi_ref_attend(plan, &only, pool, &progress);
+        args.weights = none;
     }
-    if (status == RP_OK && plan->desc.batch > 0)
-        attend(plan, &args, pool, &progress, &l, work);
-    free(own);
+    if (status == RP_OK && plan->ops &&
+        (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
+        status = rpi_fast_attend(plan, &args, pool, &progress, work);
+    rpi_args_free(&args);
     return status;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#define RPI_X(name, found) extern const rpi_ops rpi_ops_##name;
+#define RPI_X(name, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##name##_f64;
 #include "isa/isa.def"
 #undef RPI_X
 
@@ -22,7 +22,7 @@ static int count(void)
 }
 
 /* Entry n of the list, and whether the machine has it. The compiler's own check asks the operating system too. */
-static const rpi_ops *entry(int n, bool *has)
+static const rpi_ops *entry(int n, bool f64, bool *has)
 {
     int at = 0;
 #if defined(__x86_64__)
@@ -31,7 +31,7 @@ static const rpi_ops *entry(int n, bool *has)
 #define RPI_X(name, found)                                                                                             \
     if (at++ == n) {                                                                                                   \
         *has = found;                                                                                                  \
-        return &rpi_ops_##name;                                                                                        \
+        return f64 ? &rpi_ops_##name##_f64 : &rpi_ops_##name;                                                          \
     }
 #include "isa/isa.def"
 #undef RPI_X
@@ -41,7 +41,7 @@ static const rpi_ops *entry(int n, bool *has)
 const char *rp_isa_name(int index)
 {
     bool has;
-    const rpi_ops *ops = index >= 0 ? entry(index, &has) : NULL;
+    const rpi_ops *ops = index >= 0 ? entry(index, false, &has) : NULL;
     return ops ? ops->name : NULL;
 }
 
@@ -53,18 +53,18 @@ int rp_isa_found(const char *name)
     if (strcmp(name, "reference") == 0)
         return 1;
     for (int n = 0; n < count(); n++) {
-        const rpi_ops *ops = entry(n, &has);
+        const rpi_ops *ops = entry(n, false, &has);
         if (strcmp(ops->name, name) == 0)
             return has;
     }
     return -1;
 }
 
-const rpi_ops *rpi_ops_named(const char *name)
+const rpi_ops *rpi_ops_named(const char *name, bool f64)
 {
     bool has;
     for (int n = 0; n < count(); n++) {
-        const rpi_ops *ops = entry(n, &has);
+        const rpi_ops *ops = entry(n, f64, &has);
         if (has && strcmp(ops->name, name) == 0)
             return ops;
     }
@@ -76,9 +76,9 @@ const char *rp_isa_default(void)
     const char *wanted = getenv("RELPOS_ISA");
     bool has;
     if (wanted && *wanted && rp_isa_found(wanted) == 1)
-        return strcmp(wanted, "reference") == 0 ? "reference" : rpi_ops_named(wanted)->name;
+        return strcmp(wanted, "reference") == 0 ? "reference" : rpi_ops_named(wanted, false)->name;
     for (int n = count() - 1; n > 0; n--) {
-        const rpi_ops *ops = entry(n, &has);
+        const rpi_ops *ops = entry(n, false, &has);
         if (has)
             return ops->name;
     }
@@ -115,7 +115,7 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
     peak_job *j = calloc(1, sizeof *j);
     if (!j)
         return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", sizeof *j);
-    j->ops = rpi_ops_named(name);
+    j->ops = rpi_ops_named(name, false);
     if (!j->ops) {
         free(j);
         return rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);

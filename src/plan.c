@@ -41,6 +41,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         {"n_terms", d->n_terms, 0, RP_MAX_TERMS},
         {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
         {"cap_after", d->cap_after, 0, 1},
+        {"flexible", d->flexible, 0, 1},
     };
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].least, sizes[n].most);
@@ -52,10 +53,11 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     if (d->heads % d->kv_heads != 0)
         return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld",
                         (long long)d->kv_heads, (long long)d->heads);
-    if (d->dtype == RP_F16 || d->dtype == RP_BF16)
-        return rpi_fail(RP_E_UNSUPPORTED, "desc.dtype is %s: not there yet; convert to f32", rp_dtype_name(d->dtype));
-    if (d->dtype != RP_F32 && d->dtype != RP_F64)
-        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32 or f64", rp_dtype_name(d->dtype), (int)d->dtype);
+    if (!rpi_is_floating(d->dtype))
+        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32, f64, f16 or bf16", rp_dtype_name(d->dtype),
+                        (int)d->dtype);
+    if (!(d->dropout >= 0 && d->dropout < 1))
+        return rpi_fail(RP_E_RANGE, "desc.dropout is %g: 0 (none) to below 1", d->dropout);
     if (d->scale == RP_SCALE_AUTO)
         d->scale = 1.0 / sqrt((double)d->dim_k);
     /* Far below the largest f32, so that products with tame numbers stay finite. */
@@ -83,31 +85,34 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
 
 static rp_status check_terms(rp_plan *p)
 {
-    p->rotate = p->keyvec = p->valvec = -1;
+    p->rotate = p->vec = p->valvec = p->sink = -1;
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         rp_term *t = &p->terms[n];
         const rpi_scheme *s = rpi_scheme_of(t->kind);
         if (!s)
             return rpi_fail(RP_E_ARG, "terms[%d].kind is %d: no such term in terms.def", (int)n, (int)t->kind);
-        rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
+        const rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
         if (status != RP_OK)
             return status;
-        int32_t *one = s->form == RPI_ROTATE ? &p->rotate : s->form == RPI_KEYVEC ? &p->keyvec : &p->valvec;
+        int32_t *one = NULL; /* of which there is one at most */
         switch (s->form) {
         case RPI_OFFSET: p->n_offset++; break;
+        case RPI_INDEX: p->n_index++; break;
         case RPI_TILE: p->n_tile++; break;
-        default:
-            if (*one >= 0)
-                return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] is %s: terms[%d] is one already, and one is allowed",
-                                (int)n, rp_term_name(t->kind), (int)*one);
-            *one = n;
+        case RPI_ROTATE: one = &p->rotate; break;
+        case RPI_VALVEC: one = &p->valvec; break;
+        case RPI_SINK: one = &p->sink; break;
+        case RPI_VEC:
+            p->n_vec += s->bias;
+            one = s->bias ? NULL : &p->vec;
+            break;
         }
-        if (s->form == RPI_ROTATE && t->dim == 0)
-            t->dim = p->desc.dim_k;
-        if (s->form == RPI_KEYVEC)
-            p->rows_k = t->left + t->right + 1;
-        if (s->form == RPI_VALVEC)
-            p->rows_v = t->left + t->right + 1;
+        if (one && *one >= 0)
+            return rpi_fail(RP_E_UNSUPPORTED,
+                            "terms[%d] is %s: terms[%d], %s, is one of its family, and one is allowed", (int)n,
+                            rp_term_name(t->kind), (int)*one, rp_term_name(p->terms[*one].kind));
+        if (one)
+            *one = n;
     }
     return RP_OK;
 }
@@ -160,8 +165,8 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
             status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\": no such instruction set; rp_isa_name lists them", isa);
         else if (!found)
             status = rpi_fail(RP_E_UNSUPPORTED, "desc.isa is \"%.32s\": this machine does not have it", isa);
-        else if (p->desc.dtype == RP_F32 && strcmp(isa, "reference") != 0)
-            p->ops = rpi_ops_named(isa);
+        else if (strcmp(isa, "reference") != 0)
+            p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
         p->desc.isa = NULL; /* the caller's string is not kept */
     }
     if (status != RP_OK) {
@@ -189,6 +194,15 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
         return 0;
     }
     return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+}
+
+size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
+{
+    if (!plan) {
+        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return 0;
+    }
+    return plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
 }
 
 /* The full shape of an array, for a caller that makes one. */
@@ -220,8 +234,8 @@ rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_
         return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index,
                         (int)p.desc.n_terms);
     const rpi_scheme *scheme = rpi_scheme_of(p.terms[term].kind);
-    if (index < RP_MAX_ARRAYS && scheme->array[index]) {
-        scheme->shape(&p.desc, &p.terms[term], index, &s);
+    if (index < rpi_count_arrays(scheme)) {
+        rpi_term_shape(&p.desc, &p.terms[term], index, &s);
         full_shape(&s, ndim, shape);
     }
     return RP_OK;
@@ -254,7 +268,7 @@ static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const
     rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, name);
     if (s != RP_OK)
         return s;
-    if (dtype <= RP_F64 && a->dtype != dtype)
+    if (rpi_is_floating(dtype) && a->dtype != dtype)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name,
                         rp_dtype_name(a->dtype), rp_dtype_name(dtype));
     return RP_OK;
@@ -314,17 +328,109 @@ static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *sh
     return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
 }
 
+/* The lengths of a call of a flexible plan: those of its arrays, up to the plan's. */
+static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
+{
+    const struct {
+        const char *name;
+        const rp_array *a;
+        int64_t *len;
+    } sides[] = {{"q", &t->q, &d->len_q}, {"k", &t->k, &d->len_k}};
+    if (d->flexible && t->pages.k) {
+        if (t->pages.len_k < 0 || t->pages.len_k > d->len_k)
+            return rpi_fail(RP_E_SHAPE, "pages.len_k is %lld: the plan was made for 0 to %lld",
+                            (long long)t->pages.len_k, (long long)d->len_k);
+        d->len_k = t->pages.len_k;
+    }
+    for (int n = 0; n < 2 && d->flexible; n++) {
+        if (!sides[n].a->data || sides[n].a->ndim != 4)
+            continue;
+        if (sides[n].a->shape[2] > *sides[n].len || sides[n].a->shape[2] < 0)
+            return rpi_fail(RP_E_SHAPE, "%s: its length is %lld: the plan was made for up to %lld", sides[n].name,
+                            (long long)sides[n].a->shape[2], (long long)*sides[n].len);
+        *sides[n].len = sides[n].a->shape[2];
+    }
+    return RP_OK;
+}
+
+/* Keys and values in pages take the place of k and v. */
+static rp_status check_pages(rpi_args *args, const rp_tensors *t)
+{
+    const rp_desc *d = &args->desc;
+    const rp_pages *p = &t->pages;
+    const struct {
+        const char *name;
+        const rp_array *a;
+        const void *const *page;
+        int64_t head, key, width;
+        rpi_view *view;
+    } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, d->dim_k, &args->k},
+                 {"v", &t->v, p->v, p->v_head, p->v_key, d->dim_v, &args->v}};
+    if (!p->k)
+        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL, and pages.v is not: keys and values are in pages together")
+                    : RP_OK;
+    if (p->page < 1 || p->len_k != d->len_k)
+        return rpi_fail(RP_E_RANGE, "pages.page is %lld, pages.len_k %lld: 1 key or more, and %lld keys",
+                        (long long)p->page, (long long)p->len_k, (long long)d->len_k);
+    if (p->per_batch < (d->len_k + p->page - 1) / p->page || p->per_batch > MOST)
+        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld: %lld keys need %lld pages of %lld",
+                        (long long)p->per_batch, (long long)d->len_k, (long long)((d->len_k + p->page - 1) / p->page),
+                        (long long)p->page);
+    for (int n = 0; n < 2; n++) {
+        int64_t span;
+        if (sides[n].a->data)
+            return rpi_fail(RP_E_ARG, "%s and pages.%s are both there: leave one out", sides[n].name, sides[n].name);
+        if (!sides[n].page)
+            continue;
+        if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
+            !rpi_mul(sides[n].key, p->page, 8, &span))
+            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: 0 or more elements",
+                            sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
+        for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
+            const bool used = m % p->per_batch * p->page < d->len_k;
+            if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
+                return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s", sides[n].name, (long long)m,
+                                sides[n].page[m] ? "not aligned to its elements" : "NULL");
+        }
+        *sides[n].view = (rpi_view){.data = (void *)(uintptr_t)sides[n].page,
+                                    .dtype = d->dtype,
+                                    .page = sides[n].page,
+                                    .page_keys = p->page,
+                                    .per_batch = p->per_batch,
+                                    .stride = {0, sides[n].head, sides[n].key, 1}};
+    }
+    return RP_OK;
+}
+
+static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
+{
+    const rpi_shape shape = {.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {args->desc.batch}};
+    if (!t->q_offset.data)
+        return RP_OK;
+    const rp_status s = rpi_view_of(&args->q_offset, &t->q_offset, &shape, RPI_INTEGERS, "q_offset");
+    for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++) {
+        const int64_t at = rpi_position(args, b, 0);
+        if (at < -MOST || at > MOST)
+            return rpi_fail(RP_E_RANGE, "q_offset[%lld] is %lld: -2^60 to 2^60", (long long)b, (long long)at);
+    }
+    return s;
+}
+
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
     if (!t || t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
-    const rp_desc *d = &plan->desc;
+    memset(args, 0, sizeof *args);
+    args->desc = plan->desc;
+    rp_status s = take_lengths(&args->desc, t);
+    if (s != RP_OK)
+        return s;
+    const rp_desc *d = &args->desc;
     const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
                   Dv = d->dim_v;
-    const rp_dtype any = RP_BOOL; /* an output of f32 or f64 as the caller likes */
-    memset(args, 0, sizeof *args);
+    const rp_dtype any = RP_BOOL; /* an output of a floating type as the caller likes */
     const struct {
         const char *name;
         const rp_array *a;
@@ -344,7 +450,6 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         {"key_mass", &t->key_mass, &args->key_mass, {B, H, Lk}, 3, any, false},
         {"entropy", &t->entropy, &args->entropy, {B, H, Lq}, 3, any, false},
     };
-    rp_status s = RP_OK;
     for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) {
         if (!arrays[n].a->data)
             continue;
@@ -356,18 +461,30 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         if (s != RP_OK)
             return s;
     }
+    if ((s = check_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
+        return s;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
-        for (int32_t x = 0; x < RP_MAX_ARRAYS && scheme->array[x]; x++) {
+        for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
             char name[64];
             rpi_shape shape;
-            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x],
+            const rpi_role role = scheme->array[x].role;
+            const rpi_class cls = role == RPI_POSITIONS ? RPI_NUMBERS : role == RPI_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
+            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name,
                      rp_term_name(d->terms[n].kind));
-            scheme->shape(d, &d->terms[n], x, &shape);
-            s = check_named(&args->term[n][x], &t->term[n][x], &shape, RPI_FLOATS, scheme->array_optional, name);
+            rpi_term_shape(d, &d->terms[n], x, &shape);
+            s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, scheme->array[x].optional, name);
+            if (s == RP_OK && role == RPI_POSITIONS && args->term[n][x].data)
+                s = rpi_check_positions(&args->term[n][x], &shape, name);
             if (s != RP_OK)
                 return s;
         }
+        if (t->q_offset.data && scheme->grid)
+            return rpi_fail(RP_E_UNSUPPORTED,
+                            "q_offset: term[%d] is %s, whose tokens lie on a grid: leave q_offset out", (int)n,
+                            rp_term_name(d->terms[n].kind));
+        if (scheme->check_arrays && (s = scheme->check_arrays(d, &d->terms[n], args->term[n], n)) != RP_OK)
+            return s;
     }
     for (int32_t n = 0; n < d->n_masks; n++) {
         const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
@@ -380,9 +497,75 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         if ((s = check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name)) != RP_OK)
             return s;
     }
-    if ((s = need(&t->q, B * Lq, "q")) != RP_OK || (s = need(&t->k, B * Lk, "k")) != RP_OK)
-        return s;
-    return RP_OK;
+    if (t->prepared && rpi_prepared_plan(t->prepared) != plan)
+        return rpi_fail(RP_E_ARG, "prepared was made from another plan");
+    args->ready = t->prepared;
+    s = need(&t->q, B * Lq, "q");
+    return s == RP_OK && !t->pages.k ? need(&t->k, B * Lk, "k") : s;
+}
+
+/* A gradient has the shape of the array it belongs to, lies over nothing, and is of a floating type. */
+static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *of, bool contiguous, const char *name)
+{
+    char what[96];
+    rpi_shape shape = {.ndim = of->ndim, .min_ndim = of->ndim};
+    if (!a->data)
+        return RP_OK;
+    if (!of->data)
+        return rpi_fail(RP_E_ARG, "%s: the array itself is absent, so it has no gradient", name);
+    memcpy(shape.n, of->shape, sizeof shape.n);
+    snprintf(what, sizeof what, "the gradient %s", name);
+    rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
+    if (s == RP_OK && contiguous)
+        s = check_contiguous(a, what);
+    return s == RP_OK ? rpi_check_output(a, what) : s;
+}
+
+rp_status rpi_grads_check(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
+                          const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    memset(grads, 0, sizeof *grads);
+    if (!g || g->size != sizeof *g)
+        return rpi_fail(RP_E_ARG, "grads %s: start from rp_grads_init", g ? "of another size" : "is NULL");
+    if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
+        return rpi_fail(RP_E_ARG, "tensors has an output beside out and lse: a backward call makes gradients only");
+    if (t->pages.k)
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "pages: a backward call needs k and v as arrays, which its gradients resemble");
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
+    rp_status s = need(&g->dout, d->batch * d->len_q, "dout");
+    if (s == RP_OK && g->dout.data)
+        s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
+    if (s == RP_OK && g->dout.data)
+        s = check_contiguous(&g->dout, "dout");
+    if (s == RP_OK)
+        s = need(&t->v, d->batch * d->len_k, "v");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
+    for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
+        for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &g->term[m][x];
+            const char *array = rp_term_array(d->terms[m].kind, x);
+            char name[64];
+            if (!a->data || !array)
+                continue;
+            snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
+            if (!rp_term_array_learned(d->terms[m].kind, x))
+                return rpi_fail(RP_E_ARG, "the gradient %s: this array is not learned and has none", name);
+            rpi_view v; /* of the array's own axes; those of args are aligned with the scheme's */
+            s = check_gradient(&v, a, &t->term[m][x], false, name);
+            if (s == RP_OK) {
+                rpi_shape shape;
+                rpi_term_shape(d, &plan->terms[m], x, &shape);
+                s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
+            }
+        }
+    return s;
 }
 
 /* The bytes an array may touch: [*from, *to). false: none. */
@@ -407,41 +590,107 @@ static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
     return true;
 }
 
+/* Arrays of a call by name, outputs first. */
+typedef struct listed {
+    const char *name;
+    const rp_array *a;
+} listed;
+#define MOST_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+
+static void list(listed *all, int *n, const char *name, const rp_array *a)
+{
+    if (a->data)
+        all[(*n)++] = (listed){name, a};
+}
+
+static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tensors *t)
+{
+    list(all, n, "q", &t->q);
+    list(all, n, "k", &t->k);
+    list(all, n, "v", &t->v);
+    list(all, n, "q_offset", &t->q_offset);
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (rp_term_array(plan->terms[m].kind, x))
+                list(all, n, "an array of a term", &t->term[m][x]);
+    for (int32_t m = 0; m < plan->desc.n_masks; m++)
+        if (rpi_masker_of(plan->masks[m].kind)->shape)
+            list(all, n, "the array of a mask", &t->mask[m]);
+}
+
+static rp_status overlap(const listed *all, int outputs, int n)
+{
+    for (int pass = 0; pass < 2; pass++) /* an input that is lied over is the worse news: inputs first */
+        for (int o = 0; o < outputs; o++) {
+            uintptr_t from, to, from2, to2;
+            if (!extent(all[o].a, &from, &to))
+                continue;
+            for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
+                if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
+                    return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name,
+                                    all[x].name);
+        }
+    return RP_OK;
+}
+
+/* Outputs beside the pages of keys and values. */
+static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const listed *all, int outputs)
+{
+    const rp_pages *p = &t->pages;
+    const int64_t used = p->k && p->page > 0 ? (p->len_k + p->page - 1) / p->page : 0;
+    const struct {
+        const void *const *page;
+        int64_t n[3], stride[3];
+    } sides[] = {{p->k, {plan->desc.kv_heads, p->page, plan->desc.dim_k}, {p->k_head, p->k_key, 1}},
+                 {p->v, {plan->desc.kv_heads, p->page, plan->desc.dim_v}, {p->v_head, p->v_key, 1}}};
+    for (int o = 0; o < outputs; o++)
+        for (int64_t m = 0; m < plan->desc.batch * used * 2; m++) {
+            uintptr_t from, to, from2, to2;
+            const int64_t at = m / 2 / used * p->per_batch + m / 2 % used;
+            if (!sides[m % 2].page)
+                continue;
+            rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
+            memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
+            if (extent(all[o].a, &from, &to) && extent(&a, &from2, &to2) && from < to2 && from2 < to)
+                return rpi_fail(RP_E_OVERLAP, "%s lies over page %lld of %s: outputs need memory of their own",
+                                all[o].name, (long long)at, m % 2 ? "v" : "k");
+        }
+    return RP_OK;
+}
+
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
 {
-    struct {
-        const char *name;
-        const rp_array *a;
-    } all[9 + RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS] = {
-        {"the output", &t->out},
-        {"lse", &t->lse},
-        {"weights", &t->weights},
-        {"profile", &t->profile},
-        {"key_mass", &t->key_mass},
-        {"entropy", &t->entropy},
-        {"q", &t->q},
-        {"k", &t->k},
-        {"v", &t->v},
-    };
-    const int outputs = 6;
-    int n_all = 9;
-    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+    listed all[MOST_LISTED];
+    int n = 0;
+    list(all, &n, "the output", &t->out);
+    list(all, &n, "lse", &t->lse);
+    list(all, &n, "weights", &t->weights);
+    list(all, &n, "profile", &t->profile);
+    list(all, &n, "key_mass", &t->key_mass);
+    list(all, &n, "entropy", &t->entropy);
+    const int outputs = n;
+    list_inputs(all, &n, plan, t);
+    const rp_status status = overlap(all, outputs, n);
+    return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
+}
+
+rp_status rpi_grads_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
+{
+    listed all[MOST_LISTED];
+    int n = 0;
+    list(all, &n, "dq", &g->dq);
+    list(all, &n, "dk", &g->dk);
+    list(all, &n, "dv", &g->dv);
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
-            if (rp_term_array(plan->terms[n].kind, x) && t->term[n][x].data)
-                all[n_all].name = "an array of a term", all[n_all++].a = &t->term[n][x];
-    for (int32_t n = 0; n < plan->desc.n_masks; n++)
-        if (rpi_masker_of(plan->masks[n].kind)->shape && t->mask[n].data)
-            all[n_all].name = "the array of a mask", all[n_all++].a = &t->mask[n];
-    for (int o = 0; o < outputs; o++) {
-        uintptr_t from, to, from2, to2;
-        if (!extent(all[o].a, &from, &to))
-            continue;
-        for (int x = o + 1; x < n_all; x++)
-            if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name,
-                                all[x].name);
-    }
-    return RP_OK;
+            if (rp_term_array(plan->terms[m].kind, x))
+                list(all, &n, "the gradient of a term's array", &g->term[m][x]);
+    const int outputs = n;
+    list(all, &n, "dout", &g->dout);
+    list(all, &n, "out", &t->out);
+    list(all, &n, "lse", &t->lse);
+    list_inputs(all, &n, plan, t);
+    return overlap(all, outputs, n);
 }
 
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)

@@ -2,19 +2,33 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
 #include <stdio.h>
+#include <stdlib.h>
 
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-#include "schemes/clip.h" /* shared by some of those below */
+#include "schemes/common.h" /* the first four are shared by those below */
+#include "schemes/clip.h"
+#include "schemes/grid.h"
+#include "schemes/rope_scaling.h"
 
 #include "schemes/alibi.h"
+#include "schemes/axial.h"
+#include "schemes/band.h"
 #include "schemes/bucket.h"
+#include "schemes/deberta.h"
 #include "schemes/decay.h"
 #include "schemes/dense.h"
+#include "schemes/fire.h"
+#include "schemes/forget.h"
+#include "schemes/kerple.h"
+#include "schemes/real.h"
 #include "schemes/rope.h"
 #include "schemes/shaw.h"
+#include "schemes/sink.h"
+#include "schemes/swin.h"
 #include "schemes/table.h"
+#include "schemes/xl.h"
 
 static const struct {
     const char *name, *syntax, *source;
@@ -52,15 +66,72 @@ const char *rp_term_source(rp_term_kind kind)
 
 int rp_term_is_bias(rp_term_kind kind)
 {
-    return is_kind(kind) && (registry[kind].scheme->form == RPI_OFFSET || registry[kind].scheme->form == RPI_TILE);
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s &&
+           (s->form == RPI_OFFSET || s->form == RPI_INDEX || s->form == RPI_TILE || (s->form == RPI_VEC && s->bias));
 }
 
-int rp_term_array_optional(rp_term_kind kind, int index)
+static const rpi_array *array_of(rp_term_kind kind, int index)
 {
-    return rp_term_array(kind, index) && registry[kind].scheme->array_optional;
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s && index >= 0 && index < rpi_count_arrays(s) ? &s->array[index] : NULL;
 }
 
 const char *rp_term_array(rp_term_kind kind, int index)
 {
-    return is_kind(kind) && index >= 0 && index < RP_MAX_ARRAYS ? registry[kind].scheme->array[index] : NULL;
+    const rpi_array *a = array_of(kind, index);
+    return a ? a->name : NULL;
+}
+
+int rp_term_array_optional(rp_term_kind kind, int index)
+{
+    const rpi_array *a = array_of(kind, index);
+    return a && a->optional;
+}
+
+int rp_term_array_learned(rp_term_kind kind, int index)
+{
+    const rpi_array *a = array_of(kind, index);
+    return a && a->role == RPI_LEARNED;
+}
+
+int32_t rpi_count_arrays(const rpi_scheme *s)
+{
+    int32_t n = 0;
+    while (n < RP_MAX_ARRAYS && s->array[n].name)
+        n++;
+    return n;
+}
+
+void rpi_term_shape(const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape)
+{
+    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    *shape = (rpi_shape){.ndim = 0};
+    if (x < 0 || x >= rpi_count_arrays(s))
+        return;
+    if (rpi_takes_positions(s) && (x == s->positions || x == s->positions + 1))
+        *shape = (rpi_shape){.ndim = 2,
+                             .min_ndim = 1,
+                             .ones = 1u << 0,
+                             .n = {desc->batch, x == s->positions ? desc->len_q : desc->len_k}};
+    else
+        s->shape(desc, term, x, shape);
+}
+
+rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what)
+{
+    const bool batched = v->stride[0] != 0; /* else one row serves every batch entry */
+    for (int64_t b = 0; b < (batched ? shape->n[0] : rpi_min(shape->n[0], 1)); b++)
+        for (int64_t n = 0; n < shape->n[1]; n++) {
+            const double x = rpi_at(v, b, n, 0, 0);
+            if (fabs(x) <= 0x1p53)
+                continue;
+            char batch[40] = "";
+            if (batched)
+                snprintf(batch, sizeof batch, " of batch entry %lld", (long long)b);
+            return rpi_fail(RP_E_RANGE,
+                            "%s: element %lld%s is %g: positions are finite numbers of at most 2^53 in size", what,
+                            (long long)n, batch, x);
+        }
+    return RP_OK;
 }

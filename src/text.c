@@ -29,6 +29,13 @@ static int distance(const char *a, const char *b)
     return row[m];
 }
 
+/* The nearer to a word of two names, if near enough for a slip of the pen; best may be NULL. */
+static const char *nearer(const char *word, const char *best, const char *name)
+{
+    const int d = distance(word, name);
+    return d <= 2 && d < (int)strlen(name) && (!best || d < distance(word, best)) ? name : best;
+}
+
 /* An integer and nothing else: no blanks, no other bases. */
 static bool read_int(const char *text, int64_t *value)
 {
@@ -63,6 +70,18 @@ static bool read_real(const char *text, double *value)
     return used > 0 && *end == 0 && isfinite(*value);
 }
 
+/* Rows and columns, "7x7". */
+static bool read_grid(const char *text, int64_t *grid)
+{
+    char rows[24];
+    const char *x = strchr(text, 'x');
+    if (!x || x - text >= (ptrdiff_t)sizeof rows)
+        return false;
+    memcpy(rows, text, (size_t)(x - text));
+    rows[x - text] = 0;
+    return read_int(rows, &grid[0]) && read_int(x + 1, &grid[1]);
+}
+
 static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, const char *value)
 {
     char *field = (char *)term + p->offset;
@@ -86,78 +105,62 @@ static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, 
         memcpy(field, &flag, sizeof flag);
         return RP_OK;
     }
-    default:
-        for (int c = 0; p->choices[c]; c++)
+    case RPI_SIGN: {
+        if (strcmp(value, "1") != 0 && strcmp(value, "-1") != 0)
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 1 or -1", name, p->key, value);
+        const int32_t sign = *value == '1' ? 1 : -1;
+        memcpy(field, &sign, sizeof sign);
+        return RP_OK;
+    }
+    case RPI_GRID: {
+        int64_t grid[2];
+        if (!read_grid(value, grid))
+            return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": rows and columns are needed, such as 7x7", name, p->key,
+                            value);
+        memcpy(field, grid, sizeof grid);
+        return RP_OK;
+    }
+    default: {
+        char list[128];
+        size_t used = 0;
+        for (int c = 0; p->choices[c]; c++) {
             if (strcmp(p->choices[c], value) == 0) {
                 memcpy(field, &c, sizeof c); /* enumerations are ints */
                 return RP_OK;
             }
-        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": one of %s, %s%s%s%s%s", name, p->key, value, p->choices[0],
-                        p->choices[1], p->choices[2] ? ", " : "", p->choices[2] ? p->choices[2] : "",
-                        p->choices[2] && p->choices[3] ? ", " : "",
-                        p->choices[2] && p->choices[3] ? p->choices[3] : "");
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", p->choices[c]);
+        }
+        return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": one of %s", name, p->key, value, list);
     }
-}
-
-/* Terms and keys that are planned: their names give another error than a slip of the pen. */
-static bool comes_later(const char *name, const char *key)
-{
-    static const char *const terms[] = {"kerple", "sandwich", "fire",     "swin",    "axial", "real", "band",
-                                        "forget", "xl",       "axialkey", "deberta", "sink",  NULL};
-    static const char *const keys[] = {"scaling",
-                                       "q_positions",
-                                       "k_positions",
-                                       "positions",
-                                       "factor",
-                                       "rope_type",
-                                       "original_max_position_embeddings",
-                                       "max_position_embeddings",
-                                       "beta_fast",
-                                       "beta_slow",
-                                       "attention_factor",
-                                       "mscale",
-                                       "mscale_all_dim",
-                                       "truncate",
-                                       "low_freq_factor",
-                                       "high_freq_factor",
-                                       "short_factor",
-                                       "long_factor",
-                                       NULL};
-    for (const char *const *t = key ? keys : terms; *t; t++)
-        if (strcmp(*t, key ? key : name) == 0)
-            return true;
-    return false;
+    }
 }
 
 static rp_status unknown_term(const char *name)
 {
     const char *best = NULL;
-    if (comes_later(name, NULL))
-        return rpi_fail(RP_E_UNSUPPORTED, "term \"%.40s\" is not there yet", name);
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
-        if (distance(name, rp_term_name((rp_term_kind)k)) <= 2 &&
-            (!best || distance(name, rp_term_name((rp_term_kind)k)) < distance(name, best)))
-            best = rp_term_name((rp_term_kind)k);
+        best = nearer(name, best, rp_term_name((rp_term_kind)k));
     return rpi_fail(RP_E_ARG, "no term is called \"%.40s\"%s%s%s", name, best ? "; did you mean \"" : "",
                     best ? best : "", best ? "\"?" : "");
 }
 
 /* One key=value. `seen` has a bit for each parameter and array given so far. */
-static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char *key, const char *value, uint32_t *seen)
+static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char *key, const char *value, uint64_t *seen)
 {
     const rpi_scheme *s = rpi_scheme_of(term->kind);
     const char *name = rp_term_name(term->kind), *best = NULL;
-    uint32_t bit = 1;
+    uint64_t bit = 1;
     for (int x = 0; x < RP_MAX_ARRAYS; x++, bit <<= 1) {
-        if (s->array[x] && strcmp(s->array[x], key) == 0) {
+        if (!s->array[x].name)
+            continue;
+        if (strcmp(s->array[x].name, key) == 0) {
             if (*seen & bit)
                 return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
             *seen |= bit;
             snprintf(names[x], RP_NAME_MAX, "%s", value);
             return RP_OK;
         }
-        if (s->array[x] && distance(s->array[x], key) <= 2)
-            best = s->array[x];
+        best = nearer(key, best, s->array[x].name);
     }
     for (const rpi_param *p = s->params; p && p->key; p++, bit <<= 1) {
         if (strcmp(p->key, key) == 0) {
@@ -166,11 +169,8 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
             *seen |= bit;
             return set_param(term, name, p, value);
         }
-        if (distance(p->key, key) <= 2)
-            best = p->key;
+        best = nearer(key, best, p->key);
     }
-    if (comes_later(name, key))
-        return rpi_fail(RP_E_UNSUPPORTED, "%s: %s is not there yet", name, key);
     return rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"%s%s%s: it is written %s", name, key,
                     best ? " (did you mean \"" : "", best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
 }
@@ -178,7 +178,7 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
 rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
 {
     char word[2 * RP_NAME_MAX];
-    uint32_t seen = 0;
+    uint64_t seen = 0;
     if (!text || !term || !names)
         return rpi_fail(RP_E_ARG, "%s is NULL", !text ? "text" : !term ? "term" : "names");
     *term = rp_term_init(RP_TERM_NONE);
@@ -211,7 +211,7 @@ rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MA
         if (status != RP_OK)
             return status;
     }
-    uint32_t bit = 1u << RP_MAX_ARRAYS;
+    uint64_t bit = (uint64_t)1 << RP_MAX_ARRAYS;
     for (const rpi_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
         if (p->required && !(seen & bit))
             return rpi_fail(RP_E_ARG, "%s: %s is missing: it is written %s", rp_term_name(term->kind), p->key,

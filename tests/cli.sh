@@ -293,7 +293,7 @@ done
 "$program" info | sed -n '/^Position terms/,/^$/s/^  \([a-z0-9][a-z0-9]*\) .*/\1/p' >"$T/terms"
 "$program" info | sed -n '/^Masks/,$s/^  \(--[a-z-]*\) .*/\1/p' >"$T/masks"
 command='man/relpos.1.scd'
-check 'terms and masks that info lists' '10 6' "$(($(wc -l <"$T/terms"))) $(($(wc -l <"$T/masks")))"
+check 'terms and masks that info lists' '22 6' "$(($(wc -l <"$T/terms"))) $(($(wc -l <"$T/masks")))"
 while read -r name; do
     check 'a term or mask has its line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" man/relpos.1.scd | head -n 1)"
 done <<END
@@ -866,7 +866,9 @@ done
 for value in 1.5 0x10 1e3 '' ' 4' 99999999999999999999 9223372036854775807; do
     bad 2 '--q-offset' --q-offset "$value"
 done
-bad 1 '--q-offset: .*not there yet' --q-offset offsets
+bad 1 '"offsets": not in the file' --q-offset offsets
+bad 1 '--q-offset: array "slopes" is f32 \(whole numbers' --q-offset slopes
+bad 1 'q_offset' --q-offset key_I64
 for value in f8 F32 float32 ''; do
     bad 2 '--dtype: .*is no type \(f32, f64, bf16 or f16\)' --dtype "$value"
 done
@@ -876,14 +878,6 @@ bad 2 '--isa.*"avx1024".*relpos info' --isa avx1024
 bad 2 '--isa' --isa ''
 bad 2 '--mask.*name' --mask ''
 bad 2 '--key-mask.*name' --key-mask ''
-
-# Planned, and refused as such.
-for option in '--grad' '--sink=nothing' '--dropout=0.1' '--seed=3' '--xl r=q' '--axialkey rh=q' '--deberta k_pos=q' '--bias kerple,p=q,a=q' \
-    '--bias sandwich,dim=8' '--bias fire,w1=q' '--bias swin,table=q' '--bias axial,bh=q' '--bias real,table=q' '--bias band,r=q' \
-    '--bias forget,logf=q' '--rope scaling=yarn' '--rope positions=q' '--bias log,q_positions=q'; do
-    # shellcheck disable=SC2086
-    bad 1 'not there yet' $option
-done
 
 # Words of the user in messages: control characters are spelt out, and a message stays one line.
 evil=$(printf 'a\033[31mb\nc\177')
@@ -903,6 +897,250 @@ for words in "$evil" "attend	x	$evil	-o	x.npz" "attend	x	-o	$evil" "attend	$evil
     check 'a failure' failed "$([ $code -eq 1 ] || [ $code -eq 2 ] && echo failed || echo "exit code $code")"
     check 'one line without control characters' '1 0' "$(($(wc -l <"$T/err"))) $(tr -d '\n' <"$T/err" | grep -c '[[:cntrl:]]')"
 done
+
+# ---------------------------------------------------------------------------------------------------- attend: gradients and more terms
+
+more=$T/more.safetensors # the small file's q, k and v with arrays for the other terms
+begin
+some 0 448 | put q F32 2,4,7,8
+some 5000 288 | put k F32 2,2,9,8
+some 9000 180 | put v F32 2,2,9,5
+some 2000 280 | put dout F32 2,4,7,5
+some 100 32 | put table F32 4,8
+some 100 32 | put again F32 4,8 # the same numbers
+f32 0.5 0.25 0.125 0.0625 | put slopes F32 4
+f32 -inf -inf -inf -inf | put no_sink F32 4
+some 2300 3 | put w1 F32 3,1
+some 2310 3 | put b1 F32 3
+some 2320 12 | put w2 F32 4,3
+some 2340 4 | put b2 F32 4
+some 2350 6 | put w2m F32 2,3
+some 2360 2 | put b2m F32 2
+some 2370 8 | put w3 F32 4,2
+some 2400 28 | put rt F32 4,7
+some 2500 168 | put br F32 2,4,7,3
+some 2700 15 | put bp F32 3,5
+some 2800 60 | put bp_h F32 4,3,5
+some 2900 72 | put logf F32 2,4,9
+some 3000 480 | put xr F32 4,15,8
+zeros 480 | put x0 F32 15,8
+some 3500 32 | put xu F32 4,8
+some 3540 32 | put xv F32 4,8
+some 3600 192 | put k_pos F32 4,6,8
+some 3800 192 | put q_pos F32 4,6,8
+some 500 252 | put dense F32 4,7,9
+some 900 64 | put keys F32 8,8
+some 1300 40 | put values F32 8,5
+f32 0.25 0.5 2 3.75 4 5.5 6 | put q_real F32 7
+f32 0 1 2 3 4 5 6 | put q_index F32 7
+f32 0 1 2 nan 4 5 6 | put q_nan F32 7
+bytes 8 0 1 2 3 4 5 6 | put q_whole I64 7
+bytes 4 0 1 2 3 4 5 6 7 8 0 1 2 3 4 5 6 7 8 | put k_whole I32 2,9
+bytes 1 1 0 1 1 1 0 1 | put q_keep BOOL 7
+bytes 8 2 0 | put first I64 2
+bytes 4 2 2 | put both I32 2
+bytes 1 0 0 | put start U8 2
+save "$more"
+
+# more_to NAME OPTION...: that file into $T/made/NAME.safetensors
+more_to()
+{
+    made=$T/made/$1.safetensors
+    shift
+    ok attend "$more" -o "$made" "$@"
+}
+# differs NAME NAME
+differs()
+{
+    command="attend: $1 and $2"
+    check 'other numbers' differs "$(cmp -s "$T/made/$1.safetensors" "$T/made/$2.safetensors" || echo differs)"
+}
+more_to more
+equal more plain
+fire=fire,w1=w1,b1=b1,w2=w2,b2=b2,c=1.5,L=2
+fire3=fire,w1=w1,b1=b1,w2=w2m,b2=b2m,w3=w3,b3=b2,c=1.5,L=2
+n=0
+for option in '--bias kerple,p=slopes,a=slopes' '--bias kerple,p=slopes,a=slopes,kind=power' '--bias sandwich,dim=8' "--bias $fire" "--bias $fire3" \
+    '--bias real,table=rt,max_distance=3' '--bias real,table=rt,max_distance=3,sign=1,q_positions=q_real,k_positions=k_whole,q_position_mask=q_keep' \
+    '--bias band,r=br,p=bp' '--bias band,r=br,p=bp_h' '--bias forget,logf=logf' '--xl r=xr' '--xl r=xr,u=xu,v=xv' '--deberta k_pos=k_pos' \
+    '--deberta k_pos=k_pos,q_pos=q_pos,span=3' '--deberta q_pos=q_pos,buckets=4,max_position=5' '--sink slopes' '--dropout 0.5 --seed 3' \
+    '--q-offset first --causal' '--rope q_positions=q_real,k_positions=k_whole' '--rope scaling=linear,factor=2' \
+    '--rope scaling=yarn,factor=4,original_max_position_embeddings=8' '--bias alibi,q_positions=q_real'; do
+    n=$((n + 1))
+    # shellcheck disable=SC2086
+    more_to "more_$n" $option --grad
+    differs "more_$n" plain
+    for name in out dq dk dv; do
+        check "$option: $name has numbers" 0 "$(numbers "$made" $name | grep -c '[^-0-9.e+]')"
+    done
+    # shellcheck disable=SC2086
+    more_to double $option --grad --dtype f64
+    for name in out dq dk dv; do
+        near "$option: f32 and f64" 2e-4 "$T/made/more_$n.safetensors" $name "$made" $name
+    done
+done
+more_to grad --bias table,table=table,left=3,right=4 --bias dense,bias=dense --relkey table=keys,left=3,right=4 --relval table=values,left=3,right=4 --grad
+for shape in 'dq 2,4,7,8' 'dk 2,2,9,8' 'dv 2,2,9,5' 'dtable 4,8' 'ddense 4,7,9' 'dkeys 8,8' 'dvalues 8,5'; do
+    check 'a gradient has the shape of its array' "${shape#* }" \
+        "$(grep -aoE -m 1 "\"${shape% *}\":\{\"dtype\":\"F32\",\"shape\":\[[0-9,]*" "$made" | sed 's/.*\[//')"
+done
+more_to threads --bias table,table=table,left=3,right=4 --bias dense,bias=dense --relkey table=keys,left=3,right=4 --relval table=values,left=3,right=4 --grad --threads 2
+equal grad threads
+more_to with_all --bias table,table=table,left=3,right=4 --bias dense,bias=dense --relkey table=keys,left=3,right=4 --relval table=values,left=3,right=4 \
+    --grad --weights --lse --summary
+for name in out dq dk dv dtable dkeys; do
+    near 'beside --weights and --summary' 0 "$T/made/grad.safetensors" $name "$made" $name
+done
+# An array that is named twice gets the sum.
+more_to two --bias table,table=table,left=3,right=4 --bias table,table=again,left=3,right=4 --grad
+more_to twice --bias table,table=table,left=3,right=4 --bias table,table=table,left=3,right=4 --grad
+numbers "$T/made/two.safetensors" dtable >"$T/one"
+numbers "$T/made/two.safetensors" dagain >"$T/two"
+numbers "$T/made/twice.safetensors" dtable | paste "$T/one" "$T/two" - >"$T/three"
+check 'the sum of two gradients' '32 32' "$(awk '{ d = $1 + $2 - $3; n += d < 1e-6 && d > -1e-6 } END { print NR, n }' "$T/three")"
+check 'and one array of it' 1 "$(grep -aoE '"dtable"' "$T/made/twice.safetensors" | grep -c .)"
+more_to query --xl r=xr,u=xu,v=xu --grad # u and v
+more_to queries --xl r=xr,u=xu,v=xv --grad
+check 'one gradient for u and v' 1 "$(grep -aoE '"dxu"' "$T/made/query.safetensors" | grep -c .)"
+for type in bf16 f16; do
+    more_to "grad_$type" --bias alibi,slopes=slopes --grad --dtype $type
+    check 'all of that type' 5 "$(grep -aoiE "\"dtype\":\"$type\"" "$made" | grep -c .)"
+done
+ok attend "$more" -o "$T/grad.npz" --bias alibi,slopes=slopes --grad --dtype f16
+
+# The same thing said in two ways.
+more_to no_sink --sink no_sink
+near 'a sink of -infinity' 1e-6 "$made" out "$T/made/plain.safetensors" out
+more_to no_xl --xl r=x0
+near 'vectors of zeros' 1e-6 "$made" out "$T/made/plain.safetensors" out
+more_to dropout --dropout 0.5 --seed 3
+more_to dropout_again --dropout 0.5 --seed 3 --threads 2
+equal dropout dropout_again
+more_to dropout_other --dropout 0.5 --seed 4
+differs dropout dropout_other
+more_to dropout_none --dropout 0 --seed 4
+equal dropout_none plain
+more_to offset2 --causal --q-offset 2 --bias log
+more_to offset2_array --causal --q-offset both --bias log
+equal offset2 offset2_array
+more_to offset0_array --causal --q-offset start
+equal offset0_array causal
+more_to positions --bias log,q_positions=q_whole,k_positions=k_whole
+near 'the positions that are there anyway' 1e-6 "$made" out "$T/made/log.safetensors" out
+more_to positions_real --bias log,q_positions=q_index,k_positions=k_whole
+equal positions_real positions
+more_to rope_positions --rope q_positions=q_index,k_positions=k_whole
+more_to rope_default --rope dim=8
+near 'the positions that are there anyway' 1e-6 "$made" out "$T/made/rope_positions.safetensors" out
+
+# Grids: 2 rows of 3 tokens, and a class token.
+for tokens in 6 7; do
+    begin
+    some 0 $((tokens * 16)) | put q F32 1,2,$tokens,8
+    some 3000 $((tokens * 16)) | put k F32 1,2,$tokens,8
+    some 6000 $((tokens * 16)) | put v F32 1,2,$tokens,8
+    some 7000 $((tokens * 16)) | put dout F32 1,2,$tokens,8
+    some 100 30 | put table F32 15,2
+    some 200 36 | put table_class F32 18,2
+    some 300 6 | put bh F32 2,3
+    some 400 10 | put bw F32 2,5
+    some 500 24 | put rh F32 3,8
+    some 600 40 | put rw F32 5,8
+    some 700 $tokens | put pos F32 $tokens
+    save "$T/grid$tokens.safetensors"
+done
+for option in '--bias swin,table=table,grid=2x3' '--bias axial,bh=bh,bw=bw,grid=2x3' '--axialkey rh=rh,rw=rw,grid=2x3' '--rope positions=pos'; do
+    # shellcheck disable=SC2086
+    ok attend "$T/grid6.safetensors" -o "$T/made/grid.safetensors" $option --grad
+done
+ok attend "$T/grid7.safetensors" -o "$T/made/grid.safetensors" --bias swin,table=table_class,grid=2x3,extra=1 --grad
+check 'the gradient of a table with a class token' 36 "$(numbers "$T/made/grid.safetensors" dtable_class | grep -c .)"
+
+bad_grid() # bad_grid CODE PATTERN TOKENS OPTION...
+{
+    grid_code=$1 grid_pattern=$2 grid_tokens=$3
+    shift 3
+    refused "$grid_code" "$grid_pattern" attend "$T/grid$grid_tokens.safetensors" -o "$T/kept/a.safetensors" "$@"
+}
+bad_grid 1 'grid is 2x3: 6 tokens, but there are 7' 7 --bias swin,table=table,grid=2x3
+bad_grid 1 'grid is 2x3: 7 tokens with the class token, but there are 6' 6 --bias swin,table=table_class,grid=2x3,extra=1
+bad_grid 1 'table' 6 --bias swin,table=table_class,grid=2x3
+bad_grid 1 'table' 7 --bias swin,table=table,grid=2x3,extra=1
+bad_grid 1 'bh' 6 --bias axial,bh=bw,bw=bh,grid=2x3
+bad_grid 1 'rh' 6 --axialkey rh=rw,rw=rh,grid=2x3
+bad_grid 1 'grid is 3x3' 6 --bias axial,bh=bw,bw=bw,grid=3x3
+bad_grid 2 'grid' 6 --bias axial,bh=bh,bw=bw,grid=2x3 --bias swin,table=table,grid=3x3
+bad_grid 2 'q_offset' 6 --bias axial,bh=bh,bw=bw,grid=2x3 --q-offset 1
+bad_grid 2 'extra is 2' 6 --bias swin,table=table,grid=2x3,extra=2
+bad_grid 2 'axial has no key "extra"' 6 --bias axial,bh=bh,bw=bw,grid=2x3,extra=1
+for grid in 6 2x 2x3x1 x3 2,3 0x3 -2x3 2.0x3 99999999999x99999999999 ''; do
+    bad_grid 2 'grid|key=value' 6 --bias "swin,table=table,grid=$grid"
+done
+
+bad_more() # bad_more CODE PATTERN OPTION...: over that file
+{
+    more_code=$1 more_pattern=$2
+    shift 2
+    refused "$more_code" "$more_pattern" attend "$more" -o "$T/kept/a.safetensors" "$@"
+}
+refused 1 '--grad: array "dout" is not in the file' attend "$small" -o "$T/kept/a.safetensors" --grad
+begin
+some 0 64 | put q F32 1,1,8,8
+some 0 64 | put k F32 1,1,8,8
+some 0 64 | put v F32 1,1,8,8
+some 0 56 | put dout F32 1,1,7,8
+save "$T/bad_dout.safetensors"
+bad_file_grad=$T/bad_dout.safetensors
+refused 1 'dout: shape is \(1, 1, 7, 8\): \(1, 1, 8, 8\)' attend "$bad_file_grad" -o "$T/kept/a.safetensors" --grad
+refused 2 'bf16: \.npz has no such type' attend "$more" -o "$T/kept/a.npz" --grad --dtype bf16
+for value in 1 1.5 -0.1 x nan inf ''; do
+    bad_more 2 '--dropout' --dropout "$value"
+done
+for value in -1 x 1.5 '' 99999999999999999999; do
+    bad_more 2 '--seed' --dropout 0.1 --seed "$value"
+done
+bad_more 1 'sink.*\(3\)' --sink b1
+bad_more 1 '"absent": not in the file' --sink absent
+bad_more 2 '--sink.*name' --sink ''
+bad_more 2 '--sink.*name' --sink a,b
+bad_more 2 'sink' --sink slopes --sink slopes
+bad_more 2 '--sink' --bias sink,sink=slopes
+bad_more 2 '--xl' --bias xl,r=xr
+bad_more 2 'kerple has no key "b"' --bias kerple,p=slopes,b=slopes
+bad_more 2 'kerple.* a names no array' --bias kerple,p=slopes
+bad_more 2 'kind is "cubic": one of log, power' --bias kerple,p=slopes,a=slopes,kind=cubic
+bad_more 1 'kerple.*shape is' --bias kerple,p=slopes,a=b1
+bad_more 2 'dim is missing' --bias sandwich
+bad_more 2 'dim is 3' --bias sandwich,dim=3
+bad_more 2 'c is missing' --bias fire,w1=w1,b1=b1,w2=w2,b2=b2,L=2
+bad_more 2 'b2 names no array' --bias fire,w1=w1,b1=b1,w2=w2,c=1,L=2
+bad_more 1 'fire: the shape of its array w1' --bias fire,w1=b1,b1=b1,w2=w2,b2=b2,c=1,L=2
+bad_more 1 'w1 \(of fire\): shape is \(4, 3\): \(4, 1\)' --bias fire,w1=w2,b1=b2,w2=w2,b2=b2,c=1,L=2
+bad_more 1 'w2 \(of fire\): shape is \(2, 3\): \(4, 3\)' --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2,c=1,L=2
+bad_more 1 'b3 \(of fire\) is absent|b3.*absent' --bias fire,w1=w1,b1=b1,w2=w2m,b2=b2m,w3=w3,c=1,L=2
+bad_more 2 'max_distance is missing' --bias real,table=rt
+bad_more 2 'sign is "2": 1 or -1' --bias real,table=rt,max_distance=3,sign=2
+bad_more 1 'table.*shape' --bias real,table=rt,max_distance=4
+bad_more 1 'mask is bool or of an integer type' --bias real,table=rt,max_distance=3,q_position_mask=q_real
+bad_more 1 'band: the shape of its array p' --bias band,r=br,p=slopes
+bad_more 1 'r \(of band\): shape' --bias band,r=q,p=bp
+bad_more 1 'logf \(of forget\): shape' --bias forget,logf=slopes
+bad_more 1 'r \(of xl\): shape' --xl r=k
+bad_more 2 'r names no array' --xl u=xu
+bad_more 1 'u \(of xl\): shape' --xl r=xr,u=slopes
+bad_more 1 'k_pos and .*q_pos .* are absent' --deberta span=3
+bad_more 1 'k_pos \(of deberta\): shape' --deberta k_pos=k_pos,span=4
+bad_more 2 'relkey|xl' --relkey table=keys,left=3,right=4 --xl r=xr
+bad_more 2 'deberta|xl' --deberta k_pos=k_pos --xl r=xr
+bad_more 1 'q_positions.*element 3 is nan' --bias log,q_positions=q_nan
+bad_more 1 'q_positions.*shape' --bias log,q_positions=k_whole
+bad_more 1 '"absent": not in the file' --bias alibi,k_positions=absent
+bad_more 1 'positions.*7 queries and 9 keys|positions.*shape' --rope positions=q_real
+bad_more 2 'scaling is "ntk": one of' --rope scaling=ntk
+bad_more 2 'factor' --rope scaling=linear,factor=0.5
+bad_more 1 'short_factor|long_factor' --rope scaling=longrope,factor=2,original_max_position_embeddings=4
+bad_more 1 'q_offset|shape' --q-offset q_whole
+bad_more 1 '--q-offset: array "slopes" is f32' --q-offset slopes
 
 # ---------------------------------------------------------------------------------------------------- attend: bad outputs
 
@@ -1074,9 +1312,19 @@ for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1
     refused 2 'problem' verify "$problem"
     refused 2 'problem' bench "$problem"
 done
-refused 1 'not there yet' verify bwd:f32:b1h1q1k1d1
-refused 1 'not there yet' bench fwdbwd:f32:b1h1q1k1d1
-refused 1 'not there yet' verify fwd:f32:b1h1q1k1d1:kerple
+for problem in bwd:f32:b1h2q33k40d16:t5+relkey,left=3,right=3:causal fwdbwd:f64:b1h2q9k40d16:alibi+sink fwd:bf16:b1h2q9k40d16:xl \
+    fwdbwd:f16:b1h2q9k40d16:rope fwd:f32:b2h2q9k12d8:kerple+fire,c=1,L=4+band:positions fwd:f32:b2h2q6k6d8:swin,grid=2x3:dropout=0.5+seed=3 \
+    fwd:f32:b2h2q9k12d8:alibi,slopes=given+real,max_distance=3:q_offsets+causal fwd:f32:b1h2q9k9d8:deberta,span=4+forget; do
+    ok verify "$problem"
+    has '^[1-9] problems? checked, 0 failed'
+done
+for problem in fwd:f32:b1h1q4k4d4::dropout=1 fwd:f32:b1h1q4k5d4:swin,grid=2x2 fwd:f32:b1h1q4k4d4:relkey,left=1,right=1+xl \
+    fwd:f32:b1h1q4k4d4:sink+sink; do
+    refused 1 'problem' verify "$problem"
+done
+for setting in dropout=x dropout seed=-1 seed=x q_offsets=1 positions=p; do
+    refused 2 'problem' bench "fwd:f32:b1h1q4k4d4::$setting"
+done
 for sizes in b1h0q1k1d1 b1h3g2q1k1d1 b1h1q1k1d0 b-1h1q1k1d1 b1h1q-5k1d1 b4000000000h4000000000q4000000000k1d1 b1h1q1000000000k1000000000d1000; do
     run verify "fwd:f32:$sizes"
     check 'sizes that cannot be' 'failed 1 0' "$([ $code = 1 ] || [ $code = 2 ] && echo failed) $(grep -vc '^==.*WARNING: AddressSanitizer' "$T/err") $(($(wc -c <"$T/out")))"
@@ -1089,6 +1337,8 @@ check 'one object a problem' '2 2' "$(($(wc -l <"$T/out"))) $(grep -c '^{.*}$' "
 for key in problem isa threads runs ms ms_min ms_max gflops peak_gflops share_of_peak bytes_peak; do
     check "the key $key, on both lines" 2 "$(grep -cE "[{ ]\"$key\": (\"[^\"]+\"|[0-9.e+-]+)[,}]" "$T/out")"
 done
+ok bench fwd:f64:b1h1q64k64d32 bwd:f32:b1h1q64k64d32:t5 fwdbwd:bf16:b1h1q64k64d32 --json --seconds 0.1
+check 'one object a problem' 3 "$(grep -c '^{.*}$' "$T/out")"
 ok bench fwd:f32:b1h1q64k64d32 --seconds 0.1
 has '^fwd:f32:b1h1q64k64d32 .* ms .*runs.*GFLOP/s.*% of peak'
 refused 2 'no problem' bench
@@ -1147,6 +1397,17 @@ has '^bucket of t5' '^1   *1\.0000   *0\.0000  *17\.0000  *18\.0000'
 ok bias t5,table=t5 --input "$small" --q 3 --k 3 --head 2 --json
 has '"heads": 4'
 ok bias t5,table=t5_table --input "$text" --q 40 --k 40 --head 11
+for term in kerple kerple,kind=power sandwich,dim=8 fire,c=1,L=4 fire,c=1,L=4,width2=3 real,max_distance=4 band band,width=2,extent=3 forget \
+    swin,grid=3x4 swin,grid=3x4,extra=1 axial,grid=3x4; do
+    run bias "$term" --heads 2 --json
+    check "$term draws its bias without a file" '0 1' "$code $(grep -c '"heads": 2, "q": \(64\|12\|13\), ' "$T/out")"
+done
+run bias swin,grid=2x2 -o -
+check 'the window index of Swin' '4 3 1 0 5 4 2 1 7 6 4 3 8 7 5 4' "$(sed -n 's/^0,.*,//p' "$T/out" | paste -s -d ' ')"
+ok bias real,table=rt,max_distance=3,q_positions=q_real,k_positions=k_whole --input "$more" --q-offset first --json
+has '"heads": 4, "q": 7, "k": 9, "q_offset": 2,'
+ok bias fire,w1=w1,b1=b1,w2=w2,b2=b2,c=1,L=2 --input "$more" --json
+has '"heads": 4'
 for term in log,lambda=0.3 alibi 'bucket,strategy=uniform'; do
     for suffix in png svg; do
         run bias "$term" --q 20 --k 30 -o "$T/made/a.$suffix"
@@ -1165,7 +1426,11 @@ refused 2 'rope: no bias of its own' bias rope
 refused 2 'relkey: no bias of its own' bias relkey,table=keys,left=3,right=4
 refused 2 'relval: no bias of its own' bias relval,table=values,left=3,right=4
 refused 2 'no term is called "t6"' bias t6
-refused 1 'not there yet' bias kerple
+refused 2 'xl: no bias of its own' bias xl
+refused 2 'sink: no bias of its own' bias sink
+refused 2 'grid is missing' bias swin
+refused 2 'grid' bias swin,grid=2x3 --q 5
+refused 2 'comes from a file' bias log --q-offset offsets
 refused 2 'dense: its array bias is needed' bias dense
 refused 2 'comes from a file' bias dense,bias=x
 refused 1 '"x": not in the file' bias dense,bias=x --input "$small"
@@ -1257,6 +1522,9 @@ check 'a .svg begins and ends' '<?xml version="1.0" encoding="UTF-8"?> </svg>' "
 ok explain --input "$small" --batch 1 --head 3 --query 6 --bias t5,table=t5 --bias dense,bias=dense --relkey table=keys,left=3,right=4 \
     --relval table=values,left=3,right=4 --rope dim=8 --key-mask key_BOOL --mask row --lengths lengths --softcap-after 20
 ok explain --input "$T/square.safetensors" --segments segments
+ok explain --input "$more" --batch 1 --head 2 --query 3 --xl r=xr,u=xu --sink slopes --bias band,r=br,p=bp --bias log,q_positions=q_real \
+    --q-offset first
+has ' \+ P \+ B\) V' 'P = position scores of xl,r=xr,u=xu' 'a sink joins' 'over all keys and the sink'
 "$program" explain "$(printf 'plain \033[31mred\033[0m \377\376 caf\303\251')" >"$T/out"
 check 'words with control characters are spelt out' 0 "$(grep -c "$(printf '\033\\|\377')" "$T/out")"
 has 'x1b\[31mred' "$(printf 'caf\303\251')"
@@ -1286,8 +1554,10 @@ refused 2 '--input' explain --bias alibi,slopes=x
 refused 2 '--input' explain --key-mask x
 refused 2 '--input' explain --mask x
 refused 2 '--input' explain --segments x
-refused 1 'not there yet' explain --bias kerple
-refused 1 'not there yet' explain --rope scaling=yarn
+refused 2 '--input' explain --bias kerple
+refused 2 '--input' explain --sink s
+refused 2 '--input' explain --q-offset offsets
+refused 2 'max_position|original' explain --rope scaling=yarn
 refused 2 'dim' explain --rope dim=3
 refused 2 'no term is called' explain --bias t6
 refused 1 'no_such' explain --input "$T/no_such.npz"

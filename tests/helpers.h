@@ -53,6 +53,12 @@
         for (const char *isa; ((isa) = rp_isa_name(isa##_n)) != NULL; isa##_n++)                                       \
             if (rp_isa_found(isa) == 1)
 
+/* path = the reference, then each instruction set. */
+#define EACH_PATH(path)                                                                                                \
+    for (int path##_n = -1; path##_n > -2; path##_n = -2)                                                              \
+        for (const char *path; ((path) = path##_n < 0 ? "reference" : rp_isa_name(path##_n)) != NULL; path##_n++)      \
+            if (rp_isa_found(path) == 1)
+
 /* A case that fails names itself, so that `relpos verify` can repeat it. */
 __attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
                                                                 ...)
@@ -119,7 +125,7 @@ HELPER rp_status attempt(problem *p, const char *isa, void *work)
     rp_status status = rp_plan_create(&plan, &p->desc);
     if (status != RP_OK)
         return status;
-    assert_string_equal(rp_plan_isa(plan), p->desc.dtype == RP_F64 ? "reference" : isa);
+    assert_string_equal(rp_plan_isa(plan), isa);
     status = rp_attend(plan, &p->t, work);
     rp_plan_destroy(plan);
     return status;
@@ -132,6 +138,69 @@ HELPER void attend(problem *p, const char *isa)
         wrong(p, isa, "%s: %s", rp_status_name(status), rp_last_error());
 }
 
+/* The gradients of a call, one after another: dq, dk, dv, then those of the terms' arrays. */
+enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+
+HELPER rp_array *gradient(rp_grads *g, int n)
+{
+    rp_array *const first[3] = {&g->dq, &g->dk, &g->dv};
+    return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
+}
+
+/* The array that a gradient belongs to. */
+HELPER rp_array *source_of(rp_tensors *t, int n)
+{
+    rp_array *const first[3] = {&t->q, &t->k, &t->v};
+    return n < 3 ? first[n] : &t->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
+}
+
+HELPER const char *gradient_name(const problem *p, int n)
+{
+    static char name[64];
+    static const char *const first[3] = {"dq", "dk", "dv"};
+    if (n < 3)
+        return first[n];
+    const rp_term_kind kind = p->terms[(n - 3) / RP_MAX_ARRAYS].kind;
+    snprintf(name, sizeof name, "the gradient of %s.%s", rp_term_name(kind),
+             rp_term_array(kind, (n - 3) % RP_MAX_ARRAYS));
+    return name;
+}
+
+/* Gradients of the same shapes with memory of their own, of a type. */
+HELPER rp_grads gradients_like(problem *p, rp_dtype type)
+{
+    rp_grads g = p->g;
+    for (int n = 0; n < GRADIENTS; n++)
+        if (gradient(&g, n)->data)
+            *gradient(&g, n) = array_in(p, type, gradient(&g, n)->ndim, gradient(&g, n)->shape);
+    return g;
+}
+
+/* rp_backward, with out and lse of the call before or without them. */
+HELPER rp_status attempt_backward(problem *p, const char *isa, const rp_grads *g, bool given)
+{
+    rp_plan *plan;
+    rp_tensors t = p->t;
+    p->desc.isa = isa;
+    if (!given)
+        t.out.data = t.lse.data = NULL;
+    rp_status status = rp_plan_create(&plan, &p->desc);
+    if (status != RP_OK)
+        return status;
+    status = rp_backward(plan, &t, g, NULL);
+    rp_plan_destroy(plan);
+    return status;
+}
+
+HELPER void backward(problem *p, const char *isa, const rp_grads *g, bool given)
+{
+    if (given)
+        attend(p, isa);
+    const rp_status status = attempt_backward(p, isa, g, given);
+    if (status != RP_OK)
+        wrong(p, isa, "backward: %s: %s", rp_status_name(status), rp_last_error());
+}
+
 /* A copy of a contiguous array's elements; the caller frees it. */
 HELPER void *copy_of(const rp_array *a)
 {
@@ -142,10 +211,21 @@ HELPER void *copy_of(const rp_array *a)
     return to;
 }
 
-/* Element x of a contiguous array of floats. */
+/* Element x of a contiguous array of a floating type. */
 HELPER double at(const rp_array *a, int64_t x)
 {
-    return a->dtype == RP_F32 ? (double)((const float *)a->data)[x] : ((const double *)a->data)[x];
+    double y;
+    if (a->dtype == RP_F32)
+        return (double)((const float *)a->data)[x];
+    if (a->dtype == RP_F64)
+        return ((const double *)a->data)[x];
+    good(rp_convert(&y, RP_F64, (const char *)a->data + x * (int64_t)rp_dtype_size(a->dtype), a->dtype, 1));
+    return y;
+}
+
+HELPER void set(const rp_array *a, int64_t x, double y)
+{
+    good(rp_convert((char *)a->data + x * (int64_t)rp_dtype_size(a->dtype), a->dtype, &y, RP_F64, 1));
 }
 
 HELPER void same_bits(const problem *p, const char *isa, const char *what, const void *a, const void *b, size_t n)
@@ -154,6 +234,20 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
     for (size_t c = 0; c < n; c++)
         if (x[c] != y[c])
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
+}
+
+/* Numbers in double that must be the same numbers: relative to the largest of the array, or to `most` where that is larger. */
+HELPER double near(const problem *p, const char *isa, const char *what, const double *got, const double *want,
+                   int64_t n, double most)
+{
+    double error = 0;
+    for (int64_t x = 0; x < n; x++) {
+        most = fmax(most, fabs(want[x]));
+        error = fmax(error, isnan(got[x]) ? INFINITY : fabs(got[x] - want[x]));
+    }
+    if (!(error <= 1e-12 * most))
+        wrong(p, isa, "%s: error %.3g, largest element %.3g", what, error, most);
+    return most > 0 ? error / most : 0;
 }
 
 /* Numbers that do not depend on the problem's seed; splitmix64. */

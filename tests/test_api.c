@@ -206,12 +206,15 @@ static void numbers(void **state)
     refuse_plan(d, RP_E_RANGE, "softcap", "-0.5");
     d.softcap = -INFINITY;
     refuse_plan(d, RP_E_RANGE, "softcap", "-inf");
-    static const rp_dtype not_there[] = {RP_F16, RP_BF16};
-    for (int n = 0; n < 2; n++) {
+    static const double shares[] = {1, -0.1, 1.5, NAN, INFINITY};
+    for (size_t n = 0; n < sizeof shares / sizeof *shares; n++) {
         d = base;
-        d.dtype = not_there[n];
-        refuse_plan(d, RP_E_UNSUPPORTED, "dtype", rp_dtype_name(not_there[n]));
+        d.dropout = shares[n];
+        refuse_plan(d, RP_E_RANGE, "dropout", NULL);
     }
+    d = base;
+    d.flexible = 2;
+    refuse_plan(d, RP_E_RANGE, "flexible", "2");
     static const int no_type[] = {RP_BOOL, RP_I64, 13, -1, 1 << 30};
     for (size_t n = 0; n < sizeof no_type / sizeof *no_type; n++) {
         d = base;
@@ -407,6 +410,69 @@ static void terms(void **state)
     }
 }
 
+/* The other terms, with a parameter out of its bounds; q and k are 6 wide, 3 queries, 4 keys. */
+static void more_terms(void **state)
+{
+    static const struct {
+        const char *text;
+        rp_status status;
+        const char *field;
+    } cases[] = {
+        {"sandwich,dim=3", RP_E_RANGE, "dim"},
+        {"sandwich,dim=0", RP_E_RANGE, "dim"},
+        {"sandwich,dim=4,base=0", RP_E_RANGE, "base"},
+        {"fire,c=1,L=-1", RP_E_RANGE, "L"},
+        {"fire,c=1,L=1,eps=-1", RP_E_RANGE, "eps"},
+        {"fire,c=0,L=1,eps=0", RP_E_RANGE, "eps"},
+        {"fire,c=1,L=1", RP_E_RANGE, "width"}, /* no array tells it here */
+        {"fire,c=1,L=1,width=4,width2=-1", RP_E_RANGE, "width2"},
+        {"swin,grid=0x4", RP_E_RANGE, "grid"},
+        {"swin,grid=1x-3", RP_E_RANGE, "grid"},
+        {"swin,grid=1x3,extra=2", RP_E_RANGE, "extra"},
+        {"swin,grid=1x3", RP_E_SHAPE, "grid"}, /* three queries, four keys */
+        {"axial,grid=2x2", RP_E_SHAPE, "grid"},
+        {"axialkey,grid=99999999x99999999", RP_E_RANGE, "grid"},
+        {"real,max_distance=-1", RP_E_RANGE, "max_distance"},
+        {"real,max_distance=9999999999999", RP_E_RANGE, "max_distance"},
+        {"band,width=0,extent=3", RP_E_RANGE, "width"},
+        {"band,width=3,extent=0", RP_E_RANGE, "extent"},
+        {"deberta", RP_E_RANGE, "max_position"},
+        {"deberta,span=-2", RP_E_RANGE, "span"},
+        {"deberta,span=4,buckets=2", RP_E_RANGE, "buckets"},
+        {"deberta,buckets=16,max_position=8", RP_E_RANGE, "max_position"},
+        {"rope,factor=2", RP_E_ARG, "factor"},
+        {"rope,scaling=linear,factor=0.5", RP_E_RANGE, "factor"},
+        {"rope,scaling=dynamic,factor=2", RP_E_RANGE, "max_position_embeddings"},
+        {"rope,scaling=yarn,factor=2", RP_E_RANGE, "original_max_position_embeddings"},
+        {"rope,scaling=yarn,factor=2,original_max_position_embeddings=8,beta_fast=1,beta_slow=2", RP_E_RANGE,
+         "beta_fast"},
+        {"rope,scaling=llama3,factor=2,original_max_position_embeddings=8,low_freq_factor=4", RP_E_RANGE,
+         "low_freq_factor"},
+        {"rope,scaling=longrope,factor=2,original_max_position_embeddings=1", RP_E_RANGE,
+         "original_max_position_embeddings"},
+        {"rope,attention_factor=-1", RP_E_RANGE, "attention_factor"},
+    };
+    rp_term t;
+    char names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        good(rp_term_parse(cases[n].text, &t, names));
+        refuse_term(t, cases[n].status, cases[n].field, NULL);
+    }
+    /* one of relkey, xl, axialkey, deberta */
+    static const char *const family[] = {"relkey,left=1,right=1", "xl", "deberta,span=3"};
+    for (int x = 0; x < 3; x++)
+        for (int y = 0; y < 3; y++) {
+            rp_term two[2];
+            rp_desc d = rp_desc_init(1, 2, 3, 4, 6);
+            good(rp_term_parse(family[x], &two[0], names));
+            good(rp_term_parse(family[y], &two[1], names));
+            d.terms = two;
+            d.n_terms = 2;
+            refuse_plan(d, RP_E_UNSUPPORTED, "terms[1]", "family");
+        }
+}
+
 static void masks(void **state)
 {
     static const int kinds[] = {-1, 0, RP_MASK_COUNT, 1 << 30};
@@ -529,9 +595,12 @@ static void arrays(void **state)
         const char *name = all[n].name;
         const bool output = n >= 3;
 #define ARRAY ((rp_array *)(void *)((char *)t + all[n].offset))
-        static const int types[] = {RP_F16, RP_BF16, RP_BOOL, RP_I32, RP_I64, 13, -1, 1 << 30};
+        static const int types[] = {RP_BOOL, RP_I32, RP_I64, 13, -1, 1 << 30};
         for (size_t x = 0; x < sizeof types / sizeof *types; x++)
             SLIP(ARRAY->dtype = (rp_dtype)types[x], RP_E_ARG, name, "dtype");
+        static const int halves[] = {RP_F16, RP_BF16};
+        for (int x = 0; x < 2 && all[n].last_contiguous; x++)
+            SLIP(ARRAY->dtype = (rp_dtype)halves[x], RP_E_ARG, name, "dtype");
         if (all[n].last_contiguous) /* q, k, v and out: desc's own type only */
             SLIP((ARRAY->dtype = RP_F64, ARRAY->data = (void *)((uintptr_t)ARRAY->data & ~(uintptr_t)7)), RP_E_ARG,
                  name, "f64");
@@ -584,7 +653,7 @@ static void arrays_of_terms(void **state)
 {
     (void)state;
     /* 0 t5 table [8, 4]; 1 dense; 2 relkey [4, 8]; 3 relval [4, 6]; 4 alibi [4]; 5 table [4, 7] */
-    static const int floats_only[] = {RP_F16, RP_BF16, RP_BOOL, RP_I64, 13, -1};
+    static const int floats_only[] = {RP_BOOL, RP_I64, 13, -1};
     for (int n = 0; n < 6; n++) {
         if (n == 4)
             continue;
@@ -966,12 +1035,43 @@ static void texts(void **state)
     assert_true(t.left == 3 && t.right == 0);
     good(rp_term_parse("log,lambda=0", &t, names));
     assert_true(t.lambda == 0);
-    for (int k = 1; k < RP_TERM_COUNT; k++) { /* every name stands for its kind */
+    good(rp_term_parse("swin,table=t,grid=7x5,extra=1", &t, names));
+    assert_true(t.grid_h == 7 && t.grid_w == 5 && t.extra == 1);
+    good(rp_term_parse("real,max_distance=9,sign=1,q_position_mask=m,table=t", &t, names));
+    assert_true(t.max_distance == 9 && t.sign == 1);
+    assert_string_equal(names[3], "m");
+    good(rp_term_parse("deberta,k_pos=a,q_pos=b,span=9,buckets=-1,max_position=3", &t, names));
+    assert_true(t.span == 9 && t.buckets == -1 && t.max_position == 3);
+    assert_string_equal(names[1], "b");
+    good(rp_term_parse("rope,scaling=yarn,factor=8,original_max_position_embeddings=4096,truncate=0,positions=p", &t,
+                       names));
+    assert_true(t.scaling == RP_SCALING_YARN && t.factor == 8 && t.original_max_position_embeddings == 4096);
+    assert_true(t.truncate == 0 && t.beta_fast == 32);
+    assert_string_equal(names[0], "p");
+    good(rp_term_parse("t5,k_positions=x,table=y", &t, names));
+    assert_string_equal(names[2], "x");
+    /* every name stands for its kind; some ask for more */
+    static const struct {
+        rp_term_kind kind;
+        const char *keys;
+    } needed[] = {
+        {RP_TERM_TABLE, ",left=1,right=2"}, {RP_TERM_RELKEY, ",right=2,left=1"}, {RP_TERM_RELVAL, ",left=1,right=2"},
+        {RP_TERM_SANDWICH, ",dim=4"},       {RP_TERM_FIRE, ",c=1,L=2"},          {RP_TERM_FIRE, ",L=2,c=1"},
+        {RP_TERM_SWIN, ",grid=2x3"},        {RP_TERM_AXIAL, ",grid=2x3"},        {RP_TERM_REAL, ",max_distance=4"},
+        {RP_TERM_AXIALKEY, ",grid=1x1"},
+    };
+    for (int k = 1; k < RP_TERM_COUNT; k++) {
         char text[200];
-        snprintf(text, sizeof text, "%s%s", rp_term_name((rp_term_kind)k),
-                 strstr(rp_term_syntax((rp_term_kind)k), "left=N") ? ",left=1,right=2" : "");
+        const char *name = rp_term_name((rp_term_kind)k), *keys = "";
+        for (size_t n = 0; n < sizeof needed / sizeof *needed; n++)
+            keys = needed[n].kind == (rp_term_kind)k ? needed[n].keys : keys;
+        snprintf(text, sizeof text, "%s%s", name, keys);
         good(rp_term_parse(text, &t, names));
         assert_int_equal(t.kind, k);
+        if (*keys) {
+            *strrchr(text, ',') = 0;
+            parse_bad(text, RP_E_ARG, "missing", name);
+        }
     }
     char longest[RP_NAME_MAX + 40];
     snprintf(longest, sizeof longest, "t5,table=%.*s", RP_NAME_MAX - 7, /* the whole part has 255 bytes */
@@ -1028,27 +1128,22 @@ static void texts(void **state)
         {"bucket,strategy=cubic", "strategy", "quadratic"},
         {"table,table=x,left=3", "right", "missing"},
         {"relkey,right=3", "left", "missing"},
+        {"swin,grid=7", "grid", "7x7"},
+        {"swin,grid=7x", "grid", "7x"},
+        {"swin,grid=x7", "grid", "x7"},
+        {"swin,grid=7x7x7", "grid", "7x7x7"},
+        {"axial,grid=2x2,extra=1", "extra", NULL}, /* swin alone has a class token */
+        {"real,max_distance=3,sign=2", "sign", "1 or -1"},
+        {"real,max_distance=3,sign=+1", "sign", "+1"},
+        {"kerple,kind=exp", "kind", "power"},
+        {"rope,scaling=ntk", "scaling", "yarn"},
+        {"rope,truncate=2", "truncate", "2"},
+        {"rope,q_position=x", "q_position", "did you mean \"q_positions\""},
+        {"forget,log=x", "log", "did you mean \"logf\""},
+        {"deberta,kpos=x", "kpos", "did you mean \"k_pos\""},
     };
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
         parse_bad(bad[n][0], RP_E_ARG, bad[n][1], bad[n][2]);
-    static const char *const later[] = {"kerple",
-                                        "sandwich",
-                                        "fire,w1=x",
-                                        "swin",
-                                        "axial",
-                                        "real",
-                                        "band",
-                                        "forget",
-                                        "xl",
-                                        "axialkey",
-                                        "deberta",
-                                        "rope,scaling=yarn",
-                                        "rope,factor=2",
-                                        "alibi,q_positions=x",
-                                        "rope,positions=p",
-                                        "t5,k_positions=x"};
-    for (size_t n = 0; n < sizeof later / sizeof *later; n++)
-        parse_bad(later[n], RP_E_UNSUPPORTED, "not there yet", NULL);
     /* a hundred digits are no number to trip over */
     char many[160];
     memset(many, '1', sizeof many);
@@ -1149,14 +1244,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(environment), /* first: it must fork before the default pool is made */
-        cmocka_unit_test(null_pointers),  cmocka_unit_test(names_of_nothing),
-        cmocka_unit_test(sizes),          cmocka_unit_test(numbers),
-        cmocka_unit_test(terms),          cmocka_unit_test(masks),
-        cmocka_unit_test(arrays),         cmocka_unit_test(arrays_of_terms),
-        cmocka_unit_test(broadcasts),     cmocka_unit_test(mask_types),
-        cmocka_unit_test(work),           cmocka_unit_test(no_memory),
-        cmocka_unit_test(looking_inside), cmocka_unit_test(texts),
-        cmocka_unit_test(locales),        cmocka_unit_test(without_v),
+        cmocka_unit_test(null_pointers),   cmocka_unit_test(names_of_nothing),
+        cmocka_unit_test(sizes),           cmocka_unit_test(numbers),
+        cmocka_unit_test(terms),           cmocka_unit_test(masks),
+        cmocka_unit_test(more_terms),      cmocka_unit_test(arrays),
+        cmocka_unit_test(arrays_of_terms), cmocka_unit_test(broadcasts),
+        cmocka_unit_test(mask_types),      cmocka_unit_test(work),
+        cmocka_unit_test(no_memory),       cmocka_unit_test(looking_inside),
+        cmocka_unit_test(texts),           cmocka_unit_test(locales),
+        cmocka_unit_test(without_v),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,7 +242,7 @@ static void check_counting(const char *file, bool bf16)
             double d = 0;
             uint64_t u = 0;
             if (a->dtype <= RP_BF16)
-                io_convert(&d, RP_F64, (char *)a->data + i * io_dtype_size(a->dtype), a->dtype, 1);
+                rp_convert(&d, RP_F64, (char *)a->data + i * io_dtype_size(a->dtype), a->dtype, 1);
             else
                 memcpy(&u, (char *)a->data + i * io_dtype_size(a->dtype), io_dtype_size(a->dtype));
             assert_true(a->dtype <= RP_BF16 ? d == (double)i : u == (a->dtype == RP_BOOL ? i > 0 : i));
@@ -1164,8 +1164,8 @@ static void test_convert(void **state)
                 const unsigned infinity = a == 0 ? 0x7c00 : 0x7f80, quiet = a == 0 ? 0x200 : 0x40;
                 double middle[1];
                 uint16_t to;
-                io_convert(middle, wide[b], &from, narrow[a], 1);
-                io_convert(&to, narrow[a], middle, wide[b], 1);
+                rp_convert(middle, wide[b], &from, narrow[a], 1);
+                rp_convert(&to, narrow[a], middle, wide[b], 1);
                 assert_int_equal(to, (n & 0x7fff) > infinity ? n | quiet : n);
             }
         }
@@ -1177,30 +1177,30 @@ static void test_convert(void **state)
             const uint16_t low = (uint16_t)n, high = (uint16_t)(n + 1);
             double x, y, points[3];
             uint16_t to[3];
-            io_convert(&x, RP_F64, &low, narrow[a], 1);
-            io_convert(&y, RP_F64, &high, narrow[a], 1);
+            rp_convert(&x, RP_F64, &low, narrow[a], 1);
+            rp_convert(&y, RP_F64, &high, narrow[a], 1);
             if (isinf(y)) /* the number that would come next */
                 y = a == 0 ? 0x1p16 : 0x1p128;
             points[1] = x / 2 + y / 2;
             points[0] = nextafter(points[1], 0);
             points[2] = nextafter(points[1], INFINITY);
-            io_convert(to, narrow[a], points, RP_F64, 3);
+            rp_convert(to, narrow[a], points, RP_F64, 3);
             assert_int_equal(to[0], low);
             assert_int_equal(to[1], n % 2 == 0 ? low : high);
             assert_int_equal(to[2], high);
             for (int k = 0; k < 3; k++)
                 points[k] = -points[k];
-            io_convert(to, narrow[a], points, RP_F64, 3);
+            rp_convert(to, narrow[a], points, RP_F64, 3);
             assert_int_equal(to[1], 0x8000 | (n % 2 == 0 ? low : high));
         }
     }
     const double extremes[] = {1e300, -1e300, 0x1p-1074, -0.0, INFINITY};
     uint16_t out[5];
-    io_convert(out, RP_F16, extremes, RP_F64, 5);
+    rp_convert(out, RP_F16, extremes, RP_F64, 5);
     assert_true(out[0] == 0x7c00 && out[1] == 0xfc00 && out[2] == 0 && out[3] == 0x8000 && out[4] == 0x7c00);
-    io_convert(out, RP_BF16, extremes, RP_F64, 5);
+    rp_convert(out, RP_BF16, extremes, RP_F64, 5);
     assert_true(out[0] == 0x7f80 && out[1] == 0xff80 && out[2] == 0 && out[3] == 0x8000 && out[4] == 0x7f80);
-    io_convert(NULL, RP_F32, NULL, RP_F32, 0);
+    rp_convert(NULL, RP_F32, NULL, RP_F32, 0);
 }
 
 static void test_text(void **state)

@@ -27,22 +27,34 @@ static rp_array pattern(problem *p, int32_t ndim, const int64_t *shape)
     return a;
 }
 
-/* As problem_fill, with numbers that take no time. */
+/* As problem_fill, with numbers that take no time; for a backward pass with the gradients too. */
 static void fill(problem *p)
 {
     const rp_desc *d = &p->desc;
     const int64_t q[4] = {d->batch, d->heads, d->len_q, d->dim_k}, k[4] = {d->batch, d->heads, d->len_k, d->dim_k};
     p->t = rp_tensors_init();
+    p->g = rp_grads_init();
     p->t.q = pattern(p, 4, q);
     p->t.k = pattern(p, 4, k);
     p->t.v = pattern(p, 4, k);
     p->t.out = pattern(p, 4, q);
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        int32_t ndim;
-        int64_t shape[RP_MAX_AXES];
-        good(rp_term_shape(d, n, 0, &ndim, shape));
-        if (ndim > 0)
-            p->t.term[n][0] = pattern(p, ndim, shape);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            int32_t ndim;
+            int64_t shape[RP_MAX_AXES];
+            if (!rp_term_array_learned(d->terms[n].kind, x) || rp_term_array_optional(d->terms[n].kind, x))
+                continue;
+            good(rp_term_shape(d, n, x, &ndim, shape));
+            p->t.term[n][x] = pattern(p, ndim, shape);
+            if (p->pass & PROBLEM_BACKWARD)
+                p->g.term[n][x] = pattern(p, ndim, shape);
+        }
+    if (p->pass & PROBLEM_BACKWARD) {
+        p->t.lse = pattern(p, 3, q);
+        p->g.dout = pattern(p, 4, q);
+        p->g.dq = pattern(p, 4, q);
+        p->g.dk = pattern(p, 4, k);
+        p->g.dv = pattern(p, 4, k);
     }
     for (int32_t n = 0; n < d->n_masks; n++) {
         int32_t ndim;
@@ -86,8 +98,10 @@ static double measured(const char *text, int outputs, const char *isa)
             fputs("5", f);
             fclose(f);
         }
-        if (rp_attend(plan, &p.t, NULL) != RP_OK)
+        if (problem_run(&p, plan) != RP_OK) {
+            fprintf(stderr, "%s\n", rp_last_error());
             _exit(3);
+        }
         bytes = status_line("VmHWM") - before;
         _exit(write(ends[1], &bytes, sizeof bytes) == sizeof bytes ? 0 : 4);
     }
@@ -114,8 +128,10 @@ static double said(const char *text, const char *isa)
     p.desc.isa = isa;
     good(rp_plan_create(&plan, &p.desc));
     good(rp_pool_create(&pool, 2));
-    const size_t bytes = rp_plan_work_size(plan, pool);
-    assert_true(bytes > 0);
+    const size_t forward = rp_plan_work_size(plan, pool),
+                 backward = p.pass & PROBLEM_BACKWARD ? rp_plan_backward_size(plan, pool) : 1,
+                 bytes = forward > backward ? forward : backward;
+    assert_true(forward > 0 && backward > 0);
     rp_plan_destroy(plan);
     rp_pool_destroy(pool);
     return (double)bytes;
@@ -124,12 +140,16 @@ static double said(const char *text, const char *isa)
 static const struct {
     const char *before, *between, *after; /* the text: before N between N after; an empty `between` stops there */
     int outputs;
+    int longest; /* that is measured; 0: 65536 */
 } cases[] = {
-    {"fwd:f32:b1h8q128k", "", "d64:t5+alibi:", 0},
-    {"fwd:f32:b1h8q96k", "", "d64:rope+relkey,left=128,right=128+relval,left=128,right=128:", 0},
-    {"fwd:f32:b1h8q", "k", "d64:t5:window=64,0", 0},
-    {"fwd:f32:b1h8q", "k", "d64:alibi:window=64,0+key_mask+lengths", WITH_LSE},
-    {"fwd:f32:b1h8q", "k", "d64:table,left=64,right=64:window=64,0", WITH_SUMMARY},
+    {"fwd:f32:b1h8q128k", "", "d64:t5+alibi:", 0, 0},
+    {"fwd:f32:b1h8q96k", "", "d64:rope+relkey,left=128,right=128+relval,left=128,right=128:", 0, 0},
+    {"fwd:f32:b1h8q", "k", "d64:t5:window=64,0", 0, 0},
+    {"fwd:f32:b1h8q", "k", "d64:alibi:window=64,0+key_mask+lengths", WITH_LSE, 0},
+    {"fwd:f32:b1h8q", "k", "d64:table,left=64,right=64:window=64,0", WITH_SUMMARY, 0},
+    {"fwdbwd:f32:b1h8q", "k", "d64:t5:window=64,0", 0, 32768},
+    {"bwd:f32:b1h1q", "k", "d64:rope+relkey,left=64,right=0+relval,left=64,right=0+sink:window=64,0", 0, 32768},
+    {"bwd:f32:b1h1q", "k", "d64:forget+band,width=8,extent=64:window=64,0", 0, 32768},
 };
 
 static void text_of(char *text, size_t size, size_t n, int length)
@@ -173,7 +193,8 @@ static void peak(void **state)
     const char *isa = rp_isa_default();
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         double before = 0;
-        for (int length = 4096; length <= 65536; length *= 4) {
+        const int longest = cases[n].longest ? cases[n].longest : 65536;
+        for (int length = longest / 16; length <= longest; length *= 4) {
             text_of(text, sizeof text, n, length);
             const double bytes = measured(text, cases[n].outputs, isa);
             /* two megabytes stand for what does not grow: stacks, libc's own, scratch of two threads */

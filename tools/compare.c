@@ -9,7 +9,7 @@
 static double value(const io_array *a, size_t n)
 {
     double x;
-    io_convert(&x, RP_F64,
+    rp_convert(&x, RP_F64,
                (const char *)a->data + n * (a->dtype == RP_F64   ? 8
                                             : a->dtype == RP_F32 ? 4
                                                                  : 2),

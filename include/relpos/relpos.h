@@ -2,8 +2,10 @@
  *
  * For batch entry b, query head h, query i, key j, and kv head g = h / (H / Hk):
  *
- *     s[i,j] = softcap(scale * <R(p_i) q_i, R(j) k_j> + relkey(i,j)) + bias_h(i,j)     -infinity where a mask says no
+ *     s[i,j] = softcap(scale * <R(p_i) q_i, R(p_j) k_j> + relkey(i,j)) + bias_h(i,j)     -infinity where a mask says no
  *     w[i,.] = softmax(s[i,.])     out_i = sum_j w[i,j] (v_j + relval(i,j))     lse_i = log sum_j exp(s[i,j])
+ *
+ * and backward: from dout the gradients of q, k, v and of every learned array.
  *
  * Sign      the offset of a pair is delta = key - query = j - (i + q_offset), everywhere.
  * Letters   B batch, H query heads, Hk key/value heads, Lq queries, Lk keys, Dk width of q and k, Dv width of v and out.
@@ -78,8 +80,8 @@ RP_API const char *rp_version(void);
 typedef enum rp_dtype {
     RP_F32 = 0,
     RP_F64 = 1,
-    RP_F16 = 2,  /* IEEE half; so far for files, not for rp_attend */
-    RP_BF16 = 3, /* the upper half of an f32; so far for files, not for rp_attend */
+    RP_F16 = 2,  /* IEEE half: storage; arithmetic is f32 */
+    RP_BF16 = 3, /* the upper half of an f32: storage; arithmetic is f32 */
     RP_BOOL = 4, /* one byte; any non-zero value is true */
     RP_U8 = 5,
     RP_I8 = 6,
@@ -97,8 +99,12 @@ RP_API size_t rp_dtype_size(rp_dtype dtype);
 /* The name of a type, such as "f32"; "?" for a number that is no type. */
 RP_API const char *rp_dtype_name(rp_dtype dtype);
 
+/* Convert n elements of any type to a floating type, rounding once, to nearest even.
+ * Returns  RP_OK; RP_E_ARG where to_type is no floating type. */
+RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n);
+
 #define RP_MAX_AXES   4  /* axes of an array */
-#define RP_MAX_ARRAYS 2  /* arrays of one term */
+#define RP_MAX_ARRAYS 8  /* arrays of one term */
 #define RP_MAX_TERMS  16 /* terms of one description */
 #define RP_MAX_MASKS  8  /* masks of one description */
 
@@ -165,55 +171,135 @@ typedef enum rp_strategy {
 /* Which channels RoPE turns together: (c, c + dim/2) as in Llama and GPT-NeoX, or (2c, 2c+1) as in RoFormer and GPT-J. */
 typedef enum rp_layout { RP_LAYOUT_HALF = 0, RP_LAYOUT_INTERLEAVED = 1 } rp_layout;
 
+/* How KERPLE falls with distance. */
+typedef enum rp_kerple {
+    RP_KERPLE_LOG = 0,  /* -p log(1 + a |delta|) */
+    RP_KERPLE_POWER = 1 /* -a |delta|^p */
+} rp_kerple;
+
+/* How RoPE's frequencies are stretched beyond the trained length; names and parameters as in Hugging Face configs. */
+typedef enum rp_scaling {
+    RP_SCALING_NONE = 0,
+    RP_SCALING_LINEAR = 1,  /* every frequency divided by factor */
+    RP_SCALING_DYNAMIC = 2, /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
+    RP_SCALING_YARN = 3,    /* slow pairs divided by factor, fast ones kept, a ramp between; Peng 2023 */
+    RP_SCALING_LLAMA3 = 4,  /* the same by wavelength, as in Llama 3.1 */
+    RP_SCALING_LONGROPE = 5 /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
+} rp_scaling;
+
 /* One position term: its kind and the parameters that the kind reads; the others are ignored. Start from rp_term_init,
- * which sets every default; fields then mean what they say (a lambda of 0 is 0). The learned arrays of the term go into
- * rp_tensors.term, in the order given here. delta = j - (i + q_offset).
+ * which sets every default; fields then mean what they say (a lambda of 0 is 0). The arrays of the term go into
+ * rp_tensors.term, in the order given here; those in parentheses may be absent. H stands for H or 1 (one for all heads).
+ * delta = p_j - p_i = j - (i + q_offset).
  *
- *   kind     value added to the score                              arrays            reads
- *   TABLE    table[h, clamp(delta, -left, right) + left]           [H or 1, left+right+1]   left right
- *   T5       table[bucket(delta), h]                               [buckets, H or 1] buckets max_distance bidirectional
- *   BUCKET   as T5, any strategy                                   [buckets, H or 1] and strategy
- *   LOG      -lambda log(1 + |delta|)                              none              lambda
- *   LINEAR   -rate_left |delta| before the query, -rate_right delta after it         rate_left rate_right
- *   ALIBI    -slope_h |delta|                                      [H or 1] or none: the paper's slopes
- *   DENSE    bias[b,h,i,j]; -infinity masks the pair               broadcast to [B, H, Lq, Lk]
- *   ROPE     turns the first dim channels of q and k by position   none              dim base layout
- *   RELKEY   scale <q_i, table[clamp(delta) + left]>, inside the softcap   [left+right+1, Dk] or [H or 1, …]   left right
- *   RELVAL   adds table[clamp(delta) + left] to v_j                [left+right+1, Dv] or [H or 1, …]   left right
+ *   kind     value added to the score                              arrays                  reads
+ *   TABLE    table[h, clamp(delta, -left, right) + left]           table [H, left+right+1] (*) left right
+ *   T5       table[bucket(delta), h]                               table [buckets, H] (*)  buckets max_distance bidirectional
+ *   BUCKET   as T5, any strategy                                   table [buckets, H] (*)  and strategy
+ *   LOG      -lambda log(1 + |delta|)                              (*)                     lambda
+ *   LINEAR   -rate_left |delta| before the query, -rate_right delta after it  (*)          rate_left rate_right
+ *   ALIBI    -slope_h |delta|                                      (slopes [H]: else the paper's) (*)
+ *   DENSE    bias[b,h,i,j]; -infinity masks the pair               bias, broadcast to [B, H, Lq, Lk]
+ *   ROPE     turns the first dim channels of q and k by position   (positions) (q_positions) (k_positions) (short_factor)
+ *            (long_factor)                                         dim base layout scaling and its parameters
+ *   RELKEY   scale <q_i, table[clamp(delta) + left]>               table [left+right+1, Dk] or [H, …] (*)  left right
+ *   RELVAL   adds table[clamp(delta) + left] to v_j                table [left+right+1, Dv] or [H, …] (*)  left right
+ *   KERPLE   -p_h log(1 + a_h |delta|), or -a_h |delta|^p_h        p [H] a [H] (*)         kerple
+ *   SANDWICH sum over k < dim/2 of cos(delta / base^(2k/dim)), divided by 8 (h+1)/H    (*)  dim base
+ *   FIRE     MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between the layers
+ *            w1 [width,1] b1 [width] w2 [H,width] b2 [H]; with width2: w2 [width2,width] b2 [width2] w3 [H,width2] b3 [H] (*)
+ *                                                                                          c L eps width width2
+ *   SWIN     table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 being the class token
+ *                                                                  table [(2 grid_h-1)(2 grid_w-1) + 3 extra, H]   grid_h grid_w extra
+ *   AXIAL    bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]           bh [H,2 grid_h-1] bw [H,2 grid_w-1]   grid_h grid_w
+ *            dy, dx = row, column of the key minus those of the query
+ *   REAL     sign table[h, trunc(clamp(p_i - p_j, -max_distance, max_distance)) + max_distance]; 0 where a mask says 0
+ *            table [H, 2 max_distance+1] (q_positions) (k_positions) (q_position_mask) (k_position_mask)   max_distance sign
+ *   BAND     sum over c of r[b,h,i,c] p[c,-delta] for 0 <= -delta < extent, else 0
+ *                                                                  r [B,H,Lq,width] p [width,extent] or [H,…]   width extent
+ *   FORGET   sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked     logf [B,H,Lk]
+ *   XL       scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j - i + Lq-1]>) in place of scale <q_i, k_j>
+ *                                                                  r [H,Lq+Lk-1,Dk] (u [H,Dk]) (v [H,Dk])
+ *   AXIALKEY <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>          rh [2 grid_h-1,Dk] rw [2 grid_w-1,Dk]   grid_h grid_w
+ *            dy, dx = row, column of the query minus those of the key
+ *   DEBERTA  scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>), c = clamp(bucket(-delta) + span, 0, 2 span-1)
+ *                                                                  (k_pos [H,2 span,Dk]) (q_pos [H,2 span,Dk])   span buckets max_position
+ *   SINK     adds exp(sink_h) to the row sum: the weights then sum to less than one    sink [H]
  *
- * Any number of biases add up, with at most one ROPE, one RELKEY and one RELVAL. */
+ * (*) also takes (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or real, last in the order: they
+ * stand in place of p_i and p_j, differences are taken in f64, and truncated toward zero where an index is needed.
+ * RELKEY, XL, AXIALKEY and DEBERTA add inside the softcap and use q and k before RoPE turns them; at most one of these, one
+ * ROPE, one RELVAL and one SINK; any number of the others add up. */
 typedef struct rp_term {
     rp_term_kind kind;     /* which term */
     int32_t bidirectional; /* 1: half of the buckets for keys after the query; 0: those share bucket 0 */
     int64_t left;          /* offsets below -left share the first entry of a clipped table; >= 0 */
     int64_t right;         /* offsets above right share the last; >= 0 */
-    int64_t buckets;       /* >= 2; even, and >= 4, when bidirectional */
-    int64_t max_distance;  /* distances from here on share the last bucket; > half of one direction's buckets */
+    int64_t buckets;       /* >= 2; even, and >= 4, when bidirectional; of DEBERTA -1 = none */
+    int64_t max_distance;  /* distances from here on share the last bucket; > half of one direction's buckets; of REAL >= 0 */
     rp_strategy strategy;  /* spacing of the buckets */
     rp_layout layout;      /* pairs of channels that RoPE turns */
-    int64_t dim;           /* channels that RoPE turns: even, 2 … Dk; 0 = Dk */
+    int64_t dim;           /* channels that RoPE turns: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
     double base;           /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
     double lambda;         /* strength of LOG */
     double rate_left;      /* LINEAR: loss per step before the query */
     double rate_right;     /* LINEAR: loss per step after the query */
+    rp_kerple kerple;      /* log or power */
+    int32_t sign;          /* REAL: 1 or -1 */
+    double c;              /* FIRE: scale of distances inside the logarithm */
+    double L;              /* FIRE: queries before this position are normalised by it; >= 0 */
+    double eps;            /* FIRE: >= 0 */
+    int64_t width;         /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
+    int64_t width2;        /* FIRE: units of the second layer; 0 = two layers only */
+    int64_t extent;        /* BAND: keys seen, the query's own among them; >= 1 */
+    int64_t grid_h;        /* rows of the grid; >= 1 */
+    int64_t grid_w;        /* columns of the grid; >= 1 */
+    int64_t extra;         /* SWIN: 1 = token 0 is a class token, 0 = none */
+    int64_t span;          /* DEBERTA: 2 span vectors; 0 = buckets, or max_position where there are none */
+    int64_t max_position;  /* DEBERTA: longest distance with a bucket of its own; 0 = span */
+    rp_scaling scaling;    /* RoPE beyond the trained length */
+    int32_t truncate;      /* YARN: 1 = ends of the ramp are whole pairs */
+    double factor;         /* how many times longer; >= 1 */
+    int64_t original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
+    int64_t max_position_embeddings;          /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
+    double beta_fast;                         /* YARN: pairs that turn more often than this keep their speed */
+    double beta_slow;                         /* YARN: pairs that turn less often are divided by factor */
+    double attention_factor;                  /* multiplies cosine and sine; 0 = by the scaling's own rule */
+    double mscale;                            /* YARN: 0 = not given */
+    double mscale_all_dim;                    /* YARN: 0 = not given */
+    double low_freq_factor;                   /* LLAMA3 */
+    double high_freq_factor;                  /* LLAMA3 */
 } rp_term;
 
-/* A term of the given kind with every default set: buckets 32, max_distance 128, bidirectional 1, lambda 0.3, rates 1,
- * base 10000, dim = Dk, layout half, strategy log. left and right have none: set them where the kind reads them. */
+/* A term of the given kind with every default set: buckets 32 (of DEBERTA -1), max_distance 128, bidirectional 1, lambda 0.3,
+ * rates 1, base 10000, dim = Dk, layout half, strategy log, kerple log, sign -1, eps 1e-6, scaling none, factor 1,
+ * beta_fast 32, beta_slow 1, truncate 1, low_freq_factor 1, high_freq_factor 4. What has no default is 0: set it where the
+ * kind reads it. */
 static inline rp_term rp_term_init(rp_term_kind kind)
 {
     rp_term t;
+    unsigned char *p = (unsigned char *)&t;
+    for (size_t n = 0; n < sizeof t; n++)
+        p[n] = 0;
     t.kind = kind;
     t.bidirectional = 1;
-    t.left = t.right = 0;
-    t.buckets = 32;
-    t.max_distance = 128;
+    t.buckets = kind == RP_TERM_DEBERTA ? -1 : 32;
+    t.max_distance = kind == RP_TERM_REAL ? -1 : 128;
     t.strategy = RP_STRATEGY_LOG;
     t.layout = RP_LAYOUT_HALF;
-    t.dim = 0;
     t.base = 10000.0;
     t.lambda = 0.3;
     t.rate_left = t.rate_right = 1.0;
+    t.kerple = RP_KERPLE_LOG;
+    t.sign = -1;
+    t.eps = 1e-6;
+    t.scaling = RP_SCALING_NONE;
+    t.truncate = 1;
+    t.factor = 1.0;
+    t.beta_fast = 32.0;
+    t.beta_slow = 1.0;
+    t.low_freq_factor = 1.0;
+    t.high_freq_factor = 4.0;
     return t;
 }
 
@@ -236,7 +322,7 @@ typedef struct rp_desc {
     int64_t len_k;        /* Lk >= 0 */
     int64_t dim_k;        /* Dk >= 1 */
     int64_t dim_v;        /* Dv >= 1; 0 = Dk */
-    rp_dtype dtype;       /* of q, k, v and out: RP_F32, or RP_F64 for the reference path */
+    rp_dtype dtype;       /* of q, k, v and out: f32, f64, f16 or bf16; arithmetic in f64 for f64, else in f32 */
     int32_t cap_after;    /* 0: softcap caps the score before the biases; 1: after them */
     double scale;         /* of the product, at most 1e20 in size; RP_SCALE_AUTO = 1/sqrt(Dk) */
     double softcap;       /* c of c tanh(x/c), 1e-20 to 1e20; 0 = none */
@@ -245,6 +331,10 @@ typedef struct rp_desc {
     int32_t n_terms;      /* 0 … RP_MAX_TERMS */
     int32_t n_masks;      /* 0 … RP_MAX_MASKS */
     const rp_mask *masks; /* n_masks masks */
+    double dropout;       /* share of the weights that are dropped, 0 … below 1; the others are divided by 1 - dropout */
+    uint64_t seed;        /* of dropout: with b, h, i and j it says which weights are dropped, on any machine */
+    int32_t flexible;     /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
+    int32_t reserved;     /* 0 */
     const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
 } rp_desc;
 
@@ -269,6 +359,9 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
     d.n_terms = 0;
     d.n_masks = 0;
     d.masks = NULL;
+    d.dropout = 0.0;
+    d.seed = 0;
+    d.flexible = d.reserved = 0;
     d.isa = NULL;
     return d;
 }
@@ -288,11 +381,15 @@ RP_API const char *rp_term_source(rp_term_kind kind);      /* the paper */
 RP_API const char *rp_term_array(rp_term_kind, int index); /* name of an array of the term, such as "table" */
 RP_API const char *rp_mask_name(rp_mask_kind kind);        /* such as "key_mask" */
 
-/* 1 for a term that adds to the score (--bias), 0 for one with an option of its own name (--rope, --relkey, --relval). */
+/* 1 for a bias (--bias), 0 for a term with an option of its own name (--rope, --relkey, --relval, --xl, --axialkey, --deberta,
+ * --sink). */
 RP_API int rp_term_is_bias(rp_term_kind kind);
 
 /* 1 where the term works without that array, such as the slopes of ALIBI. */
 RP_API int rp_term_array_optional(rp_term_kind kind, int index);
+
+/* 1 for a learned array, which has a gradient; 0 for positions, masks and factors. */
+RP_API int rp_term_array_learned(rp_term_kind kind, int index);
 
 #define RP_NAME_MAX 256 /* bytes of an array's name in a term's text, the final 0 included */
 
@@ -338,6 +435,25 @@ RP_API int32_t rp_pool_threads(const rp_pool *pool);
 /* Called now and then by the thread that called rp_attend, with the share of the work that is done, 0 … 1. */
 typedef void rp_progress(void *context, double share);
 
+/* Keys and values in pages that lie anywhere, as in a paged or a ring-buffer cache: key j of batch entry b is row j % page of
+ * the page at [b * per_batch + j / page]. Every page has [Hk, page, Dk] (or Dv) elements of desc.dtype, with these strides.
+ * A ring buffer of whole pages names its pages from the oldest on. */
+typedef struct rp_pages {
+    const void *const *k; /* [B, per_batch] pointers; NULL: no pages, k and v are arrays */
+    const void *const *v; /* [B, per_batch] pointers; may be NULL where out is absent */
+    int64_t page;         /* keys of a page, >= 1 */
+    int64_t per_batch;    /* pages of each batch entry, at least len_k / page rounded up */
+    int64_t len_k;        /* keys there are: desc.len_k, or fewer where desc.flexible is set */
+    int64_t k_head;       /* elements between heads of a page of keys */
+    int64_t k_key;        /* elements between keys */
+    int64_t v_head;       /* elements between heads of a page of values */
+    int64_t v_key;        /* elements between values */
+} rp_pages;
+
+/* What a plan makes once from the learned arrays and positions, for many calls: strips of biases and the cosines and sines
+ * of RoPE, for every position 0 … max(len_q, len_k)-1 of queries and keys. */
+typedef struct rp_prepared rp_prepared;
+
 /* The arrays of one call. Start from rp_tensors_init; absent outputs are not computed.
  *
  * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous
@@ -356,8 +472,11 @@ typedef struct rp_tensors {
     rp_array profile;                           /* mean weight of each offset */
     rp_array key_mass;                          /* weight received by each key */
     rp_array entropy;                           /* of each row */
-    rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, f32 or f64 */
+    rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, of any floating type; positions of any type */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
+    rp_array q_offset;      /* [B] of an integer type, in place of desc.q_offset; may be absent */
+    rp_pages pages;         /* keys and values in place of k and v */
+    const rp_prepared *prepared; /* made by rp_prepare from the same plan and arrays; NULL: made anew in the call */
     rp_pool *pool;          /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
     rp_progress *progress;  /* NULL: nobody wants to know */
     void *progress_context; /* handed to progress */
@@ -373,6 +492,15 @@ static inline rp_tensors rp_tensors_init(void)
     t.size = sizeof t;
     return t;
 }
+
+/* Make what many calls share, such as the steps of decoding with a flexible plan: nothing is then made anew for a step. The
+ * results have the same bits with and without. t needs the arrays of the terms only; make it again when one changes. Given
+ * positions and DYNAMIC and LONGROPE scalings, which depend on the call, are left to the call; so are positions out of range.
+ * Returns  RP_OK and *prepared, or an error and NULL. */
+RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t);
+
+/* Free what rp_prepare made, once no call uses it; NULL is allowed. */
+RP_API void rp_prepared_destroy(rp_prepared *prepared);
 
 /* Bytes of work that a call needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their product.
  * Returns 0, with rp_last_error set, if that does not fit. */
@@ -392,6 +520,52 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
+
+/* The gradients of one backward call. Start from rp_grads_init. An absent array is a gradient that is not wanted, and its
+ * work is not done.
+ *
+ * Shapes   dout [B,H,Lq,Dv]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the array
+ *          rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
+ * An array may be of f32 while q is bf16: gradients are summed in f32 or f64 and rounded once. */
+typedef struct rp_grads {
+    size_t size;                                /* sizeof(rp_grads) */
+    rp_array dout;                              /* gradient of the loss with respect to out */
+    rp_array dq;                                /* to be written */
+    rp_array dk;                                /* to be written */
+    rp_array dv;                                /* to be written */
+    rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* to be written: of learned arrays */
+} rp_grads;
+
+/* Gradients with every array absent. */
+static inline rp_grads rp_grads_init(void)
+{
+    rp_grads g;
+    unsigned char *p = (unsigned char *)&g;
+    for (size_t n = 0; n < sizeof g; n++)
+        p[n] = 0;
+    g.size = sizeof g;
+    return g;
+}
+
+/* Bytes of work that rp_backward needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their product.
+ * Returns 0, with rp_last_error set, if that does not fit. */
+RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
+
+/* The gradients of sum(dout * out) with respect to q, k, v and the learned arrays, from weights that are computed again.
+ *
+ *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp)     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
+ *     dv_j = sum_i w dout_i     a bias's array: the sum of ds times the bias's derivative
+ *
+ * Shapes   see rp_tensors and rp_grads. t holds q, k, v and the arrays of the call before; its out and lse, where present,
+ *          are inputs and spare a forward pass. Its other outputs must be absent.
+ * Sign     delta = key - query, as forward.
+ * Edges    a row with no key left has zero gradients. A key that is masked everywhere gets exact zeros.
+ * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along diagonals.
+ * Threads  the bits do not depend on the pool.
+ * Returns  as rp_attend; RP_E_ARG where a gradient is asked for an array that is absent or not learned.
+ * Accuracy docs/numerics.md.
+ * Source   Dao 2022, algorithm 4. */
+RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
 
 /* ------------------------------------------------------------------------------------------------ looking inside */
 
@@ -420,12 +594,26 @@ RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, co
  * Shapes   bound [B, H, Lq, Dv] of f64. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
+/* Bounds on the errors of the gradients that rp_backward computes, evaluated for these inputs in double: docs/numerics.md. Costs a
+ * multiple of the reference path.
+ * Shapes   bounds is as the gradients of rp_backward, of f64; its dout is an input. */
+RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
+
 /* The bucket of an offset delta = key - query, the buckets of T5 bit for bit with RP_STRATEGY_LOG.
  * Edges    bidirectional = 0: every key after the query falls in bucket 0. Any int64 offset is allowed.
  * Returns  the bucket; -1, with rp_last_error set, for parameters out of range (see rp_term).
  * Source   Raffel 2020, section 2.1; the logarithm in f32 as in its public implementations. */
 RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional,
                          rp_strategy strategy);
+
+/* RoPE's frequencies: pair c turns by position * frequency[c], and cosine and sine are multiplied by *factor.
+ *
+ * Shapes   frequency [dim/2]; short_factor and long_factor [dim/2], read by LONGROPE only
+ * term     a ROPE term with dim resolved; longest is the largest position + 1 of queries and keys, which DYNAMIC and LONGROPE ask
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE.
+ * Source   Su 2021; Peng 2023 (YaRN); Llama 3.1; Ding 2024 (LongRoPE), each as in Hugging Face's modeling_rope_utils. */
+RP_API rp_status rp_rope_frequencies(const rp_term *term, double longest, const double *short_factor,
+                                     const double *long_factor, double *frequency, double *factor);
 
 /* The slope of head h (0 … heads-1) of ALiBi: 2^(-8(h+1)/n) for n = heads a power of two; otherwise those of the next
  * lower power of two, then every other one of the next higher. NaN for a head out of range.

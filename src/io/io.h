@@ -61,9 +61,6 @@ int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const in
 int io_add_meta(io_set *set, const char *key, const char *value); /* both copied */
 void io_free(io_set *set);
 
-/* Convert n elements between floating types (f32, f64, f16, bf16), rounding to nearest even. */
-void io_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, size_t n);
-
 /* Bytes of the valid UTF-8 sequence at text, 0 if there is none. */
 size_t io_utf8(const unsigned char *text, size_t size);
 

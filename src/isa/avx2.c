@@ -10,6 +10,7 @@
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx2,fma")
 #define RPI_ISA avx2
+#define RPI_F64 0
 enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
 typedef __m256 vf;
 #define vf_fma(a, b, c)             _mm256_fmadd_ps(a, b, c)

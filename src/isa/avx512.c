@@ -10,6 +10,7 @@
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define RPI_ISA avx512
+#define RPI_F64 0
 enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers, operands 5 */
 typedef __m512 vf;
 #define vf_fma(a, b, c)             _mm512_fmadd_ps(a, b, c)
@@ -24,6 +25,7 @@ typedef __m512 vf;
 #define vf_keep(x, keep)                                                                                               \
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)
+#define vf_gather(p, index) _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
 #include "verbs.h"
 #include "../kernels/kernels_tmpl.h"
 RPI_TARGET_END

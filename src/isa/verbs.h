@@ -4,22 +4,25 @@
  * vf is a type on which + - * / work lane by lane. A product that is added is written vf_fma, so that the bits of a row
  * do not depend on what the compiler chooses to fuse. */
 
+#if RPI_F64
+typedef double real;
+typedef int64_t real_bits;
+typedef int64_t vi __attribute__((vector_size(8 * VL), may_alias));
+typedef uint64_t vu __attribute__((vector_size(8 * VL), may_alias));
+typedef double vf_loose __attribute__((vector_size(8 * VL), aligned(8), may_alias)); /* at any address of an element */
+#define REAL_MAX  DBL_MAX
+#define REAL_TINY DBL_MIN
+#else
+typedef float real;
+typedef int32_t real_bits;
 typedef int32_t vi __attribute__((vector_size(4 * VL), may_alias));
 typedef uint32_t vu __attribute__((vector_size(4 * VL), may_alias));
+typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+#define REAL_MAX  FLT_MAX
+#define REAL_TINY FLT_MIN
+#endif
 
-/* Coefficients fitted for the least largest error, rounded to f32 one after the other. */
-#define EXP_P0  0.4999999403953552f
-#define EXP_P1  0.1666652113199234f
-#define EXP_P2  0.04166838899254799f
-#define EXP_P3  0.00836874544620514f
-#define EXP_P4  0.0013814539415761828f
-#define TANH_P0 -0.3333328068256378f
-#define TANH_P1 0.13331441581249237f
-#define TANH_P2 -0.05373971536755562f
-#define TANH_P3 0.0206390880048275f
-#define TANH_P4 -0.005704987328499556f
-typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias)); /* at any address of a float */
-
+#define vf_bits(p) (*(const vi *)__builtin_memcpy(&(vi){0}, p, sizeof(vi)))
 #ifndef vf_load
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
 #endif
@@ -27,7 +30,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define vf_store(p, v) ((void)(*(vf_loose *)(p) = (vf_loose)(v)))
 #endif
 #ifndef vf_set1
-static inline vf vf_set1(float x)
+static inline vf vf_set1(real x)
 {
     return (vf){0} + x;
 }
@@ -52,23 +55,32 @@ static inline vf vf_below(vf x, vf limit, vf yes, vf no) /* x < limit ? yes : no
 #ifndef vf_product
 static inline vf vf_product(vf x, vf limit, vf a, vf b) /* x < limit ? 0 : a b; NaN is not below */
 {
-    return vf_below(x, limit, vf_set1(0.0f), a * b);
+    return vf_below(x, limit, vf_set1(0), a * b);
 }
 #endif
 #ifndef vf_keep
 static inline vf vf_keep(vf x, const uint8_t *keep) /* -infinity where keep is 0 */
 {
-    float lane[VL];
+    real lane[VL];
     vf_store(lane, x);
     for (int c = 0; c < VL; c++)
         lane[c] = keep[c] ? lane[c] : -INFINITY;
     return vf_load(lane);
 }
 #endif
-#ifndef vf_sum
-static inline float vf_sum(vf x) /* a fixed tree: halves are added until one lane is left */
+#ifndef vf_gather
+static inline vf vf_gather(const real *from, const int32_t *index)
 {
-    float lane[VL];
+    real lane[VL];
+    for (int c = 0; c < VL; c++)
+        lane[c] = from[index[c]];
+    return vf_load(lane);
+}
+#endif
+#ifndef vf_sum
+static inline real vf_sum(vf x) /* a fixed tree: halves are added until one lane is left */
+{
+    real lane[VL];
     vf_store(lane, x);
     for (int half = VL / 2; half > 0; half /= 2)
         for (int c = 0; c < half; c++)
@@ -77,9 +89,9 @@ static inline float vf_sum(vf x) /* a fixed tree: halves are added until one lan
 }
 #endif
 #ifndef vf_top
-static inline float vf_top(vf x) /* the largest lane; NaN may be passed over */
+static inline real vf_top(vf x) /* the largest lane; NaN may be passed over */
 {
-    float lane[VL];
+    real lane[VL];
     vf_store(lane, x);
     for (int half = VL / 2; half > 0; half /= 2)
         for (int c = 0; c < half; c++)
@@ -87,6 +99,52 @@ static inline float vf_top(vf x) /* the largest lane; NaN may be passed over */
     return lane[0];
 }
 #endif
+
+#if RPI_F64
+static inline vf vf_abs(vf x)
+{
+    return (vf)((vi)x & INT64_MAX);
+}
+
+/* exp(x) for x <= 700, as below in double: Taylor's series to r^13, whose rest is below 2e-17 for |r| <= ln 2 / 2. */
+static inline vf vf_exp(vf x)
+{
+    static const double over[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
+                                  1.0 / 362880.0,     1.0 / 40320.0,     1.0 / 5040.0,     1.0 / 720.0,
+                                  1.0 / 120.0,        1.0 / 24.0,        1.0 / 6.0,        0.5};
+    const vf magic = vf_set1(0x1.8p52);
+    const vf t = vf_fma(x, vf_set1(0x1.71547652b82fep0), magic);
+    const vf n = t - magic;
+    const vf r = vf_fma(n, vf_set1(-1.90821492927058770002e-10), vf_fma(n, vf_set1(-6.93147180369123816490e-01), x));
+    vf p = vf_set1(over[0]);
+    RPI_UNROLL
+    for (int c = 1; c < 12; c++)
+        p = vf_fma(p, r, vf_set1(over[c]));
+    p = vf_fma(p, r * r, r) + vf_set1(1);
+    const vf power = (vf)(((vu)t << 52) + ((uint64_t)1023 << 52));
+    return vf_product(x, vf_set1(-0x1.6232bdd7abcd2p9), p, power); /* ln 2^-1022 */
+}
+
+static inline vf vf_tanh(vf x)
+{
+    double lane[VL];
+    vf_store(lane, x);
+    for (int c = 0; c < VL; c++)
+        lane[c] = tanh(lane[c]);
+    return vf_load(lane);
+}
+#else
+/* Coefficients fitted for the least largest error, rounded to f32 one after the other. */
+#define EXP_P0  0.4999999403953552f
+#define EXP_P1  0.1666652113199234f
+#define EXP_P2  0.04166838899254799f
+#define EXP_P3  0.00836874544620514f
+#define EXP_P4  0.0013814539415761828f
+#define TANH_P0 -0.3333328068256378f
+#define TANH_P1 0.13331441581249237f
+#define TANH_P2 -0.05373971536755562f
+#define TANH_P3 0.0206390880048275f
+#define TANH_P4 -0.005704987328499556f
 
 static inline vf vf_abs(vf x)
 {
@@ -126,3 +184,4 @@ static inline vf vf_tanh(vf x)
     p = vf_fma(p * z, x, x);
     return vf_below(a, vf_set1(0.625f), p, (vf)(((vu)x & 0x80000000u) | (vu)big));
 }
+#endif

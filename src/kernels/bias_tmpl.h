@@ -1,94 +1,235 @@
 /* bias_tmpl.h -- the biases of a tile, as a pointer for each row.
  * Compiled once per instruction set. */
 
-/* Products of the block's queries with the vectors of KEYVEC that the tile needs, in rows padded by KB on both sides with
- * the first and the last product, so that every row of a tile is a contiguous read, past the clip too. */
-static void need_vectors(block *k, int64_t low, int64_t high)
+/* Of a source, the vector of key 0 of the tile for row r, before it is clamped. */
+static inline int64_t vector_of(const block *k, const rpi_source *s, const tile *t, int64_t r)
 {
-    const rpi_call *c = k->c;
-    const int64_t R = c->plan->rows_k, D = c->plan->desc.dim_k;
-    const float *packed = c->vec_k + k->h * c->vec_k_step;
-    if (low >= k->vec_low && high <= k->vec_high)
+    return t->tile0 - (s->part->by_index ? row_of(k, r) : k->position[r]) - s->first;
+}
+
+/* Products of the block's queries with the vectors that the tile needs, in rows padded by KB on both sides with the first
+ * and the last product (or zeros), so that every row of a tile is a contiguous read, past the clip too. */
+static void need_vectors(block *k, int32_t n, const rpi_source *s, int64_t low, int64_t high)
+{
+    window *w = &k->vec[n];
+    const int64_t R = s->count, D = s->width, pad = s->gather ? 0 : KB, width = w->step - 2 * pad;
+    const real *packed = (const real *)s->panels + k->h * s->panels_step;
+    if (low >= w->low && high <= w->high)
         return;
-    const int64_t width = k->vec_step - 2 * KB;
-    k->vec_low = R <= width ? 0 : low / NR * NR;
-    k->vec_high = rpi_min(k->vec_low + width, rpi_round_up(R, NR));
-    for (int64_t n = k->vec_low; n < k->vec_high; n += NR)
+    w->low = R <= width ? 0 : low / NR * NR;
+    w->high = R <= width ? rpi_round_up(R, NR) : rpi_round_up(high, NR);
+    for (int64_t v = w->low; v < w->high; v += NR)
         for (int64_t g = 0; g < k->groups; g++)
-            score_tile(k->plain_q + g * MR * D, packed + n * D, D, NULL, 0,
-                       k->vec + g * MR * k->vec_step + KB + n - k->vec_low, k->vec_step);
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        float *row = k->vec + r * k->vec_step + KB;
-        if (k->vec_low == 0)
-            for (int64_t n = 1; n <= KB; n++)
-                row[-n] = row[0];
-        if (k->vec_high >= R)
-            for (int64_t n = R - k->vec_low; n < R - k->vec_low + KB; n++)
-                row[n] = row[R - 1 - k->vec_low];
+            score_tile(w->own + g * MR * D, packed + v * D, D, NULL, 0, w->at + g * MR * w->step + pad + v - w->low,
+                       w->step);
+    for (int64_t r = 0; r < k->groups * MR && pad; r++) {
+        real *row = w->at + r * w->step + pad;
+        if (w->low == 0)
+            for (int64_t v = 1; v <= KB; v++)
+                row[-v] = s->part->zero_outside ? 0 : row[0];
+        if (w->high >= R)
+            for (int64_t v = R - w->low; v < R - w->low + KB; v++)
+                row[v] = s->part->zero_outside ? 0 : row[R - 1 - w->low];
     }
 }
 
 /* Offset of the first column of the tile for row r. */
 static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
 {
-    return t->tile0 - (row_of(k, r) + k->c->plan->desc.q_offset);
+    return t->tile0 - k->position[r];
 }
 
-/* One source of biases, as a pointer for each row. n counts the sources of the plan: 0 the
- * products of KEYVEC, 1 the strip, then the terms of form TILE. Values that are not in memory as rows of f32 go to
- * scratch [QB][STEP]. */
-static void source(block *k, const tile *t, int32_t n, const float **rows, float *scratch)
+/* The entries or vectors of row r for the keys of the tile, from q_at and k_at, into k->index; -1: ask the definition. */
+static void gather_index(block *k, const rpi_source *s, const tile *t, int64_t r, int64_t real_keys)
+{
+    const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
+    const double *key = s->k_at + keys, q = s->q_at[query];
+    int64_t j = 0;
+    if (s->k_int) {
+        typedef int32_t sixteen __attribute__((vector_size(64)));
+        typedef int32_t loose __attribute__((vector_size(64), aligned(4), may_alias));
+        const int32_t *key_int = s->k_int + keys, q_int = s->q_int[query], most = (int32_t)(s->count - 1);
+        for (; j + 16 <= t->end; j += 16) {
+            sixteen e = *(const loose *)(key_int + j) - q_int;
+            const sixteen above = e > most;
+            e = (above & most) | (~above & e);
+            *(loose *)(k->index + j) = e & ~(e < 0);
+        }
+        for (; j < t->end; j++)
+            k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, most);
+        for (j = 0; s->special && j < real_keys; j++)
+            if (isnan(key[j] - q))
+                k->index[j] = -1;
+    } else {
+        const double low = (double)s->first, high = (double)(s->first + s->count - 1);
+        for (; j < t->end; j++) {
+            const double x = key[j] - q;
+            k->index[j] = isnan(x) ? -1 : (int32_t)((int64_t)(x < low ? low : x > high ? high : x) - s->first);
+        }
+    }
+    for (j = real_keys; j < t->end; j++)
+        k->index[j] = 0;
+}
+
+/* A pair of a source and a row of the block. */
+static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
+{
+    return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
+}
+
+/* Products of the tile's keys, as they came, with the vectors of each pair. */
+static void key_products(block *k, const rpi_source *s, const tile *t, int64_t real_keys, const real **rows,
+                         real *scratch)
 {
     const rpi_call *c = k->c;
-    const rp_plan *plan = c->plan;
-    const int64_t last = k->groups * MR - 1;
-    if (n == 0) {
-        const rp_term *term = &plan->terms[plan->keyvec];
-        const int64_t R = plan->rows_k, first = delta_of(k, t, last) + term->left,
-                      past = delta_of(k, t, 0) + term->left + t->end;
-        need_vectors(k, rpi_clamp(first, 0, R - 1), rpi_clamp(past, 1, R));
+    const rp_desc *d = &c->args->desc;
+    const int64_t wide = rpi_round_up(s->width, VL), g = k->h / (d->heads / d->kv_heads);
+    const real factor = (real)rpi_vec_factor(d, &c->plan->terms[s->term]);
+    const real *vectors = (const real *)s->rows + k->h * s->rows_step;
+    real room[PART];
+    for (int64_t j = 0; j < real_keys; j++) {
+        real *to = k->keys_room + j * wide;
+        const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
+        for (int64_t x0 = 0; x0 < wide; x0 += PART) {
+            const int64_t m = rpi_clamp(s->width - x0, 0, PART);
+            const real *from = load_part(&c->args->k, row, x0, m, room);
+            for (int64_t x = 0; x < rpi_min(PART, wide - x0); x++)
+                to[x0 + x] = x < m ? from[x] : 0;
+        }
+    }
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        real *to = scratch + r * STEP;
+        rows[r] = to;
+        for (int64_t j = 0; j < t->end; j++) {
+            const int64_t e = rpi_clamp(vector_of(k, s, t, r) + j, 0, s->count - 1);
+            vf sum = vf_set1(0);
+            for (int64_t x0 = 0; x0 < wide && j < real_keys; x0 += NR) {
+                const int64_t step = rpi_min(NR, wide - x0);
+                for (int64_t x = 0; x < step; x += VL)
+                    sum = vf_fma(vf_load(k->keys_room + j * wide + x0 + x),
+                                 vf_load(vectors + x0 * s->pad_count + e * step + x), sum);
+            }
+            to[j] = vf_sum(sum) * factor;
+        }
+    }
+}
+
+/* A bias in the type of the arithmetic: a finite one stays finite, because only -infinity masks. */
+static inline real bias_of(double x)
+{
+    return RPI_F64 ? (real)x : (real)rpi_to_float(x);
+}
+
+/* n biases, as bias_of has them. */
+static void biases_to(real *to, const double *from, int64_t n)
+{
+    int64_t j = 0;
+#if !RPI_F64
+    typedef double eight __attribute__((vector_size(64)));
+    typedef double loose __attribute__((vector_size(64), aligned(8), may_alias));
+    typedef int64_t wide __attribute__((vector_size(64)));
+    typedef float narrow __attribute__((vector_size(32)));
+    typedef float narrow_loose __attribute__((vector_size(32), aligned(4), may_alias));
+    const eight most = (eight){0} + (double)FLT_MAX;
+    for (; j + 8 <= n; j += 8) {
+        eight x = *(const loose *)(from + j);
+        const wide high = (x > most) & (x < (double)INFINITY), low = (x < -most) & (x > -(double)INFINITY);
+        x = (eight)((high & (wide)most) | (~high & (wide)x));
+        x = (eight)((low & (wide)-most) | (~low & (wide)x));
+        *(narrow_loose *)(to + j) = __builtin_convertvector(x, narrow);
+    }
+#endif
+    for (; j < n; j++)
+        to[j] = bias_of(from[j]);
+}
+
+/* One source of biases, as a pointer for each row. Values that are not in memory as rows go to scratch [QB][STEP]. */
+static void source(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rpi_source *s = &c->source[n];
+    const int64_t last = k->groups * MR - 1, keys = rpi_min(t->end, d->len_k - t->tile0);
+    switch (s->kind) {
+    case RPI_RUN:
+        if (s->gather) {
+            need_vectors(k, n, s, 0, s->count);
+            break;
+        }
+        const int64_t R = s->count, most = s->part->zero_outside ? R : R - 1;
+        need_vectors(k, n, s, rpi_clamp(vector_of(k, s, t, last), 0, R - 1),
+                     rpi_clamp(vector_of(k, s, t, 0) + t->end, 1, R));
         for (int64_t r = 0; r <= last; r++)
             rows[r] =
-                k->vec + r * k->vec_step + KB + rpi_clamp(delta_of(k, t, r) + term->left, -KB, R - 1) - k->vec_low;
+                k->vec[n].at + r * k->vec[n].step + KB + rpi_clamp(vector_of(k, s, t, r), -KB, most) - k->vec[n].low;
         return;
-    }
-    if (n == 1) {
-        const float *strip = c->strips + k->h * c->strip_step;
+    case RPI_STRIP: {
+        const real *strip = (const real *)s->strip + k->b * s->strip_batch + k->h * s->strip_step;
+        const int64_t low = s->strip_batch ? -rpi_position(c->args, k->b, d->len_q - 1) : s->strip_low;
         for (int64_t r = 0; r <= last; r++)
-            rows[r] = strip + (delta_of(k, t, r) - c->strip_low);
+            rows[r] = strip + (delta_of(k, t, r) - low);
         return;
     }
-    for (int32_t m = 0; m < plan->desc.n_terms; m++) {
-        const rpi_scheme *s = rpi_scheme_of(plan->terms[m].kind);
-        if (s->form != RPI_TILE || n-- > 2)
-            continue;
-        const rpi_view *v = &c->args->term[m][0];
-        const int64_t real = rpi_min(t->end, plan->desc.len_k - t->tile0);
-        const bool in_place = s->in_place && v->dtype == RP_F32 && v->stride[3] == 1 && real == t->end;
-        for (int64_t r = 0; r <= last; r++) {
-            rpi_pair p = {.desc = &plan->desc, .term = &plan->terms[m], .array = c->args->term[m]};
-            p.b = k->b, p.h = k->h, p.i = row_of(k, r);
-            float *to = scratch + r * STEP;
-            rows[r] = in_place ? (const float *)v->data + rpi_index(v, k->b, k->h, p.i, t->tile0) : to;
-            /* the next tile's part of the row comes from memory while this one is computed */
-            for (int64_t j = KB; in_place && t->tile0 + 2 * KB <= plan->desc.len_k && j < 2 * KB; j += 16)
+    case RPI_COLUMN:
+        for (int64_t r = 0; r <= last; r++)
+            rows[r] = (const real *)s->column +
+                      (k->kv * (d->heads / d->kv_heads) + k->h % (d->heads / d->kv_heads)) * c->pad_k + t->tile0;
+        return;
+    case RPI_KEYS: key_products(k, s, t, keys, rows, scratch); return;
+    default: break;
+    }
+    /* filled row by row */
+    const rpi_scheme *scheme = rpi_scheme_of(c->plan->terms[s->term].kind);
+    const rpi_view *v = &c->args->term[s->term][0];
+    const bool in_place =
+        scheme->in_place && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1 && keys == t->end;
+    for (int64_t r = 0; r <= last; r++) {
+        rpi_pair p = pair_of_row(k, s, r);
+        real *to = scratch + r * STEP;
+        rows[r] = in_place ? (const real *)v->data + rpi_index(v, k->b, k->h, p.i, t->tile0) : to;
+        if (in_place) { /* the next tile's part of the row comes from memory while this one is computed */
+            for (int64_t j = KB; t->tile0 + 2 * KB <= d->len_k && j < 2 * KB; j += 16)
                 __builtin_prefetch(rows[r] + j, 0, 2);
-            for (int64_t j = 0; !in_place && j < t->end; j++) {
-                p.j = t->tile0 + j;
-                p.delta = p.j - (p.i + plan->desc.q_offset);
-                to[j] = j < real ? rpi_to_float(s->pair(&p)) : 0.0f;
+            continue;
+        }
+        if (s->kind == RPI_GATHER || s->kind == RPI_RUN) {
+            const real *entry =
+                s->kind == RPI_RUN ? k->vec[n].at + r * k->vec[n].step : (const real *)s->strip + k->h * s->strip_step;
+            gather_index(k, s, t, r, keys);
+            for (int64_t j = 0; j < keys && s->special; j++)
+                if (k->index[j] < 0) { /* none is asked for below */
+                    k->index[j] = 0;
+                    k->keep_room[j] = 1;
+                } else {
+                    k->keep_room[j] = 0;
+                }
+            for (int64_t j = 0; j < t->end; j += VL)
+                vf_store(to + j, vf_gather(entry, k->index + j));
+            for (int64_t j = 0; j < keys && s->special; j++)
+                if (k->keep_room[j]) {
+                    rpi_pair_key(c->args, &p, t->tile0 + j);
+                    to[j] = bias_of(scheme->entry(&p, rpi_source_index(s, &p)));
+                }
+        } else if (s->by_row) {
+            scheme->row(&p, t->tile0, keys, k->row);
+            biases_to(to, k->row, keys);
+        } else {
+            for (int64_t j = 0; j < keys; j++) {
+                rpi_pair_key(c->args, &p, t->tile0 + j);
+                to[j] = bias_of(scheme->pair(&p));
             }
         }
-        return;
+        for (int64_t j = keys; j < t->end; j++)
+            to[j] = 0;
     }
 }
 
 /* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite, and
  * -infinity masks whatever it is added to. */
-static void add_rows(const float **total, const float *const *a, const float *const *b, float *to, int64_t rows,
+static void add_rows(const real **total, const real *const *a, const real *const *b, real *to, int64_t rows,
                      int64_t end)
 {
-    const vf lowest = vf_set1(-FLT_MAX), highest = vf_set1(FLT_MAX), none = vf_set1(-INFINITY);
+    const vf lowest = vf_set1(-REAL_MAX), highest = vf_set1(REAL_MAX), none = vf_set1(-INFINITY);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t j = 0; j < end; j += VL) {
             const vf x = vf_load(a[r] + j), y = vf_load(b[r] + j), z = x + y;
@@ -103,20 +244,18 @@ static void add_rows(const float **total, const float *const *a, const float *co
 }
 
 /* Gather the biases that start the sums (in) and those added after the softcap (out); NULL where there are none. */
-static void biases_of(block *k, const tile *t, const float *const **in, const float *const **out)
+static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
-    const rp_plan *plan = k->c->plan;
-    const bool split = plan->desc.softcap > 0 && !plan->desc.cap_after;
+    const rpi_call *c = k->c;
+    const bool split = c->plan->desc.softcap > 0 && !c->plan->desc.cap_after;
     *in = *out = NULL;
-    for (int32_t n = plan->keyvec >= 0 ? 0 : 1; n < 2 + plan->n_tile; n++) {
-        const bool outside = split && n > 0;
-        const float **rows = outside ? k->out : k->in;
-        float *sum = outside ? k->sum_out : k->sum_in;
-        const float *const **have = outside ? out : in;
-        if (n == 1 && plan->n_offset == 0)
-            continue;
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const bool outside = split && !c->source[n].inside;
+        const real **rows = outside ? k->out : k->in;
+        real *sum = outside ? k->sum_out : k->sum_in;
+        const real *const **have = outside ? out : in;
         if (*have) {
-            const float *more[QB];
+            const real *more[QB];
             source(k, t, n, more, k->s); /* k->s is free until the scores are made */
             add_rows(rows, rows, more, sum, k->groups * MR, t->end);
         } else {

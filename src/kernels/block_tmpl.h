@@ -1,21 +1,34 @@
 /* block_tmpl.h -- a block of query rows: its scratch, its queries, the keys its rows may see.
  * Compiled once per instruction set. */
 
+/* Products with, or sums over, the vectors of one source that the block has at hand: vectors [low, high), `step` to a row.
+ * Of a RUN, rows are padded by KB on both sides. */
+typedef struct window {
+    real *own; /* [group][width][MR] the queries of the products, times the factor */
+    real *at;  /* [QB][step] */
+    int64_t step, low, high;
+} window;
+
 /* What one worker holds for the block at hand. */
 typedef struct block {
     const rpi_call *c;
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
-    float *q, *plain_q;                   /* [group][Dk][MR] scaled; turned, and not turned for KEYVEC */
-    float *s;                             /* [QB][STEP] scores, then weights of the tile */
-    float *sum_in, *sum_out;    /* [QB][STEP] where several biases are added up: inside and outside the softcap */
-    float *o;                   /* [QB][pad_v] */
-    float *top, *sum, *entropy; /* [QB] running maximum and sums */
-    float *vec, *mass;          /* [QB][vec_step], [QB][mass_step]: products with, and weights of, vectors */
-    float *diagonal, *column;   /* [QB + KB], [KB]: sums of one tile for the summaries */
-    int64_t vec_step, mass_step, vec_low, vec_high, mass_low, mass_high; /* windows, in vectors */
-    const float **in, **out; /* [QB] where the row's biases of the tile start; in == NULL: none */
-    uint8_t *keep;           /* [QB][KB] 1: attends */
-    int64_t *lo, *hi;        /* [QB] keys the row may see */
+    real *q, *plain_q;                    /* [group][Dk][MR] scaled; turned, and not turned for VEC */
+    real *s;                              /* [QB][STEP] scores, then weights of the tile */
+    real *slope;                          /* [QB][STEP] derivative of the softcap; NULL: not wanted */
+    real *sum_in, *sum_out;    /* [QB][STEP] where several biases are added up: inside and outside the softcap */
+    real *o;                   /* [QB][pad_v] */
+    real *top, *sum, *entropy; /* [QB] running maximum and sums */
+    window vec[RPI_MAX_SOURCES], mass; /* products with vectors; weights by vector of VALVEC */
+    real *diagonal, *column;           /* [QB + KB], [KB]: sums of one tile */
+    real *keys_room;                   /* [KB][Dk padded] keys as they came, for KEYS */
+    double *row;                       /* [Dk or more] one query, for definitions; [KB] biases of one row */
+    uint8_t *keep_room;                /* [KB] keys of a row that ask the definition */
+    int32_t *index;                    /* [KB] entries of one row */
+    const real **in, **out;            /* [QB] where the row's biases of the tile start; in == NULL: none */
+    uint8_t *keep;                     /* [QB][KB] 1: attends */
+    int64_t *lo, *hi;                  /* [QB] keys the row may see */
+    int64_t *position;                 /* [QB] i + q_offset */
     bool wild_q;
 } block;
 
@@ -27,44 +40,71 @@ static void *take(char **base, size_t *used, size_t bytes)
     return at;
 }
 
-static size_t block_layout(const rp_plan *plan, block *k, char *base)
+static size_t reals(int64_t a, int64_t b)
 {
+    return (size_t)a * (size_t)b * sizeof(real);
+}
+
+static bool uses_plain_q(const rpi_call *c, const rpi_source *s)
+{
+    const rp_term *t = &c->plan->terms[s->term];
+    return !s->part->query && rpi_vec_factor(&c->plan->desc, t) == c->plan->desc.scale;
+}
+
+static size_t block_layout(const rpi_call *c, block *k, char *base)
+{
+    const rp_plan *plan = c->plan;
     const rp_desc *d = &plan->desc;
-    const size_t pad_v = (size_t)rpi_round_up(d->dim_v, VL), tile = (size_t)QB * STEP * sizeof(float);
+    const int64_t pad_v = rpi_round_up(d->dim_v, VL);
+    int64_t widest = rpi_max(d->dim_k, KB);
+    bool keys = false;
     size_t used = 0;
     memset(k, 0, sizeof *k);
-    k->q = k->plain_q = take(&base, &used, (size_t)QB * (size_t)d->dim_k * sizeof(float));
-    if (plan->keyvec >= 0 && plan->rotate >= 0)
-        k->plain_q = take(&base, &used, (size_t)QB * (size_t)d->dim_k * sizeof(float));
-    k->s = take(&base, &used, tile);
-    k->sum_in = take(&base, &used, tile);
-    k->sum_out = take(&base, &used, tile);
-    k->o = take(&base, &used, QB * pad_v * sizeof(float));
-    k->top = take(&base, &used, QB * sizeof(float));
-    k->sum = take(&base, &used, QB * sizeof(float));
-    k->entropy = take(&base, &used, QB * sizeof(float));
-    if (plan->keyvec >= 0) {
-        k->vec_step = rpi_min(rpi_round_up(plan->rows_k, NR), WINDOW) + 2 * KB;
-        k->vec = take(&base, &used, (size_t)QB * (size_t)k->vec_step * sizeof(float));
+    k->q = k->plain_q = take(&base, &used, reals(QB, d->dim_k));
+    if (plan->vec >= 0 && plan->rotate >= 0)
+        k->plain_q = take(&base, &used, reals(QB, d->dim_k));
+    k->s = take(&base, &used, reals(QB, STEP));
+    k->sum_in = take(&base, &used, reals(QB, STEP));
+    k->sum_out = take(&base, &used, reals(QB, STEP));
+    k->o = take(&base, &used, reals(QB, pad_v));
+    k->top = take(&base, &used, reals(QB, 1));
+    k->sum = take(&base, &used, reals(QB, 1));
+    k->entropy = take(&base, &used, reals(QB, 1));
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        window *w = &k->vec[n];
+        keys |= s->kind == RPI_KEYS;
+        if (s->kind != RPI_RUN)
+            continue;
+        widest = rpi_max(widest, s->width);
+        w->step = s->gather ? s->pad_count : rpi_min(s->pad_count, WINDOW) + 2 * KB;
+        w->at = take(&base, &used, reals(QB, w->step));
+        w->own = uses_plain_q(c, s) ? k->plain_q : take(&base, &used, reals(QB, s->width));
     }
-    if (plan->valvec >= 0) {
-        k->mass_step = rpi_min(rpi_round_up(plan->rows_v, NR), WINDOW);
-        k->mass = take(&base, &used, (size_t)QB * (size_t)k->mass_step * sizeof(float));
+    if (c->valvec.part) {
+        k->mass.step = c->valvec.gather ? c->valvec.pad_count : rpi_min(c->valvec.pad_count, WINDOW);
+        k->mass.at = take(&base, &used, reals(QB, k->mass.step));
     }
-    k->diagonal = take(&base, &used, (QB + KB) * sizeof(float));
-    k->column = take(&base, &used, KB * sizeof(float));
-    k->in = take(&base, &used, QB * sizeof(float *));
-    k->out = take(&base, &used, QB * sizeof(float *));
+    k->diagonal = take(&base, &used, reals(QB + KB, 1));
+    k->column = take(&base, &used, reals(KB, 1));
+    if (keys)
+        k->keys_room = take(&base, &used, reals(KB, rpi_round_up(d->dim_k, VL)));
+    k->row = take(&base, &used, (size_t)widest * sizeof(double));
+    k->keep_room = take(&base, &used, KB);
+    k->index = take(&base, &used, KB * sizeof(int32_t));
+    k->in = take(&base, &used, QB * sizeof(real *));
+    k->out = take(&base, &used, QB * sizeof(real *));
     k->keep = take(&base, &used, (size_t)QB * KB);
     k->lo = take(&base, &used, QB * sizeof(int64_t));
     k->hi = take(&base, &used, QB * sizeof(int64_t));
+    k->position = take(&base, &used, QB * sizeof(int64_t));
     return used;
 }
 
-static size_t scratch_size(const rp_plan *plan)
+static size_t scratch_size(const rpi_call *c)
 {
     block k;
-    return block_layout(plan, &k, NULL);
+    return block_layout(c, &k, NULL);
 }
 
 /* Row r of the block, as a row of the problem: rows that fill up the last group repeat the last one. */
@@ -73,41 +113,69 @@ static inline int64_t row_of(const block *k, int64_t r)
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
+/* The queries that a source of form RUN multiplies with its vectors, times the factor. */
+static void load_own(block *k, const rpi_source *s, real *own)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *q = &c->args->q;
+    const double factor = rpi_vec_factor(&c->args->desc, &c->plan->terms[s->term]);
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
+        real *to = own + r / MR * MR * s->width + r % MR;
+        for (int64_t x = 0; x < c->args->desc.dim_k; x++)
+            k->row[x] = rpi_at(q, k->b, k->h, p.i, x);
+        p.q = k->row;
+        for (int64_t x = 0; x < s->width; x++) {
+            const double y = s->part->query ? s->part->query(&p, x) : k->row[x];
+            to[x * MR] = r < k->rows ? (real)(factor * y) : 0;
+        }
+    }
+}
+
 static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
-    const rp_desc *d = &c->plan->desc;
+    const rp_desc *d = &c->args->desc;
     const rpi_view *q = &c->args->q;
     const int64_t D = d->dim_k;
-    const float scale = (float)d->scale;
+    const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
+    real room[PART];
     k->wild_q = false;
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        const float *from = (const float *)q->data + rpi_index(q, k->b, k->h, row_of(k, r), 0);
+        const void *row = rpi_row_of(q, k->b, k->h, row_of(k, r));
         const int64_t at = r / MR * MR * D + r % MR;
-        for (int64_t x = 0; x < D; x++) {
-            const float y = r < k->rows ? from[x] * scale : 0.0f;
-            k->q[at + x * MR] = k->plain_q[at + x * MR] = y;
-            k->wild_q |= !(fabsf(y) <= RPI_TAME);
+        for (int64_t x0 = 0; x0 < D; x0 += PART) {
+            const int64_t m = rpi_min(PART, D - x0);
+            const real *part = load_part(q, row, x0, m, room);
+            for (int64_t x = 0; x < m; x++) {
+                const real y = r < k->rows ? part[x] * scale : 0;
+                k->q[at + (x0 + x) * MR] = k->plain_q[at + (x0 + x) * MR] = y;
+                k->wild_q |= !(fabs(y) <= (real)RPI_TAME);
+            }
         }
         if (rotate && r < k->rows)
-            turn_row(rotate, c->turn_q + row_of(k, r) * rotate->dim, from, scale, k->q + at, MR);
+            turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + at, MR);
+    }
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        if (s->kind != RPI_RUN)
+            continue;
+        k->vec[n].low = k->vec[n].high = 0;
+        if (k->vec[n].own != k->plain_q)
+            load_own(k, s, k->vec[n].own);
     }
 }
 
 /* The keys each row may see, as far as intervals go. Rows that only fill up see none. */
 static void find_intervals(block *k)
 {
-    const rp_desc *d = &k->c->plan->desc;
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        int64_t lo = 0, hi = r < k->rows ? d->len_k : 0;
-        for (int32_t n = 0; n < d->n_masks; n++) {
-            const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
-            if (m->interval)
-                m->interval(d, &d->masks[n], &k->c->args->mask[n], k->b, k->row0 + r, &lo, &hi);
-        }
-        k->lo[r] = rpi_max(lo, 0);
-        k->hi[r] = rpi_max(hi, k->lo[r]);
+        k->lo[r] = k->hi[r] = 0;
+        k->position[r] = rpi_position(k->c->args, k->b, row_of(k, r));
+        if (r < k->rows)
+            rpi_interval(k->c->plan, k->c->args, k->b, k->row0 + r, &k->lo[r], &k->hi[r]);
     }
 }
 
@@ -121,22 +189,23 @@ typedef struct tile {
 } tile;
 _Static_assert(QB / MR <= 16, "a tile has room for its groups");
 
-static bool tile_open(block *k, tile *t, int64_t tile0)
+/* Keys tile0 … of `width` at most. wild_k has a byte for each panel of the tile, wild_v one for each key. */
+static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *wild_k, const uint8_t *wild_v)
 {
     const rpi_call *c = k->c;
     const rp_plan *plan = c->plan;
-    const rp_desc *d = &plan->desc;
-    const int64_t panels = c->pad_k / NR, last = rpi_min(tile0 + KB, d->len_k);
+    const rp_desc *d = &c->args->desc;
+    const int64_t last = rpi_min(tile0 + width, d->len_k);
     bool any = false, wild = k->wild_q;
     t->tile0 = tile0;
     t->end = rpi_round_up(last - tile0, NR);
     t->edge = plan->mask_keep || last - tile0 < t->end;
     t->wild_v = false;
     t->look = false;
-    for (int64_t n = tile0 / NR; n < (tile0 + t->end) / NR; n++)
-        wild |= c->wild_k[k->kv * panels + n];
-    for (int64_t j = tile0; j < last; j++)
-        t->wild_v |= c->wild_v[k->kv * c->pad_k + j];
+    for (int64_t n = 0; n < t->end / NR; n++)
+        wild |= wild_k[n];
+    for (int64_t j = 0; j < last - tile0; j++)
+        t->wild_v |= wild_v[j];
     for (int64_t g = 0; g < k->groups; g++) {
         int64_t lo = INT64_MAX, hi = 0;
         for (int64_t r = g * MR; r < (g + 1) * MR; r++) {
@@ -154,7 +223,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0)
     if (!any)
         return false;
     /* Numbers that are not tame can make NaN where a bias of -infinity should have masked: look at each pair. */
-    t->look = wild || t->wild_v || c->wild_vec;
+    t->look = wild || t->wild_v || (c->valvec.part && c->valvec.wild);
     if (!t->edge && !t->look)
         return true;
     t->edge = true;

@@ -17,7 +17,8 @@ enum {
     STEP = KB +
            16, /* between rows of a tile in scratch: a power of two would crowd the rows into a few sets of the cache */
     VB = 128,  /* keys between two additions to out: bounds the error, and their values stay in L1 */
-    WINDOW = 1024, /* vectors of KEYVEC and VALVEC at hand at a time */
+    BKB = 256, /* keys of a task of the backward pass: their gradients stay in L2 */
+    WINDOW = 1024, /* vectors of RUN and VALVEC at hand at a time */
 };
 /* A window holds what a block can reach in one tile, from a multiple of VB on. */
 _Static_assert(WINDOW >= QB + KB + VB + NR, "a window must cover the offsets of one tile");
@@ -37,16 +38,20 @@ _Static_assert(KB % VB == 0 && VB % NR == 0 && NR % VL == 0, "tiles nest");
 
 #include "forward_tmpl.h"
 
+#include "decode_tmpl.h"
+
+#include "backward_tmpl.h"
+
 /* As many independent multiply-adds as a register tile has, from registers alone. */
 static double peak(int64_t rounds)
 {
     vf sum[MR * NV];
-    volatile float seed = 0.5f;
-    const vf x = vf_set1(seed), y = vf_set1(1.0f - seed);
-    float lane[VL];
+    volatile real seed = (real)0.5;
+    const vf x = vf_set1(seed), y = vf_set1(1 - seed);
+    real lane[VL];
     RPI_UNROLL
     for (int n = 0; n < MR * NV; n++)
-        sum[n] = vf_set1((float)n);
+        sum[n] = vf_set1((real)n);
     for (int64_t r = 0; r < rounds; r++) {
         RPI_UNROLL
         for (int n = 0; n < MR * NV; n++)
@@ -59,20 +64,36 @@ static double peak(int64_t rounds)
     return (double)rounds * MR * NV * VL;
 }
 
-#define RPI_STRING(x)  #x
-#define RPI_NAME(x)    RPI_STRING(x)
-#define RPI_JOIN(a, b) a##b
-#define RPI_OPS(x)     RPI_JOIN(rpi_ops_, x)
+#define RPI_STRING(x)      #x
+#define RPI_NAME(x)        RPI_STRING(x)
+#define RPI_JOIN3(a, b, c) a##b##c
+#if RPI_F64
+#define RPI_OPS(x) RPI_JOIN3(rpi_ops_, x, _f64)
+#else
+#define RPI_OPS(x) RPI_JOIN3(rpi_ops_, x, )
+#endif
 
-const rpi_ops RPI_OPS(RPI_ISA) = {
+#define RPI_OPS_OF(x) RPI_OPS(x)
+
+const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .name = RPI_NAME(RPI_ISA),
     .vl = VL,
     .nr = NR,
     .qb = QB,
     .kb = KB,
     .vb = VB,
+    .bkb = BKB,
+    .real = sizeof(real),
     .scratch_size = scratch_size,
     .pack = pack_kv,
     .attend = attend,
+    .decode_rows = MR,
+    .decode_tile = sizeof(decode_tile),
+    .decode_size = decode_size,
+    .decode_scores = decode_scores,
+    .decode_values = decode_values,
+    .decode_merge = decode_merge,
+    .backward_size = backward_size,
+    .backward = backward,
     .peak = peak,
 };

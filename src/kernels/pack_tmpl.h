@@ -1,63 +1,138 @@
-/* pack_tmpl.h -- keys and values laid out for the register tiles.
- * Compiled once per instruction set. */
+/* pack_tmpl.h -- keys, values and queries laid out for the register tiles.
+ * Compiled once per instruction set and precision. */
 
-/* The turned channels of one row, each multiplied by scale: channel x goes to to[x * step]. */
-static void turn_row(const rp_term *t, const float *turn, const float *from, float scale, float *to, int64_t step)
+/* Channels x0 … of a row, at most PART of them, from any floating type. */
+enum { PART = 64 };
+static inline const real *load_part(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *room)
+{
+#if RPI_F64
+    if (v->dtype == RP_F64)
+        return (const double *)row + x0;
+    for (int64_t x = 0; x < n; x++)
+        room[x] = rpi_value(row, v->dtype, x0 + x);
+#else
+    if (v->dtype == RP_F32)
+        return (const float *)row + x0;
+    rpi_load_f32(room, (const char *)row + (size_t)x0 * rp_dtype_size(v->dtype), v->dtype, n);
+#endif
+    return room;
+}
+
+/* Turn a row in place, channel x at row[x * step]; back with sign -1. */
+static void turn_row(const rp_term *t, const real *turn, real sign, real *row, int64_t step)
 {
     for (int64_t c = 0; c < t->dim / 2; c++) {
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
-        const float a = from[u] * scale, b = from[v] * scale, cosine = turn[2 * c], sine = turn[2 * c + 1];
-        to[u * step] = a * cosine - b * sine;
-        to[v * step] = a * sine + b * cosine;
+        const real a = row[u * step], b = row[v * step], cosine = turn[2 * c], sine = turn[2 * c + 1] * sign;
+        row[u * step] = a * cosine - b * sine;
+        row[v * step] = a * sine + b * cosine;
     }
 }
 
-/* Keys as panels of NR, transposed, so that a register tile reads NR keys of one channel as NV vectors; values as columns
- * of up to NR channels, so that it reads one key as vectors. Values that are not finite become 0 here and are added
- * where they are attended to: 0 * NaN must not reach the others. */
+/* Whether n numbers are finite, and (tame) of at most RPI_TAME in size. */
+static inline bool all_finite(const real *x, int64_t n, bool *tame)
+{
+    vf zero = vf_set1(0), most = vf_set1(0);
+    real rest = 0, top;
+    int64_t c = 0;
+    for (; c + VL <= n; c += VL) {
+        const vf y = vf_load(x + c);
+        zero = zero + y * vf_set1(0); /* 0, or NaN from one that is not finite */
+        most = vf_max(most, vf_abs(y));
+    }
+    top = vf_top(most);
+    for (; c < n; c++) {
+        rest += x[c] * 0;
+        top = fabs(x[c]) > top ? (real)fabs(x[c]) : top;
+    }
+    const bool finite = vf_sum(zero) + rest == 0;
+    *tame = finite && top <= (real)RPI_TAME;
+    return finite;
+}
+
+/* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
+ * rows j0 … of which the array has `real_rows`. wild[panel] tells of numbers that are not tame. */
+static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                        int64_t width, const rp_term *rotate, const real *turn, real *to, uint8_t *wild)
+{
+    real room[PART];
+    for (int64_t r = 0; r < n; r++) {
+        real *at = to + r / NR * NR * width + r % NR;
+        bool tame = true, odd = false;
+        if (j0 + r >= real_rows) {
+            for (int64_t x = 0; x < width; x++)
+                at[x * NR] = 0;
+            continue;
+        }
+        const void *row = rpi_row_of(v, b, h, j0 + r);
+        for (int64_t x0 = 0; x0 < width; x0 += PART) {
+            const int64_t m = rpi_min(PART, width - x0);
+            const real *from = load_part(v, row, x0, m, room);
+            for (int64_t x = 0; x < m; x++)
+                at[(x0 + x) * NR] = from[x];
+            if (wild) {
+                all_finite(from, m, &tame);
+                odd |= !tame;
+            }
+        }
+        if (wild)
+            wild[r / NR] |= odd;
+        if (rotate)
+            turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, at, NR);
+    }
+}
+
+/* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors: row r of column x0 goes to
+ * to[x0 * pad + (first + r) * width]. Rows that are not finite become 0 here, because 0 * NaN must not reach the others; wild[r]
+ * tells of them. */
+static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *wild)
+{
+    const int64_t wide = rpi_round_up(width, VL);
+    real room[PART];
+    for (int64_t r = 0; r < n; r++) {
+        const bool there = j0 + r < real_rows && v->data;
+        const void *row = there ? rpi_row_of(v, b, h, j0 + r) : NULL;
+        bool finite = true, tame;
+        for (int64_t x0 = 0; x0 < wide; x0 += PART) {
+            const int64_t m = there ? rpi_clamp(width - x0, 0, PART) : 0;
+            const real *from = m ? load_part(v, row, x0, m, room) : room;
+            finite = all_finite(from, m, &tame) && finite;
+            for (int64_t column = 0; column < rpi_min(PART, wide - x0); column += NR) { /* NR divides PART */
+                const int64_t step = rpi_min(NR, wide - x0 - column), used = rpi_clamp(m - column, 0, step);
+                real *at = to + (x0 + column) * pad + (first + r) * step;
+                int64_t x = 0;
+                for (; x + VL <= used; x += VL)
+                    vf_store(at + x, vf_load(from + column + x));
+                for (; x < step; x++)
+                    at[x] = x < used ? from[column + x] : 0;
+            }
+        }
+        wild[r] = !finite;
+        for (int64_t column = 0; wild[r] && column < wide; column += NR) {
+            const int64_t step = rpi_min(NR, wide - column);
+            memset(to + column * pad + (first + r) * step, 0, (size_t)step * sizeof(real));
+        }
+    }
+}
+_Static_assert(PART % NR == 0, "columns do not cross parts");
+
 static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1)
 {
     const rp_plan *plan = c->plan;
-    const rp_desc *d = &plan->desc;
     const rpi_args *a = c->args;
-    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, D = d->dim_k, panels = c->pad_k / NR;
+    const rp_desc *d = &a->desc;
+    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, panels = c->pad_k / NR;
     const rp_term *rotate = plan->rotate >= 0 ? &plan->terms[plan->rotate] : NULL;
-    float *keys = c->keys + kv * c->pad_k * D, *values = c->values + kv * c->pad_k * c->pad_v;
+    real *keys = (real *)c->keys + kv * c->pad_k * d->dim_k, *values = (real *)c->values + kv * c->pad_k * c->pad_v;
+    uint8_t *wild_k = c->wild_k + kv * panels, *wild_v = c->wild_v + kv * c->pad_k;
+    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
-        float *to = keys + panel * NR * D;
-        uint8_t wild = 0;
-        for (int64_t n = 0; n < NR; n++) {
-            const int64_t j = panel * NR + n;
-            if (j >= d->len_k) {
-                for (int64_t x = 0; x < D; x++)
-                    to[x * NR + n] = 0;
-                continue;
-            }
-            const float *from = (const float *)a->k.data + rpi_index(&a->k, b, g, j, 0);
-            for (int64_t x = 0; x < D; x++) {
-                to[x * NR + n] = from[x];
-                wild |= !(fabsf(from[x]) <= RPI_TAME);
-            }
-            if (rotate)
-                turn_row(rotate, c->turn_k + j * rotate->dim, from, 1.0f, to + n, NR);
-        }
-        c->wild_k[kv * panels + panel] = wild;
-        for (int64_t n = 0; n < NR; n++) {
-            const int64_t j = panel * NR + n;
-            const bool real = j < d->len_k && a->v.data; /* v may be absent where out is */
-            const float *from = real ? (const float *)a->v.data + rpi_index(&a->v, b, g, j, 0) : NULL;
-            float finite = 0;
-            for (int64_t x = 0; real && x < d->dim_v; x++)
-                finite += from[x] * 0.0f; /* 0, or NaN from one that is not finite */
-            const bool use = real && finite == 0.0f;
-            c->wild_v[kv * c->pad_k + j] = real && !use;
-            for (int64_t x0 = 0; x0 < c->pad_v; x0 += NR) {
-                const int64_t width = rpi_min(NR, c->pad_v - x0);
-                float *at = values + x0 * c->pad_k + j * width;
-                for (int64_t x = 0; x < width; x++)
-                    at[x] = use && x0 + x < d->dim_v ? from[x0 + x] : 0.0f;
-            }
-        }
+        pack_panels(&a->k, b, g, panel * NR, NR, d->len_k, d->dim_k, rotate,
+                    (const real *)c->turn_k + b * c->turn_k_step, keys + panel * NR * d->dim_k, wild_k + panel);
+        /* v may be absent where out is */
+        pack_columns(&a->v, b, g, panel * NR, NR, d->len_k, d->dim_v, values, panel * NR, c->pad_k,
+                     wild_v + panel * NR);
     }
 }

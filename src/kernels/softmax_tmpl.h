@@ -2,23 +2,26 @@
  * Compiled once per instruction set. */
 
 /* Columns [from, to) of row r of the tile: the softcap, the biases outside it, the masks. */
-static void finish_scores(block *k, const tile *t, const float *const *in, const float *const *out, int64_t r,
+static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
 {
-    const rp_desc *d = &k->c->plan->desc;
-    float *s = k->s + r * STEP;
+    const rp_desc *d = &k->c->args->desc;
+    real *s = k->s + r * STEP;
     uint8_t *keep = k->keep + r * KB;
     if (d->softcap > 0) {
-        const vf cap = vf_set1((float)d->softcap), inverse = vf_set1((float)(1.0 / d->softcap));
+        const vf cap = vf_set1((real)d->softcap), inverse = vf_set1((real)(1.0 / d->softcap));
         for (int64_t j = from; j < to; j += VL) {
-            vf x = vf_tanh(vf_load(s + j) * inverse) * cap;
+            const vf bent = vf_tanh(vf_load(s + j) * inverse);
+            vf x = bent * cap;
+            if (k->slope)
+                vf_store(k->slope + r * STEP + j, vf_set1(1) - bent * bent);
             if (in && d->cap_after) { /* a cap would lift a mask */
                 const vf y = vf_load(in[r] + j);
-                x = vf_below(y, vf_set1(-FLT_MAX), y, x);
+                x = vf_below(y, vf_set1(-REAL_MAX), y, x);
             }
             if (out) { /* -infinity masks, whatever it is added to */
                 const vf y = vf_load(out[r] + j);
-                x = vf_below(y, vf_set1(-FLT_MAX), y, x + y);
+                x = vf_below(y, vf_set1(-REAL_MAX), y, x + y);
             }
             vf_store(s + j, x);
         }
@@ -33,21 +36,20 @@ static void finish_scores(block *k, const tile *t, const float *const *in, const
 }
 
 /* exp of one number by the kernel's own vectors. */
-static inline float exp_of(float x)
+static inline real exp_of(real x)
 {
-    float lane[VL];
+    real lane[VL];
     vf_store(lane, vf_exp(vf_set1(x)));
     return lane[0];
 }
 
-/* Turn the scores of row r into weights relative to the running maximum; the return value rescales what came before. */
-static float softmax_row(block *k, int64_t r, int64_t from, int64_t to)
+/* The largest of columns [from, to) of a row; NaN may be passed over. */
+static inline real row_top(const real *s, int64_t from, int64_t to)
 {
-    float *s = k->s + r * STEP;
-    vf most[NV], sum[NV];
+    vf most[NV];
     RPI_UNROLL
     for (int n = 0; n < NV; n++)
-        most[n] = vf_set1(-INFINITY), sum[n] = vf_set1(0.0f);
+        most[n] = vf_set1(-INFINITY);
     for (int64_t j = from; j < to; j += NR) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
@@ -55,9 +57,20 @@ static float softmax_row(block *k, int64_t r, int64_t from, int64_t to)
     }
     for (int n = 1; n < NV; n++)
         most[0] = vf_max(most[0], most[n]);
-    const float before = k->top[r], here = vf_top(most[0]), top = here > before ? here : before;
-    const float alpha = top == before ? 1.0f : exp_of(before - top);
-    const vf base = vf_set1(top == -INFINITY ? 0.0f : top);
+    return vf_top(most[0]);
+}
+
+/* Turn the scores of row r into weights relative to the running maximum; the return value rescales what came before. */
+static real softmax_row(block *k, int64_t r, int64_t from, int64_t to)
+{
+    real *s = k->s + r * STEP;
+    vf sum[NV];
+    RPI_UNROLL
+    for (int n = 0; n < NV; n++)
+        sum[n] = vf_set1(0);
+    const real before = k->top[r], here = row_top(s, from, to), top = here > before ? here : before;
+    const real alpha = top == before ? 1 : exp_of(before - top);
+    const vf base = vf_set1(top == -INFINITY ? 0 : top);
     for (int64_t j = from; j < to; j += NR) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++) {

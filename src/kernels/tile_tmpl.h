@@ -2,15 +2,15 @@
  * Compiled once per instruction set. */
 
 /* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart. */
-static inline void score_tile(const float *q, const float *k, int64_t dim, const float *const *bias, int64_t col,
-                              float *s, int64_t step)
+static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
+                              int64_t step)
 {
     vf sum[MR][NV];
     RPI_UNROLL
     for (int r = 0; r < MR; r++) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
-            sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0.0f);
+            sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0);
     }
     for (int64_t d = 0; d < dim; d++) {
         vf y[NV];
@@ -33,17 +33,18 @@ static inline void score_tile(const float *q, const float *k, int64_t dim, const
     }
 }
 
-/* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. */
-#define VALUE_TILE(NVW)                                                                                                \
-    static inline void value_tile_##NVW(const float *w, int64_t w_step, int64_t n, const float *v, float *o,           \
-                                        int64_t o_step, const float *alpha)                                            \
+/* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
+ * w[AT]: weights by row, or (turned) by column. */
+#define VALUE_TILE(NAME, NVW, AT)                                                                                      \
+    static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, real *o, int64_t o_step,  \
+                                    const real *alpha)                                                                 \
     {                                                                                                                  \
         vf sum[MR][NVW];                                                                                               \
         RPI_UNROLL                                                                                                     \
         for (int r = 0; r < MR; r++) {                                                                                 \
             RPI_UNROLL                                                                                                 \
             for (int c = 0; c < NVW; c++)                                                                              \
-                sum[r][c] = vf_set1(0.0f);                                                                             \
+                sum[r][c] = vf_set1(0);                                                                                \
         }                                                                                                              \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
@@ -52,7 +53,7 @@ static inline void score_tile(const float *q, const float *k, int64_t dim, const
                 y[c] = vf_load(v + j * (NVW * VL) + c * VL);                                                           \
             RPI_UNROLL                                                                                                 \
             for (int r = 0; r < MR; r++) {                                                                             \
-                const vf x = vf_set1(w[r * w_step + j]);                                                               \
+                const vf x = vf_set1(w[AT]);                                                                           \
                 RPI_UNROLL                                                                                             \
                 for (int c = 0; c < NVW; c++)                                                                          \
                     sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
@@ -66,25 +67,29 @@ static inline void score_tile(const float *q, const float *k, int64_t dim, const
                 vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
         }                                                                                                              \
     }
-VALUE_TILE(1)
-VALUE_TILE(2)
-VALUE_TILE(3)
-VALUE_TILE(4)
+VALUE_TILE(value_tile, 1, r *w_step + j)
+VALUE_TILE(value_tile, 2, r *w_step + j)
+VALUE_TILE(value_tile, 3, r *w_step + j)
+VALUE_TILE(value_tile, 4, r *w_step + j)
+VALUE_TILE(turned_tile, 1, j *w_step + r)
+VALUE_TILE(turned_tile, 2, j *w_step + r)
+VALUE_TILE(turned_tile, 3, j *w_step + r)
+VALUE_TILE(turned_tile, 4, j *w_step + r)
 _Static_assert(NV <= 4, "value_tile has up to 4 vectors");
 
-static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 
 /* o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed VB at a time from zero. Column j of w belongs to
  * key first + j of the packed values, whose columns hold pad_keys keys. */
-static void add_values(const float *w, int64_t w_step, int64_t j0, int64_t j1, const float *v, int64_t first,
-                       int64_t pad_keys, float *o, int64_t pad_v, const float *alpha)
+static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
+                       int64_t pad_keys, real *o, int64_t pad_v, const real *alpha)
 {
     for (int64_t from = j0; from < j1; from = (from / VB + 1) * VB) {
         const int64_t n = rpi_min((from / VB + 1) * VB, j1) - from;
         for (int64_t x = 0; x < pad_v; x += NR) {
             const int64_t width = rpi_min(NR, pad_v - x);
-            const float *at = v + x * pad_keys + (first + from) * width;
+            const real *at = v + x * pad_keys + (first + from) * width;
             switch (width / VL) {
             case 1: value_tile_1(w + from, w_step, n, at, o + x, pad_v, alpha); break;
             case 2: value_tile_2(w + from, w_step, n, at, o + x, pad_v, alpha); break;
@@ -93,5 +98,22 @@ static void add_values(const float *w, int64_t w_step, int64_t j0, int64_t j1, c
             }
         }
         alpha = ones;
+    }
+}
+
+/* o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, sums run over its rows [i0, i1). Row i of v lies in columns
+ * of pad_rows rows. */
+static void add_turned(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows, real *o,
+                       int64_t pad_v)
+{
+    for (int64_t x = 0; x < pad_v; x += NR) {
+        const int64_t width = rpi_min(NR, pad_v - x);
+        const real *at = v + x * pad_rows + i0 * width, *from = w + i0 * w_step;
+        switch (width / VL) {
+        case 1: turned_tile_1(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
+        case 2: turned_tile_2(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
+        case 3: turned_tile_3(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
+        default: turned_tile_4(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
+        }
     }
 }

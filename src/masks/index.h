@@ -1,10 +1,9 @@
 /* masks/index.h -- masks that are intervals of keys: causal, window, lengths. */
 
-static void causal_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
-                            int64_t *hi)
+static void causal_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
 {
     (void)m, (void)a, (void)b, (void)lo;
-    *hi = rpi_min(*hi, i + d->q_offset + 1);
+    *hi = rpi_min(*hi, position + 1);
 }
 
 RPI_MASK(CAUSAL, .interval = causal_interval)
@@ -18,15 +17,14 @@ static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
     return RP_OK;
 }
 
-static void window_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
-                            int64_t *hi)
+static void window_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
 {
-    const int64_t at = i + d->q_offset, far = (int64_t)1 << 61; /* |at| < 2^61: plan.c; so nothing here overflows */
+    const int64_t far = (int64_t)1 << 61; /* |position| < 2^61: plan.c; so nothing here overflows */
     (void)a, (void)b;
     if (m->left >= 0)
-        *lo = rpi_max(*lo, at - rpi_min(m->left, far));
+        *lo = rpi_max(*lo, position - rpi_min(m->left, far));
     if (m->right >= 0)
-        *hi = rpi_min(*hi, at + rpi_min(m->right, far) + 1);
+        *hi = rpi_min(*hi, position + rpi_min(m->right, far) + 1);
 }
 
 RPI_MASK(WINDOW, .check = window_check, .interval = window_interval)
@@ -36,10 +34,9 @@ static void lengths_shape(const rp_desc *d, rpi_shape *s)
     *s = (rpi_shape){.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {d->batch}};
 }
 
-static void lengths_interval(const rp_desc *d, const rp_mask *m, const rpi_view *a, int64_t b, int64_t i, int64_t *lo,
-                             int64_t *hi)
+static void lengths_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
 {
-    (void)d, (void)m, (void)i, (void)lo;
+    (void)m, (void)position, (void)lo;
     const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, b, 0, 0, 0));
     if (n >= 0 || a->dtype != RP_U64) /* a length beyond 2^63 limits nothing */
         *hi = rpi_min(*hi, n);

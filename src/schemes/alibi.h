@@ -12,12 +12,16 @@ double rp_alibi_slope(int64_t h, int64_t heads)
     return h < n ? exp2(-8.0 * (double)(h + 1) / (double)n) : exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
 }
 
+/* 0 on the query also where the slope is infinite */
 static double alibi_pair(const rpi_pair *p)
 {
-    double slope = p->array[0].data
-                       ? rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->h, 0, 0, 0))
-                       : rp_alibi_slope(p->h, p->desc->heads);
-    return p->delta ? -slope * fabs((double)p->delta) : 0.0; /* 0 also where the slope is infinite */
+    const double slope = p->array[0].data ? rpi_at(&p->array[0], p->h, 0, 0, 0) : rp_alibi_slope(p->h, p->desc->heads);
+    return p->delta != 0 ? -slope * fabs(p->delta) : 0.0;
+}
+
+static void alibi_grad(const rpi_pair *p, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, p->h, 0, 0, 0, -fabs(p->delta) * g);
 }
 
 static void alibi_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
@@ -26,5 +30,5 @@ static void alibi_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_s
     *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
 }
 
-RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {"slopes"}, .array_optional = true, .shape = alibi_shape,
-           .pair = alibi_pair)
+RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {RPI_MAY_LEARN("slopes"), RPI_TWO_POSITIONS}, .positions = 1,
+           .shape = alibi_shape, .pair = alibi_pair, .grad = alibi_grad)

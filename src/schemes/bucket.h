@@ -95,7 +95,7 @@ static const rpi_param bucket_params[] = {
     {0},
 };
 
-static rp_status bucket_check(const rp_desc *d, const rp_term *t, int32_t n)
+static rp_status bucket_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     char what[32];
     (void)d;
@@ -110,15 +110,32 @@ static void bucket_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_
     *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .ones = 1u << 1, .n = {t->buckets, d->heads}};
 }
 
-static double bucket_pair(const rpi_pair *p)
+static int64_t bucket_index(const rpi_pair *p)
 {
     const rp_term *t = p->term;
-    int64_t bucket = bucket_signed(p->delta, t->buckets, t->max_distance, t->bidirectional,
-                                   t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
-    return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], bucket, p->h, 0, 0));
+    return bucket_signed(whole_of(p->delta), t->buckets, t->max_distance, t->bidirectional,
+                         t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
-RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params + 1, .check = bucket_check,
-           .shape = bucket_shape, .pair = bucket_pair)
-RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {"table"}, .params = bucket_params, .check = bucket_check,
-           .shape = bucket_shape, .pair = bucket_pair)
+/* From max_distance on there is one bucket; without bidirectional there is one after the query. */
+static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
+{
+    *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
+}
+
+static double bucket_pair(const rpi_pair *p)
+{
+    return rpi_at(&p->array[0], bucket_index(p), p->h, 0, 0);
+}
+
+static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, bucket_index(p), p->h, 0, 0, g);
+}
+
+RPI_SCHEME(T5, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
+           .params = bucket_params + 1, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
+           .grad = bucket_grad, .reach = bucket_reach)
+RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
+           .params = bucket_params, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
+           .grad = bucket_grad, .reach = bucket_reach)

@@ -7,12 +7,13 @@ static const rpi_param clip_params[] = {
     {0},
 };
 
-static int64_t clip_index(const rp_term *t, int64_t delta)
+/* left and right are whole, so clamping first and truncating then is the same as the other way round. */
+static int64_t clip_to(double delta, int64_t left, int64_t right)
 {
-    return rpi_clamp(delta, -t->left, t->right) + t->left;
+    return delta >= (double)right ? left + right : delta > -(double)left ? (int64_t)delta + left : 0;
 }
 
-static rp_status clip_check(const rp_desc *d, const rp_term *t, int32_t n)
+static rp_status clip_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     const int64_t most = (int64_t)1 << 40; /* left + right + 1 vectors are indexed in 63 bits with room to spare */
     (void)d;
@@ -31,8 +32,29 @@ static void clip_vector_shape(const rp_desc *d, const rp_term *t, int64_t width,
     *s = (rpi_shape){.ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, t->left + t->right + 1, width}};
 }
 
-static double clip_vec(const rpi_pair *p, int64_t c)
+static void clip_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
-    return rpi_value(p->array[0].data, p->array[0].dtype,
-                     rpi_index(&p->array[0], p->h, clip_index(p->term, p->delta), c, 0));
+    *left = t->left, *right = t->right;
+}
+
+static int64_t clip_count(const rp_desc *d, const rp_term *t)
+{
+    (void)d;
+    return t->left + t->right + 1;
+}
+
+static int64_t clip_first(const rp_desc *d, const rp_term *t)
+{
+    (void)d;
+    return -t->left;
+}
+
+static double clip_vec(const rpi_pair *p, int64_t e, int64_t c)
+{
+    return rpi_at(&p->array[0], p->h, e, c, 0);
+}
+
+static void clip_vec_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, p->h, e, c, 0, g);
 }

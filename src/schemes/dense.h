@@ -8,7 +8,13 @@ static void dense_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_s
 
 static double dense_pair(const rpi_pair *p)
 {
-    return rpi_value(p->array[0].data, p->array[0].dtype, rpi_index(&p->array[0], p->b, p->h, p->i, p->j));
+    return rpi_at(&p->array[0], p->b, p->h, p->i, p->j);
 }
 
-RPI_SCHEME(DENSE, .form = RPI_TILE, .in_place = true, .array = {"bias"}, .shape = dense_shape, .pair = dense_pair)
+static void dense_grad(const rpi_pair *p, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, p->b, p->h, p->i, p->j, g);
+}
+
+RPI_SCHEME(DENSE, .form = RPI_TILE, .in_place = true, .array = {RPI_LEARN("bias")}, .shape = dense_shape,
+           .pair = dense_pair, .grad = dense_grad)

@@ -2,31 +2,123 @@
  * Su et al. 2021, section 3.2. Channels from dim on are left as they are (partial rotation, GPT-NeoX). */
 
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};
+static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn", "llama3", "longrope", NULL};
 
+#define RPI_ROPE(key, type) #key, type, offsetof(rp_term, key), false, NULL
 static const rpi_param rope_params[] = {
-    {"dim", RPI_INT, offsetof(rp_term, dim), false, NULL},
-    {"base", RPI_REAL, offsetof(rp_term, base), false, NULL},
+    {RPI_ROPE(dim, RPI_INT)},
+    {RPI_ROPE(base, RPI_REAL)},
     {"layout", RPI_CHOICE, offsetof(rp_term, layout), false, rope_layouts},
+    {"scaling", RPI_CHOICE, offsetof(rp_term, scaling), false, rope_scalings},
+    {RPI_ROPE(factor, RPI_REAL)},
+    {RPI_ROPE(original_max_position_embeddings, RPI_INT)},
+    {RPI_ROPE(max_position_embeddings, RPI_INT)},
+    {RPI_ROPE(beta_fast, RPI_REAL)},
+    {RPI_ROPE(beta_slow, RPI_REAL)},
+    {RPI_ROPE(attention_factor, RPI_REAL)},
+    {RPI_ROPE(mscale, RPI_REAL)},
+    {RPI_ROPE(mscale_all_dim, RPI_REAL)},
+    {RPI_ROPE(truncate, RPI_FLAG)},
+    {RPI_ROPE(low_freq_factor, RPI_REAL)},
+    {RPI_ROPE(high_freq_factor, RPI_REAL)},
     {0},
 };
+#undef RPI_ROPE
 
-static rp_status rope_check(const rp_desc *d, const rp_term *t, int32_t n)
+static rp_status rope_params_check(const char *what, const rp_term *t, int64_t width)
 {
-    int64_t dim = t->dim ? t->dim : d->dim_k;
-    if (dim < 2 || dim > d->dim_k || dim % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: an even number from 2 to %lld, the width of q and k",
-                        (int)n, (long long)dim, (long long)d->dim_k);
+    if (t->dim < 2 || t->dim > width || t->dim % 2 != 0)
+        return rpi_fail(RP_E_RANGE, "%sdim is %lld: an even number from 2 to %lld, the width of q and k", what,
+                        (long long)t->dim, (long long)width);
     if (!isfinite(t->base) || t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: a finite number above 0", (int)n, t->base);
+        return rpi_fail(RP_E_RANGE, "%sbase is %g: a finite number above 0", what, t->base);
     if (t->layout != RP_LAYOUT_HALF && t->layout != RP_LAYOUT_INTERLEAVED)
-        return rpi_fail(RP_E_ARG, "terms[%d].layout is %d: 0 (half) or 1 (interleaved)", (int)n, (int)t->layout);
+        return rpi_fail(RP_E_ARG, "%slayout is %d: 0 (half) or 1 (interleaved)", what, (int)t->layout);
+    return rope_scaling_check(what, t);
+}
+
+static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    char what[32];
+    snprintf(what, sizeof what, "terms[%d].", (int)n);
+    if (t->dim == 0)
+        t->dim = d->dim_k;
+    return rope_params_check(what, t, d->dim_k);
+}
+
+/* Arrays: 0 positions, of q and k alike; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
+static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    const bool needed = t->scaling == RP_SCALING_LONGROPE;
+    if (array[0].data && (array[1].data || array[2].data))
+        return rpi_fail(RP_E_ARG, "term[%d].positions (of rope) is given beside %s: it is for q and k alike", (int)n,
+                        array[1].data ? "q_positions" : "k_positions");
+    if (array[0].data && d->len_q != d->len_k)
+        return rpi_fail(RP_E_SHAPE,
+                        "term[%d].positions (of rope): %lld queries and %lld keys: give q_positions and k_positions",
+                        (int)n, (long long)d->len_q, (long long)d->len_k);
+    for (int x = 3; x < 5; x++)
+        if (needed != (array[x].data != NULL))
+            return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is %s: scaling=longrope needs it, the others do not",
+                            (int)n, x == 3 ? "short_factor" : "long_factor", needed ? "absent" : "given");
     return RP_OK;
 }
 
-static double rope_frequency(const rp_desc *d, const rp_term *t, int64_t c)
+static void rope_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
 {
-    (void)d;
-    return pow(t->base, -2.0 * (double)c / (double)t->dim);
+    if (index == 0)
+        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->batch, d->len_q}};
+    else
+        *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .n = {t->dim / 2}};
 }
 
-RPI_SCHEME(ROPE, .form = RPI_ROTATE, .params = rope_params, .check = rope_check, .frequency = rope_frequency)
+rp_status rp_rope_frequencies(const rp_term *t, double longest, const double *short_factor, const double *long_factor,
+                              double *frequency, double *factor)
+{
+    const double *stretch = NULL;
+    if (!t || !frequency || !factor)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !t ? "term" : !frequency ? "frequency" : "factor");
+    if (t->kind != RP_TERM_ROPE)
+        return rpi_fail(RP_E_ARG, "term.kind is %d: RP_TERM_ROPE is needed", (int)t->kind);
+    const rp_status status = rope_params_check("term.", t, INT64_MAX);
+    if (status != RP_OK)
+        return status;
+    if (isnan(longest))
+        return rpi_fail(RP_E_RANGE, "longest is nan: the largest position + 1");
+    if (t->scaling == RP_SCALING_LONGROPE) {
+        const bool beyond = longest > (double)rope_original(t);
+        stretch = beyond ? long_factor : short_factor;
+        if (!stretch)
+            return rpi_fail(RP_E_ARG, "%s_factor is NULL: scaling=longrope needs it", beyond ? "long" : "short");
+        for (int64_t c = 0; c < t->dim / 2; c++)
+            if (!(stretch[c] > 0 && stretch[c] < HUGE_VAL))
+                return rpi_fail(RP_E_RANGE, "%s_factor[%lld] is %g: a finite number above 0", beyond ? "long" : "short",
+                                (long long)c, stretch[c]);
+    }
+    double base = t->base;
+    if (t->scaling == RP_SCALING_DYNAMIC) {
+        const double trained = (double)t->max_position_embeddings, dim = (double)t->dim;
+        base *= pow(t->factor * fmax(longest, trained) / trained - (t->factor - 1), dim / (dim - 2));
+    }
+    for (int64_t c = 0; c < t->dim / 2; c++) {
+        const double own = pow(base, -2.0 * (double)c / (double)t->dim), divided = own / rope_longer(t);
+        double kept = 1;
+        switch (t->scaling) {
+        case RP_SCALING_LINEAR: kept = 0; break;
+        case RP_SCALING_YARN: kept = yarn_kept(t, c); break;
+        case RP_SCALING_LLAMA3: kept = llama3_kept(t, own); break;
+        default: break;
+        }
+        frequency[c] = stretch ? own / stretch[c] : kept == 1 ? own : divided * (1 - kept) + own * kept;
+    }
+    *factor = rope_factor(t);
+    return RP_OK;
+}
+
+RPI_SCHEME(ROPE, .form = RPI_ROTATE,
+           .array = {{"positions", RPI_POSITIONS, true},
+                     RPI_TWO_POSITIONS,
+                     {"short_factor", RPI_CONSTANT, true},
+                     {"long_factor", RPI_CONSTANT, true}},
+           .positions = 1, .params = rope_params, .check = rope_check, .check_arrays = rope_check_arrays,
+           .shape = rope_shape)

@@ -1,0 +1,117 @@
+/* convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+#include <string.h>
+
+/* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */
+typedef struct narrow {
+    int fraction, exponent;
+    double unit;
+} narrow;
+static const narrow half = {10, 5, 0x1p-24}, bfloat = {7, 8, 0x1p-133};
+
+static double widen(uint16_t value, narrow f)
+{
+    const uint64_t sign = (uint64_t)(value >> 15) << 63;
+    const int top = (1 << f.exponent) - 1, exponent = value >> f.fraction & top;
+    const uint64_t fraction = value & ((1u << f.fraction) - 1);
+    uint64_t bits;
+    double result;
+    if (exponent == 0) { /* zero and subnormal numbers */
+        const double size = (double)fraction * f.unit;
+        memcpy(&bits, &size, sizeof bits);
+        bits |= sign;
+    } else {
+        const uint64_t wide = exponent == top ? 0x7ff : (uint64_t)(exponent - top / 2 + 1023);
+        bits = sign | wide << 52 | fraction << (52 - f.fraction);
+    }
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+/* Round to nearest, ties to even, in one step from double: rounding by way of f32 would round twice. */
+static uint16_t narrowed(double value, narrow f)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 63 << 15);
+    const int top = (1 << f.exponent) - 1;
+    const unsigned infinity = (unsigned)top << f.fraction;
+    const uint64_t fraction = bits & ((UINT64_C(1) << 52) - 1);
+    const int wide = (int)(bits >> 52 & 0x7ff);
+
+    if (wide == 0x7ff && fraction != 0) /* NaN: keep the upper bits, and make it quiet */
+        return (uint16_t)(sign | infinity | 1u << (f.fraction - 1) | (unsigned)(fraction >> (52 - f.fraction)));
+    const int exponent = wide - 1023 + top / 2;
+    if (exponent >= top)
+        return (uint16_t)(sign | infinity);
+    int shift = 52 - f.fraction;
+    if (exponent < 1)
+        shift += 1 - exponent;
+    if (wide == 0 || shift > 53) /* below half of the least subnormal number: 1.x * 2^52 < 2^(shift-1) */
+        return sign;
+    const uint64_t whole = fraction | UINT64_C(1) << 52;
+    uint64_t kept = whole >> shift;
+    const uint64_t rest = whole & ((UINT64_C(1) << shift) - 1), middle = UINT64_C(1) << (shift - 1);
+    kept += rest > middle || (rest == middle && (kept & 1));
+    /* kept holds the leading one, so that adding it to the exponent below carries over in the right places, up to
+     * infinity. */
+    if (exponent >= 1)
+        kept += (uint64_t)(exponent - 1) << f.fraction;
+    return (uint16_t)(sign | kept);
+}
+
+double rpi_value(const void *data, rp_dtype dtype, int64_t at)
+{
+    switch (dtype) {
+    case RP_F32: return (double)((const float *)data)[at];
+    case RP_F64: return ((const double *)data)[at];
+    case RP_F16: return widen(((const uint16_t *)data)[at], half);
+    case RP_BF16: return widen(((const uint16_t *)data)[at], bfloat);
+    case RP_U64: return (double)((const uint64_t *)data)[at];
+    default: return (double)rpi_integer(data, dtype, at);
+    }
+}
+
+void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
+{
+    switch (dtype) {
+    case RP_F32: ((float *)data)[at] = (float)value; break;
+    case RP_F16: ((uint16_t *)data)[at] = narrowed(value, half); break;
+    case RP_BF16: ((uint16_t *)data)[at] = narrowed(value, bfloat); break;
+    default: ((double *)data)[at] = value;
+    }
+}
+
+/* Elements 0 … n-1 as f32: exact for what is no wider. Subnormal halves are made from integers, because kernels run with
+ * numbers below 2^-126 taken as zero. */
+void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
+{
+    const uint16_t *h = from;
+    for (int64_t x = 0; x < n; x++) {
+        uint32_t bits;
+        if (dtype == RP_F32) {
+            to[x] = ((const float *)from)[x];
+        } else if (dtype == RP_BF16) {
+            bits = (uint32_t)h[x] << 16;
+            memcpy(&to[x], &bits, sizeof bits);
+        } else if (dtype == RP_F16 && (h[x] >> 10 & 31) != 0 && (h[x] >> 10 & 31) != 31) {
+            bits = (uint32_t)(h[x] >> 15) << 31 | ((uint32_t)(h[x] & 0x7fff) + (112u << 10)) << 13;
+            memcpy(&to[x], &bits, sizeof bits);
+        } else {
+            to[x] = (float)rpi_value(from, dtype, x);
+        }
+    }
+}
+
+rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
+{
+    if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)
+        return rpi_fail(RP_E_ARG, "convert: from %s to %s: to f32, f64, f16 or bf16", rp_dtype_name(from_type),
+                        rp_dtype_name(to_type));
+    if (to_type == from_type && n > 0)
+        memcpy(to, from, (size_t)n * rp_dtype_size(to_type));
+    for (int64_t x = 0; to_type != from_type && x < n; x++)
+        rpi_put(to, to_type, x, rpi_value(from, from_type, x));
+    return RP_OK;
+}

@@ -1,0 +1,25 @@
+/* isa/avx2_f64.c -- AVX2 (with FMA) in double.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "../float_state.h"
+#include "../internal.h"
+#include "target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx2,fma")
+#define RPI_ISA avx2
+#define RPI_F64 1
+enum { VL = 4, MR = 6, NR = 8 };
+typedef __m256d vf;
+#define vf_fma(a, b, c)             _mm256_fmadd_pd(a, b, c)
+#define vf_set1(x)                  _mm256_set1_pd(x)
+#define vf_load(p)                  _mm256_loadu_pd(p)
+#define vf_store(p, v)              _mm256_storeu_pd(p, v)
+#define vf_max(a, b)                _mm256_max_pd(a, b)
+#define vf_below(x, limit, yes, no) _mm256_blendv_pd(no, yes, _mm256_cmp_pd(x, limit, _CMP_LT_OQ))
+#include "verbs.h"
+#include "../kernels/kernels_tmpl.h"
+RPI_TARGET_END
+#endif

@@ -1,0 +1,190 @@
+/* decode_tmpl.h -- few queries and many keys: the tiles of a head go to different threads, and a row gets the bits that one
+ * block would have given it.
+ * Compiled once per instruction set and precision.
+ *
+ *     scores   of every tile, and the largest of each row
+ *     values   with the maximum that the row has by then: weights, their sum, sums of VB values from zero
+ *     merge    the sums in order, rescaled where the maximum rose, as tile_attend does */
+
+/* What one tile leaves of one query head: for rows r < MR. */
+typedef struct decode_tile {
+    int64_t from, to; /* columns computed; from == to: none */
+    real top[MR], alpha[MR], sum[MR];
+} decode_tile;
+
+typedef struct decode_room {
+    block k;
+    real *keys, *values; /* panels and columns of one tile */
+    uint8_t *wild_k, *wild_v;
+} decode_room;
+
+static size_t decode_layout(const rpi_call *c, decode_room *w, char *base)
+{
+    const rp_desc *d = &c->plan->desc;
+    memset(w, 0, sizeof *w);
+    size_t used = block_layout(c, &w->k, base);
+    w->keys = take(&base, &used, reals(KB, d->dim_k));
+    w->values = take(&base, &used, reals(KB, rpi_round_up(d->dim_v, VL)));
+    w->wild_k = take(&base, &used, KB / NR);
+    w->wild_v = take(&base, &used, KB);
+    return used;
+}
+
+static size_t decode_size(const rpi_call *c)
+{
+    decode_room w;
+    return decode_layout(c, &w, NULL);
+}
+
+static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
+{
+    return (decode_tile *)c->decode->tiles + head * c->decode->n_tiles + n;
+}
+
+/* The head's rows of scores: [Lq][pad_k] */
+static real *decode_scores_at(const rpi_call *c, int64_t head)
+{
+    return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
+}
+
+/* The head's sums of VB values: [pieces of VB keys][MR][pad_v] */
+static real *decode_sums_at(const rpi_call *c, int64_t head)
+{
+    return (real *)c->decode->sums + head * c->decode->n_tiles * (KB / VB) * MR * c->pad_v;
+}
+
+static void decode_begin(const rpi_call *c, decode_room *w, int64_t kv, int32_t worker)
+{
+    block *k = &w->k;
+    decode_layout(c, w, c->scratch + (size_t)worker * c->scratch_step);
+    k->c = c;
+    k->kv = kv;
+    k->b = (c->g0 + kv) / c->args->desc.kv_heads;
+    k->row0 = 0;
+    k->rows = c->args->desc.len_q;
+    k->groups = 1;
+    memset(w->wild_k, 0, KB / NR);
+    memset(w->wild_v, 0, KB);
+}
+
+static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    decode_room w;
+    block *k = &w.k;
+    bool packed = false;
+    decode_begin(c, &w, kv, worker);
+    for (int64_t m = 0; m < share; m++) {
+        decode_tile *to = decode_tile_at(c, kv * share + m, n);
+        tile t;
+        k->h = g * share + m;
+        find_intervals(k);
+        to->from = to->to = 0;
+        if (!tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v)) /* a look at wild keys comes below */
+            continue;
+        if (!packed)
+            pack_panels(&c->args->k, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), d->len_k,
+                        d->dim_k, rotate, (const real *)c->turn_k + k->b * c->turn_k_step, w.keys, w.wild_k);
+        packed = true;
+        load_queries(k);
+        tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v);
+        tile_scores(k, &t, w.keys);
+        to->from = t.from[0];
+        to->to = t.to[0];
+        for (int64_t r = 0; r < k->rows; r++) {
+            memcpy(decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + to->from, k->s + r * STEP + to->from,
+                   reals(to->to - to->from, 1));
+            to->top[r] = row_top(k->s + r * STEP, to->from, to->to);
+        }
+    }
+    rpi_float_end(before);
+}
+
+static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
+    decode_room w;
+    block *k = &w.k;
+    bool packed = !c->args->out.data;
+    decode_begin(c, &w, kv, worker);
+    for (int64_t m = 0; m < share; m++) {
+        decode_tile *at = decode_tile_at(c, kv * share + m, n);
+        tile t = {.tile0 = tile0};
+        k->h = g * share + m;
+        if (at->from == at->to)
+            continue;
+        t.from[0] = at->from;
+        t.to[0] = at->to;
+        if (!packed) {
+            pack_columns(&c->args->v, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), d->len_k,
+                         d->dim_v, w.values, 0, KB, w.wild_v);
+            if (memchr(w.wild_v, 1, (size_t)rpi_min(KB, d->len_k - tile0)))
+                atomic_store(&c->decode->wild, 1);
+            packed = true;
+        }
+        for (int64_t r = 0; r < MR; r++) {
+            real *s = k->s + r * STEP;
+            if (r >= k->rows) { /* rows that fill up the group */
+                memset(s + at->from, 0, reals(at->to - at->from, 1));
+                continue;
+            }
+            k->top[r] = sink_of(c, k->h);
+            k->sum[r] = 0;
+            for (int64_t before_it = 0; before_it < n; before_it++) {
+                const decode_tile *other = decode_tile_at(c, kv * share + m, before_it);
+                if (other->from < other->to && other->top[r] > k->top[r])
+                    k->top[r] = other->top[r];
+            }
+            memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
+                   reals(at->to - at->from, 1));
+            at->alpha[r] = softmax_row(k, r, at->from, at->to);
+            at->sum[r] = k->sum[r];
+            if (d->dropout > 0)
+                drop(k, &t, r, s, s);
+        }
+        for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / VB + 1) * VB) {
+            real *sums = decode_sums_at(c, kv * share + m) + (n * (KB / VB) + col / VB) * MR * c->pad_v;
+            memset(sums, 0, reals(MR, c->pad_v));
+            add_values(k->s, STEP, col, rpi_min((col / VB + 1) * VB, at->to), w.values, 0, KB, sums, c->pad_v, ones);
+        }
+    }
+    rpi_float_end(before);
+}
+
+static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads;
+    decode_room w;
+    block *k = &w.k;
+    decode_begin(c, &w, head / share, worker);
+    k->h = (c->g0 + k->kv) % d->kv_heads * share + head % share;
+    memset(k->o, 0, reals(MR, c->pad_v));
+    for (int64_t r = 0; r < k->rows; r++) {
+        k->top[r] = sink_of(c, k->h);
+        k->sum[r] = k->top[r] == -INFINITY ? 0 : 1;
+        k->entropy[r] = 0;
+    }
+    for (int64_t n = 0; n < c->decode->n_tiles; n++) {
+        const decode_tile *at = decode_tile_at(c, head, n);
+        for (int64_t r = 0; r < k->rows && at->from < at->to; r++) {
+            k->top[r] = at->top[r] > k->top[r] ? at->top[r] : k->top[r];
+            k->sum[r] = k->sum[r] * at->alpha[r] + at->sum[r];
+            for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / VB + 1) * VB) {
+                const real *sums = decode_sums_at(c, head) + ((n * (KB / VB) + col / VB) * MR + r) * c->pad_v;
+                const vf alpha = vf_set1(col == at->from ? at->alpha[r] : 1);
+                for (int64_t x = 0; x < c->pad_v; x += VL)
+                    vf_store(k->o + r * c->pad_v + x,
+                             vf_fma(alpha, vf_load(k->o + r * c->pad_v + x), vf_load(sums + x)));
+            }
+        }
+    }
+    write_rows(k);
+    rpi_float_end(before);
+}

@@ -1,0 +1,96 @@
+/* prepared.c -- what many calls of one plan share: strips of biases, and the turns of the keys.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "call.h"
+#include <stdlib.h>
+#include <string.h>
+
+const rp_plan *rpi_prepared_plan(const rp_prepared *p)
+{
+    return p->plan;
+}
+
+/* Stand in for q and k, which only a call has. */
+static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    if (!t || t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
+    const rp_desc *d = &plan->desc;
+    static const double somewhere = 0; /* aligned for any type; never read */
+    const int64_t q[4] = {d->batch, d->heads, d->len_q, d->dim_k}, k[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
+    rp_tensors with = *t;
+    with.q = rp_array_of(&somewhere, d->dtype, 4, q);
+    with.k = rp_array_of(&somewhere, d->dtype, 4, k);
+    with.v = with.out = with.lse = with.weights = with.profile = with.key_mass = with.entropy = with.q_offset =
+        (rp_array){0};
+    with.pages = (rp_pages){0};
+    with.prepared = NULL;
+    return rpi_args_check(args, plan, &with);
+}
+
+static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
+{
+    rpi_args args;
+    rp_status status = args_without_keys(&args, plan, t);
+    if (status == RP_OK)
+        status = rpi_args_prepare(&args, plan);
+    if (status != RP_OK)
+        return status;
+    const rp_desc *d = &args.desc;
+    rp_pool *pool = rpi_pool_or_default(t->pool);
+    const int64_t most = rpi_max(rpi_max(d->len_q, d->len_k), 1), real = plan->ops ? plan->ops->real : 0;
+    rpi_layout l = {.fits = true};
+    p->plan = plan;
+    p->positions = most;
+    if (plan->ops) {
+        p->terms = rpi_strip_terms(&args);
+        const bool strip = p->terms != 0;
+        p->strip = (rpi_source){.kind = RPI_STRIP, .term = -1};
+        p->strip.strip_low = -(most - 1);
+        p->strip.strip_len = 2 * most - 1 + rpi_round_up(plan->ops->nr, 64);
+        p->strip.strip_step = rpi_strip_is_shared(&args) ? 0 : p->strip.strip_len;
+        const size_t strip_at =
+            rpi_layout_add(&l, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
+        const bool turns = plan->rotate >= 0 && rpi_turns_stay(plan, &args, true);
+        const size_t turn_at = rpi_layout_add(&l, turns ? most : 0, turns ? plan->terms[plan->rotate].dim : 1, 1, real);
+        char *memory = l.fits ? malloc((size_t)l.total + 1) : NULL;
+        p->memory = memory;
+        if (memory && strip) {
+            p->strip.strip = memory + strip_at;
+            rpi_strip_fill(&p->strip, plan, &args, pool);
+        }
+        if (memory && turns) {
+            p->turn_k = memory + turn_at;
+            rpi_turn_table(plan, &args, pool, p->turn_k, most);
+        }
+    }
+    if (plan->ops && !p->memory)
+        status = rpi_fail(RP_E_NOMEM, "what is prepared needs %lld bytes", (long long)l.total);
+    rpi_args_free(&args);
+    return status;
+}
+
+rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t)
+{
+    if (!prepared)
+        return rpi_fail(RP_E_ARG, "prepared is NULL: where it should go");
+    *prepared = NULL;
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+    rp_prepared *p = calloc(1, sizeof *p);
+    if (!p)
+        return rpi_fail(RP_E_NOMEM, "what is prepared needs %zu bytes", sizeof *p);
+    const rp_status status = fill(p, plan, t);
+    if (status != RP_OK) {
+        rp_prepared_destroy(p);
+        return status;
+    }
+    *prepared = p;
+    return RP_OK;
+}
+
+void rp_prepared_destroy(rp_prepared *p)
+{
+    if (p)
+        free(p->memory);
+    free(p);
+}

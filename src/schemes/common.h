@@ -1,0 +1,33 @@
+/* schemes/common.h -- what several schemes share: bounds of parameters, whole numbers of offsets. */
+
+static rp_status check_finite(int32_t n, const char *field, double x)
+{
+    if (!isfinite(x))
+        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %g: a finite number", (int)n, field, x);
+    return RP_OK;
+}
+
+/* A size the caller takes from an array: 0 says that it was forgotten; `of` names what to set it to. */
+static rp_status check_size(int32_t n, const char *field, int64_t x, int64_t most, const char *of)
+{
+    if (x == 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].%s is 0: set it to %s", (int)n, field, of);
+    if (x < 0 || x > most)
+        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %lld: 1 to %lld, %s", (int)n, field, (long long)x, (long long)most,
+                        of);
+    return RP_OK;
+}
+
+/* Truncated toward zero; what int64 does not hold saturates. */
+static int64_t whole_of(double x)
+{
+    const double most = 0x1p62;
+    return x >= most ? (int64_t)1 << 62 : x > -most ? (int64_t)x : -((int64_t)1 << 62);
+}
+
+/* Add g to the gradient of q_i. */
+static void add_query(const rpi_sums *to, int64_t c, double g)
+{
+    if (to->q)
+        to->q[c] += to->absolute ? fabs(g) : g;
+}

@@ -1,0 +1,126 @@
+/* schemes/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
+ * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1), query minus
+ * key. Seen from delta = j - i, c falls from 2 span-1, at delta = -left and below, to 0, at delta = right and above: the
+ * check finds left and right, and the two arrays become clipped tables of left+right+1 vectors. */
+
+static const rpi_param deberta_params[] = {
+    {"span", RPI_INT, offsetof(rp_term, span), false, NULL},
+    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
+    {"max_position", RPI_INT, offsetof(rp_term, max_position), false, NULL},
+    {0},
+};
+
+/* The bucket of r >= 0; bucket(-r) = -bucket(r). Distances up to buckets/2 have their own. */
+static int64_t deberta_bucket(const rp_term *t, int64_t r)
+{
+    const int64_t mid = t->buckets / 2;
+    if (t->buckets < 0 || r <= mid)
+        return r;
+    /* in f32 step by step, as make_log_bucket_position of transformers; see bucket_of for the logarithm */
+    volatile float share = (float)log((double)((float)r / (float)mid));
+    share = share / (float)log((double)(float)((double)(t->max_position - 1) / (double)mid));
+    share = share * (float)(mid - 1);
+    return (int64_t)ceilf(share) + mid;
+}
+
+/* The least r >= 0 whose bucket is `bucket` or more; 2^24 if there is none below. */
+static int64_t deberta_reach(const rp_term *t, int64_t bucket)
+{
+    int64_t low = 0, high = 1 << 24;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (deberta_bucket(t, middle) >= bucket)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    const int64_t most = 1 << 24;
+    (void)d;
+    if (t->buckets != -1 && (t->buckets < 4 || t->buckets > 1 << 20))
+        return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: -1 for none, or 4 to 2^20", (int)n,
+                        (long long)t->buckets);
+    if (t->max_position == 0)
+        t->max_position = t->span;
+    if (t->max_position == 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is 0: set it%s", (int)n,
+                        t->buckets < 0 ? ", or span, which is the same without buckets" : "");
+    if (t->span == 0)
+        t->span = t->buckets > 0 ? t->buckets : t->max_position;
+    if (t->span < 1 || t->span > most)
+        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: 1 to 2^24, half the length of k_pos", (int)n,
+                        (long long)t->span);
+    if (t->max_position < 1 || t->max_position > most || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: more than %lld, to 2^24", (int)n,
+                        (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
+    t->left = deberta_reach(t, t->span - 1);
+    t->right = deberta_reach(t, t->span);
+    if (t->right >= most && t->buckets > 0)
+        return rpi_fail(RP_E_RANGE,
+                        "terms[%d].span is %lld: with %lld buckets and max_position %lld the last vectors belong to "
+                        "distances of 2^24 and more (span is the number of buckets, as a rule)",
+                        (int)n, (long long)t->span, (long long)t->buckets, (long long)t->max_position);
+    return RP_OK;
+}
+
+static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    (void)d, (void)t;
+    if (!array[0].data && !array[1].data)
+        return rpi_fail(RP_E_ARG, "term[%d].k_pos and term[%d].q_pos (of deberta) are absent: give one or both", (int)n,
+                        (int)n);
+    return RP_OK;
+}
+
+static void deberta_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)index;
+    *s = (rpi_shape){.ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, 2 * t->span, d->dim_k}};
+}
+
+/* Prepared: c of each vector. */
+static void deberta_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
+{
+    (void)d, (void)array;
+    for (int64_t delta = -t->left; delta <= t->right; delta++) {
+        const int64_t bucket = delta > 0 ? -deberta_bucket(t, delta) : deberta_bucket(t, -delta);
+        to[delta + t->left] = (double)rpi_clamp(bucket + t->span, 0, 2 * t->span - 1);
+    }
+}
+
+#define RPI_SIDE(side, number)                                                                                         \
+    static bool deberta_has_##side(const rpi_view *array)                                                              \
+    {                                                                                                                  \
+        return array[number].data != NULL;                                                                             \
+    }                                                                                                                  \
+    static double deberta_##side(const rpi_pair *p, int64_t e, int64_t c)                                              \
+    {                                                                                                                  \
+        return rpi_at(&p->array[number], p->h, (int64_t)p->prepared[e], c, 0);                                         \
+    }                                                                                                                  \
+    static void deberta_##side##_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to)           \
+    {                                                                                                                  \
+        rpi_add(to, number, p->h, (int64_t)p->prepared[e], c, 0, g);                                                   \
+    }
+RPI_SIDE(k_pos, 0)
+RPI_SIDE(q_pos, 1)
+#undef RPI_SIDE
+
+RPI_SCHEME(DEBERTA, .form = RPI_VEC, .array = {RPI_MAY_LEARN("k_pos"), RPI_MAY_LEARN("q_pos")},
+           .params = deberta_params, .check = deberta_check, .check_arrays = deberta_check_arrays,
+           .shape = deberta_shape, .prepare_size = clip_count, .prepare = deberta_prepare,
+           .part = {{.present = deberta_has_k_pos,
+                     .count = clip_count,
+                     .first = clip_first,
+                     .vec = deberta_k_pos,
+                     .vec_grad = deberta_k_pos_grad},
+                    {.array = 1,
+                     .key_side = true,
+                     .present = deberta_has_q_pos,
+                     .count = clip_count,
+                     .first = clip_first,
+                     .vec = deberta_q_pos,
+                     .vec_grad = deberta_q_pos_grad}})

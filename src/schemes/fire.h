@@ -1,0 +1,331 @@
+/* schemes/fire.h -- a small network of the distance, normalised by the query's position.
+ * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
+ * The paper is causal; |delta| also covers keys after the query. Arrays are shaped as torch.nn.Linear has them:
+ *   0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]   3 b2 [H], or with a third layer
+ *   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H] */
+
+static const rpi_param fire_params[] = {
+    {"c", RPI_REAL, offsetof(rp_term, c), true, NULL},
+    {"L", RPI_REAL, offsetof(rp_term, L), true, NULL},
+    {"eps", RPI_REAL, offsetof(rp_term, eps), false, NULL},
+    {"width", RPI_INT, offsetof(rp_term, width), false, NULL},
+    {"width2", RPI_INT, offsetof(rp_term, width2), false, NULL},
+    {0},
+};
+
+static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    (void)d;
+    if (!(fabs(t->c) <= 1e100)) /* |c x| stays finite */
+        return rpi_fail(RP_E_RANGE, "terms[%d].c is %g: a number of at most 1e100 in size", (int)n, t->c);
+    if (!(t->L >= 0 && t->L <= 0x1p53))
+        return rpi_fail(RP_E_RANGE, "terms[%d].L is %g: 0 to 2^53, a position", (int)n, t->L);
+    if (!(t->eps >= 0 && t->eps <= 1e100))
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is %g: 0 to 1e100", (int)n, t->eps);
+    if (t->eps == 0 && fabs(t->c * t->L) == 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].eps is 0: above 0 where c or L is 0, or 0/0 comes about", (int)n);
+    if (t->width2 < 0 || t->width2 > 1 << 20)
+        return rpi_fail(RP_E_RANGE, "terms[%d].width2 is %lld: 0 (no third layer) to 2^20", (int)n,
+                        (long long)t->width2);
+    return check_size(n, "width", t->width, 1 << 20, "the length of b1");
+}
+
+static rp_status fire_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    (void)d;
+    for (int x = 4; x < 6; x++)
+        if (t->width2 && !array[x].data)
+            return rpi_fail(RP_E_ARG, "term[%d].%s is absent: width2 is %lld, so there is a third layer", (int)n,
+                            x == 4 ? "w3" : "b3", (long long)t->width2);
+    return RP_OK;
+}
+
+static void fire_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    const bool last = index >= (t->width2 ? 4 : 2); /* one row for each head, or one for all */
+    const int64_t rows = last ? d->heads : index < 2 ? t->width : t->width2;
+    const int64_t columns = index < 2 ? 1 : index < 4 ? t->width : t->width2;
+    const int32_t ndim = index % 2 ? 1 : 2;
+    *s = (rpi_shape){.ndim = ndim, .min_ndim = ndim, .ones = last ? 1u << 0 : 0, .n = {rows, columns}};
+    if (index >= 4 && !t->width2)
+        *s = (rpi_shape){.ndim = 0};
+}
+
+/* x <= 0 rather than fmax: NaN passes */
+static double relu(double x)
+{
+    return x <= 0 ? 0.0 : x;
+}
+
+static double fire_input(const rpi_pair *p)
+{
+    const rp_term *t = p->term;
+    return log1p(fabs(t->c * p->delta)) / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
+}
+
+/* Unit u of the first layer and unit u of the second, before the ReLU. */
+static double fire_first(const rpi_pair *p, int64_t u, double x)
+{
+    return rpi_at(&p->array[0], u, 0, 0, 0) * x + rpi_at(&p->array[1], u, 0, 0, 0);
+}
+
+static double fire_second(const rpi_pair *p, int64_t u, double x)
+{
+    double sum = rpi_at(&p->array[3], u, 0, 0, 0);
+    for (int64_t c = 0; c < p->term->width; c++)
+        sum += rpi_at(&p->array[2], u, c, 0, 0) * relu(fire_first(p, c, x));
+    return sum;
+}
+
+/* Gradients are linear in the input as long as the same units are active: g0 is the sum of g and g1 that of g times the
+ * input, over inputs that switch the units as x does. */
+static void fire_second_grad(const rpi_pair *p, int64_t u, double x, double g0, double g1, const rpi_sums *to)
+{
+    rpi_add(to, 3, u, 0, 0, 0, g0);
+    for (int64_t c = 0; c < p->term->width; c++) {
+        const double w = rpi_at(&p->array[2], u, c, 0, 0), w1 = rpi_at(&p->array[0], c, 0, 0, 0);
+        if (fire_first(p, c, x) <= 0)
+            continue;
+        rpi_add(to, 2, u, c, 0, 0, g1 * w1 + g0 * rpi_at(&p->array[1], c, 0, 0, 0));
+        rpi_add(to, 0, c, 0, 0, 0, g1 * w);
+        rpi_add(to, 1, c, 0, 0, 0, g0 * w);
+    }
+}
+
+static double fire_pair(const rpi_pair *p)
+{
+    const double x = fire_input(p);
+    if (!p->term->width2)
+        return fire_second(p, p->h, x);
+    double sum = rpi_at(&p->array[5], p->h, 0, 0, 0);
+    for (int64_t u = 0; u < p->term->width2; u++)
+        sum += rpi_at(&p->array[4], p->h, u, 0, 0) * relu(fire_second(p, u, x));
+    return sum;
+}
+
+/* Slope and value at 0 of the line that unit u of the second layer follows around x. */
+static void fire_second_line(const rpi_pair *p, int64_t u, double x, double *slope, double *zero)
+{
+    *slope = 0;
+    *zero = rpi_at(&p->array[3], u, 0, 0, 0);
+    for (int64_t c = 0; c < p->term->width; c++) {
+        const double w = rpi_at(&p->array[2], u, c, 0, 0);
+        if (fire_first(p, c, x) <= 0)
+            continue;
+        *slope += w * rpi_at(&p->array[0], c, 0, 0, 0);
+        *zero += w * rpi_at(&p->array[1], c, 0, 0, 0);
+    }
+}
+
+static void fire_sums_grad(const rpi_pair *p, double x, double g0, double g1, const rpi_sums *to)
+{
+    if (!p->term->width2) {
+        fire_second_grad(p, p->h, x, g0, g1, to);
+        return;
+    }
+    rpi_add(to, 5, p->h, 0, 0, 0, g0);
+    for (int64_t u = 0; u < p->term->width2; u++) {
+        double slope, zero;
+        const double w = rpi_at(&p->array[4], p->h, u, 0, 0);
+        if (fire_second(p, u, x) <= 0)
+            continue;
+        fire_second_line(p, u, x, &slope, &zero);
+        rpi_add(to, 4, p->h, u, 0, 0, g1 * slope + g0 * zero);
+        fire_second_grad(p, u, x, g0 * w, g1 * w, to);
+    }
+}
+
+static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
+{
+    const double x = fire_input(p);
+    fire_sums_grad(p, x, g, g * x, to);
+}
+
+/* The fast form. A network of ReLUs of one input is a line on each of a few pieces, so a row of biases is a run of lines
+ * in psi(|delta|). Prepared:
+ *   [0] pieces   [1] entries of psi   psi [that many] of 0, 1, …   start [pieces] of the input   middle [pieces]
+ *   slope [H][pieces]   zero [H][pieces] */
+static int64_t fire_most_pieces(const rp_term *t)
+{
+    return t->width + 1 + (t->width + 1) * t->width2;
+}
+
+static int64_t fire_psi_entries(const rp_desc *d)
+{
+    const int64_t far = d->q_offset < 0 ? -d->q_offset : d->q_offset, both = d->len_q + d->len_k;
+    return both + (far < both + 65536 ? far : 0) + 1; /* beyond, the logarithm itself */
+}
+
+static int64_t fire_size(const rp_desc *d, const rp_term *t)
+{
+    int64_t size;
+    return rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) ? size + 2 + fire_psi_entries(d) : INT64_MAX;
+}
+
+static int fire_ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void fire_middles(double *start, double *middle, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        middle[k] = k + 1 < n ? 0.5 * (start[k] + start[k + 1]) : 2 * start[k] + 1;
+}
+
+static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
+{
+    const int64_t most = fire_most_pieces(t), entries = fire_psi_entries(d);
+    double *psi = to + 2, *start = psi + entries, *middle = start + most, *slope = middle + most,
+           *zero = slope + d->heads * most;
+    rpi_pair p = {.desc = d, .term = t, .array = array};
+    int64_t n = 1;
+    start[0] = 0; /* inputs are not negative */
+    for (int64_t c = 0; c < t->width; c++) {
+        const double x = -rpi_at(&array[1], c, 0, 0, 0) / rpi_at(&array[0], c, 0, 0, 0);
+        if (x > 0 && x < HUGE_VAL)
+            start[n++] = x;
+    }
+    qsort(start, (size_t)n, sizeof *start, fire_ascending);
+    fire_middles(start, middle, n);
+    const int64_t first = n;
+    for (int64_t u = 0; u < t->width2; u++)
+        for (int64_t k = 0; k < first; k++) {
+            double a, b;
+            fire_second_line(&p, u, middle[k], &a, &b);
+            const double x = -b / a;
+            if (x > start[k] && x < (k + 1 < first ? start[k + 1] : HUGE_VAL))
+                start[n++] = x;
+        }
+    qsort(start, (size_t)n, sizeof *start, fire_ascending);
+    fire_middles(start, middle, n);
+    to[0] = (double)n;
+    to[1] = (double)entries;
+    for (int64_t r = 0; r < entries; r++)
+        psi[r] = log1p(fabs(t->c * (double)r));
+    for (p.h = 0; p.h < d->heads; p.h++)
+        for (int64_t k = 0; k < n; k++) {
+            double a, b, *a_sum = &slope[p.h * most + k], *b_sum = &zero[p.h * most + k];
+            if (!t->width2) {
+                fire_second_line(&p, p.h, middle[k], a_sum, b_sum);
+                continue;
+            }
+            *a_sum = 0;
+            *b_sum = rpi_at(&array[5], p.h, 0, 0, 0);
+            for (int64_t u = 0; u < t->width2; u++) {
+                const double w = rpi_at(&array[4], p.h, u, 0, 0);
+                if (fire_second(&p, u, middle[k]) <= 0)
+                    continue;
+                fire_second_line(&p, u, middle[k], &a, &b);
+                *a_sum += w * a;
+                *b_sum += w * b;
+            }
+        }
+}
+
+static double fire_psi(const rpi_pair *p, int64_t r)
+{
+    return (double)r < p->prepared[1] ? p->prepared[2 + r] : log1p(fabs(p->term->c * (double)r));
+}
+
+/* One run of keys in which the input lies on one piece: keys position + side * r for r in [from, to). */
+typedef struct fire_run {
+    int64_t piece, from, to;
+} fire_run;
+
+/* The run that starts at distance r, at most to `past`: distances rise, so does the input. */
+static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t past)
+{
+    const int64_t n = (int64_t)p->prepared[0];
+    const double *start = p->prepared + 2 + (int64_t)p->prepared[1], x = fire_psi(p, r) * norm;
+    int64_t low = 0, high = n; /* start[low] <= x < start[high] */
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        *(start[middle] <= x ? &low : &high) = middle;
+    }
+    int64_t inside = r, outside = past; /* the last distance known on the piece, the first known beyond it */
+    if (low + 1 == n || fire_psi(p, past - 1) * norm < start[low + 1])
+        inside = past - 1;
+    while (outside - inside > 1) {
+        const int64_t middle = inside + (outside - inside) / 2;
+        *(fire_psi(p, middle) * norm < start[low + 1] ? &inside : &outside) = middle;
+    }
+    return (fire_run){low, r, inside + 1};
+}
+
+static double fire_norm(const rpi_pair *p)
+{
+    const rp_term *t = p->term;
+    return 1 / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
+}
+
+/* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. With g: sums; else: biases into to. */
+static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, const double *g, double *sums)
+{
+    const int64_t most = fire_most_pieces(p->term), entries = (int64_t)p->prepared[1];
+    const double *slope = p->prepared + 2 + entries + 2 * most + p->h * most, *zero = slope + p->desc->heads * most;
+    const double norm = fire_norm(p);
+    for (int side = -1; side <= 1; side += 2) {
+        /* distances of the keys on this side: j = position + side * r; the query's own key goes right */
+        const int64_t first = side > 0 ? rpi_max(j0 - p->position, 0) : rpi_max(p->position - (j0 + n - 1), 1);
+        const int64_t past = side > 0 ? j0 + n - p->position : p->position - j0 + 1;
+        for (int64_t r = first; r < past;) {
+            const fire_run run = fire_next(p, norm, r, past);
+            const int64_t at = p->position - j0;
+            const double a = slope[run.piece] * norm, b = zero[run.piece];
+            double g0 = 0, g1 = 0;
+            if ((double)run.to <= p->prepared[1]) {
+                const double *psi = p->prepared + 2;
+                for (r = run.from; r < run.to && !g; r++)
+                    to[at + side * r] = a * psi[r] + b;
+                for (; r < run.to; r++) {
+                    g0 += g[at + side * r];
+                    g1 += g[at + side * r] * psi[r];
+                }
+            } else {
+                for (r = run.from; r < run.to && !g; r++)
+                    to[at + side * r] = a * fire_psi(p, r) + b;
+                for (; r < run.to; r++) {
+                    g0 += g[at + side * r];
+                    g1 += g[at + side * r] * fire_psi(p, r);
+                }
+            }
+            if (g) {
+                sums[2 * run.piece] += g0;
+                sums[2 * run.piece + 1] += g1 * norm;
+            }
+        }
+    }
+}
+
+static void fire_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
+{
+    fire_walk(p, j0, n, to, NULL, NULL);
+}
+
+static int64_t fire_sums_size(const rp_desc *d, const rp_term *t)
+{
+    (void)d;
+    return 2 * fire_most_pieces(t);
+}
+
+static void fire_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums)
+{
+    fire_walk(p, j0, n, NULL, g, sums);
+}
+
+static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
+{
+    const double *middle = p->prepared + 2 + (int64_t)p->prepared[1] + fire_most_pieces(p->term);
+    for (int64_t k = 0; k < (int64_t)p->prepared[0]; k++)
+        if (sums[2 * k] != 0 || sums[2 * k + 1] != 0)
+            fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);
+}
+
+RPI_SCHEME(FIRE, .form = RPI_TILE,
+           .array = {RPI_LEARN("w1"), RPI_LEARN("b1"), RPI_LEARN("w2"), RPI_LEARN("b2"), RPI_MAY_LEARN("w3"),
+                     RPI_MAY_LEARN("b3"), RPI_TWO_POSITIONS},
+           .positions = 6, .params = fire_params, .check = fire_check, .check_arrays = fire_check_arrays,
+           .shape = fire_shape, .pair = fire_pair, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
+           .row_grad = fire_row_grad, .fold_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)

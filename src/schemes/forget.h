@@ -1,0 +1,110 @@
+/* schemes/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
+ * Lin et al. 2025 (Forgetting Transformer), equation 3.
+ *
+ * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such wild
+ * gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
+ *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], tame ones     then, after all of those,
+ *   wild [Lk+1]   wild[t+1] = the last wild gate among 0 … t, or -1 */
+
+static int64_t forget_size(const rp_desc *d, const rp_term *t)
+{
+    int64_t size;
+    (void)t; /* one that does not fit is refused as too large */
+    return rpi_mul(d->batch, d->heads, 2, &size) && rpi_mul(size, d->len_k + 1, 1, &size) ? size : INT64_MAX;
+}
+
+static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
+{
+    (void)t;
+    for (int64_t n = 0; n < d->batch * d->heads; n++) {
+        double *sums = to + n * (d->len_k + 1), *wild = sums + d->batch * d->heads * (d->len_k + 1);
+        sums[0] = 0, wild[0] = -1;
+        for (int64_t k = 0; k < d->len_k; k++) {
+            const double x = rpi_at(&array[0], n / d->heads, n % d->heads, k, 0);
+            const bool tame = fabs(x) <= 1024;
+            sums[k + 1] = sums[k] + (tame ? x : 0.0);
+            wild[k + 1] = tame ? wild[k] : (double)k;
+        }
+    }
+}
+
+/* The gates of one query up to key *j, which falls from call to call: *next is the last wild gate not yet in *far. */
+typedef struct forget_walk {
+    const double *sums, *wild;
+    int64_t end; /* the last gate that counts */
+    int64_t next;
+    double far;
+} forget_walk;
+
+static forget_walk forget_begin(const rpi_pair *p)
+{
+    const int64_t step = p->desc->len_k + 1;
+    forget_walk w = {.sums = p->prepared + (p->b * p->desc->heads + p->h) * step, .next = -1};
+    w.wild = w.sums + p->desc->batch * p->desc->heads * step;
+    w.end = rpi_min(p->position, p->desc->len_k - 1);
+    if (w.end >= 0)
+        w.next = (int64_t)w.wild[w.end + 1];
+    return w;
+}
+
+static double forget_sum(forget_walk *w, const rpi_pair *p, int64_t j)
+{
+    if (j > p->position)
+        return -INFINITY;
+    for (; w->next > j; w->next = (int64_t)w->wild[w->next])
+        w->far = rpi_bias_sum(w->far, rpi_at(&p->array[0], p->b, p->h, w->next, 0));
+    return rpi_bias_sum(w->sums[w->end + 1] - w->sums[j + 1], w->far);
+}
+
+static double forget_pair(const rpi_pair *p)
+{
+    forget_walk w = forget_begin(p);
+    return forget_sum(&w, p, p->j);
+}
+
+static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
+{
+    forget_walk w = forget_begin(p);
+    const int64_t seen = rpi_clamp(p->position + 1 - j0, 0, n);
+    for (int64_t c = seen; c < n; c++)
+        to[c] = -INFINITY;
+    if (w.next > j0) { /* a wild gate on the way */
+        for (int64_t c = seen - 1; c >= 0; c--)
+            to[c] = forget_sum(&w, p, j0 + c);
+        return;
+    }
+    const double all = seen > 0 ? w.sums[w.end + 1] : 0;
+    for (int64_t c = 0; c < seen; c++)
+        to[c] = all - w.sums[j0 + c + 1];
+}
+
+static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
+{
+    for (int64_t t = p->j + 1; t <= rpi_min(p->position, p->desc->len_k - 1); t++)
+        rpi_add(to, 0, p->b, p->h, t, 0, g);
+}
+
+/* The sums of g over rows and columns are enough: gate t lies between every key before t and every query from t on, and a
+ * query before t sees no key from t on. */
+static void forget_fold(const rpi_pair *p, const double *row_sum, const double *column_sum, const rpi_sums *to)
+{
+    double keys = 0, queries = 0; /* of keys before t, of queries before t */
+    int64_t i = 0;
+    for (int64_t t = 0; t < p->desc->len_k; t++) {
+        for (; i < p->desc->len_q && p->position + i < t; i++)
+            queries += row_sum[i];
+        rpi_add(to, 0, p->b, p->h, t, 0,
+                i < p->desc->len_q ? keys - queries : 0); /* a gate after every query: exactly 0 */
+        keys += column_sum[t];
+    }
+}
+
+static void forget_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)t, (void)index;
+    *s = (rpi_shape){.ndim = 3, .min_ndim = 3, .ones = 1u << 1, .n = {d->batch, d->heads, d->len_k}};
+}
+
+RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true, .array = {RPI_LEARN("logf")}, .shape = forget_shape,
+           .pair = forget_pair, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
+           .prepare_size = forget_size, .prepare = forget_prepare)

@@ -1,0 +1,57 @@
+/* schemes/grid.h -- what the terms over a grid of tokens, row by row, share. The sign differs between them: `axial` takes
+ * key - query, swin and axialkey query - key. */
+
+static const rpi_param grid_params[] = {
+    {"extra", RPI_INT, offsetof(rp_term, extra), false, NULL}, /* of swin alone */
+    {"grid", RPI_GRID, offsetof(rp_term, grid_h), true, NULL},
+    {0},
+};
+
+static rp_status grid_lengths(const rp_desc *d, const rp_term *t, int32_t n, int64_t extra)
+{
+    const int64_t tokens = t->grid_h * t->grid_w + extra;
+    if (d->len_q != tokens || d->len_k != tokens)
+        return rpi_fail(RP_E_SHAPE,
+                        "terms[%d].grid is %lldx%lld: %lld tokens%s, but there are %lld queries and %lld keys", (int)n,
+                        (long long)t->grid_h, (long long)t->grid_w, (long long)tokens,
+                        extra ? " with the class token" : "", (long long)d->len_q, (long long)d->len_k);
+    if (d->q_offset != 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].grid: q_offset is %lld: a grid needs 0", (int)n, (long long)d->q_offset);
+    return RP_OK;
+}
+
+static rp_status grid_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    const int64_t most = 1 << 20; /* the entries, (2h-1)(2w-1)+3, fit with room to spare */
+    const bool swin = t->kind == RP_TERM_SWIN;
+    if (t->grid_h < 1 || t->grid_h > most || t->grid_w < 1 || t->grid_w > most)
+        return rpi_fail(RP_E_RANGE, "terms[%d].grid is %lldx%lld: 1 to 2^20 rows and columns", (int)n,
+                        (long long)t->grid_h, (long long)t->grid_w);
+    if (swin && t->extra != 0 && t->extra != 1)
+        return rpi_fail(RP_E_RANGE, "terms[%d].extra is %lld: 0, or 1 for a class token", (int)n, (long long)t->extra);
+    return grid_lengths(d, t, n, swin ? t->extra : 0);
+}
+
+/* Once more for each call: a flexible plan learns its lengths there. */
+static rp_status grid_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    (void)array;
+    return grid_lengths(d, t, n, t->kind == RP_TERM_SWIN ? t->extra : 0);
+}
+
+/* Row and column of token i minus those of token j, from 0 up. */
+static int64_t grid_rows(const rp_term *t, int64_t i, int64_t j)
+{
+    return i / t->grid_w - j / t->grid_w + t->grid_h - 1;
+}
+
+static int64_t grid_columns(const rp_term *t, int64_t i, int64_t j)
+{
+    return i % t->grid_w - j % t->grid_w + t->grid_w - 1;
+}
+
+static int64_t grid_entries(const rp_desc *d, const rp_term *t)
+{
+    (void)d;
+    return (2 * t->grid_h - 1) * (2 * t->grid_w - 1) + (t->kind == RP_TERM_SWIN ? 3 * t->extra : 0);
+}

@@ -1,0 +1,91 @@
+/* schemes/kerple.h -- two kernels of distance: KERPLE, learned for each head, and Sandwich, of sinusoids.
+ * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4. */
+
+static const char *const kerple_kinds[] = {"log", "power", NULL};
+static const rpi_param kerple_params[] = {
+    {"kind", RPI_CHOICE, offsetof(rp_term, kerple), false, kerple_kinds},
+    {0},
+};
+
+static rp_status kerple_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    (void)d;
+    if (t->kerple != RP_KERPLE_LOG && t->kerple != RP_KERPLE_POWER)
+        return rpi_fail(RP_E_ARG, "terms[%d].kerple is %d: 0 (log) or 1 (power)", (int)n, (int)t->kerple);
+    return RP_OK;
+}
+
+static void kerple_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)t, (void)index;
+    *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
+}
+
+/* -p log(1 + a r) or -a r^p, r = |delta|; 0 on the query, whatever p is */
+static double kerple_pair(const rpi_pair *pair)
+{
+    const double r = fabs(pair->delta);
+    const double p = rpi_at(&pair->array[0], pair->h, 0, 0, 0), a = rpi_at(&pair->array[1], pair->h, 0, 0, 0);
+    if (r == 0)
+        return 0.0;
+    return pair->term->kerple == RP_KERPLE_LOG ? -p * log1p(a * r) : -a * pow(r, p);
+}
+
+static void kerple_grad(const rpi_pair *pair, double g, const rpi_sums *to)
+{
+    const double r = fabs(pair->delta);
+    const double p = rpi_at(&pair->array[0], pair->h, 0, 0, 0), a = rpi_at(&pair->array[1], pair->h, 0, 0, 0);
+    if (r == 0)
+        return;
+    if (pair->term->kerple == RP_KERPLE_LOG) {
+        rpi_add(to, 0, pair->h, 0, 0, 0, -g * log1p(a * r));
+        rpi_add(to, 1, pair->h, 0, 0, 0, -g * p * r / (1 + a * r));
+    } else {
+        rpi_add(to, 0, pair->h, 0, 0, 0, -g * a * pow(r, p) * log(r));
+        rpi_add(to, 1, pair->h, 0, 0, 0, -g * pow(r, p));
+    }
+}
+
+RPI_SCHEME(KERPLE, .form = RPI_OFFSET, .array = {RPI_LEARN("p"), RPI_LEARN("a"), RPI_TWO_POSITIONS}, .positions = 2,
+           .params = kerple_params, .check = kerple_check, .shape = kerple_shape, .pair = kerple_pair,
+           .grad = kerple_grad)
+
+static const rpi_param sandwich_params[] = {
+    {"dim", RPI_INT, offsetof(rp_term, dim), true, NULL},
+    {"base", RPI_REAL, offsetof(rp_term, base), false, NULL},
+    {0},
+};
+
+static rp_status sandwich_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    (void)d;
+    if (t->dim < 2 || t->dim > 1 << 20 || t->dim % 2 != 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].dim is %lld: an even number from 2 to 2^20, the width of the sinusoids",
+                        (int)n, (long long)t->dim);
+    if (!isfinite(t->base) || t->base <= 0)
+        return rpi_fail(RP_E_RANGE, "terms[%d].base is %g: a finite number above 0", (int)n, t->base);
+    return RP_OK;
+}
+
+/* sum over k < dim/2 of cos(delta / base^(2k/dim)) */
+static double sandwich_shared(const rpi_pair *p)
+{
+    const rp_term *t = p->term;
+    const double ratio = pow(t->base, -2.0 / (double)t->dim);
+    double sum = 0, frequency = 1;
+    for (int64_t k = 0; k < t->dim / 2; k++, frequency *= ratio) {
+        if (k % 16 == 0) /* products of 16 ratios at most */
+            frequency = pow(t->base, -2.0 * (double)k / (double)t->dim);
+        sum += cos(p->delta * frequency);
+    }
+    return sum;
+}
+
+/* divided by 8 (h+1)/H */
+static double sandwich_pair(const rpi_pair *p)
+{
+    return (p->shared ? *p->shared : sandwich_shared(p)) * (double)p->desc->heads / (8.0 * (double)(p->h + 1));
+}
+
+RPI_SCHEME(SANDWICH, .form = RPI_OFFSET, .array = {RPI_TWO_POSITIONS}, .params = sandwich_params,
+           .check = sandwich_check, .pair = sandwich_pair, .shared = sandwich_shared)

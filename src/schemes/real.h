@@ -1,0 +1,72 @@
+/* schemes/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
+ * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero. */
+
+static const rpi_param real_params[] = {
+    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), true, NULL},
+    {"sign", RPI_SIGN, offsetof(rp_term, sign), false, NULL},
+    {0},
+};
+
+static rp_status real_check(const rp_desc *d, rp_term *t, int32_t n)
+{
+    (void)d;
+    if (t->max_distance < 0 || t->max_distance > (int64_t)1 << 40)
+        return rpi_fail(RP_E_RANGE, "terms[%d].max_distance is %lld: 0 to 2^40, the reach of the table to each side",
+                        (int)n, (long long)t->max_distance);
+    if (t->sign != 1 && t->sign != -1)
+        return rpi_fail(RP_E_RANGE, "terms[%d].sign is %d: 1 or -1", (int)n, (int)t->sign);
+    return RP_OK;
+}
+
+static void real_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    if (index == 0)
+        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, 2 * t->max_distance + 1}};
+    else
+        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->batch, index == 3 ? d->len_q : d->len_k}};
+}
+
+/* One more than the table has: the 0 of masked pairs. */
+static int64_t real_entries(const rp_desc *d, const rp_term *t)
+{
+    (void)d;
+    return 2 * t->max_distance + 2;
+}
+
+static bool real_masked(const rpi_pair *p, int array, int64_t n)
+{
+    const rpi_view *v = &p->array[array];
+    return v->data && !rpi_truth(v->data, v->dtype, rpi_index(v, p->b, n, 0, 0));
+}
+
+static int64_t real_index(const rpi_pair *p)
+{
+    const int64_t most = p->term->max_distance;
+    if (real_masked(p, 3, p->i) || real_masked(p, 4, p->j))
+        return 2 * most + 1;
+    return clip_to(-p->delta, most, most);
+}
+
+static void real_reach(const rp_term *t, int64_t *left, int64_t *right)
+{
+    *left = *right = t->max_distance;
+}
+
+static double real_entry(const rpi_pair *p, int64_t e)
+{
+    return e > 2 * p->term->max_distance ? 0.0 : p->term->sign * rpi_at(&p->array[0], p->h, e, 0, 0);
+}
+
+static void real_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_sums *to)
+{
+    if (e <= 2 * p->term->max_distance)
+        rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
+}
+
+RPI_SCHEME(REAL, .form = RPI_INDEX,
+           .array = {RPI_LEARN("table"),
+                     RPI_TWO_POSITIONS,
+                     {"q_position_mask", RPI_TRUTH, true},
+                     {"k_position_mask", RPI_TRUTH, true}},
+           .positions = 1, .params = real_params, .check = real_check, .shape = real_shape, .entries = real_entries,
+           .index = real_index, .reach = real_reach, .entry = real_entry, .entry_grad = real_entry_grad)

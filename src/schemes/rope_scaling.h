@@ -1,0 +1,108 @@
+/* schemes/rope_scaling.h -- RoPE beyond the trained length: how frequencies are stretched, as in Hugging Face's
+ * modeling_rope_utils, here in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE). */
+
+/* The trained length. */
+static int64_t rope_original(const rp_term *t)
+{
+    return t->original_max_position_embeddings ? t->original_max_position_embeddings : t->max_position_embeddings;
+}
+
+/* What each scaling reads; `what` comes before the field's name in a message. */
+static rp_status rope_scaling_check(const char *what, const rp_term *t)
+{
+    const rp_scaling s = t->scaling;
+    const bool trained = s == RP_SCALING_YARN || s == RP_SCALING_LLAMA3 || s == RP_SCALING_LONGROPE;
+    if (s < RP_SCALING_NONE || s > RP_SCALING_LONGROPE)
+        return rpi_fail(RP_E_ARG, "%sscaling is %d: 0 to %d", what, (int)s, RP_SCALING_LONGROPE);
+    if (!(t->attention_factor >= 0 && t->attention_factor <= 1e10))
+        return rpi_fail(RP_E_RANGE, "%sattention_factor is %g: above 0 to 1e10, or 0 for the scaling's own", what,
+                        t->attention_factor);
+    if (s == RP_SCALING_NONE && t->factor != 1)
+        return rpi_fail(RP_E_ARG, "%sfactor is %g, but scaling is none: set scaling, or leave factor at 1", what,
+                        t->factor);
+    if (!(t->factor >= 1 && t->factor <= 1e10))
+        return rpi_fail(RP_E_RANGE, "%sfactor is %g: 1 to 1e10", what, t->factor);
+    if (t->max_position_embeddings < 0 || t->max_position_embeddings > (int64_t)1 << 53 ||
+        (s == RP_SCALING_DYNAMIC && t->max_position_embeddings == 0))
+        return rpi_fail(RP_E_RANGE, "%smax_position_embeddings is %lld: %s to 2^53", what,
+                        (long long)t->max_position_embeddings,
+                        s == RP_SCALING_DYNAMIC ? "the trained length, 1" : "0 (not given)");
+    if (t->original_max_position_embeddings < 0 || rope_original(t) > (int64_t)1 << 53 ||
+        (trained && rope_original(t) < (s == RP_SCALING_LONGROPE ? 2 : 1)))
+        return rpi_fail(RP_E_RANGE, "%soriginal_max_position_embeddings is %lld: the trained length, %d to 2^53", what,
+                        (long long)t->original_max_position_embeddings, s == RP_SCALING_LONGROPE ? 2 : 1);
+    if (s == RP_SCALING_YARN) {
+        if (t->base <= 1)
+            return rpi_fail(RP_E_RANGE, "%sbase is %g: above 1 for yarn", what, t->base);
+        if (!(t->beta_slow > 0 && t->beta_fast >= t->beta_slow && t->beta_fast <= 1e10))
+            return rpi_fail(RP_E_RANGE, "%sbeta_fast is %g and beta_slow is %g: 1e10 >= beta_fast >= beta_slow > 0",
+                            what, t->beta_fast, t->beta_slow);
+        if (!(t->mscale >= 0 && t->mscale <= 1e10 && t->mscale_all_dim >= 0 && t->mscale_all_dim <= 1e10))
+            return rpi_fail(RP_E_RANGE, "%smscale is %g and mscale_all_dim is %g: 0 (not given) to 1e10", what,
+                            t->mscale, t->mscale_all_dim);
+        if (t->truncate != 0 && t->truncate != 1)
+            return rpi_fail(RP_E_RANGE, "%struncate is %d: 0 or 1", what, (int)t->truncate);
+    }
+    if (s == RP_SCALING_LLAMA3 &&
+        !(t->low_freq_factor > 0 && t->high_freq_factor > t->low_freq_factor && t->high_freq_factor <= 1e10))
+        return rpi_fail(RP_E_RANGE, "%slow_freq_factor is %g and high_freq_factor is %g: 0 < low < high <= 1e10", what,
+                        t->low_freq_factor, t->high_freq_factor);
+    return RP_OK;
+}
+
+static const double two_pi = 6.283185307179586477;
+
+/* YaRN's temperature, Peng 2023, section 3.4 */
+static double yarn_mscale(double factor, double mscale)
+{
+    return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+}
+
+/* The pair, as a real number, that turns `turns` times within the trained length. */
+static double yarn_pair(const rp_term *t, double turns)
+{
+    return (double)t->dim * log((double)rope_original(t) / (turns * two_pi)) / (2 * log(t->base));
+}
+
+/* 1 where a pair keeps its speed, 0 where it is divided by factor, between them a ramp. */
+static double yarn_kept(const rp_term *t, int64_t c)
+{
+    double low = yarn_pair(t, t->beta_fast), high = yarn_pair(t, t->beta_slow);
+    if (t->truncate)
+        low = floor(low), high = ceil(high);
+    low = fmax(low, 0);
+    high = fmin(high, (double)(t->dim - 1));
+    if (low == high)
+        high += 0.001;
+    return 1 - fmin(fmax(((double)c - low) / (high - low), 0), 1);
+}
+
+static double llama3_kept(const rp_term *t, double frequency)
+{
+    const double turns = (double)rope_original(t) * frequency / (two_pi); /* within the trained length */
+    return fmin(fmax((turns - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
+}
+
+/* How many times longer. Where YaRN and LongRoPE leave it at 1, it is the ratio of the two lengths, if both are given. */
+static double rope_longer(const rp_term *t)
+{
+    const bool lengths = t->scaling == RP_SCALING_YARN || t->scaling == RP_SCALING_LONGROPE;
+    return lengths && t->factor == 1 && t->max_position_embeddings
+               ? (double)t->max_position_embeddings / (double)rope_original(t)
+               : t->factor;
+}
+
+/* The factor by which cosine and sine grow. */
+static double rope_factor(const rp_term *t)
+{
+    const double factor = rope_longer(t);
+    if (t->attention_factor > 0)
+        return t->attention_factor;
+    if (t->scaling == RP_SCALING_YARN)
+        return t->mscale > 0 && t->mscale_all_dim > 0
+                   ? yarn_mscale(factor, t->mscale) / yarn_mscale(factor, t->mscale_all_dim)
+                   : yarn_mscale(factor, 1);
+    if (t->scaling != RP_SCALING_LONGROPE)
+        return 1.0;
+    return factor <= 1 ? 1.0 : sqrt(1 + log(factor) / log((double)rope_original(t)));
+}

@@ -1,0 +1,31 @@
+/* schemes/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class token
+ * as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class. */
+
+static void swin_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)index;
+    *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .ones = 1u << 1, .n = {grid_entries(d, t), d->heads}};
+}
+
+static int64_t swin_index(const rpi_pair *p)
+{
+    const rp_term *t = p->term;
+    const int64_t i = p->i - t->extra, j = p->j - t->extra, window = (2 * t->grid_h - 1) * (2 * t->grid_w - 1);
+    if (i < 0 || j < 0)
+        return window + (i >= 0 ? 1 : j >= 0 ? 0 : 2);
+    return grid_rows(t, i, j) * (2 * t->grid_w - 1) + grid_columns(t, i, j);
+}
+
+static double swin_entry(const rpi_pair *p, int64_t e)
+{
+    return rpi_at(&p->array[0], e, p->h, 0, 0);
+}
+
+static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, e, p->h, 0, 0, g);
+}
+
+RPI_SCHEME(SWIN, .form = RPI_INDEX, .array = {RPI_LEARN("table")}, .params = grid_params, .check = grid_check,
+           .grid = true, .class_token = true, .check_arrays = grid_check_arrays, .shape = swin_shape,
+           .entries = grid_entries, .index = swin_index, .entry = swin_entry, .entry_grad = swin_entry_grad)

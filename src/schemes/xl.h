@@ -1,0 +1,81 @@
+/* schemes/xl.h -- Transformer-XL: scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j-i+Lq-1]>) in place of scale <q_i, k_j>.
+ * Dai et al. 2019, section 3.3. r is ordered by key - query, from the lowest offset up, whatever q_offset is. The product
+ * <q_i, k_j> is the one that is there anyway; part 0 adds that with r, part 1 that of u with the key. */
+
+static void xl_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
+{
+    (void)t;
+    if (index == 0)
+        *s = (rpi_shape){
+            .ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, rpi_max(d->len_q + d->len_k - 1, 0), d->dim_k}};
+    else
+        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, d->dim_k}};
+}
+
+static int64_t xl_count(const rp_desc *d, const rp_term *t)
+{
+    (void)t;
+    return rpi_max(d->len_q + d->len_k - 1, 0);
+}
+
+static int64_t xl_first(const rp_desc *d, const rp_term *t)
+{
+    (void)t;
+    return 1 - d->len_q;
+}
+
+static double xl_query(const rpi_pair *p, int64_t c)
+{
+    return p->q[c] + (p->array[2].data ? rpi_at(&p->array[2], p->h, c, 0, 0) : 0.0);
+}
+
+static void xl_query_grad(const rpi_pair *p, int64_t c, double g, const rpi_sums *to)
+{
+    add_query(to, c, g);
+    rpi_add(to, 2, p->h, c, 0, 0, g);
+}
+
+static bool xl_has_u(const rpi_view *array)
+{
+    return array[1].data != NULL;
+}
+
+static int64_t xl_one(const rp_desc *d, const rp_term *t)
+{
+    (void)d, (void)t;
+    return 1;
+}
+
+static int64_t xl_zero(const rp_desc *d, const rp_term *t)
+{
+    (void)d, (void)t;
+    return 0;
+}
+
+static double xl_u(const rpi_pair *p, int64_t e, int64_t c)
+{
+    (void)e;
+    return rpi_at(&p->array[1], p->h, c, 0, 0);
+}
+
+static void xl_u_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const rpi_sums *to)
+{
+    (void)e;
+    rpi_add(to, 1, p->h, c, 0, 0, g);
+}
+
+RPI_SCHEME(XL, .form = RPI_VEC, .array = {RPI_LEARN("r"), RPI_MAY_LEARN("u"), RPI_MAY_LEARN("v")}, .shape = xl_shape,
+           .part = {{.count = xl_count,
+                     .first = xl_first,
+                     .by_index = true,
+                     .vec = clip_vec,
+                     .vec_grad = clip_vec_grad,
+                     .query = xl_query,
+                     .query_grad = xl_query_grad},
+                    {.array = 1,
+                     .key_side = true,
+                     .present = xl_has_u,
+                     .count = xl_one,
+                     .first = xl_zero,
+                     .vec = xl_u,
+                     .vec_grad = xl_u_grad}})

@@ -1,0 +1,33 @@
+#!/bin/sh
+# oracle.sh -- relpos attend against numbers that do not come from relpos: tests/oracle/README.md.
+#
+#     tests/oracle.sh PATH/TO/relpos PATH/TO/cases [PATTERN]      from the root of the project; PATTERN: only cases of this name
+#
+# Each case runs in f64 with its own tolerance and again in f32. SPDX-License-Identifier: Apache-2.0
+set -u
+program=${1:?usage: tests/oracle.sh PATH/TO/relpos PATH/TO/cases [PATTERN]}
+cases=${2:?usage: tests/oracle.sh PATH/TO/relpos PATH/TO/cases [PATTERN]}
+pattern=${3:-}
+T=$(mktemp -d) || exit 1
+trap 'rm -rf "$T"' EXIT
+trap 'exit 1' HUP INT TERM
+failed=0 count=0
+while IFS='|' read -r name tolerance arguments; do
+    name=${name% } tolerance=${tolerance# } tolerance=${tolerance% }
+    case $name in '' | '#'*) continue ;; *"$pattern"*) ;; *) continue ;; esac
+    for type in f64 f32; do
+        count=$((count + 1))
+        if [ $type = f32 ]; then
+            tolerance=$(awk -v x="$tolerance" 'BEGIN { print (x > 3e-5 ? x : 3e-5) }')
+        fi
+        printf '%s %s: ' "$name" $type
+        # shellcheck disable=SC2086
+        "$program" attend "tests/oracle/cases/$name.safetensors" -o "$T/found.safetensors" $arguments --dtype $type </dev/null &&
+            "$cases" "tests/oracle/cases/$name.safetensors" "$T/found.safetensors" "$tolerance" || {
+            failed=$((failed + 1))
+            echo "FAILED relpos attend tests/oracle/cases/$name.safetensors $arguments --dtype $type"
+        }
+    done
+done <tests/oracle/cases.txt
+echo "$count comparisons, $failed failed"
+[ "$failed" -eq 0 ] && [ "$count" -gt 0 ]
