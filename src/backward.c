@@ -153,9 +153,16 @@ static void stats_task(void *context, int64_t n, int32_t worker)
         const bool parts = c->args->top.data;
         to[0] = rpi_at(parts ? &c->args->top : &c->args->lse, b, h, i, 0);
         to[1] = parts ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
-        for (int64_t x = 0; to[0] != -HUGE_VAL && x < d->dim_v; x++)
-            if (rpi_at(&c->args->out, b, h, i, x) != 0) /* of a row without a key dout may be anything */
-                sum += rpi_at(&c->grads->dout, b, h, i, x) * rpi_at(&c->args->out, b, h, i, x);
+        const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
+        for (int64_t x0 = 0; to[0] != -HUGE_VAL && x0 < d->dim_v; x0 += 64) {
+            double y[64], z[64];
+            const int64_t m = rpi_min(64, d->dim_v - x0);
+            rpi_load_f64(y, (const char *)dout + (size_t)x0 * rp_dtype_size(c->grads->dout.dtype), c->grads->dout.dtype,
+                         m);
+            rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
+            for (int64_t x = 0; x < m; x++)
+                sum += z[x] != 0 ? y[x] * z[x] : 0; /* of a row without a key dout may be anything */
+        }
         to[2] = sum;
     }
 }
@@ -211,8 +218,9 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
                     row[x] += g;
             }
         }
-        for (int64_t x = 0; dq->data && x < d->dim_k; x++)
-            rpi_put(dq->data, dq->dtype, rpi_index(dq, b, h, i, x), row[x]);
+        if (dq->data)
+            rpi_store_f64((char *)dq->data + rpi_index(dq, b, h, i, 0) * (int64_t)rp_dtype_size(dq->dtype), dq->dtype,
+                          row, d->dim_k);
     }
 }
 

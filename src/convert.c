@@ -104,6 +104,26 @@ void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
     }
 }
 
+void rpi_load_f64(double *to, const void *from, rp_dtype dtype, int64_t n)
+{
+    if (dtype == RP_F32)
+        for (int64_t x = 0; x < n; x++)
+            to[x] = (double)((const float *)from)[x];
+    else
+        for (int64_t x = 0; x < n; x++)
+            to[x] = rpi_value(from, dtype, x);
+}
+
+void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
+{
+    if (dtype == RP_F32)
+        for (int64_t x = 0; x < n; x++)
+            ((float *)to)[x] = (float)from[x];
+    else
+        for (int64_t x = 0; x < n; x++)
+            rpi_put(to, dtype, x, from[x]);
+}
+
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
 {
     if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)

@@ -83,7 +83,9 @@ bool rpi_truth(const void *data, rp_dtype dtype, int64_t at);
 int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at);
 void rpi_put(void *data, rp_dtype dtype, int64_t at, double value); /* a floating type, rounded once */
 bool rpi_is_floating(rp_dtype dtype);
-void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n); /* from a floating type */
+void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n); /* rows of a floating type */
+void rpi_load_f64(double *to, const void *from, rp_dtype dtype, int64_t n);
+void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n);
 
 static inline int64_t rpi_index(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
 {

@@ -610,6 +610,15 @@ static void use_columns(back *w, int64_t j0, int64_t keys, int64_t g)
     }
 }
 
+static void store_row(const rpi_view *v, int64_t at, const real *from, int64_t n)
+{
+    if (v->dtype == (RPI_F64 ? RP_F64 : RP_F32))
+        memcpy((real *)v->data + at, from, reals(n, 1));
+    else
+        for (int64_t x = 0; x < n; x++)
+            rpi_put(v->data, v->dtype, at + x, (double)from[x]);
+}
+
 static void store_keys(const back *w, int64_t j0, int64_t keys, int64_t g)
 {
     const rpi_call *c = w->k.c;
@@ -621,11 +630,12 @@ static void store_keys(const back *w, int64_t j0, int64_t keys, int64_t g)
         real *from = w->dk + j * wide_k;
         if (rotate)
             turn_row(rotate, (const real *)c->turn_k + w->k.b * c->turn_k_step + (j0 + j) * rotate->dim, -1, from, 1);
-        for (int64_t x = 0; dk->data && x < d->dim_k; x++)
-            rpi_put(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, x),
-                    (double)(from[x] + w->dk_plain[j * wide_k + x]));
-        for (int64_t x = 0; dv->data && x < d->dim_v; x++)
-            rpi_put(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, x), (double)w->dv[j * wide_v + x]);
+        for (int64_t x = 0; x < d->dim_k; x++)
+            from[x] += w->dk_plain[j * wide_k + x];
+        if (dk->data)
+            store_row(dk, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
+        if (dv->data)
+            store_row(dv, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
     }
 }
 
@@ -636,6 +646,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BKB, keys = rpi_min(BKB, d->len_k - j0), wide_k = rpi_round_up(d->dim_k, VL);
+    const int64_t padded = rpi_round_up(keys, NR), sums = rpi_round_up(padded, MR) + MR;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = rotate ? (const real *)c->turn_k + b * c->turn_k_step : NULL;
     rpi_backward *bw = c->backward;
@@ -647,26 +658,33 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->b = b;
     k->kv = kv;
     memset(w.wild_k, 0, BKB / NR + 1);
-    pack_panels(&c->args->k, b, g, j0, BKB, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
+    pack_panels(&c->args->k, b, g, j0, padded, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
     /* the same keys as columns, turned already: rows that are not finite as 0 */
-    for (int64_t j = 0; j < BKB; j++) {
+    for (int64_t j = 0; j < padded; j++) {
         const real *from = w.keys + j / NR * NR * d->dim_k + j % NR;
         real finite = 0;
-        for (int64_t x = 0; x < d->dim_k; x++)
-            finite += from[x * NR] * 0;
         for (int64_t x0 = 0; x0 < wide_k; x0 += NR) {
+            const int64_t step = rpi_min(NR, wide_k - x0), used = rpi_min(step, d->dim_k - x0);
+            real *to = w.key_rows + x0 * BKB + j * step;
+            for (int64_t x = 0; x < used; x++) {
+                to[x] = from[(x0 + x) * NR];
+                finite += to[x] * 0;
+            }
+            for (int64_t x = used; x < step; x++)
+                to[x] = 0;
+        }
+        for (int64_t x0 = 0; finite != 0 && x0 < wide_k; x0 += NR) {
             const int64_t step = rpi_min(NR, wide_k - x0);
-            for (int64_t x = 0; x < step; x++)
-                w.key_rows[x0 * BKB + j * step + x] = x0 + x < d->dim_k && finite == 0 ? from[(x0 + x) * NR] : 0;
+            memset(w.key_rows + x0 * BKB + j * step, 0, reals(step, 1));
         }
     }
     memset(w.wild_rows, 0, BKB);
-    pack_panels(&c->args->v, b, g, j0, BKB, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
+    pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
     for (int64_t j = 0; j < BKB; j++)
         w.wild_v[j] = w.wild_rows[j / NR];
-    memset(w.dk, 0, reals(rpi_round_up(BKB, MR) + MR, wide_k));
-    memset(w.dk_plain, 0, reals(rpi_round_up(BKB, MR) + MR, wide_k));
-    memset(w.dv, 0, reals(rpi_round_up(BKB, MR) + MR, rpi_round_up(d->dim_v, VL)));
+    memset(w.dk, 0, reals(sums, wide_k));
+    memset(w.dk_plain, 0, reals(sums, wide_k));
+    memset(w.dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
     for (int64_t n = 0; n < share; n++) {
         const int64_t head = kv * share + n;
         k->h = g * share + n;

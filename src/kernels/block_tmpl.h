@@ -146,15 +146,20 @@ static void load_queries(block *k)
     for (int64_t r = 0; r < k->groups * MR; r++) {
         const void *row = rpi_row_of(q, k->b, k->h, row_of(k, r));
         const int64_t at = r / MR * MR * D + r % MR;
+        bool finite = true;
+        real most = 0;
         for (int64_t x0 = 0; x0 < D; x0 += PART) {
             const int64_t m = rpi_min(PART, D - x0);
             const real *part = load_part(q, row, x0, m, room);
-            for (int64_t x = 0; x < m; x++) {
-                const real y = r < k->rows ? part[x] * scale : 0;
-                k->q[at + (x0 + x) * MR] = k->plain_q[at + (x0 + x) * MR] = y;
-                k->wild_q |= !(fabs(y) <= (real)RPI_TAME);
-            }
+            finite = all_finite(part, m, &most) && finite;
+            for (int64_t x = 0; x < m; x++)
+                k->q[at + (x0 + x) * MR] = part[x] * scale;
         }
+        for (int64_t x = 0; r >= k->rows && x < D; x++)
+            k->q[at + x * MR] = 0;
+        for (int64_t x = 0; k->plain_q != k->q && x < D; x++)
+            k->plain_q[at + x * MR] = k->q[at + x * MR];
+        k->wild_q |= !finite || !(most * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
         if (rotate && r < k->rows)
             turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + at, MR);
     }

@@ -124,10 +124,14 @@ static void write_rows(block *k)
         const int64_t i = k->row0 + r;
         if (a->out.data) {
             const int64_t at = rpi_index(&a->out, k->b, k->h, i, 0);
-            if (a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32))
-                for (int64_t x = 0; x < d->dim_v; x++)
-                    ((real *)a->out.data)[at + x] = sum == 0 ? 0 : o[x] / sum;
-            else
+            if (a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32)) {
+                real *to = (real *)a->out.data + at;
+                int64_t x = 0;
+                for (; sum != 0 && x + VL <= d->dim_v; x += VL)
+                    vf_store(to + x, vf_load(o + x) / vf_set1(sum));
+                for (; x < d->dim_v; x++)
+                    to[x] = sum == 0 ? 0 : o[x] / sum;
+            } else
                 for (int64_t x = 0; x < d->dim_v; x++)
                     rpi_put(a->out.data, a->out.dtype, at + x, sum == 0 ? 0 : (double)(o[x] / sum));
         }

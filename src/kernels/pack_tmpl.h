@@ -30,25 +30,23 @@ static void turn_row(const rp_term *t, const real *turn, real sign, real *row, i
     }
 }
 
-/* Whether n numbers are finite, and (tame) of at most RPI_TAME in size. */
-static inline bool all_finite(const real *x, int64_t n, bool *tame)
+/* Whether n numbers are finite; *most rises to the largest size among those that are. */
+static inline bool all_finite(const real *x, int64_t n, real *most)
 {
-    vf zero = vf_set1(0), most = vf_set1(0);
-    real rest = 0, top;
+    vf zero = vf_set1(0), top = vf_set1(*most);
+    real rest = 0;
     int64_t c = 0;
     for (; c + VL <= n; c += VL) {
         const vf y = vf_load(x + c);
         zero = zero + y * vf_set1(0); /* 0, or NaN from one that is not finite */
-        most = vf_max(most, vf_abs(y));
+        top = vf_max(top, vf_abs(y));
     }
-    top = vf_top(most);
+    *most = vf_top(top);
     for (; c < n; c++) {
         rest += x[c] * 0;
-        top = fabs(x[c]) > top ? (real)fabs(x[c]) : top;
+        *most = fabs(x[c]) > *most ? (real)fabs(x[c]) : *most;
     }
-    const bool finite = vf_sum(zero) + rest == 0;
-    *tame = finite && top <= (real)RPI_TAME;
-    return finite;
+    return vf_sum(zero) + rest == 0;
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
@@ -59,7 +57,8 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
     real room[PART];
     for (int64_t r = 0; r < n; r++) {
         real *at = to + r / NR * NR * width + r % NR;
-        bool tame = true, odd = false;
+        bool finite = true;
+        real most = 0;
         if (j0 + r >= real_rows) {
             for (int64_t x = 0; x < width; x++)
                 at[x * NR] = 0;
@@ -71,13 +70,10 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
             const real *from = load_part(v, row, x0, m, room);
             for (int64_t x = 0; x < m; x++)
                 at[(x0 + x) * NR] = from[x];
-            if (wild) {
-                all_finite(from, m, &tame);
-                odd |= !tame;
-            }
+            finite = all_finite(from, m, &most) && finite;
         }
         if (wild)
-            wild[r / NR] |= odd;
+            wild[r / NR] |= !finite || !(most <= (real)RPI_TAME);
         if (rotate)
             turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, at, NR);
     }
@@ -94,11 +90,12 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
     for (int64_t r = 0; r < n; r++) {
         const bool there = j0 + r < real_rows && v->data;
         const void *row = there ? rpi_row_of(v, b, h, j0 + r) : NULL;
-        bool finite = true, tame;
+        bool finite = true;
+        real most = 0;
         for (int64_t x0 = 0; x0 < wide; x0 += PART) {
             const int64_t m = there ? rpi_clamp(width - x0, 0, PART) : 0;
             const real *from = m ? load_part(v, row, x0, m, room) : room;
-            finite = all_finite(from, m, &tame) && finite;
+            finite = all_finite(from, m, &most) && finite;
             for (int64_t column = 0; column < rpi_min(PART, wide - x0); column += NR) { /* NR divides PART */
                 const int64_t step = rpi_min(NR, wide - x0 - column), used = rpi_clamp(m - column, 0, step);
                 real *at = to + (x0 + column) * pad + (first + r) * step;
