@@ -1,5 +1,5 @@
 #!/bin/sh
-# install.sh BUILD -- install into a prefix and build examples/01_attend.c against it, through CMake and through pkg-config.
+# install.sh BUILD -- install into a prefix and build the examples against it, through CMake and through pkg-config.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
@@ -34,9 +34,11 @@ cmake -G Ninja -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$work/
 echo "pkg-config"
 pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
 flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos)
-# shellcheck disable=SC2086
-"$cc" examples/01_attend.c -o "$work/attend" $flags
-LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/attend"
+for example in examples/*.c; do
+    # shellcheck disable=SC2086
+    "$cc" "$example" -o "$work/example" $flags -lm
+    LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example"
+done
 
 echo "needs libc and libm alone"
 if objdump -p "$(find "$work/prefix" -name librelpos.so)" | awk '/NEEDED/ {print $2}' |

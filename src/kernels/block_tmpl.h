@@ -119,16 +119,24 @@ static void load_own(block *k, const rpi_source *s, real *own)
     const rpi_call *c = k->c;
     const rpi_view *q = &c->args->q;
     const double factor = rpi_vec_factor(&c->args->desc, &c->plan->terms[s->term]);
+    real room[PART];
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
+        const void *row = rpi_row_of(q, k->b, k->h, row_of(k, r));
         real *to = own + r / MR * MR * s->width + r % MR;
-        for (int64_t x = 0; x < c->args->desc.dim_k; x++)
-            k->row[x] = rpi_at(q, k->b, k->h, p.i, x);
-        p.q = k->row;
-        for (int64_t x = 0; x < s->width; x++) {
-            const double y = s->part->query ? s->part->query(&p, x) : k->row[x];
-            to[x * MR] = r < k->rows ? (real)(factor * y) : 0;
+        if (!s->part->query) {
+            for (int64_t x0 = 0; x0 < s->width; x0 += PART) {
+                const int64_t m = rpi_min(PART, s->width - x0);
+                const real *part = load_part(q, row, x0, m, room);
+                for (int64_t x = 0; x < m; x++)
+                    to[(x0 + x) * MR] = r < k->rows ? (real)factor * part[x] : 0;
+            }
+            continue;
         }
+        rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
+        rpi_load_f64(k->row, row, q->dtype, c->args->desc.dim_k);
+        p.q = k->row;
+        for (int64_t x = 0; x < s->width; x++)
+            to[x * MR] = r < k->rows ? (real)(factor * s->part->query(&p, x)) : 0;
     }
 }
 
