@@ -143,8 +143,8 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
 
 /* The fast form. A network of ReLUs of one input is a line on each of a few pieces, so a row of biases is a run of lines
  * in psi(|delta|). Prepared:
- *   [0] pieces   [1] entries of psi   psi [that many] of 0, 1, …   start [pieces] of the input   middle [pieces]
- *   slope [H][pieces]   zero [H][pieces] */
+ *   [0] pieces   [1] entries of psi to one side   psi [2 entries - 1] of … -1, 0, 1, …   start [pieces] of the input
+ *   middle [pieces]   slope [H][pieces]   zero [H][pieces] */
 static int64_t fire_most_pieces(const rp_term *t)
 {
     return t->width + 1 + (t->width + 1) * t->width2;
@@ -159,7 +159,7 @@ static int64_t fire_psi_entries(const rp_desc *d)
 static int64_t fire_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
-    return rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) ? size + 2 + fire_psi_entries(d) : INT64_MAX;
+    return rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) ? size + 2 + 2 * fire_psi_entries(d) : INT64_MAX;
 }
 
 static int fire_ascending(const void *a, const void *b)
@@ -177,7 +177,7 @@ static void fire_middles(double *start, double *middle, int64_t n)
 static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     const int64_t most = fire_most_pieces(t), entries = fire_psi_entries(d);
-    double *psi = to + 2, *start = psi + entries, *middle = start + most, *slope = middle + most,
+    double *psi = to + 2 + entries - 1, *start = psi + entries, *middle = start + most, *slope = middle + most,
            *zero = slope + d->heads * most;
     rpi_pair p = {.desc = d, .term = t, .array = array};
     int64_t n = 1;
@@ -203,7 +203,7 @@ static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *arr
     to[0] = (double)n;
     to[1] = (double)entries;
     for (int64_t r = 0; r < entries; r++)
-        psi[r] = log1p(fabs(t->c * (double)r));
+        psi[r] = psi[-r] = log1p(fabs(t->c * (double)r));
     for (p.h = 0; p.h < d->heads; p.h++)
         for (int64_t k = 0; k < n; k++) {
             double a, b, *a_sum = &slope[p.h * most + k], *b_sum = &zero[p.h * most + k];
@@ -224,9 +224,19 @@ static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *arr
         }
 }
 
+static const double *fire_table(const rpi_pair *p)
+{
+    return p->prepared + 2 + (int64_t)p->prepared[1] - 1;
+}
+
+static const double *fire_starts(const rpi_pair *p)
+{
+    return fire_table(p) + (int64_t)p->prepared[1];
+}
+
 static double fire_psi(const rpi_pair *p, int64_t r)
 {
-    return (double)r < p->prepared[1] ? p->prepared[2 + r] : log1p(fabs(p->term->c * (double)r));
+    return (double)r < p->prepared[1] ? fire_table(p)[r] : log1p(fabs(p->term->c * (double)r));
 }
 
 /* One run of keys in which the input lies on one piece: keys position + side * r for r in [from, to). */
@@ -238,7 +248,7 @@ typedef struct fire_run {
 static fire_run fire_next(const rpi_pair *p, double norm, int64_t r, int64_t past)
 {
     const int64_t n = (int64_t)p->prepared[0];
-    const double *start = p->prepared + 2 + (int64_t)p->prepared[1], x = fire_psi(p, r) * norm;
+    const double *start = fire_starts(p), x = fire_psi(p, r) * norm;
     int64_t low = 0, high = n; /* start[low] <= x < start[high] */
     while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
@@ -260,41 +270,77 @@ static double fire_norm(const rpi_pair *p)
     return 1 / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
 }
 
+/* Eight numbers at a time, in whatever vectors the machine has. */
+typedef double fire_eight __attribute__((vector_size(64), aligned(8), may_alias));
+
+static void fire_line(double *to, const double *psi, int64_t n, double a, double b)
+{
+    int64_t c = 0;
+    for (; c + 8 <= n; c += 8)
+        *(fire_eight *)(to + c) = *(const fire_eight *)(psi + c) * a + b;
+    for (; c < n; c++)
+        to[c] = psi[c] * a + b;
+}
+
+static void fire_sum(const double *g, const double *psi, int64_t n, double *g0, double *g1)
+{
+    double sum0 = 0, sum1 = 0;
+    fire_eight all0 = {0}, all1 = {0};
+    int64_t c = 0;
+    for (; c + 8 <= n; c += 8) {
+        const fire_eight x = *(const fire_eight *)(g + c);
+        all0 += x;
+        all1 += x * *(const fire_eight *)(psi + c);
+    }
+    for (int lane = 0; lane < 8; lane++) {
+        sum0 += all0[lane];
+        sum1 += all1[lane];
+    }
+    for (; c < n; c++) {
+        sum0 += g[c];
+        sum1 += g[c] * psi[c];
+    }
+    *g0 += sum0;
+    *g1 += sum1;
+}
+
 /* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. With g: sums; else: biases into to. */
 static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, const double *g, double *sums)
 {
-    const int64_t most = fire_most_pieces(p->term), entries = (int64_t)p->prepared[1];
-    const double *slope = p->prepared + 2 + entries + 2 * most + p->h * most, *zero = slope + p->desc->heads * most;
-    const double norm = fire_norm(p);
+    const int64_t most = fire_most_pieces(p->term);
+    const double *slope = fire_starts(p) + 2 * most + p->h * most, *zero = slope + p->desc->heads * most;
+    const double norm = fire_norm(p), *table = fire_table(p);
     for (int side = -1; side <= 1; side += 2) {
         /* distances of the keys on this side: j = position + side * r; the query's own key goes right */
         const int64_t first = side > 0 ? rpi_max(j0 - p->position, 0) : rpi_max(p->position - (j0 + n - 1), 1);
         const int64_t past = side > 0 ? j0 + n - p->position : p->position - j0 + 1;
         for (int64_t r = first; r < past;) {
             const fire_run run = fire_next(p, norm, r, past);
-            const int64_t at = p->position - j0;
             const double a = slope[run.piece] * norm, b = zero[run.piece];
+            /* the keys of the run in ascending order, from offset `low` on */
+            const int64_t count = run.to - run.from, low = side > 0 ? run.from : 1 - run.to, at = p->position + low - j0;
             double g0 = 0, g1 = 0;
             if ((double)run.to <= p->prepared[1]) {
-                const double *psi = p->prepared + 2;
-                for (r = run.from; r < run.to && !g; r++)
-                    to[at + side * r] = a * psi[r] + b;
-                for (; r < run.to; r++) {
-                    g0 += g[at + side * r];
-                    g1 += g[at + side * r] * psi[r];
-                }
+                if (g)
+                    fire_sum(g + at, table + low, count, &g0, &g1);
+                else
+                    fire_line(to + at, table + low, count, a, b);
             } else {
-                for (r = run.from; r < run.to && !g; r++)
-                    to[at + side * r] = a * fire_psi(p, r) + b;
-                for (; r < run.to; r++) {
-                    g0 += g[at + side * r];
-                    g1 += g[at + side * r] * fire_psi(p, r);
+                for (int64_t c = 0; c < count; c++) {
+                    const double psi = fire_psi(p, low + c < 0 ? -(low + c) : low + c);
+                    if (g) {
+                        g0 += g[at + c];
+                        g1 += g[at + c] * psi;
+                    } else {
+                        to[at + c] = a * psi + b;
+                    }
                 }
             }
             if (g) {
                 sums[2 * run.piece] += g0;
                 sums[2 * run.piece + 1] += g1 * norm;
             }
+            r = run.to;
         }
     }
 }
@@ -317,7 +363,7 @@ static void fire_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double
 
 static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
 {
-    const double *middle = p->prepared + 2 + (int64_t)p->prepared[1] + fire_most_pieces(p->term);
+    const double *middle = fire_starts(p) + fire_most_pieces(p->term);
     for (int64_t k = 0; k < (int64_t)p->prepared[0]; k++)
         if (sums[2 * k] != 0 || sums[2 * k + 1] != 0)
             fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);
