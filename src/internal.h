@@ -473,6 +473,9 @@ typedef struct rpi_source {
     uint8_t *wild;                  /* of VALVEC: [H or 1][pad_count] 1: a vector that is not finite; NULL: all are */
     int64_t wild_step;
     void *column; /* [head of the group][pad_k] */
+    void *turned; /* of KEYS: [H or 1][width][turned_step]: channel by channel, KB more on both sides */
+    int64_t turned_step;
+    bool turned_heads; /* each head has its own */
 } rpi_source;
 #define RPI_MAX_SOURCES (2 * RP_MAX_TERMS + 1)
 

@@ -287,13 +287,18 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
         if (!s->part)
             continue;
         const int64_t heads = args && shared_heads(s, args) ? 1 : d->heads;
+        if (s->kind == RPI_KEYS) {
+            s->turned_step = rpi_round_up(s->count + 2 * plan->ops->kb, 64) + 16; /* not a power of two */
+            s->turned_heads = heads > 1;
+            at->turned = append(to, heads * s->width, s->turned_step, 1, real);
+        }
         if (s->kind == RPI_COLUMN)
             at->column = append(to, group_heads, pad_k, 1, real);
         if (s->kind == RPI_RUN) {
             s->panels_step = heads > 1 ? s->pad_count * s->width : 0;
             at->panels = append(to, heads, s->pad_count, s->width, real);
         }
-        if (s == &l->valvec || backward || s->kind == RPI_KEYS) {
+        if (s == &l->valvec || backward) {
             const int64_t wide = rpi_round_up(s->width, plan->ops->vl);
             s->rows_step = heads > 1 ? s->pad_count * wide : 0;
             at->rows = append(to, heads, s->pad_count, wide, real);
@@ -399,6 +404,19 @@ static void vectors_task(void *context, int64_t h, int32_t worker)
     }
 }
 
+/* The vectors of head h channel by channel, the first and the last repeated past the ends. */
+static void turned_task(void *context, int64_t h, int32_t worker)
+{
+    const fill_job *j = context;
+    const rpi_source *s = j->s;
+    const rpi_pair p = rpi_pair_of(j->args, s->term, 0, h, 0);
+    (void)worker;
+    for (int64_t x = 0; x < s->width; x++)
+        for (int64_t n = 0; n < s->turned_step; n++)
+            put(j->plan, s->turned, (h * s->width + x) * s->turned_step + n,
+                s->part->vec(&p, rpi_clamp(n - j->plan->ops->kb, 0, s->count - 1), x));
+}
+
 /* q_at and k_at of an index that is the difference of a number of the query and one of the key. */
 static void separate(const rpi_source *s, const rpi_args *args, double *q_at, double *k_at)
 {
@@ -479,13 +497,17 @@ void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *po
         if (!s->part)
             continue;
         s->column = s->kind == RPI_COLUMN ? work + at->column : NULL;
-        const bool panels = s->kind == RPI_RUN, rows = n == l->n || c->grads || s->kind == RPI_KEYS;
+        const bool panels = s->kind == RPI_RUN, rows = n == l->n || c->grads;
         s->panels = panels ? work + at->panels : NULL;
         s->rows = rows ? work + at->rows : NULL;
         s->wild = n == l->n ? (uint8_t *)work + at->wild : NULL;
-        const int64_t heads = s->panels_step || s->rows_step ? d->heads : 1;
+        const int64_t heads = shared_heads(s, args) ? 1 : d->heads;
         if (panels || rows)
             rpi_pool_run(pool, heads, vectors_task, &j);
+        if (s->kind == RPI_KEYS) {
+            s->turned = work + at->turned;
+            rpi_pool_run(pool, heads, turned_task, &j);
+        }
         if (s->wild && !memchr(s->wild, 1, (size_t)(heads * s->pad_count)))
             s->wild = NULL;
     }

@@ -348,6 +348,18 @@ static void keys_gradient(back *w, const tile *t, int32_t n, bool wanted)
     const rp_desc *d = &c->args->desc;
     const rpi_source *s = &c->source[n];
     const int64_t wide = rpi_round_up(s->width, VL), keys = rpi_min(t->end, d->len_k - t->tile0);
+    const int64_t g = k->h / (d->heads / d->kv_heads);
+    real room[PART];
+    for (int64_t j = 0; j < keys; j++) {
+        real *to = k->keys_room + j * wide;
+        const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
+        for (int64_t x0 = 0; x0 < wide; x0 += PART) {
+            const int64_t m = rpi_clamp(s->width - x0, 0, PART);
+            const real *from = load_part(&c->args->k, row, x0, m, room);
+            for (int64_t x = 0; x < rpi_min(PART, wide - x0); x++)
+                to[x0 + x] = x < m ? from[x] : 0;
+        }
+    }
     const real *vectors = (const real *)s->rows + k->h * s->rows_step;
     const real factor = (real)rpi_vec_factor(d, &c->plan->terms[s->term]);
     for (int64_t r = 0; r < k->rows; r++)
@@ -356,16 +368,16 @@ static void keys_gradient(back *w, const tile *t, int32_t n, bool wanted)
             if (ds == 0)
                 continue;
             const int64_t e = rpi_clamp(vector_of(k, s, t, r) + j, 0, s->count - 1);
-            const vf g = vf_set1(ds * factor);
+            const vf share = vf_set1(ds * factor);
             real *dk = w->dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
             for (int64_t x0 = 0; x0 < wide; x0 += NR) {
                 const int64_t step = rpi_min(NR, wide - x0);
                 for (int64_t x = 0; x < step; x += VL) {
                     vf_store(dk + x0 + x,
-                             vf_fma(g, vf_load(vectors + x0 * s->pad_count + e * step + x), vf_load(dk + x0 + x)));
+                             vf_fma(share, vf_load(vectors + x0 * s->pad_count + e * step + x), vf_load(dk + x0 + x)));
                     if (wanted)
                         vf_store(dv + x0 + x,
-                                 vf_fma(g, vf_load(k->keys_room + j * wide + x0 + x), vf_load(dv + x0 + x)));
+                                 vf_fma(share, vf_load(k->keys_room + j * wide + x0 + x), vf_load(dv + x0 + x)));
                 }
             }
         }

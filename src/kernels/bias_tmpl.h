@@ -77,39 +77,41 @@ static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
     return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
 }
 
-/* Products of the tile's keys, as they came, with the vectors of each pair. */
-static void key_products(block *k, const rpi_source *s, const tile *t, int64_t real_keys, const real **rows,
-                         real *scratch)
+/* Products of the tile's keys, as they came, with the vectors of each pair: a register tile whose vectors lie one further
+ * for each row. */
+static void key_products(block *k, const rpi_source *s, const tile *t, const real **rows, real *scratch)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t wide = rpi_round_up(s->width, VL), g = k->h / (d->heads / d->kv_heads);
-    const real factor = (real)rpi_vec_factor(d, &c->plan->terms[s->term]);
-    const real *vectors = (const real *)s->rows + k->h * s->rows_step;
-    real room[PART];
-    for (int64_t j = 0; j < real_keys; j++) {
-        real *to = k->keys_room + j * wide;
-        const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
-        for (int64_t x0 = 0; x0 < wide; x0 += PART) {
-            const int64_t m = rpi_clamp(s->width - x0, 0, PART);
-            const real *from = load_part(&c->args->k, row, x0, m, room);
-            for (int64_t x = 0; x < rpi_min(PART, wide - x0); x++)
-                to[x0 + x] = x < m ? from[x] : 0;
-        }
+    const int64_t D = s->width, g = k->h / (d->heads / d->kv_heads), step = s->turned_step;
+    const vf factor = vf_set1((real)rpi_vec_factor(d, &c->plan->terms[s->term]));
+    const real *vectors = (const real *)s->turned + (s->turned_heads ? k->h : 0) * D * step;
+    const real *keys = k->tile_keys;
+    if (c->plan->rotate >= 0) {
+        pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_room, NULL);
+        keys = k->keys_room;
     }
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        real *to = scratch + r * STEP;
-        rows[r] = to;
-        for (int64_t j = 0; j < t->end; j++) {
-            const int64_t e = rpi_clamp(vector_of(k, s, t, r) + j, 0, s->count - 1);
-            vf sum = vf_set1(0);
-            for (int64_t x0 = 0; x0 < wide && j < real_keys; x0 += NR) {
-                const int64_t step = rpi_min(NR, wide - x0);
-                for (int64_t x = 0; x < step; x += VL)
-                    sum = vf_fma(vf_load(k->keys_room + j * wide + x0 + x),
-                                 vf_load(vectors + x0 * s->pad_count + e * step + x), sum);
+    for (int64_t group = 0; group < k->groups; group++) {
+        const real *from[MR];
+        for (int r = 0; r < MR; r++) {
+            rows[group * MR + r] = scratch + (group * MR + r) * STEP;
+            from[r] = vectors + KB + rpi_clamp(vector_of(k, s, t, group * MR + r), -KB, s->count - 1);
+        }
+        for (int64_t j = t->from[group]; j < t->to[group]; j += VL) {
+            const real *key = keys + j / NR * NR * D + j % NR;
+            vf sum[MR];
+            RPI_UNROLL
+            for (int r = 0; r < MR; r++)
+                sum[r] = vf_set1(0);
+            for (int64_t x = 0; x < D; x++) {
+                const vf y = vf_load(key + x * NR);
+                RPI_UNROLL
+                for (int r = 0; r < MR; r++)
+                    sum[r] = vf_fma(y, vf_load(from[r] + x * step + j), sum[r]);
             }
-            to[j] = vf_sum(sum) * factor;
+            RPI_UNROLL
+            for (int r = 0; r < MR; r++)
+                vf_store(scratch + (group * MR + r) * STEP + j, sum[r] * factor);
         }
     }
 }
@@ -175,7 +177,7 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
             rows[r] = (const real *)s->column +
                       (k->kv * (d->heads / d->kv_heads) + k->h % (d->heads / d->kv_heads)) * c->pad_k + t->tile0;
         return;
-    case RPI_KEYS: key_products(k, s, t, keys, rows, scratch); return;
+    case RPI_KEYS: key_products(k, s, t, rows, scratch); return;
     default: break;
     }
     /* filled row by row */

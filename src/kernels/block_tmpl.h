@@ -21,7 +21,8 @@ typedef struct block {
     real *top, *sum, *entropy; /* [QB] running maximum and sums */
     window vec[RPI_MAX_SOURCES], mass; /* products with vectors; weights by vector of VALVEC */
     real *diagonal, *column;           /* [QB + KB], [KB]: sums of one tile */
-    real *keys_room;                   /* [KB][Dk padded] keys as they came, for KEYS */
+    real *keys_room;                   /* keys as they came, for KEYS: panels, or [KB][Dk padded] */
+    const real *tile_keys;             /* packed keys of the tile */
     double *row;                       /* [Dk or more] one query, for definitions; [KB] biases of one row */
     uint8_t *keep_room;                /* [KB] keys of a row that ask the definition */
     int32_t *index;                    /* [KB] entries of one row */

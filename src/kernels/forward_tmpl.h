@@ -7,6 +7,7 @@ static void tile_scores(block *k, const tile *t, const real *keys)
     const rpi_call *c = k->c;
     const int64_t D = c->plan->desc.dim_k;
     const real *const *in, *const *out;
+    k->tile_keys = keys;
     biases_of(k, t, &in, &out);
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
