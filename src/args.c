@@ -15,13 +15,14 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
                   .b = b,
                   .h = h,
                   .i = i,
-                  .position = rpi_position(args, b, i)};
+                  .position = b < args->desc.batch ? rpi_position(args, b, i) : i};
     const rpi_scheme *s = rpi_scheme_of(p.term->kind);
     const int32_t at = s->positions;
-    if (rpi_takes_positions(s) && p.array[at].data)
+    const bool real = b < args->desc.batch && i < args->desc.len_q; /* not a row that only stands for a head */
+    if (real && rpi_takes_positions(s) && p.array[at].data)
         p.at = rpi_at(&p.array[at], b, i, 0, 0);
     else
-        p.at = (double)(args->segment_start ? i - args->segment_start[b * args->desc.len_k + i] : p.position);
+        p.at = (double)(real && args->segment_start ? i - args->segment_start[b * args->desc.len_k + i] : p.position);
     return p;
 }
 
@@ -106,7 +107,8 @@ rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
         at[n] = size;
-        fits = fits && !(s->prepare_size && __builtin_add_overflow(size, s->prepare_size(d, &d->terms[n]), &size));
+        fits = fits && !(s->prepare_size && !args->offsets_only &&
+                         __builtin_add_overflow(size, s->prepare_size(d, &d->terms[n]), &size));
     }
     for (int32_t n = 0; n < d->n_masks; n++)
         if (d->masks[n].kind == RP_MASK_SEGMENTS && args->mask[n].data)
@@ -134,7 +136,7 @@ rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
     }
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
-        if (!s->prepare)
+        if (!s->prepare || args->offsets_only)
             continue;
         args->prepared[n] = base + at[n];
         s->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);

@@ -47,9 +47,10 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     l->pad_k = rpi_round_up(d->len_k, ops->nr);
     l->pad_v = rpi_round_up(d->dim_v, ops->vl);
     int64_t bytes = MOST_BYTES; /* of one kv head */
-    if (!rpi_mul(l->pad_k, d->dim_k + l->pad_v + 1, f, &bytes))
+    /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
+    if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), d->dim_k + l->pad_v + 1, f, &bytes))
         l->all.fits = false;
-    const int64_t blocks = rpi_max((d->len_q + ops->qb - 1) / ops->qb * share, 1);
+    const int64_t blocks = rpi_max((plan->desc.len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     rpi_layout *to = &l->all;
@@ -69,8 +70,9 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     const bool decodes = few <= ops->decode_rows && d->len_k > ops->kb && plan->valvec < 0 && (!summary || !args);
     if (decodes) {
         l->tiles = (d->len_k + ops->kb - 1) / ops->kb;
-        const int64_t one = rpi_max(few, 1) * l->pad_k * f * share;
-        l->decode_groups = rpi_clamp(MOST_BYTES / rpi_max(one, 1), 1, rpi_max(kv, 1));
+        const int64_t one =
+            rpi_max(rpi_min(plan->desc.len_q, ops->decode_rows), 1) * rpi_round_up(plan->desc.len_k, ops->nr);
+        l->decode_groups = rpi_clamp(MOST_BYTES / f / rpi_max(one, 1) / share, 1, rpi_max(kv, 1));
         const int64_t heads = l->decode_groups * share;
         l->scores = rpi_layout_add(to, heads, few, l->pad_k, f);
         l->decode_tiles = rpi_layout_add(to, heads, l->tiles, 1, ops->decode_tile);
@@ -420,17 +422,22 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
         return status;
+    /* the reference path has its memory before the fast one begins to write */
+    rpi_args only = args;
+    rpi_ref *ref = NULL;
     if (!plan->ops || args.weights.data) {
         const rpi_view none = {0};
-        rpi_args only = args;
         if (plan->ops)
             only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
-        status = rpi_ref_attend(plan, &only, pool, &progress);
-        args.weights = none;
+        status = rpi_ref_begin(&ref, plan, &only, pool);
     }
+    args.weights.data = NULL;
     if (status == RP_OK && plan->ops &&
         (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
         status = rpi_fast_attend(plan, &args, pool, &progress, work);
+    if (status == RP_OK && ref)
+        rpi_ref_run(ref, pool, &progress);
+    rpi_ref_end(ref);
     rpi_args_free(&args);
     return status;
 }

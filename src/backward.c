@@ -32,7 +32,7 @@ typedef struct layout {
     int64_t groups, scratch_step, wide_k;
     rpi_backward back; /* sizes only */
     size_t dq, own[RPI_MAX_SOURCES], row_stats, strips, entries[RPI_MAX_SOURCES], vectors[RPI_MAX_SOURCES + 1], columns,
-        sums_row, sums_column, turn_rows, turn_own[RPI_MAX_SOURCES], turn_head, scratch, zero_from, zero_to;
+        sums_row, sums_column, turn_pairs, turn_rows, turn_own[RPI_MAX_SOURCES], turn_head, scratch, zero_from, zero_to;
     bool has_own[RPI_MAX_SOURCES], has_vectors[RPI_MAX_SOURCES + 1], has_entries[RPI_MAX_SOURCES];
     bool has_strips, has_columns, has_fold;
 } layout;
@@ -54,6 +54,15 @@ static bool is_direct(const rpi_args *args, const rpi_grads *g, const rpi_source
            len[1] == d->heads && len[2] == d->len_q && len[3] == d->len_k;
 }
 
+/* Whether the gradient of an array of biases is one sum for each query and key, over batch entries or heads. */
+static bool is_of_pairs(const rpi_args *args, const rpi_grads *g, const rpi_source *s)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t *len = args->term[s->term][0].len;
+    return rpi_scheme_of(d->terms[s->term].kind)->in_place && g->term[s->term][0].data && len[2] == d->len_q &&
+           len[3] == d->len_k;
+}
+
 /* args and grads NULL: what a call needs that wants every gradient and whose arrays are as the plan says. */
 static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const rpi_grads *g, int32_t threads,
                     double *room)
@@ -69,10 +78,13 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     l->back.blocks = (d->len_q + ops->qb - 1) / ops->qb;
     l->back.pad_rows = l->back.blocks * ops->qb;
     l->back.key_blocks = (d->len_k + ops->bkb - 1) / ops->bkb;
+    /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
+    const int64_t most_rows = rpi_round_up(plan->desc.len_q, ops->qb),
+                  most_blocks = (plan->desc.len_k + ops->bkb - 1) / ops->bkb;
     int64_t bytes = MOST_BYTES;
-    if (!rpi_mul(l->back.pad_rows, share * l->wide_k, f, &bytes))
+    if (!rpi_mul(most_rows, share * l->wide_k, f, &bytes))
         l->all.fits = false;
-    l->groups = (TASKS_PER_THREAD * threads + l->back.key_blocks) / rpi_max(l->back.key_blocks, 1);
+    l->groups = (TASKS_PER_THREAD * threads + most_blocks) / rpi_max(most_blocks, 1);
     l->groups = rpi_clamp(rpi_max(l->groups, ((int64_t)2 << 20) / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     l->groups = rpi_max(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1);
     const int64_t group_heads = l->groups * share;
@@ -82,6 +94,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     l->row_stats = rpi_layout_add(to, heads, d->len_q, 3, 8);
     l->zero_from = (size_t)to->total; /* sums from here on start at zero */
     l->turn_head = rpi_layout_add(to, d->heads, 1, 1, sizeof(atomic_llong));
+    l->turn_pairs = rpi_layout_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
     for (int n = 0; n <= l->sources.n; n++) {
         const rpi_source *s = n < l->sources.n ? &l->sources.source[n] : &l->sources.valvec;
         if (n == l->sources.n && !s->part)
@@ -285,7 +298,8 @@ static void fold(const rpi_call *c)
         }
         for (int64_t i = 0; c->plan->sink >= 0 && i < d->len_q; i++) { /* a key whose value is 0 */
             const double *stats = bw->row_stats + 3 * (head * d->len_q + i);
-            const double sink = rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0);
+            const double given = rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0),
+                         sink = c->plan->ops->real == 8 ? given : (double)rpi_to_float(given); /* as forward */
             if (stats[0] != -HUGE_VAL)
                 rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
         }
@@ -302,8 +316,8 @@ static rp_status private_sums(rpi_backward *bw, const rp_plan *plan, const rpi_a
     bool any = false;
     for (int n = 0; n < l->sources.n; n++) {
         const rpi_source *s = &l->sources.source[n];
-        if (s->kind != RPI_ROWS || bw->direct[n] || rpi_scheme_of(args->desc.terms[s->term].kind)->fold ||
-            !wanted(g, s->term))
+        if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] ||
+            rpi_scheme_of(args->desc.terms[s->term].kind)->fold || !wanted(g, s->term))
             continue;
         memcpy(some.term[s->term], g->term[s->term], sizeof some.term[0]);
         any = true;
@@ -339,6 +353,7 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     bw->dq = work + l->dq;
     bw->turn_rows = (atomic_llong *)(void *)(work + l->turn_rows);
     bw->turn_head = (atomic_llong *)(void *)(work + l->turn_head);
+    bw->turn_pairs = (atomic_llong *)(void *)(work + l->turn_pairs);
     atomic_store(&bw->turn_task, 0);
     if (l->has_strips)
         bw->strips = (double *)(void *)(work + l->strips);
@@ -464,6 +479,8 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
             if (l.sources.source[n].kind == RPI_ROWS && is_direct(&args, &grads, &l.sources.source[n])) {
                 bw.direct[n] = true;
                 summed.term[l.sources.source[n].term][0].data = NULL;
+            } else if (l.sources.source[n].kind == RPI_ROWS && is_of_pairs(&args, &grads, &l.sources.source[n])) {
+                bw.pairs[n] = bw.any_pairs = true;
             }
         status = rpi_sums_alloc(&bw.sums, plan, &args, &summed);
     }
@@ -478,6 +495,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         else
             work = own + (64 - (uintptr_t)own % 64) % 64;
     }
+    progress.total += d->batch * d->kv_heads * bw.key_blocks;
     if (status == RP_OK && (!args.out.data || !is_plain(&args)))
         status = forward_again(&args, plan, pool, &progress, &forward);
     if (status == RP_OK) {
@@ -486,7 +504,6 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         c.pad_v = rpi_round_up(d->dim_v, plan->ops->vl);
         c.scratch = (char *)work + l.scratch;
         c.scratch_step = (size_t)l.scratch_step;
-        progress.total += d->batch * d->kv_heads * bw.key_blocks;
         backward(&c, &l, work, pool);
     }
     for (int32_t n = 0; bw.private_sums && n < threads; n++)

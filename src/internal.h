@@ -257,6 +257,20 @@ double rpi_vec_factor(const rp_desc *d, const rp_term *t);
 int64_t rpi_part_index(const rpi_part *part, const rpi_pair *p);
 int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p);
 
+/* The bias of a pair of OFFSET, INDEX or TILE, and g times its derivatives. */
+static inline double rpi_definition(const rpi_scheme *s, const rpi_pair *p)
+{
+    return s->pair ? s->pair(p) : s->entry(p, s->index(p));
+}
+
+static inline void rpi_definition_grad(const rpi_scheme *s, const rpi_pair *p, double g, const rpi_sums *to)
+{
+    if (s->grad)
+        s->grad(p, g, to);
+    else if (s->entry_grad)
+        s->entry_grad(p, s->index(p), g, to);
+}
+
 const rpi_scheme *rpi_scheme_of(rp_term_kind kind); /* NULL for no such kind */
 int32_t rpi_count_arrays(const rpi_scheme *s);
 /* Whether a term takes q_positions and k_positions; where nothing comes before them, they begin at 0. */
@@ -318,6 +332,7 @@ typedef struct rpi_args {
     double *frequency, turn_factor; /* [dim/2] of ROTATE */
     void *memory;
     const rp_prepared *ready; /* NULL: none */
+    bool offsets_only;        /* arrays of OFFSET and ROTATE terms alone are there */
 } rpi_args;
 
 /* What a call needs beside its arrays: prefix sums, frequencies, segments. rpi_args_free undoes it. */
@@ -341,6 +356,7 @@ void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j);
 typedef struct rpi_grads rpi_grads;
 const rp_plan *rpi_prepared_plan(const rp_prepared *p);
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
 rp_status rpi_grads_check(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
                           const rp_grads *g);
 rp_status rpi_grads_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
@@ -368,7 +384,11 @@ struct rpi_grads {
 };
 
 /* The reference path: the outputs that args has; the gradients that are wanted. */
-rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress);
+typedef struct rpi_ref rpi_ref;
+rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args,
+                        rp_pool *pool); /* all that may fail */
+void rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
+void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
 /* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory (free sums->memory). */
@@ -529,14 +549,16 @@ typedef struct rpi_backward {
     rpi_term_sums sums;           /* of the arrays of the terms */
     rpi_term_sums *private_sums;  /* for each worker: of terms that go pair by pair; NULL: none */
     bool direct[RPI_MAX_SOURCES]; /* gradients that tasks write themselves */
-    double *strips;               /* [1 or B][H][strip_len] gradients of the entries of the STRIP */
-    double *entries[RPI_MAX_SOURCES];     /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
-    double *vectors[RPI_MAX_SOURCES + 1]; /* [H][count][width] of RUN and KEYS; the last is VALVEC's */
-    double *columns;                      /* [B * H][key_blocks][width] of COLUMN */
-    double *sums_row, *sums_column;       /* [B * H][Lq], [B * H][Lk] sums of ds for `fold` */
+    bool pairs[RPI_MAX_SOURCES], any_pairs; /* gradients of arrays of pairs that heads or batch entries share */
+    double *strips;                         /* [1 or B][H][strip_len] gradients of the entries of the STRIP */
+    double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
+    double *vectors[RPI_MAX_SOURCES + 1];   /* [H][count][width] of RUN and KEYS; the last is VALVEC's */
+    double *columns;                        /* [B * H][key_blocks][width] of COLUMN */
+    double *sums_row, *sums_column;         /* [B * H][Lq], [B * H][Lk] sums of ds for `fold` */
     /* how many key blocks, or tasks, have added their part */
     atomic_llong *turn_rows, *turn_own[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
     atomic_llong *turn_head;                             /* [H] */
+    atomic_llong *turn_pairs;                            /* [blocks][key_blocks] heads that have added theirs */
     atomic_llong turn_task;
     bool any_head; /* something is summed for each head */
 } rpi_backward;

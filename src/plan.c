@@ -369,17 +369,20 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
     if (!p->k)
         return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL, and pages.v is not: keys and values are in pages together")
                     : RP_OK;
-    if (p->page < 1 || p->len_k != d->len_k)
+    if (p->page < 1 || p->page > MOST || p->len_k != d->len_k)
         return rpi_fail(RP_E_RANGE, "pages.page is %lld, pages.len_k %lld: 1 key or more, and %lld keys",
                         (long long)p->page, (long long)p->len_k, (long long)d->len_k);
-    if (p->per_batch < (d->len_k + p->page - 1) / p->page || p->per_batch > MOST)
+    int64_t pages;
+    if (p->per_batch < (d->len_k + p->page - 1) / p->page || !rpi_mul(d->batch, p->per_batch, 8, &pages))
         return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld: %lld keys need %lld pages of %lld",
                         (long long)p->per_batch, (long long)d->len_k, (long long)((d->len_k + p->page - 1) / p->page),
                         (long long)p->page);
     for (int n = 0; n < 2; n++) {
         int64_t span;
         if (sides[n].a->data)
-            return rpi_fail(RP_E_ARG, "%s and pages.%s are both there: leave one out", sides[n].name, sides[n].name);
+            return rpi_fail(RP_E_ARG,
+                            "%s is there beside pages.k: keys and values are both in pages, or both in arrays",
+                            sides[n].name);
         if (!sides[n].page)
             continue;
         if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
@@ -410,13 +413,13 @@ static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
     const rp_status s = rpi_view_of(&args->q_offset, &t->q_offset, &shape, RPI_INTEGERS, "q_offset");
     for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++) {
         const int64_t at = rpi_position(args, b, 0);
-        if (at < -MOST || at > MOST)
+        if (at < -MOST || at > MOST || (args->q_offset.dtype == RP_U64 && at < 0))
             return rpi_fail(RP_E_RANGE, "q_offset[%lld] is %lld: -2^60 to 2^60", (long long)b, (long long)at);
     }
     return s;
 }
 
-rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool offsets_only)
 {
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
@@ -465,6 +468,8 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         return s;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
+        if (offsets_only && scheme->form != RPI_OFFSET && scheme->form != RPI_ROTATE)
+            continue;
         for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
             char name[64];
             rpi_shape shape;
@@ -486,10 +491,12 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
         if (scheme->check_arrays && (s = scheme->check_arrays(d, &d->terms[n], args->term[n], n)) != RP_OK)
             return s;
     }
-    for (int32_t n = 0; n < d->n_masks; n++) {
+    for (int32_t n = 0; n < d->n_masks && !offsets_only; n++) {
         const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
         char name[64];
         rpi_shape shape;
+        if (m->check && (s = m->check(d, &d->masks[n], n)) != RP_OK) /* a flexible plan has other lengths */
+            return s;
         if (!m->shape)
             continue;
         snprintf(name, sizeof name, "mask[%d] (%s)", (int)n, rp_mask_name(d->masks[n].kind));
@@ -500,8 +507,19 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
     if (t->prepared && rpi_prepared_plan(t->prepared) != plan)
         return rpi_fail(RP_E_ARG, "prepared was made from another plan");
     args->ready = t->prepared;
+    args->offsets_only = offsets_only;
     s = need(&t->q, B * Lq, "q");
     return s == RP_OK && !t->pages.k ? need(&t->k, B * Lk, "k") : s;
+}
+
+rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    return check_args(args, plan, t, false);
+}
+
+rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    return check_args(args, plan, t, true);
 }
 
 /* A gradient has the shape of the array it belongs to, lies over nothing, and is of a floating type. */

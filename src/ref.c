@@ -103,7 +103,7 @@ static double biases(const rpi_row *r, int64_t j)
         double x;
         if (s->form == RPI_OFFSET || s->form == RPI_TILE || s->form == RPI_INDEX) {
             const rpi_pair p = rpi_row_pair(r, n, j);
-            x = s->form == RPI_INDEX ? s->entry(&p, s->index(&p)) : s->pair(&p);
+            x = rpi_definition(s, &p);
         } else if (s->form == RPI_VEC && s->bias) {
             x = vectors(r, n, j);
         } else {
@@ -264,18 +264,19 @@ static void put(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d, d
 }
 
 /* What the tasks of a parallel run share: rows of one head each, so that sums over rows have one order. */
-typedef struct job {
+struct rpi_ref {
+    int32_t threads;
     const rp_plan *plan;
     const rpi_args *args;
     rpi_progress *progress;
     rpi_row *rows;   /* one for each worker */
     double *profile; /* and key mass, one for each worker; NULL if not wanted */
-} job;
+};
 
 /* Queries of a task: heads are cut into pieces where no sum runs over queries. */
 #define PIECE 16
 
-static void attend_row(const job *j, rpi_row *r)
+static void attend_row(const rpi_ref *j, rpi_row *r)
 {
     const rpi_args *a = j->args;
     const rp_desc *d = &a->desc;
@@ -301,7 +302,7 @@ static void attend_row(const job *j, rpi_row *r)
 
 static void piece_task(void *context, int64_t n, int32_t worker)
 {
-    const job *j = context;
+    const rpi_ref *j = context;
     const rp_desc *d = &j->args->desc;
     const int64_t pieces = (d->len_q + PIECE - 1) / PIECE, first = n % pieces * PIECE;
     for (int64_t i = first; i < rpi_min(first + PIECE, d->len_q); i++) {
@@ -313,7 +314,7 @@ static void piece_task(void *context, int64_t n, int32_t worker)
 
 static void summary_task(void *context, int64_t n, int32_t worker)
 {
-    const job *j = context;
+    const rpi_ref *j = context;
     const rp_desc *d = &j->args->desc;
     const int64_t b = n / d->heads, h = n % d->heads, offsets = rpi_max(d->len_q + d->len_k - 1, 0);
     double *profile = j->profile + (offsets + d->len_k) * worker, *key_mass = profile + offsets;
@@ -337,31 +338,48 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(j->progress, worker);
 }
 
-rp_status rpi_ref_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress)
+rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args, rp_pool *pool)
 {
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
     const bool summary = args->profile.data || args->key_mass.data;
-    job j = {.plan = plan, .args = args, .progress = progress};
+    rpi_ref *j = *ref = calloc(1, sizeof *j);
     rp_status status = RP_OK;
-    j.rows = calloc((size_t)threads, sizeof *j.rows);
+    if (!j)
+        return rpi_fail(RP_E_NOMEM, "the reference path needs %zu bytes", sizeof *j);
+    j->plan = plan;
+    j->args = args;
+    j->threads = threads;
+    j->rows = calloc((size_t)threads, sizeof *j->rows);
     if (summary)
-        j.profile = malloc((size_t)threads * (size_t)(d->len_q + 2 * d->len_k) * sizeof(double) + 1);
-    if (!j.rows || (summary && !j.profile))
+        j->profile = malloc((size_t)threads * (size_t)(d->len_q + 2 * d->len_k) * sizeof(double) + 1);
+    if (!j->rows || (summary && !j->profile))
         status = rpi_fail(RP_E_NOMEM, "the reference path has no memory for %d threads", (int)threads);
     for (int32_t n = 0; status == RP_OK && n < threads; n++)
-        if (!rpi_row_alloc(&j.rows[n], plan, args))
+        if (!rpi_row_alloc(&j->rows[n], plan, args))
             status = RP_E_NOMEM;
-    if (status == RP_OK) {
-        const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
-        progress->total += tasks;
-        rpi_pool_run(pool, tasks, summary ? summary_task : piece_task, &j);
-    }
-    for (int32_t n = 0; j.rows && n < threads; n++)
-        free(j.rows[n].memory);
-    free(j.rows);
-    free(j.profile);
     return status;
+}
+
+void rpi_ref_run(rpi_ref *j, rp_pool *pool, rpi_progress *progress)
+{
+    const rp_desc *d = &j->args->desc;
+    const bool summary = j->args->profile.data || j->args->key_mass.data;
+    const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
+    j->progress = progress;
+    progress->total += tasks;
+    rpi_pool_run(pool, tasks, summary ? summary_task : piece_task, j);
+}
+
+void rpi_ref_end(rpi_ref *j)
+{
+    for (int32_t n = 0; j && j->rows && n < j->threads; n++)
+        free(j->rows[n].memory);
+    if (j) {
+        free(j->rows);
+        free(j->profile);
+    }
+    free(j);
 }
 
 rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
@@ -419,9 +437,15 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
         return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
     if (t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
-    const rp_desc *d = &plan->desc;
     /* The biases need neither q nor k: stand in for them so that one check serves all. */
     rp_tensors with = *t;
+    rp_desc lengths = plan->desc;
+    const rp_desc *d = &lengths;
+    if (d->flexible && t->q.data && t->q.ndim == 4)
+        lengths.len_q = t->q.shape[2];
+    if (d->flexible && (t->pages.k || (t->k.data && t->k.ndim == 4)))
+        lengths.len_k = t->pages.k ? t->pages.len_k : t->k.shape[2];
+    with.pages = (rp_pages){0};
     const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
                   two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
     static const double somewhere = 0; /* aligned for any type; never read */

@@ -231,7 +231,7 @@ static rp_status study_alloc(study *s, const rp_plan *plan, const rpi_args *args
 /* An infinite bound times a factor of 0 is no number: no bound is known. */
 static double settled(bool bound, double x)
 {
-    return bound && isnan(x) ? INFINITY : x;
+    return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* and products below 2^-126 count as 0 */
 }
 
 static void store(const study *s, const rpi_view *v, int64_t h, int64_t n, int64_t width, const double *turned,
@@ -299,6 +299,12 @@ rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_g
     rp_status status = rpi_args_check(&args, plan, t);
     if (status == RP_OK)
         status = rpi_grads_check(&grads, &args, plan, t, bound);
+    if (status == RP_OK)
+        status = rpi_grads_overlap(plan, t, bound);
+    const rpi_view *views[] = {&grads.dq, &grads.dk, &grads.dv};
+    for (int n = 0; status == RP_OK && n < 3; n++)
+        if (views[n]->data && views[n]->dtype != RP_F64)
+            status = rpi_fail(RP_E_ARG, "bounds: dtype is %s: f64 is needed", rp_dtype_name(views[n]->dtype));
     if (status == RP_OK)
         status = rpi_args_prepare(&args, plan);
     if (status != RP_OK)

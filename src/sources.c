@@ -89,7 +89,8 @@ static bool tabulate(rpi_source *s, const rpi_args *args, double *room)
     } else if (!whole) {
         return false;
     }
-    if (high - low > (double)(WIDEST + 8 * (args->desc.len_q + args->desc.len_k)))
+    if (!(high - low < 0x1p30) ||
+        (!scheme->reach && high - low > (double)(WIDEST + 8 * (args->desc.len_q + args->desc.len_k))))
         return false;
     s->first = (int64_t)low;
     s->count = (int64_t)(high - low) + 1;
@@ -147,8 +148,8 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
                 t.count = s->entries(d, &d->terms[n]);
             else if (!args)
                 t.count = d->len_q + d->len_k;
-            else
-                tabulate(&t, args, room);
+            else if (!tabulate(&t, args, room))
+                t.kind = RPI_ROWS;
             add(l, t);
         } else if (s->form == RPI_OFFSET && positions_given(s, args ? args->term[n] : none)) {
             if (tabulate(&t, args, room))
@@ -276,7 +277,7 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
             at->strip = append(to, d->heads, s->count, 1, real);
         }
         if (s->kind == RPI_GATHER || s->gather) {
-            const bool batch = args && rpi_takes_positions(rpi_scheme_of(d->terms[s->term].kind));
+            const bool batch = rpi_takes_positions(rpi_scheme_of(d->terms[s->term].kind));
             s->q_step = batch ? d->len_q : 0;
             s->k_step = batch ? pad_k : 0;
             at->q_at = append(to, batch ? d->batch : 1, d->len_q, 1, sizeof(double));
@@ -523,7 +524,7 @@ static void column_task(void *context, int64_t head, int32_t worker)
     rpi_head_at(c, head, &b, &h);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
-        if (s->kind != RPI_COLUMN)
+        if (s->kind != RPI_COLUMN || !s->column)
             continue;
         const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, 0);
         const double factor = rpi_vec_factor(d, p.term);
@@ -544,7 +545,7 @@ void rpi_columns_fill(rpi_call *c, rp_pool *pool)
 {
     bool any = false;
     for (int n = 0; n < c->n_sources; n++)
-        any |= c->source[n].kind == RPI_COLUMN;
+        any |= c->source[n].kind == RPI_COLUMN && c->source[n].column;
     if (any)
         rpi_pool_run(pool, c->groups * (c->args->desc.heads / c->args->desc.kv_heads), column_task, c);
 }

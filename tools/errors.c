@@ -20,6 +20,19 @@ static const char *const terms[] = {"none",
                                     "rope",
                                     "relkey,left=64,right=64",
                                     "relval,left=64,right=64",
+                                    "kerple",
+                                    "kerple,kind=power",
+                                    "sandwich,dim=16",
+                                    "fire,c=1,L=512,width=32",
+                                    "swin,grid=20x20",
+                                    "axial,grid=20x20",
+                                    "real,max_distance=64",
+                                    "band,width=16,extent=128",
+                                    "forget",
+                                    "xl",
+                                    "axialkey,grid=20x20",
+                                    "deberta,span=64",
+                                    "sink",
                                     "t5+rope+dense+relkey,left=16,right=16+relval,left=16,right=16"};
 
 /* out of a plan with the given instruction set, as double. */
@@ -49,16 +62,17 @@ static int exact(problem *p, double *out, bool absolute)
     rp_tensors t = p->t;
     rp_desc d = p->desc;
     rp_plan *plan;
-    rp_array *arrays[4 + RP_MAX_TERMS] = {&t.q, &t.k, &t.v};
-    void *made[4 + RP_MAX_TERMS] = {0};
+    rp_array *arrays[3 + RP_MAX_TERMS * RP_MAX_ARRAYS] = {&t.q, &t.k, &t.v};
+    void *made[3 + RP_MAX_TERMS * RP_MAX_ARRAYS] = {0};
     int n_arrays = 3, bad = 0;
     const rp_array *relval = NULL;
     for (int32_t x = 0; x < d.n_terms; x++)
-        if (t.term[x][0].data) {
-            arrays[n_arrays++] = &t.term[x][0];
-            if (d.terms[x].kind == RP_TERM_RELVAL)
-                relval = &t.term[x][0];
-        }
+        for (int m = 0; m < RP_MAX_ARRAYS; m++)
+            if (t.term[x][m].data) {
+                arrays[n_arrays++] = &t.term[x][m];
+                if (d.terms[x].kind == RP_TERM_RELVAL)
+                    relval = &t.term[x][m];
+            }
     for (int a = 0; a < n_arrays; a++) {
         const int64_t n = problem_size(arrays[a]);
         double *to = made[a] = malloc((size_t)n * sizeof *to);
@@ -72,7 +86,7 @@ static int exact(problem *p, double *out, bool absolute)
         bad |= !to;
     }
     d.dtype = RP_F64;
-    d.isa = NULL;
+    d.isa = "reference";
     t.out.data = out;
     t.out.dtype = RP_F64;
     if (!bad && rp_plan_create(&plan, &d) == RP_OK) {
@@ -90,7 +104,7 @@ static int measure(const char *term, double factor)
 {
     char text[512], err[512];
     problem p;
-    snprintf(text, sizeof text, "fwd:f32:b1h4q200k2048d64:%s", term);
+    snprintf(text, sizeof text, "fwd:f32:b1h4%sd64:%s", strstr(term, "grid") ? "q400k400" : "q60k2048", term);
     if (problem_parse(&p, text, err) != 0 || problem_fill(&p, 11, err) != 0) {
         fprintf(stderr, "%s\n", err);
         return 1;

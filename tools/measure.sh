@@ -1,11 +1,12 @@
 #!/bin/sh
 # measure.sh -- make the result files behind the numbers in README.md and docs/numerics.md again, and put them there.
 #   tools/measure.sh [PYTHON]     PYTHON: one with torch and numpy, for the comparison; without it that part is kept as it is
-# Let the machine do nothing else meanwhile; it takes about ten minutes. SPDX-License-Identifier: Apache-2.0
+# Let the machine do nothing else meanwhile; it takes about fifteen minutes. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 cmake --preset release >/dev/null && cmake --build --preset release >/dev/null
 relpos=build/release/relpos
+python=${1:-}
 n=fwd:f32:b1h8q4096k4096d64
 "$relpos" bench --json --seconds 50 "$n" "$n:t5" "$n:alibi" "$n:log" "$n:rope" "$n:relkey,left=64,right=64" \
     "$n:relval,left=64,right=64" "$n:dense" "$n:t5:causal" "$n::causal" >bench/results/terms.jsonl
@@ -14,9 +15,22 @@ for isa in generic avx2 avx512; do
     "$relpos" bench --json --isa $isa --seconds 10 "$n" "$n:t5"
 done >bench/results/isa.jsonl
 "$relpos" bench --json --seconds 4 fwd:f32:b32h12q49k49d32:dense fwd:f32:b1h8q1k65536d64o65535 >bench/results/far.jsonl
-"$relpos" bench --json --threads 2 --seconds 1 fwd:f32:b1h8q65536k65536d64:t5 >bench/results/memory.jsonl
+"$relpos" bench --json --threads 2 --seconds 1 fwd:f32:b1h8q65536k65536d64:t5 fwdbwd:f32:b1h8q32768k32768d64:t5 \
+    >bench/results/memory.jsonl
+"$relpos" bench --json --seconds 40 "$n" "$n:t5" "bwd:${n#fwd:}" "bwd:${n#fwd:}:t5" "bwd:${n#fwd:}:t5:causal" \
+    >bench/results/backward.jsonl
+# every term at N = 2048, forward and backward, taking turns with plain attention
+n=f32:b1h8q2048k2048d64
+set --
+for term in "" "table,left=64,right=64" t5 "bucket,strategy=quadratic" log linear alibi kerple "kerple,kind=power" sandwich,dim=64 \
+    "fire,c=1,L=512,width=32" swin,grid=32x64 axial,grid=32x64 real,max_distance=64 band,width=16,extent=512 dense rope sink \
+    relkey,left=64,right=64 relval,left=64,right=64 xl axialkey,grid=32x64 deberta,span=256; do
+    set -- "$@" "fwd:$n:$term" "bwd:$n:$term"
+done
+set -- "$@" "fwd:$n::causal" "fwd:$n:forget:causal" "bwd:$n::causal" "bwd:$n:forget:causal" "fwd:$n::dropout=0.1" "fwd:$n:t5:positions"
+"$relpos" bench --json --seconds 100 "$@" >bench/results/costs.jsonl
 build/release/errors >bench/results/errors.md
-if [ $# -gt 0 ]; then
-    "$1" bench/against_torch.py build/release/librelpos.so -o bench/results/against_torch.json
+if [ -n "$python" ]; then
+    "$python" bench/against_torch.py build/release/librelpos.so -o bench/results/against_torch.json
 fi
 python3 tools/numbers.py

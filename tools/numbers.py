@@ -1,4 +1,4 @@
-"""Fill README.md and docs/numerics.md with the numbers of bench/results, between their marks. Standard library only.
+"""Fill README.md, docs/costs.md and docs/numerics.md with the numbers of bench/results, between their marks. Standard library only.
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
@@ -67,5 +67,45 @@ def readme():
     put("README.md", "\n".join(out))
 
 
+def costs():
+    """The table of docs/costs.md: each term beside plain attention of the same pass and mask."""
+    rows = {r["problem"]: r for r in lines("costs.jsonl")}
+    size = "f32:b1h8q2048k2048d64"
+
+    def ms(direction, term, mask=""):
+        return rows.get(f"{direction}:{size}:{term}" + (f":{mask}" if mask else ""))
+
+    first = next(iter(rows.values()))
+    plain = {d: ms(d, "") for d in ("fwd", "bwd")}
+    out = [f"B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention: forward {plain['fwd']['ms']:.1f} ms "
+           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak), backward {plain['bwd']['ms']:.1f} ms "
+           f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times of the terms are multiples of these; backward includes the "
+           "gradient of every learned array of the term.", "",
+           "| term | forward | backward |", "|---|---|---|"]
+    for problem in rows:
+        parts = problem.split(":")
+        mask = parts[4] if len(parts) > 4 else ""
+        if parts[0] != "fwd" or (parts[3] == "" and mask in ("", "causal")):
+            continue
+        against = "causal" if mask == "causal" else ""
+        cells = []
+        for d in ("fwd", "bwd"):
+            row, base = ms(d, parts[3], mask), ms(d, "", against)
+            cells.append(f"{row['ms'] / base['ms']:.2f} ×" if row and base else "")
+        name = parts[3] or "none"
+        out.append(f"| `{name}`{', ' + mask.replace('=', ' ') if mask else ''} | {cells[0]} | {cells[1]} |")
+    back = {r["problem"]: r for r in lines("backward.jsonl")}
+    n = "f32:b1h8q4096k4096d64"
+    fwd, bwd = back[f"fwd:{n}:t5"], back[f"bwd:{n}:t5"]
+    memory = [r for r in lines("memory.jsonl") if r["problem"].startswith("fwdbwd")][0]
+    out += ["", f"N = 4096 with a T5 table and its gradient: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
+            f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward; causal, "
+            f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of the full time. N = 32,768, 8 heads, forward and "
+            f"backward: {memory['bytes_peak'] * 1e-6:.0f} MB over the tensors.", "",
+            "`tools/measure.sh` makes these numbers again; bench/results holds the files behind them."]
+    put("docs/costs.md", "\n".join(out))
+
+
 readme()
+costs()
 put("docs/numerics.md", (results / "errors.md").read_text())

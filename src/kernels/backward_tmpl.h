@@ -262,7 +262,7 @@ static void pairs_gradient(back *w, const tile *t, int32_t n)
             if (ds == 0)
                 continue;
             rpi_pair_key(k->c->args, &p, t->tile0 + j);
-            scheme->grad(&p, (double)ds, &w->private_sums[s->term]);
+            rpi_definition_grad(scheme, &p, (double)ds, &w->private_sums[s->term]);
         }
     }
 }
@@ -299,6 +299,23 @@ static void direct_gradient(back *w, const tile *t, int32_t n)
         else
             for (int64_t j = 0; j < keys; j++)
                 rpi_put(v->data, v->dtype, at + j * v->stride[3], (double)ds[j]);
+    }
+}
+
+/* An array of biases that heads or batch entries share: one after the other they add ds to its sums. */
+static void shared_gradient(back *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
+    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
+    rpi_turn_wait(bw->turn_pairs + k->row0 / QB * bw->key_blocks + t->tile0 / BKB, k->b * d->heads + k->h);
+    for (int64_t r = 0; r < k->rows; r++) {
+        double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
+        for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++)
+            to[j] += (double)w->dp[r * STEP + j];
     }
 }
 
@@ -455,6 +472,8 @@ static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
                 break;
             if (bw->direct[n])
                 direct_gradient(w, t, n);
+            else if (bw->pairs[n])
+                shared_gradient(w, t, n);
             else if (w->entries[n])
                 rows_gradient(w, t, n);
             else if (!scheme->fold)
@@ -466,7 +485,7 @@ static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
     }
 }
 
-static void tile_backward(back *w, const tile *t, int64_t head)
+static void tile_backward(back *w, tile *t, int64_t head)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
@@ -476,6 +495,8 @@ static void tile_backward(back *w, const tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[QB];
     load_queries(k);
+    if (k->wild_q) /* now it is known: pairs that are masked by -infinity alone need a look */
+        tile_open(k, t, t->tile0, BKB, w->wild_k, w->wild_v);
     load_dout(w);
     tile_scores(k, t, w->keys);
     if (c->valvec.part)
@@ -707,6 +728,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             k->rows = rpi_min(QB, d->len_q - k->row0);
             k->groups = (k->rows + MR - 1) / MR;
             find_intervals(k);
+            k->wild_q = false;
             const bool some = tile_open(k, &t, j0, BKB, w.wild_k, w.wild_v);
             if (some)
                 tile_backward(&w, &t, head);
@@ -716,6 +738,11 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
                         rpi_turn_wait(bw->turn_own[m] + block_n, key_block);
                         rpi_turn_pass(bw->turn_own[m] + block_n);
                     }
+            if (bw->any_pairs) {
+                atomic_llong *at = bw->turn_pairs + k->row0 / QB * bw->key_blocks + key_block;
+                rpi_turn_wait(at, b * d->heads + k->h);
+                rpi_turn_pass(at);
+            }
             rpi_turn_wait(&bw->turn_rows[block_n], key_block);
             if (some && c->grads->dq.data) {
                 real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;

@@ -210,7 +210,7 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
             for (int64_t j = 0; j < keys && s->special; j++)
                 if (k->keep_room[j]) {
                     rpi_pair_key(c->args, &p, t->tile0 + j);
-                    to[j] = bias_of(scheme->entry(&p, rpi_source_index(s, &p)));
+                    to[j] = bias_of(rpi_definition(scheme, &p));
                 }
         } else if (s->by_row) {
             scheme->row(&p, t->tile0, keys, k->row);
@@ -218,7 +218,7 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
         } else {
             for (int64_t j = 0; j < keys; j++) {
                 rpi_pair_key(c->args, &p, t->tile0 + j);
-                to[j] = bias_of(scheme->pair(&p));
+                to[j] = bias_of(rpi_definition(scheme, &p));
             }
         }
         for (int64_t j = keys; j < t->end; j++)

@@ -16,9 +16,9 @@ typedef struct block {
     real *q, *plain_q;                    /* [group][Dk][MR] scaled; turned, and not turned for VEC */
     real *s;                              /* [QB][STEP] scores, then weights of the tile */
     real *slope;                          /* [QB][STEP] derivative of the softcap; NULL: not wanted */
-    real *sum_in, *sum_out;    /* [QB][STEP] where several biases are added up: inside and outside the softcap */
-    real *o;                   /* [QB][pad_v] */
-    real *top, *sum, *entropy; /* [QB] running maximum and sums */
+    real *sum_in, *sum_out; /* [QB][STEP] where several biases are added up: inside and outside the softcap */
+    real *o;                /* [QB][pad_v] */
+    real *top, *sum, *entropy, *total; /* [QB] running maximum and sums; total: of the weights */
     window vec[RPI_MAX_SOURCES], mass; /* products with vectors; weights by vector of VALVEC */
     real *diagonal, *column;           /* [QB + KB], [KB]: sums of one tile */
     real *keys_room;                   /* keys as they came, for KEYS: panels, or [KB][Dk padded] */
@@ -71,6 +71,7 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     k->top = take(&base, &used, reals(QB, 1));
     k->sum = take(&base, &used, reals(QB, 1));
     k->entropy = take(&base, &used, reals(QB, 1));
+    k->total = take(&base, &used, reals(QB, 1));
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         window *w = &k->vec[n];

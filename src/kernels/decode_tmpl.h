@@ -169,7 +169,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     for (int64_t r = 0; r < k->rows; r++) {
         k->top[r] = sink_of(c, k->h);
         k->sum[r] = k->top[r] == -INFINITY ? 0 : 1;
-        k->entropy[r] = 0;
+        k->entropy[r] = k->total[r] = 0;
     }
     for (int64_t n = 0; n < c->decode->n_tiles; n++) {
         const decode_tile *at = decode_tile_at(c, head, n);

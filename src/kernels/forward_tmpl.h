@@ -90,15 +90,17 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
         const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->top[r]), share = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
         const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
         const vf low = vf_set1(RPI_F64 ? -750 : -104); /* weights there are 0: keep 0 * -infinity out of the sum */
-        vf entropy = vf_set1(0);
+        vf entropy = vf_set1(0), total = vf_set1(0);
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
             /* in a row of NaN too, a masked pair has no weight */
             const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * share);
             entropy = vf_fma(w, vf_below(x, low, low, x), entropy);
+            total = total + w;
             vf_store(k->column + j, vf_load(k->column + j) + w);
             vf_store(diagonal + j, vf_load(diagonal + j) + w);
         }
         k->entropy[r] -= vf_sum(entropy);
+        k->total[r] += vf_sum(total);
     }
     for (int64_t n = 1; n < QB + keys; n++) {
         const int64_t at = t->tile0 - k->row0 + d->len_q - 1 + n - QB;
@@ -146,7 +148,7 @@ static void write_rows(block *k)
         }
         if (a->entropy.data)
             rpi_put(a->entropy.data, a->entropy.dtype, rpi_index(&a->entropy, k->b, k->h, i, 0),
-                    sum == 0 ? 0.0 : log((double)sum) + (double)k->entropy[r]);
+                    sum == 0 ? 0.0 : log((double)sum) * (double)k->total[r] + (double)k->entropy[r]);
     }
 }
 
@@ -174,7 +176,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
         for (int64_t r = 0; r < k.groups * MR; r++) {
             k.top[r] = sink; /* a key without a value */
             k.sum[r] = sink == -INFINITY ? 0 : 1;
-            k.entropy[r] = 0;
+            k.entropy[r] = k.total[r] = 0;
             if (k.lo[r] < k.hi[r]) {
                 first = rpi_min(first, k.lo[r]);
                 past = rpi_max(past, k.hi[r]);

@@ -103,7 +103,8 @@ static void add_wild(block *k, const tile *t)
     for (int64_t r = 0; r < k->rows; r++)
         for (int64_t j = 0; j < keys; j++) {
             const real w = k->s[r * STEP + j];
-            if (!k->keep[r * KB + j])
+            if (!k->keep[r * KB + j] || (d->dropout > 0 && rpi_random(rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r)),
+                                                                      t->tile0 + j) < rpi_dropout_limit(d->dropout)))
                 continue;
             if (c->wild_v[k->kv * c->pad_k + t->tile0 + j])
                 for (int64_t n = 0; n < d->dim_v; n++)

@@ -318,7 +318,8 @@ static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, cons
             const fire_run run = fire_next(p, norm, r, past);
             const double a = slope[run.piece] * norm, b = zero[run.piece];
             /* the keys of the run in ascending order, from offset `low` on */
-            const int64_t count = run.to - run.from, low = side > 0 ? run.from : 1 - run.to, at = p->position + low - j0;
+            const int64_t count = run.to - run.from, low = side > 0 ? run.from : 1 - run.to,
+                          at = p->position + low - j0;
             double g0 = 0, g1 = 0;
             if ((double)run.to <= p->prepared[1]) {
                 if (g)

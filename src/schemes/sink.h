@@ -7,4 +7,17 @@ static void sink_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_sh
     *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
 }
 
-RPI_SCHEME(SINK, .form = RPI_SINK, .array = {RPI_LEARN("sink")}, .shape = sink_shape)
+static rp_status sink_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    (void)t;
+    for (int64_t h = 0; h < d->heads; h++) {
+        const double x = rpi_at(&array[0], h, 0, 0, 0);
+        if (isnan(x) || x == INFINITY)
+            return rpi_fail(RP_E_RANGE,
+                            "term[%d].sink (of sink): element %lld is %g: a finite number, or -inf for none", (int)n,
+                            (long long)h, x);
+    }
+    return RP_OK;
+}
+
+RPI_SCHEME(SINK, .form = RPI_SINK, .array = {RPI_LEARN("sink")}, .shape = sink_shape, .check_arrays = sink_check_arrays)
