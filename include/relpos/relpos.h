@@ -180,11 +180,13 @@ typedef enum rp_kerple {
 /* How RoPE's frequencies are stretched beyond the trained length; names and parameters as in Hugging Face configs. */
 typedef enum rp_scaling {
     RP_SCALING_NONE = 0,
-    RP_SCALING_LINEAR = 1,  /* every frequency divided by factor */
-    RP_SCALING_DYNAMIC = 2, /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
-    RP_SCALING_YARN = 3,    /* slow pairs divided by factor, fast ones kept, a ramp between; Peng 2023 */
-    RP_SCALING_LLAMA3 = 4,  /* the same by wavelength, as in Llama 3.1 */
-    RP_SCALING_LONGROPE = 5 /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
+    RP_SCALING_LINEAR = 1, /* every frequency divided by factor */
+    RP_SCALING_DYNAMIC =
+        2,                 /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
+    RP_SCALING_YARN = 3,   /* slow pairs divided by factor, fast ones kept, a ramp between; Peng 2023 */
+    RP_SCALING_LLAMA3 = 4, /* the same by wavelength, as in Llama 3.1 */
+    RP_SCALING_LONGROPE =
+        5 /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
 } rp_scaling;
 
 /* One position term: its kind and the parameters that the kind reads; the others are ignored. Start from rp_term_init,
@@ -236,39 +238,41 @@ typedef struct rp_term {
     int64_t left;          /* offsets below -left share the first entry of a clipped table; >= 0 */
     int64_t right;         /* offsets above right share the last; >= 0 */
     int64_t buckets;       /* >= 2; even, and >= 4, when bidirectional; of DEBERTA -1 = none */
-    int64_t max_distance;  /* distances from here on share the last bucket; > half of one direction's buckets; of REAL >= 0 */
-    rp_strategy strategy;  /* spacing of the buckets */
-    rp_layout layout;      /* pairs of channels that RoPE turns */
-    int64_t dim;           /* channels that RoPE turns: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
-    double base;           /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
-    double lambda;         /* strength of LOG */
-    double rate_left;      /* LINEAR: loss per step before the query */
-    double rate_right;     /* LINEAR: loss per step after the query */
-    rp_kerple kerple;      /* log or power */
-    int32_t sign;          /* REAL: 1 or -1 */
-    double c;              /* FIRE: scale of distances inside the logarithm */
-    double L;              /* FIRE: queries before this position are normalised by it; >= 0 */
-    double eps;            /* FIRE: >= 0 */
-    int64_t width;         /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
-    int64_t width2;        /* FIRE: units of the second layer; 0 = two layers only */
-    int64_t extent;        /* BAND: keys seen, the query's own among them; >= 1 */
-    int64_t grid_h;        /* rows of the grid; >= 1 */
-    int64_t grid_w;        /* columns of the grid; >= 1 */
-    int64_t extra;         /* SWIN: 1 = token 0 is a class token, 0 = none */
-    int64_t span;          /* DEBERTA: 2 span vectors; 0 = buckets, or max_position where there are none */
-    int64_t max_position;  /* DEBERTA: longest distance with a bucket of its own; 0 = span */
-    rp_scaling scaling;    /* RoPE beyond the trained length */
-    int32_t truncate;      /* YARN: 1 = ends of the ramp are whole pairs */
-    double factor;         /* how many times longer; >= 1 */
-    int64_t original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
-    int64_t max_position_embeddings;          /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
-    double beta_fast;                         /* YARN: pairs that turn more often than this keep their speed */
-    double beta_slow;                         /* YARN: pairs that turn less often are divided by factor */
-    double attention_factor;                  /* multiplies cosine and sine; 0 = by the scaling's own rule */
-    double mscale;                            /* YARN: 0 = not given */
-    double mscale_all_dim;                    /* YARN: 0 = not given */
-    double low_freq_factor;                   /* LLAMA3 */
-    double high_freq_factor;                  /* LLAMA3 */
+    int64_t
+        max_distance; /* distances from here on share the last bucket; > half of one direction's buckets; of REAL >= 0 */
+    rp_strategy strategy; /* spacing of the buckets */
+    rp_layout layout;     /* pairs of channels that RoPE turns */
+    int64_t dim;          /* channels that RoPE turns: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
+    double base;          /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
+    double lambda;        /* strength of LOG */
+    double rate_left;     /* LINEAR: loss per step before the query */
+    double rate_right;    /* LINEAR: loss per step after the query */
+    rp_kerple kerple;     /* log or power */
+    int32_t sign;         /* REAL: 1 or -1 */
+    double c;             /* FIRE: scale of distances inside the logarithm */
+    double L;             /* FIRE: queries before this position are normalised by it; >= 0 */
+    double eps;           /* FIRE: >= 0 */
+    int64_t width;        /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
+    int64_t width2;       /* FIRE: units of the second layer; 0 = two layers only */
+    int64_t extent;       /* BAND: keys seen, the query's own among them; >= 1 */
+    int64_t grid_h;       /* rows of the grid; >= 1 */
+    int64_t grid_w;       /* columns of the grid; >= 1 */
+    int64_t extra;        /* SWIN: 1 = token 0 is a class token, 0 = none */
+    int64_t span;         /* DEBERTA: 2 span vectors; 0 = buckets, or max_position where there are none */
+    int64_t max_position; /* DEBERTA: longest distance with a bucket of its own; 0 = span */
+    rp_scaling scaling;   /* RoPE beyond the trained length */
+    int32_t truncate;     /* YARN: 1 = ends of the ramp are whole pairs */
+    double factor;        /* how many times longer; >= 1 */
+    int64_t
+        original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
+    int64_t max_position_embeddings; /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
+    double beta_fast;                /* YARN: pairs that turn more often than this keep their speed */
+    double beta_slow;                /* YARN: pairs that turn less often are divided by factor */
+    double attention_factor;         /* multiplies cosine and sine; 0 = by the scaling's own rule */
+    double mscale;                   /* YARN: 0 = not given */
+    double mscale_all_dim;           /* YARN: 0 = not given */
+    double low_freq_factor;          /* LLAMA3 */
+    double high_freq_factor;         /* LLAMA3 */
 } rp_term;
 
 /* A term of the given kind with every default set: buckets 32 (of DEBERTA -1), max_distance 128, bidirectional 1, lambda 0.3,
@@ -331,11 +335,11 @@ typedef struct rp_desc {
     int32_t n_terms;      /* 0 … RP_MAX_TERMS */
     int32_t n_masks;      /* 0 … RP_MAX_MASKS */
     const rp_mask *masks; /* n_masks masks */
-    double dropout;       /* share of the weights that are dropped, 0 … below 1; the others are divided by 1 - dropout */
-    uint64_t seed;        /* of dropout: with b, h, i and j it says which weights are dropped, on any machine */
-    int32_t flexible;     /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
-    int32_t reserved;     /* 0 */
-    const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
+    double dropout;   /* share of the weights that are dropped, 0 … below 1; the others are divided by 1 - dropout */
+    uint64_t seed;    /* of dropout: with b, h, i and j it says which weights are dropped, on any machine */
+    int32_t flexible; /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
+    int32_t reserved; /* 0 */
+    const char *isa;  /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
 } rp_desc;
 
 /* A description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
@@ -474,12 +478,12 @@ typedef struct rp_tensors {
     rp_array entropy;                           /* of each row */
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, of any floating type; positions of any type */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
-    rp_array q_offset;      /* [B] of an integer type, in place of desc.q_offset; may be absent */
-    rp_pages pages;         /* keys and values in place of k and v */
+    rp_array q_offset;                          /* [B] of an integer type, in place of desc.q_offset; may be absent */
+    rp_pages pages;                             /* keys and values in place of k and v */
     const rp_prepared *prepared; /* made by rp_prepare from the same plan and arrays; NULL: made anew in the call */
-    rp_pool *pool;          /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
-    rp_progress *progress;  /* NULL: nobody wants to know */
-    void *progress_context; /* handed to progress */
+    rp_pool *pool;               /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
+    rp_progress *progress;       /* NULL: nobody wants to know */
+    void *progress_context;      /* handed to progress */
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */
