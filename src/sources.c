@@ -482,8 +482,9 @@ void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *po
             separate(s, args, q_at, k_at);
             const int64_t batch = s->k_step ? d->batch : 1;
             int32_t *q_int = (int32_t *)(void *)(work + at->q_int), *k_int = (int32_t *)(void *)(work + at->k_int);
-            const bool whole = to_whole(q_at, batch * d->len_q, 0, q_int, &s->special) &
-                               to_whole(k_at, batch * c->pad_k, s->first, k_int, &s->special);
+            const bool whole_q = to_whole(q_at, batch * d->len_q, 0, q_int, &s->special);
+            const bool whole_k = to_whole(k_at, batch * c->pad_k, s->first, k_int, &s->special);
+            const bool whole = whole_q && whole_k;
             s->q_int = whole ? q_int : NULL;
             s->k_int = whole ? k_int : NULL;
         }

@@ -485,6 +485,18 @@ static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
     }
 }
 
+/* The groups of rows [*g0, *g1) that computed something for keys j … j+MR-1. */
+static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
+{
+    *g0 = k->groups;
+    *g1 = 0;
+    for (int64_t g = 0; g < k->groups; g++)
+        if (t->from[g] < j + MR && t->to[g] > j) {
+            *g0 = rpi_min(*g0, g);
+            *g1 = g + 1;
+        }
+}
+
 static void tile_backward(back *w, tile *t, int64_t head)
 {
     block *k = &w->k;
@@ -510,12 +522,8 @@ static void tile_backward(back *w, tile *t, int64_t head)
         row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
     if (c->grads->dv.data)
         for (int64_t j = 0; j < t->end; j += MR) {
-            int64_t g0 = k->groups, g1 = 0;
-            for (int64_t g = 0; g < k->groups; g++)
-                if (t->from[g] < j + MR && t->to[g] > j) {
-                    g0 = rpi_min(g0, g);
-                    g1 = g + 1;
-                }
+            int64_t g0, g1;
+            groups_of(k, t, j, &g0, &g1);
             if (g0 < g1)
                 add_turned(k->s + j, STEP, g0 * MR, g1 * MR, w->dout_rows, QB, w->dv + j * wide_v, wide_v);
         }
@@ -534,12 +542,8 @@ static void tile_backward(back *w, tile *t, int64_t head)
     if (c->grads->dk.data) {
         to_columns(k->q, k->groups * MR, D, w->q_rows, w->wild_q);
         for (int64_t j = 0; j < t->end; j += MR) {
-            int64_t g0 = k->groups, g1 = 0;
-            for (int64_t g = 0; g < k->groups; g++)
-                if (t->from[g] < j + MR && t->to[g] > j) {
-                    g0 = rpi_min(g0, g);
-                    g1 = g + 1;
-                }
+            int64_t g0, g1;
+            groups_of(k, t, j, &g0, &g1);
             if (g0 < g1)
                 add_turned(w->dp + j, STEP, g0 * MR, g1 * MR, w->q_rows, QB, w->dk + j * wide_k, wide_k);
         }
