@@ -484,6 +484,7 @@ typedef struct rpi_source {
     const double *q_at, *k_at;      /* [B or 1][Lq], [B or 1][Lk] */
     const int32_t *q_int, *k_int;   /* the same as whole numbers, first taken off k; NULL: they are not whole */
     bool special;                   /* some of q_at or k_at is NaN */
+    bool unclamped;                 /* k_int less q_int is an index as it is, for every query and key */
     int64_t q_step, k_step;         /* between batch entries */
     void *strip;                    /* of STRIP and GATHER: [B or 1][H or 1][strip_len] */
     int64_t strip_len, strip_step;  /* between heads */

@@ -459,6 +459,26 @@ static bool to_whole(const double *x, int64_t n, int64_t first, int32_t *to, boo
     return whole;
 }
 
+/* Whether every key's number less every query's lies in [0, count). Numbers past the last key become the last one's. */
+static bool within(const int32_t *q, int32_t *k, int64_t batch, int64_t len_q, int64_t len_k, int64_t pad_k,
+                   int64_t count)
+{
+    int64_t least[2] = {INT32_MAX, INT32_MAX}, most[2] = {INT32_MIN, INT32_MIN};
+    for (int64_t b = 0; b < batch; b++) {
+        for (int64_t j = len_k; j < pad_k; j++)
+            k[b * pad_k + j] = k[b * pad_k + len_k - 1];
+        for (int64_t j = 0; j < len_k; j++) {
+            least[1] = rpi_min(least[1], k[b * pad_k + j]);
+            most[1] = rpi_max(most[1], k[b * pad_k + j]);
+        }
+    }
+    for (int64_t i = 0; i < batch * len_q; i++) {
+        least[0] = rpi_min(least[0], q[i]);
+        most[0] = rpi_max(most[0], q[i]);
+    }
+    return least[1] - most[0] >= 0 && most[1] - least[0] < count;
+}
+
 void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *pool)
 {
     const rpi_args *args = c->args;
@@ -487,6 +507,7 @@ void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *po
             const bool whole = whole_q && whole_k;
             s->q_int = whole ? q_int : NULL;
             s->k_int = whole ? k_int : NULL;
+            s->unclamped = whole && !s->special && within(q_int, k_int, batch, d->len_q, d->len_k, c->pad_k, s->count);
         }
         if (s->kind == RPI_STRIP && !s->strip) {
             s->strip = work + at->strip;

@@ -71,6 +71,20 @@ static void gather_index(block *k, const rpi_source *s, const tile *t, int64_t r
         k->index[j] = 0;
 }
 
+/* Entries of row r where no index needs a bound, added to what there is; add NULL: none. */
+static void gather_plain(const block *k, const rpi_source *s, const tile *t, int64_t r, const real *entry,
+                         const real *add, real *to)
+{
+    const int32_t *key = s->k_int + k->b * s->k_step + t->tile0, q = s->q_int[k->b * s->q_step + row_of(k, r)];
+    const real *from = (const real *)((uintptr_t)entry - (uintptr_t)((int64_t)q * (int64_t)sizeof(real)));
+    if (add)
+        for (int64_t j = 0; j < t->end; j += VL)
+            vf_store(to + j, vf_load(add + j) + vf_gather(from, key + j));
+    else
+        for (int64_t j = 0; j < t->end; j += VL)
+            vf_store(to + j, vf_gather(from, key + j));
+}
+
 /* A pair of a source and a row of the block. */
 static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
 {
@@ -245,6 +259,26 @@ static void add_rows(const real **total, const real *const *a, const real *const
     }
 }
 
+/* total[r][…] = a[r][…] + the products of source n that the indices of row r name. Products are numbers like others: none
+ * of them masks. */
+static void add_gathered(block *k, const tile *t, int32_t n, const real **total, const real *const *a, real *to)
+{
+    const rpi_source *s = &k->c->source[n];
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    need_vectors(k, n, s, 0, s->count);
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        const real *entry = k->vec[n].at + r * k->vec[n].step;
+        if (s->unclamped) {
+            gather_plain(k, s, t, r, entry, a[r], to + r * STEP);
+        } else {
+            gather_index(k, s, t, r, keys);
+            for (int64_t j = 0; j < t->end; j += VL)
+                vf_store(to + r * STEP + j, vf_load(a[r] + j) + vf_gather(entry, k->index + j));
+        }
+        total[r] = to + r * STEP;
+    }
+}
+
 /* Gather the biases that start the sums (in) and those added after the softcap (out); NULL where there are none. */
 static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
 {
@@ -256,7 +290,9 @@ static void biases_of(block *k, const tile *t, const real *const **in, const rea
         const real **rows = outside ? k->out : k->in;
         real *sum = outside ? k->sum_out : k->sum_in;
         const real *const **have = outside ? out : in;
-        if (*have) {
+        if (*have && c->source[n].kind == RPI_RUN && c->source[n].gather && !c->source[n].special) {
+            add_gathered(k, t, n, rows, rows, sum);
+        } else if (*have) {
             const real *more[QB];
             source(k, t, n, more, k->s); /* k->s is free until the scores are made */
             add_rows(rows, rows, more, sum, k->groups * MR, t->end);
