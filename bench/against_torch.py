@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-MAX_AXES, MAX_ARRAYS, MAX_TERMS, MAX_MASKS = 4, 2, 16, 8
+MAX_AXES, MAX_ARRAYS, MAX_TERMS, MAX_MASKS = 4, 8, 16, 8
 i32, i64, f64, ptr = ctypes.c_int32, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
@@ -33,7 +33,11 @@ class Array(ctypes.Structure):
 class Term(ctypes.Structure):
     _fields_ = [("kind", i32), ("bidirectional", i32), ("left", i64), ("right", i64), ("buckets", i64),
                 ("max_distance", i64), ("strategy", i32), ("layout", i32), ("dim", i64), ("base", f64), ("lambda_", f64),
-                ("rate_left", f64), ("rate_right", f64)]
+                ("rate_left", f64), ("rate_right", f64), ("kerple", i32), ("sign", i32), ("c", f64), ("L", f64), ("eps", f64)] + [
+                    (n, i64) for n in ("width", "width2", "extent", "grid_h", "grid_w", "extra", "span", "max_position")] + [
+                ("scaling", i32), ("truncate", i32), ("factor", f64), ("original_max", i64), ("max_embeddings", i64)] + [
+                    (n, f64) for n in ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim",
+                                       "low_freq_factor", "high_freq_factor")]
 
 
 class Mask(ctypes.Structure):
@@ -43,13 +47,15 @@ class Mask(ctypes.Structure):
 class Desc(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("batch", i64), ("heads", i64), ("kv_heads", i64), ("len_q", i64), ("len_k", i64),
                 ("dim_k", i64), ("dim_v", i64), ("dtype", i32), ("cap_after", i32), ("scale", f64), ("softcap", f64),
-                ("q_offset", i64), ("terms", ptr), ("n_terms", i32), ("n_masks", i32), ("masks", ptr), ("isa", ctypes.c_char_p)]
+                ("q_offset", i64), ("terms", ptr), ("n_terms", i32), ("n_masks", i32), ("masks", ptr),
+                ("dropout", f64), ("seed", ctypes.c_uint64), ("flexible", i32), ("reserved", i32), ("isa", ctypes.c_char_p)]
 
 
 class Tensors(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t)] + [(n, Array) for n in ("q", "k", "v", "out", "lse", "weights", "profile",
                                                                    "key_mass", "entropy")] + [
-        ("term", Array * MAX_ARRAYS * MAX_TERMS), ("mask", Array * MAX_MASKS), ("pool", ptr), ("progress", ptr),
+        ("term", Array * MAX_ARRAYS * MAX_TERMS), ("mask", Array * MAX_MASKS), ("q_offset", Array),
+        ("pages", i64 * 9), ("prepared", ptr), ("pool", ptr), ("progress", ptr),
         ("progress_context", ptr)]
 
 
