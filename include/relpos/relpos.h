@@ -60,7 +60,7 @@ typedef enum rp_status {
     RP_E_STRIDE = 3,      /* a last axis that is not contiguous, an output whose elements share memory */
     RP_E_RANGE = 4,       /* a number outside its bounds, NaN where a number is needed */
     RP_E_OVERLAP = 5,     /* an output that lies over an input or over another output */
-    RP_E_UNSUPPORTED = 6, /* valid, but not there yet, or not on this machine */
+    RP_E_UNSUPPORTED = 6, /* valid, but not to be had: two terms of one family, a set this machine lacks */
     RP_E_NOMEM = 7,       /* memory could not be had */
     RP_E_OVERFLOW = 8     /* a product of sizes that does not fit in 63 bits */
 } rp_status;
@@ -401,7 +401,7 @@ RP_API int rp_term_array_learned(rp_term_kind kind, int index);
  *
  * Shapes   names has RP_MAX_ARRAYS entries of RP_NAME_MAX bytes; "" where the text names no array.
  * Edges    keys that the term does not read, or given twice, are errors; numbers are read without regard to locale.
- * Returns  RP_OK, RP_E_ARG, RP_E_UNSUPPORTED for what is planned but not there yet. */
+ * Returns  RP_OK, RP_E_ARG. */
 RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
@@ -461,7 +461,7 @@ typedef struct rp_prepared rp_prepared;
 /* The arrays of one call. Start from rp_tensors_init; absent outputs are not computed.
  *
  * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous
- *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], f32 or f64
+ *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], of any floating type
  * profile[t] is the mean weight over all pairs of delta = t - (Lq-1+q_offset), masked pairs counting 0; key_mass[j] is
  * the sum of the weights that key j received; entropy is of each row, in nats, 0 for a masked row.
  * weights takes memory and time of Lq*Lk; profile and key_mass a multiple of their own memory. */
@@ -588,8 +588,8 @@ typedef struct rp_row {
  * Returns  as rp_attend; RP_E_RANGE for an index outside its axis. */
 RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *row);
 
-/* The biases themselves: bias[h,i,j] of batch entry b, by the definitions, in double; rotations and the RELKEY and
- * RELVAL terms, which depend on q and v, are left out.
+/* The biases themselves: bias[h,i,j] of batch entry b, by the definitions, in double; rotations, products
+ * with q and k inside the softcap (RELKEY, XL, AXIALKEY, DEBERTA), RELVAL and SINK are left out.
  * Shapes   bias [H, Lq, Lk] of f32 or f64. */
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 
