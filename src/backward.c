@@ -439,11 +439,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
 {
     rpi_args args;
     rpi_grads grads;
-    rp_status status = rpi_args_check(&args, plan, t);
-    if (status == RP_OK)
-        status = rpi_grads_check(&grads, &args, plan, t, g);
-    if (status == RP_OK)
-        status = rpi_grads_overlap(plan, t, g);
+    rp_status status = rpi_backward_check(&args, &grads, plan, t, g);
     if (status == RP_OK && (uintptr_t)work % 64 != 0)
         status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
     if (status == RP_OK)

@@ -21,7 +21,7 @@ typedef struct rpi_place {
 typedef struct rpi_sources {
     rpi_source source[RPI_MAX_SOURCES], valvec;
     rpi_place at[RPI_MAX_SOURCES + 1]; /* the last is valvec's */
-    int n, n_inside;
+    int n;
 } rpi_sources;
 
 /* Which sources a call has; with args NULL those of a call whose terms go by index. room has max(Lq, Lk) doubles. */

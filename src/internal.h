@@ -357,9 +357,9 @@ typedef struct rpi_grads rpi_grads;
 const rp_plan *rpi_prepared_plan(const rp_prepared *p);
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
-rp_status rpi_grads_check(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
-                          const rp_grads *g);
-rp_status rpi_grads_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
+/* all that a backward call is given */
+rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
+                             const rp_grads *g);
 rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out); /* out beside the inputs */

@@ -539,8 +539,8 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
-rp_status rpi_grads_check(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
-                          const rp_grads *g)
+static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
+                                 const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
@@ -692,7 +692,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
     return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
 }
 
-rp_status rpi_grads_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
+static rp_status overlap_gradients(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
 {
     listed all[MOST_LISTED];
     int n = 0;
@@ -709,6 +709,15 @@ rp_status rpi_grads_overlap(const rp_plan *plan, const rp_tensors *t, const rp_g
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);
     return overlap(all, outputs, n);
+}
+
+rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
+                             const rp_grads *g)
+{
+    rp_status status = rpi_args_check(args, plan, t);
+    if (status == RP_OK)
+        status = check_gradients(grads, args, plan, t, g);
+    return status == RP_OK ? overlap_gradients(plan, t, g) : status;
 }
 
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)

@@ -296,11 +296,7 @@ rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_g
 {
     rpi_args args;
     rpi_grads grads;
-    rp_status status = rpi_args_check(&args, plan, t);
-    if (status == RP_OK)
-        status = rpi_grads_check(&grads, &args, plan, t, bound);
-    if (status == RP_OK)
-        status = rpi_grads_overlap(plan, t, bound);
+    rp_status status = rpi_backward_check(&args, &grads, plan, t, bound);
     const rpi_view *views[] = {&grads.dq, &grads.dk, &grads.dv};
     for (int n = 0; status == RP_OK && n < 3; n++)
         if (views[n]->data && views[n]->dtype != RP_F64)

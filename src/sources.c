@@ -15,6 +15,12 @@ static bool positions_given(const rpi_scheme *s, const rpi_view *array)
     return rpi_takes_positions(s) && (array[s->positions].data || array[s->positions + 1].data);
 }
 
+/* Whether a term is one of those that the strip sums. */
+static bool in_strip(const rpi_scheme *s, const rpi_view *array)
+{
+    return s->form == RPI_OFFSET && !positions_given(s, array);
+}
+
 /* The arrays of a term without its masks, for definitions that are asked about no pair in particular. */
 static void without_masks(const rpi_scheme *s, const rpi_view *array, rpi_view *to)
 {
@@ -97,10 +103,9 @@ static bool tabulate(rpi_source *s, const rpi_args *args, double *room)
     return true;
 }
 
-static rpi_source *add(rpi_sources *l, rpi_source s)
+static void add(rpi_sources *l, rpi_source s)
 {
-    l->source[l->n] = s;
-    return &l->source[l->n++];
+    l->source[l->n++] = s;
 }
 
 void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *room)
@@ -134,7 +139,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
     bool strip = false;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
-        strip |= s->form == RPI_OFFSET && !positions_given(s, args ? args->term[n] : none);
+        strip |= in_strip(s, args ? args->term[n] : none);
     }
     if (strip)
         add(l, (rpi_source){.kind = RPI_STRIP, .term = -1});
@@ -159,8 +164,6 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
             add(l, t);
         }
     }
-    for (int n = 0; n < l->n; n++)
-        l->n_inside += l->source[n].inside;
 }
 
 /* Whether a term's vectors are the same for every head. */
@@ -176,7 +179,7 @@ uint64_t rpi_strip_terms(const rpi_args *args)
     uint64_t terms = 0;
     for (int32_t n = 0; n < args->desc.n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(args->desc.terms[n].kind);
-        if (s->form == RPI_OFFSET && !positions_given(s, args->term[n]))
+        if (in_strip(s, args->term[n]))
             terms |= (uint64_t)1 << n;
     }
     return terms;
@@ -187,7 +190,7 @@ bool rpi_strip_is_shared(const rpi_args *args)
 {
     for (int32_t n = 0; n < args->desc.n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(args->desc.terms[n].kind);
-        if (s->form == RPI_OFFSET && !s->same_heads && !positions_given(s, args->term[n]))
+        if (in_strip(s, args->term[n]) && !s->same_heads)
             return false;
     }
     return true;
@@ -226,7 +229,7 @@ void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t lo
     rpi_view array[RP_MAX_ARRAYS];
     for (int32_t n = 0; n < args->desc.n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(args->desc.terms[n].kind);
-        if (s->kind == RPI_STRIP ? scheme->form != RPI_OFFSET || positions_given(scheme, args->term[n]) : n != s->term)
+        if (s->kind == RPI_STRIP ? !in_strip(scheme, args->term[n]) : n != s->term)
             continue;
         const rpi_pair p = entry_pair(args, n, array, h, (double)(e + low));
         if (scheme->form == RPI_OFFSET && scheme->grad)
@@ -237,11 +240,6 @@ void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t lo
 }
 
 /* ---------------------------------------------------------------------------------------------- memory */
-
-static size_t append(rpi_layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
-{
-    return rpi_layout_add(l, a, b, c, size);
-}
 
 void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
                          bool backward)
@@ -271,19 +269,19 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
             const int64_t heads = args && rpi_strip_is_shared(args) ? 1 : d->heads;
             s->strip_step = heads > 1 ? s->strip_len : 0;
             s->strip_batch = together ? 0 : heads * s->strip_len;
-            at->strip = append(to, together ? 1 : d->batch, heads, s->strip_len, real);
+            at->strip = rpi_layout_add(to, together ? 1 : d->batch, heads, s->strip_len, real);
         } else if (s->kind == RPI_GATHER) {
             s->strip_len = s->strip_step = s->count;
-            at->strip = append(to, d->heads, s->count, 1, real);
+            at->strip = rpi_layout_add(to, d->heads, s->count, 1, real);
         }
         if (s->kind == RPI_GATHER || s->gather) {
             const bool batch = rpi_takes_positions(rpi_scheme_of(d->terms[s->term].kind));
             s->q_step = batch ? d->len_q : 0;
             s->k_step = batch ? pad_k : 0;
-            at->q_at = append(to, batch ? d->batch : 1, d->len_q, 1, sizeof(double));
-            at->k_at = append(to, batch ? d->batch : 1, pad_k, 1, sizeof(double));
-            at->q_int = append(to, batch ? d->batch : 1, d->len_q, 1, sizeof(int32_t));
-            at->k_int = append(to, batch ? d->batch : 1, pad_k, 1, sizeof(int32_t));
+            at->q_at = rpi_layout_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(double));
+            at->k_at = rpi_layout_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(double));
+            at->q_int = rpi_layout_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(int32_t));
+            at->k_int = rpi_layout_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(int32_t));
         }
         if (!s->part)
             continue;
@@ -291,22 +289,22 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
         if (s->kind == RPI_KEYS) {
             s->turned_step = rpi_round_up(s->count + 2 * plan->ops->kb, 64) + 16; /* not a power of two */
             s->turned_heads = heads > 1;
-            at->turned = append(to, heads * s->width, s->turned_step, 1, real);
+            at->turned = rpi_layout_add(to, heads * s->width, s->turned_step, 1, real);
         }
         if (s->kind == RPI_COLUMN)
-            at->column = append(to, group_heads, pad_k, 1, real);
+            at->column = rpi_layout_add(to, group_heads, pad_k, 1, real);
         if (s->kind == RPI_RUN) {
             s->panels_step = heads > 1 ? s->pad_count * s->width : 0;
-            at->panels = append(to, heads, s->pad_count, s->width, real);
+            at->panels = rpi_layout_add(to, heads, s->pad_count, s->width, real);
         }
         if (s == &l->valvec || backward) {
             const int64_t wide = rpi_round_up(s->width, plan->ops->vl);
             s->rows_step = heads > 1 ? s->pad_count * wide : 0;
-            at->rows = append(to, heads, s->pad_count, wide, real);
+            at->rows = rpi_layout_add(to, heads, s->pad_count, wide, real);
         }
         if (s == &l->valvec) {
             s->wild_step = heads > 1 ? s->pad_count : 0;
-            at->wild = append(to, heads, s->pad_count, 1, 1);
+            at->wild = rpi_layout_add(to, heads, s->pad_count, 1, 1);
         }
     }
 }
@@ -347,7 +345,7 @@ static void strip_task(void *context, int64_t n, int32_t worker)
             for (int32_t m = 0; m < d->n_terms; m++) {
                 const rpi_scheme *scheme = rpi_scheme_of(d->terms[m].kind);
                 rpi_pair p = {.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
-                if (scheme->form != RPI_OFFSET || positions_given(scheme, p.array))
+                if (!in_strip(scheme, p.array))
                     continue;
                 p.h = h;
                 p.delta = (double)(e + low);

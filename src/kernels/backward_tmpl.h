@@ -29,7 +29,7 @@ typedef struct back {
     int64_t vectors_low[RPI_MAX_SOURCES + 1], vectors_span[RPI_MAX_SOURCES + 1];
     double *column, *fold_column; /* [BKB] sums of ds over rows: for COLUMN, and for `fold` */
     double *row_sum;              /* [QB] sums of ds over the tile's keys */
-    uint8_t *wild_k, *wild_v, *wild_q, *wild_dout, *wild_rows;
+    uint8_t *wild_k, *wild_v, *wild_dout, *wild_rows;
     rpi_sums *private_sums; /* [RP_MAX_TERMS] of terms that go pair by pair */
 } back;
 
@@ -103,7 +103,6 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
     w->wild_k = take(&base, &used, BKB / NR + 1);
     w->wild_v = take(&base, &used, BKB);
     w->wild_rows = take(&base, &used, BKB);
-    w->wild_q = take(&base, &used, QB);
     w->wild_dout = take(&base, &used, QB);
     return used;
 }
@@ -114,20 +113,28 @@ static size_t backward_size(const rpi_call *c)
     return back_layout(c, &w, NULL);
 }
 
-/* Rows of [group][width][MR] as columns of QB rows; rows that are not finite as 0. */
-static void to_columns(const real *packed, int64_t rows, int64_t width, real *to, uint8_t *wild)
+/* Rows of [group][width][`size` of a group] as columns of `pad` rows; rows that are not finite as 0, which wild tells of. */
+static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
+                              uint8_t *wild)
 {
     const int64_t wide = rpi_round_up(width, VL);
     for (int64_t r = 0; r < rows; r++) {
-        const real *from = packed + r / MR * MR * width + r % MR;
+        const real *from = packed + r / size * size * width + r % size;
         real finite = 0;
-        for (int64_t x = 0; x < width; x++)
-            finite += from[x * MR] * 0;
-        wild[r] = finite != 0;
         for (int64_t x0 = 0; x0 < wide; x0 += NR) {
+            const int64_t step = rpi_min(NR, wide - x0), used = rpi_min(step, width - x0);
+            real *at = to + x0 * pad + r * step;
+            for (int64_t x = 0; x < used; x++) {
+                at[x] = from[(x0 + x) * size];
+                finite += at[x] * 0;
+            }
+            for (int64_t x = used; x < step; x++)
+                at[x] = 0;
+        }
+        wild[r] = finite != 0;
+        for (int64_t x0 = 0; wild[r] && x0 < wide; x0 += NR) {
             const int64_t step = rpi_min(NR, wide - x0);
-            for (int64_t x = 0; x < step; x++)
-                to[x0 * QB + r * step + x] = x0 + x < width && !wild[r] ? from[(x0 + x) * MR] : 0;
+            memset(to + x0 * pad + r * step, 0, reals(step, 1));
         }
     }
 }
@@ -136,18 +143,8 @@ static void load_dout(back *w)
 {
     block *k = &w->k;
     const int64_t Dv = k->c->args->desc.dim_v;
-    const rpi_view *v = &k->c->grads->dout;
-    real room[PART];
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        const void *row = rpi_row_of(v, k->b, k->h, row_of(k, r));
-        for (int64_t x0 = 0; x0 < Dv; x0 += PART) {
-            const int64_t m = rpi_min(PART, Dv - x0);
-            const real *part = load_part(v, row, x0, m, room);
-            for (int64_t x = 0; x < m; x++)
-                w->dout[r / MR * MR * Dv + (x0 + x) * MR + r % MR] = r < k->rows ? part[x] : 0;
-        }
-    }
-    to_columns(w->dout, k->groups * MR, Dv, w->dout_rows, w->wild_dout);
+    load_rows(k, &k->c->grads->dout, Dv, 1, w->dout);
+    to_columns(w->dout, MR, k->groups * MR, Dv, w->dout_rows, QB, w->wild_dout);
 }
 
 /* Products of dout with the vectors of VALVEC, as a pointer for each row: what source() does for keys. */
@@ -350,7 +347,7 @@ static void vectors_gradient(back *w, const tile *t, int32_t n, const real *x, c
                        s->pad_count, w->own_tile + g * MR * wide, wide, ones);
     }
     if (wanted) {
-        to_columns(own, k->groups * MR, s->width, w->own_rows, w->wild_rows);
+        to_columns(own, MR, k->groups * MR, s->width, w->own_rows, QB, w->wild_rows);
         for (int64_t e = 0; e < high - low; e += MR)
             add_turned(w->sums + e, step, 0, k->groups * MR, w->own_rows, QB,
                        w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
@@ -540,7 +537,7 @@ static void tile_backward(back *w, tile *t, int64_t head)
             }
     terms_gradient(w, t, true, head);
     if (c->grads->dk.data) {
-        to_columns(k->q, k->groups * MR, D, w->q_rows, w->wild_q);
+        to_columns(k->q, MR, k->groups * MR, D, w->q_rows, QB, w->wild_rows);
         for (int64_t j = 0; j < t->end; j += MR) {
             int64_t g0, g1;
             groups_of(k, t, j, &g0, &g1);
@@ -696,25 +693,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->kv = kv;
     memset(w.wild_k, 0, BKB / NR + 1);
     pack_panels(&c->args->k, b, g, j0, padded, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
-    /* the same keys as columns, turned already: rows that are not finite as 0 */
-    for (int64_t j = 0; j < padded; j++) {
-        const real *from = w.keys + j / NR * NR * d->dim_k + j % NR;
-        real finite = 0;
-        for (int64_t x0 = 0; x0 < wide_k; x0 += NR) {
-            const int64_t step = rpi_min(NR, wide_k - x0), used = rpi_min(step, d->dim_k - x0);
-            real *to = w.key_rows + x0 * BKB + j * step;
-            for (int64_t x = 0; x < used; x++) {
-                to[x] = from[(x0 + x) * NR];
-                finite += to[x] * 0;
-            }
-            for (int64_t x = used; x < step; x++)
-                to[x] = 0;
-        }
-        for (int64_t x0 = 0; finite != 0 && x0 < wide_k; x0 += NR) {
-            const int64_t step = rpi_min(NR, wide_k - x0);
-            memset(w.key_rows + x0 * BKB + j * step, 0, reals(step, 1));
-        }
-    }
+    to_columns(w.keys, NR, padded, d->dim_k, w.key_rows, BKB, w.wild_rows); /* turned already */
     memset(w.wild_rows, 0, BKB);
     pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
     for (int64_t j = 0; j < BKB; j++)

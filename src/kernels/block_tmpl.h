@@ -115,27 +115,36 @@ static inline int64_t row_of(const block *k, int64_t r)
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
+/* The block's rows of an array times a factor as [group][width][MR]; rows that fill up as 0. */
+static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to)
+{
+    real room[PART];
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        const void *row = rpi_row_of(v, k->b, k->h, row_of(k, r));
+        real *at = to + r / MR * MR * width + r % MR;
+        for (int64_t x0 = 0; x0 < width; x0 += PART) {
+            const int64_t m = rpi_min(PART, width - x0);
+            const real *part = load_part(v, row, x0, m, room);
+            for (int64_t x = 0; x < m; x++)
+                at[(x0 + x) * MR] = r < k->rows ? factor * part[x] : 0;
+        }
+    }
+}
+
 /* The queries that a source of form RUN multiplies with its vectors, times the factor. */
 static void load_own(block *k, const rpi_source *s, real *own)
 {
     const rpi_call *c = k->c;
     const rpi_view *q = &c->args->q;
     const double factor = rpi_vec_factor(&c->args->desc, &c->plan->terms[s->term]);
-    real room[PART];
+    if (!s->part->query) {
+        load_rows(k, q, s->width, (real)factor, own);
+        return;
+    }
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        const void *row = rpi_row_of(q, k->b, k->h, row_of(k, r));
-        real *to = own + r / MR * MR * s->width + r % MR;
-        if (!s->part->query) {
-            for (int64_t x0 = 0; x0 < s->width; x0 += PART) {
-                const int64_t m = rpi_min(PART, s->width - x0);
-                const real *part = load_part(q, row, x0, m, room);
-                for (int64_t x = 0; x < m; x++)
-                    to[(x0 + x) * MR] = r < k->rows ? (real)factor * part[x] : 0;
-            }
-            continue;
-        }
         rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
-        rpi_load_f64(k->row, row, q->dtype, c->args->desc.dim_k);
+        real *to = own + r / MR * MR * s->width + r % MR;
+        rpi_load_f64(k->row, rpi_row_of(q, k->b, k->h, p.i), q->dtype, c->args->desc.dim_k);
         p.q = k->row;
         for (int64_t x = 0; x < s->width; x++)
             to[x * MR] = r < k->rows ? (real)(factor * s->part->query(&p, x)) : 0;
