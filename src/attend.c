@@ -48,14 +48,14 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     l->pad_v = rpi_round_up(d->dim_v, ops->vl);
     int64_t bytes = MOST_BYTES; /* of one kv head */
     /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
-    if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), d->dim_k + l->pad_v + 1, f, &bytes))
+    if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
         l->all.fits = false;
     const int64_t blocks = rpi_max((plan->desc.len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     rpi_layout *to = &l->all;
-    l->keys = rpi_layout_add(to, l->groups, l->pad_k, d->dim_k, f);
-    l->values = rpi_layout_add(to, l->groups, l->pad_k, l->pad_v, f);
+    l->keys = rpi_layout_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
+    l->values = rpi_layout_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
     l->wild_k = rpi_layout_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
     l->wild_v = rpi_layout_add(to, l->groups, l->pad_k, 1, 1);
     rpi_sources_describe(&l->sources, plan, args, room);
@@ -232,8 +232,7 @@ static void pack_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const int64_t panels = c->pad_k / c->plan->ops->nr, pieces = (panels + PANELS - 1) / PANELS, piece = n % pieces;
-    (void)worker;
-    c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels));
+    c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels), worker);
 }
 
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)

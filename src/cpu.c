@@ -4,18 +4,51 @@
 #define _GNU_SOURCE /* clock_gettime */
 #endif
 #include "internal.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-#define RPI_X(name, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##name##_f64;
+#define RPI_X(name, wide, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##wide##_f64;
 #include "isa/isa.def"
 #undef RPI_X
+
+#if defined(__x86_64__)
+static bool avx512_found(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+/* The processor has tiles of bf16, and the system lets this process use them: Linux gives their memory on request. */
+static bool amx_asked;
+static void ask_for_amx(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+#if defined(__linux__)
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tile))
+        amx_asked = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+#endif
+}
+
+static bool amx_found(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask_for_amx);
+    return amx_asked && avx512_found();
+}
+#endif
 
 static int count(void)
 {
     int n = 0;
-#define RPI_X(name, found) n++;
+#define RPI_X(name, wide, found) n++;
 #include "isa/isa.def"
 #undef RPI_X
     return n;
@@ -28,10 +61,10 @@ static const rpi_ops *entry(int n, bool f64, bool *has)
 #if defined(__x86_64__)
     __builtin_cpu_init();
 #endif
-#define RPI_X(name, found)                                                                                             \
+#define RPI_X(name, wide, found)                                                                                       \
     if (at++ == n) {                                                                                                   \
         *has = found;                                                                                                  \
-        return f64 ? &rpi_ops_##name##_f64 : &rpi_ops_##name;                                                          \
+        return f64 ? &rpi_ops_##wide##_f64 : &rpi_ops_##name;                                                          \
     }
 #include "isa/isa.def"
 #undef RPI_X
@@ -64,9 +97,8 @@ const rpi_ops *rpi_ops_named(const char *name, bool f64)
 {
     bool has;
     for (int n = 0; n < count(); n++) {
-        const rpi_ops *ops = entry(n, f64, &has);
-        if (has && strcmp(ops->name, name) == 0)
-            return ops;
+        if (strcmp(entry(n, false, &has)->name, name) == 0 && has)
+            return entry(n, f64, &has);
     }
     return NULL;
 }

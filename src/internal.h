@@ -313,6 +313,8 @@ struct rp_plan {
     rp_term terms[RP_MAX_TERMS]; /* defaults resolved */
     rp_mask masks[RP_MAX_MASKS];
     const rpi_ops *ops;                /* NULL: the reference path */
+    const char *isa;                   /* by name; f64 may have the kernels of another */
+    int32_t parts;                     /* bf16 that a number is the sum of, where products are made of bf16 */
     int32_t rotate, vec, valvec, sink; /* index of the term of that form, vec of one inside the softcap; -1: none */
     int32_t n_offset, n_index, n_tile, n_vec; /* terms of those forms; n_vec: of VEC that are biases */
     bool mask_keep;                           /* some mask needs bytes, not intervals alone */
@@ -575,7 +577,8 @@ struct rpi_ops {
     int32_t bkb;        /* keys of a task of the backward pass */
     int32_t real;       /* bytes of an element of the arithmetic */
     size_t (*scratch_size)(const rpi_call *c);
-    void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1);
+    int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
+    void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
     int32_t decode_rows, decode_tile; /* most queries that go tile by tile; bytes of what a tile leaves */

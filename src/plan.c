@@ -167,6 +167,8 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
             status = rpi_fail(RP_E_UNSUPPORTED, "desc.isa is \"%.32s\": this machine does not have it", isa);
         else if (strcmp(isa, "reference") != 0)
             p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
+        p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
+        p->parts = 3;
         p->desc.isa = NULL; /* the caller's string is not kept */
     }
     if (status != RP_OK) {
@@ -184,7 +186,7 @@ void rp_plan_destroy(rp_plan *plan)
 
 const char *rp_plan_isa(const rp_plan *plan)
 {
-    return !plan ? "" : plan->ops ? plan->ops->name : "reference";
+    return !plan ? "" : plan->isa;
 }
 
 size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)

@@ -1353,7 +1353,7 @@ done
 ok info
 has '^relpos [0-9]' '^instruction sets .*generic yes' '^chosen ' '^threads ' '^build ' '^  t5 ' '^  --causal '
 ok info --json
-has '^\{"version": "[0-9.]+", "isa": "[a-z0-9]+", "isas": \[\{"name": "generic", "found": true\}.*"threads": [0-9]+, "build": \{' \
+has '^\{"version": "[0-9.]+", "isa": "[a-z0-9_]+", "isas": \[\{"name": "amx_emulated", "found": true\}.*"threads": [0-9]+, "build": \{' \
     '"terms": \[\{"name": "table", "syntax": "table,.*", "source": ".*"\}' '"masks": \[\{"name": "causal", "option": "--causal", "meaning": .*\}\]\}$'
 for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREADS=1e9 RELPOS_ISA=avx1024; do
     export "${setting?}"

@@ -176,7 +176,8 @@ static void linear(void **state)
                              before / MEGA);
                 before = bytes;
             }
-            if (before > 100e6)
+            /* where products are of three bf16, packed keys and values take 6 bytes a number instead of 4 */
+            if (before > (strncmp(isa, "amx", 3) == 0 ? 117e6 : 100e6))
                 fail_msg("%s on %s: %.1f MB of work", text, isa, before / 1e6);
             print_message("%-90s %-8s work %6.1f MB\n", text, isa, before / 1e6);
         }

@@ -22,6 +22,10 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define REAL_TINY FLT_MIN
 #endif
 
+#ifndef RPI_TILES
+#define RPI_TILES 0 /* squares of sums: see kernels/split_tmpl.h */
+#endif
+
 #define vf_bits(p) (*(const vi *)__builtin_memcpy(&(vi){0}, p, sizeof(vi)))
 #ifndef vf_load
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
@@ -151,6 +155,15 @@ static inline vf vf_abs(vf x)
     return (vf)((vi)x & 0x7fffffff);
 }
 
+#ifndef vf_power
+/* x < limit ? 0 : p times 2 to the whole number n, which is in the low bits of t; NaN is not below */
+#define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)(((vu)(t) << 23) + (127u << 23))))
+#endif
+#ifndef vu_highs
+/* the upper halves of x in the lower halves, those of y above */
+#define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
+#endif
+
 /* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 p(r), degree 6, relative error 4e-9 before
  * rounding. ln 2 is split so that n times the first part is exact. Below ln 2^-126 the result is 0: next to a row sum of
  * at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
@@ -166,8 +179,7 @@ static inline vf vf_exp(vf x)
     p = vf_fma(p, r, vf_set1(EXP_P1));
     p = vf_fma(p, r, vf_set1(EXP_P0));
     p = vf_fma(p, r * r, r) + vf_set1(1.0f);
-    const vf power = (vf)(((vu)t << 23) + (127u << 23));
-    return vf_product(x, vf_set1(-0x1.5d589ep6f), p, power);
+    return vf_power(p, t, n, x, vf_set1(-0x1.5d589ep6f));
 }
 
 /* tanh(x): x + x^3 p(x^2) below 0.625, else 1 - 2 / (exp(2|x|) + 1) with the sign of x. NaN gives NaN. */

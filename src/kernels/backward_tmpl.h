@@ -14,6 +14,7 @@
 typedef struct back {
     block k;
     real *keys, *key_rows, *values; /* panels and columns of the keys, panels of the values */
+    void *packed_keys;              /* as pack_keys has them */
     real *dk, *dv, *dk_plain;       /* [BKB and a group][Dk or Dv padded]; of turned keys, and of keys as they came */
     real *dout, *dout_rows;         /* [group][Dv][MR], columns of QB rows */
     real *q_rows;                   /* columns of QB rows */
@@ -64,7 +65,9 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
                   rows = rpi_round_up(BKB, MR) + MR;
     memset(w, 0, sizeof *w);
     size_t used = block_layout(c, &w->k, base);
-    w->keys = take(&base, &used, reals(BKB, d->dim_k));
+    w->keys = w->packed_keys = take(&base, &used, reals(BKB, d->dim_k));
+    if (RPI_TILES)
+        w->packed_keys = take(&base, &used, (size_t)(BKB * key_bytes(c->plan)));
     w->key_rows = take(&base, &used, reals(BKB, wide_k));
     w->values = take(&base, &used, reals(BKB, d->dim_v));
     w->dk = take(&base, &used, reals(rows, wide_k));
@@ -186,7 +189,7 @@ static void row_gradient(back *w, const tile *t, int64_t r, const double *stats)
     const vf average = vf_set1((real)stats[2]);
     const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
     if (d->dropout > 0 && from < to)
-        drop(k, t, r, dp, dp);
+        drop(k, t, r, from, to, dp);
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
@@ -196,7 +199,7 @@ static void row_gradient(back *w, const tile *t, int64_t r, const double *stats)
             vf_store(s + j, p);
     }
     if (d->dropout > 0 && from < to)
-        drop(k, t, r, s, s);
+        drop(k, t, r, from, to, s);
     memset(s, 0, reals(from, 1));
     memset(dp, 0, reals(from, 1));
     memset(s + to, 0, reals(end - to, 1));
@@ -506,8 +509,9 @@ static void tile_backward(back *w, tile *t, int64_t head)
     load_queries(k);
     if (k->wild_q) /* now it is known: pairs that are masked by -infinity alone need a look */
         tile_open(k, t, t->tile0, BKB, w->wild_k, w->wild_v);
+    ready_queries(k);
     load_dout(w);
-    tile_scores(k, t, w->keys);
+    tile_scores(k, t, w->packed_keys);
     if (c->valvec.part)
         value_products(w, t, products);
     for (int64_t col = 0; col < t->end; col += NR)
@@ -686,6 +690,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     rpi_backward *bw = c->backward;
     back w;
     block *k = &w.k;
+    square_begin();
     back_layout(c, &w, c->scratch + (size_t)worker * c->scratch_step);
     w.private_sums = bw->private_sums ? bw->private_sums[worker].term : NULL;
     k->c = c;
@@ -693,6 +698,8 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->kv = kv;
     memset(w.wild_k, 0, BKB / NR + 1);
     pack_panels(&c->args->k, b, g, j0, padded, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
+    if (RPI_TILES)
+        pack_keys(c, b, g, j0, padded, w.packed_keys, w.wild_k, k->rows_room);
     to_columns(w.keys, NR, padded, d->dim_k, w.key_rows, BKB, w.wild_rows); /* turned already */
     memset(w.wild_rows, 0, BKB);
     pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
@@ -754,5 +761,6 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             }
         rpi_turn_pass(&bw->turn_task);
     }
+    square_end();
     rpi_float_end(before);
 }

@@ -31,6 +31,13 @@ typedef struct block {
     int64_t *lo, *hi;                  /* [QB] keys the row may see */
     int64_t *position;                 /* [QB] i + q_offset */
     bool wild_q;
+    uint8_t *wild_row; /* [QB] queries that are not tame */
+    real *rows_room;   /* [16][Dk or Dv in chunks] */
+    /* where products are made on squares: kernels/split_tmpl.h */
+    uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
+    int q_parts;
+    real *sums;         /* [QB][VL] of weights */
+    real *squares_room; /* [32][Dv padded] */
 } block;
 
 /* Hand out scratch: with base NULL it only counts. */
@@ -89,8 +96,17 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     }
     k->diagonal = take(&base, &used, reals(QB + KB, 1));
     k->column = take(&base, &used, reals(KB, 1));
-    if (keys)
-        k->keys_room = take(&base, &used, reals(KB, rpi_round_up(d->dim_k, VL)));
+    if (keys || RPI_TILES)
+        k->keys_room = take(&base, &used, reals(keys ? KB : NR, rpi_round_up(d->dim_k, VL)));
+    k->wild_row = take(&base, &used, QB);
+    if (RPI_TILES) {
+        const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
+        k->rows_room = take(&base, &used, reals(16, wide));
+        k->q_split = take(&base, &used, (size_t)QB * (size_t)rpi_round_up(d->dim_k, 32) * 6);
+        k->w_split = take(&base, &used, (size_t)3 * 32 * 64 * 6);
+        k->sums = take(&base, &used, reals(QB, VL));
+        k->squares_room = take(&base, &used, reals(32, rpi_round_up(d->dim_v, 16)));
+    }
     k->row = take(&base, &used, (size_t)widest * sizeof(double));
     k->keep_room = take(&base, &used, KB);
     k->index = take(&base, &used, KB * sizeof(int32_t));
@@ -101,6 +117,17 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     k->hi = take(&base, &used, QB * sizeof(int64_t));
     k->position = take(&base, &used, QB * sizeof(int64_t));
     return used;
+}
+
+/* Packed keys of a kv head of the group from key j on; its packed values. */
+static void *keys_at(const rpi_call *c, int64_t kv, int64_t j)
+{
+    return (char *)c->keys + (kv * c->pad_k + j) * c->plan->ops->key_bytes(c->plan);
+}
+
+static void *values_at(const rpi_call *c, int64_t kv)
+{
+    return (char *)c->values + kv * c->pad_k * c->plan->ops->value_bytes(c->plan);
 }
 
 static size_t scratch_size(const rpi_call *c)
@@ -178,7 +205,8 @@ static void load_queries(block *k)
             k->q[at + x * MR] = 0;
         for (int64_t x = 0; k->plain_q != k->q && x < D; x++)
             k->plain_q[at + x * MR] = k->q[at + x * MR];
-        k->wild_q |= !finite || !(most * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+        k->wild_row[r] = !finite || !(most * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+        k->wild_q |= k->wild_row[r];
         if (rotate && r < k->rows)
             turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + at, MR);
     }
@@ -210,6 +238,7 @@ typedef struct tile {
     bool edge;                /* some pair of the tile is masked: keep says which */
     bool look;                /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
     bool wild_v;              /* some value of the tile was not finite */
+    const uint8_t *wild_k;    /* of each panel: some key is not tame */
 } tile;
 _Static_assert(QB / MR <= 16, "a tile has room for its groups");
 
@@ -225,6 +254,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     t->end = rpi_round_up(last - tile0, NR);
     t->edge = plan->mask_keep || last - tile0 < t->end;
     t->wild_v = false;
+    t->wild_k = wild_k;
     t->look = false;
     for (int64_t n = 0; n < t->end / NR; n++)
         wild |= wild_k[n];

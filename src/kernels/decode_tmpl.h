@@ -14,17 +14,16 @@ typedef struct decode_tile {
 
 typedef struct decode_room {
     block k;
-    real *keys, *values; /* panels and columns of one tile */
+    void *keys, *values; /* of one tile, packed */
     uint8_t *wild_k, *wild_v;
 } decode_room;
 
 static size_t decode_layout(const rpi_call *c, decode_room *w, char *base)
 {
-    const rp_desc *d = &c->plan->desc;
     memset(w, 0, sizeof *w);
     size_t used = block_layout(c, &w->k, base);
-    w->keys = take(&base, &used, reals(KB, d->dim_k));
-    w->values = take(&base, &used, reals(KB, rpi_round_up(d->dim_v, VL)));
+    w->keys = take(&base, &used, (size_t)(KB * key_bytes(c->plan)));
+    w->values = take(&base, &used, (size_t)(KB * value_bytes(c->plan)));
     w->wild_k = take(&base, &used, KB / NR);
     w->wild_v = take(&base, &used, KB);
     return used;
@@ -72,10 +71,10 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
-    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     decode_room w;
     block *k = &w.k;
     bool packed = false;
+    square_begin();
     decode_begin(c, &w, kv, worker);
     for (int64_t m = 0; m < share; m++) {
         decode_tile *to = decode_tile_at(c, kv * share + m, n);
@@ -86,10 +85,11 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         if (!tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v)) /* a look at wild keys comes below */
             continue;
         if (!packed)
-            pack_panels(&c->args->k, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), d->len_k,
-                        d->dim_k, rotate, (const real *)c->turn_k + k->b * c->turn_k_step, w.keys, w.wild_k);
+            pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.wild_k,
+                      k->rows_room);
         packed = true;
         load_queries(k);
+        ready_queries(k);
         tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v);
         tile_scores(k, &t, w.keys);
         to->from = t.from[0];
@@ -100,6 +100,7 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             to->top[r] = row_top(k->s + r * STEP, to->from, to->to);
         }
     }
+    square_end();
     rpi_float_end(before);
 }
 
@@ -111,6 +112,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     decode_room w;
     block *k = &w.k;
     bool packed = !c->args->out.data;
+    square_begin();
     decode_begin(c, &w, kv, worker);
     for (int64_t m = 0; m < share; m++) {
         decode_tile *at = decode_tile_at(c, kv * share + m, n);
@@ -119,10 +121,10 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         if (at->from == at->to)
             continue;
         t.from[0] = at->from;
-        t.to[0] = at->to;
+        t.to[0] = t.end = at->to;
         if (!packed) {
-            pack_columns(&c->args->v, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), d->len_k,
-                         d->dim_v, w.values, 0, KB, w.wild_v);
+            pack_values(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.values, 0, KB, w.wild_v,
+                        k->rows_room);
             if (memchr(w.wild_v, 1, (size_t)rpi_min(KB, d->len_k - tile0)))
                 atomic_store(&c->decode->wild, 1);
             packed = true;
@@ -131,6 +133,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             real *s = k->s + r * STEP;
             if (r >= k->rows) { /* rows that fill up the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
+                k->top[r] = -INFINITY;
                 continue;
             }
             k->top[r] = sink_of(c, k->h);
@@ -142,17 +145,14 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             }
             memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
                    reals(at->to - at->from, 1));
-            at->alpha[r] = softmax_row(k, r, at->from, at->to);
-            at->sum[r] = k->sum[r];
-            if (d->dropout > 0)
-                drop(k, &t, r, s, s);
+            at->alpha[r] = raise_top(k, r, at->from, at->to);
         }
-        for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / VB + 1) * VB) {
-            real *sums = decode_sums_at(c, kv * share + m) + (n * (KB / VB) + col / VB) * MR * c->pad_v;
-            memset(sums, 0, reals(MR, c->pad_v));
-            add_values(k->s, STEP, col, rpi_min((col / VB + 1) * VB, at->to), w.values, 0, KB, sums, c->pad_v, ones);
-        }
+        real *sums = decode_sums_at(c, kv * share + m) + n * (KB / VB) * MR * c->pad_v;
+        memset(sums, 0, reals(KB / VB * MR, c->pad_v));
+        weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, KB, ones, sums, MR * c->pad_v, false);
+        memcpy(at->sum, k->sum, reals(k->rows, 1));
     }
+    square_end();
     rpi_float_end(before);
 }
 

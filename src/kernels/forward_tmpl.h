@@ -1,79 +1,55 @@
 /* forward_tmpl.h -- the forward pass over the tiles of a block, and the summaries.
  * Compiled once per instruction set. */
 
+/* Panels [panel0, panel1) of a kv head of the group. */
+static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, panels = c->pad_k / NR;
+    uint8_t *wild_k = c->wild_k + kv * panels, *wild_v = c->wild_v + kv * c->pad_k;
+    block k;
+    block_layout(c, &k, c->scratch + (size_t)worker * c->scratch_step);
+    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
+    for (int64_t panel = panel0; panel < panel1; panel++) {
+        pack_keys(c, b, g, panel * NR, NR, keys_at(c, kv, panel * NR), wild_k + panel, k.rows_room);
+        /* v may be absent where out is */
+        pack_values(c, b, g, panel * NR, NR, values_at(c, kv), panel * NR, c->pad_k, wild_v + panel * NR, k.rows_room);
+    }
+}
+
 /* Scores of the tile, all but the softmax, from packed keys. */
-static void tile_scores(block *k, const tile *t, const real *keys)
+static void tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
-    const int64_t D = c->plan->desc.dim_k;
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
-        for (int64_t g = 0; g < k->groups; g++)
-            if (col >= t->from[g] && col < t->to[g])
-                score_tile(k->q + g * MR * D, keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP);
+    key_scores(k, t, keys, in);
     if (t->edge || c->plan->desc.softcap > 0)
         for (int64_t r = 0; r < k->groups * MR; r++)
             finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
 }
 
-/* to = from times the factors of dropout of row r: 0, or 1 / (1 - dropout). rpi_random, 16 keys at a time. */
-static void drop(const block *k, const tile *t, int64_t r, const real *from, real *to)
-{
-    typedef uint32_t sixteen __attribute__((vector_size(64)));
-    const rp_desc *d = &k->c->args->desc;
-    const rpi_dropout_row row = rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r));
-    const uint32_t limit = rpi_dropout_limit(d->dropout), high = (uint32_t)((uint64_t)t->tile0 >> 32);
-    const real factor = (real)(1 / (1 - d->dropout));
-    const sixteen steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += 16) {
-        /* a tile begins at a multiple of its width: its keys share the upper half of their number */
-        sixteen x = ((steps + (uint32_t)(t->tile0 + j)) ^ high) + row.low;
-        for (int round = 0; round < 2; round++) {
-            x = (x ^ x >> 16) * RPI_MIX32_A;
-            x = (x ^ x >> 15) * RPI_MIX32_B;
-            x = (x ^ x >> 15) + row.high;
-        }
-        real_bits kept[16]; /* all bits, or none */
-        const sixteen yes = (sixteen)(x >= limit);
-        for (int n = 0; n < 16; n++)
-            kept[n] = (real_bits)(int32_t)yes[n];
-        for (int n = 0; n < 16; n += VL)
-            vf_store(to + j + n, (vf)(vf_bits(kept + n) & (vi)(vf_load(from + j + n) * vf_set1(factor))));
-    }
-}
-
 static void tile_attend(block *k, const tile *t)
 {
     const rpi_call *c = k->c;
-    const rp_desc *d = &c->args->desc;
     real alpha[QB];
-    tile_scores(k, t, (const real *)c->keys + (k->kv * c->pad_k + t->tile0) * c->plan->desc.dim_k);
+    tile_scores(k, t, keys_at(c, k->kv, t->tile0));
     for (int64_t r = 0; r < k->groups * MR; r++)
-        alpha[r] = t->from[r / MR] < t->to[r / MR] ? softmax_row(k, r, t->from[r / MR], t->to[r / MR]) : 1;
-    if (!c->args->out.data)
-        return;
-    if (d->dropout > 0)
-        for (int64_t r = 0; r < k->rows; r++)
-            drop(k, t, r, k->s + r * STEP, k->s + r * STEP);
+        alpha[r] = t->from[r / MR] < t->to[r / MR] ? raise_top(k, r, t->from[r / MR], t->to[r / MR]) : 1;
+    const bool wild = t->wild_v || (c->valvec.part && c->valvec.wild);
     if (k->mass.low < k->mass.high)
         for (int64_t r = 0; r < k->rows; r++)
             for (int64_t n = 0; alpha[r] != 1 && n < k->mass.step; n += VL)
                 vf_store(k->mass.at + r * k->mass.step + n,
                          vf_load(k->mass.at + r * k->mass.step + n) * vf_set1(alpha[r]));
-    for (int64_t col = 0; col < t->end; col += VB)
-        for (int64_t g = 0; g < k->groups; g++) {
-            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);
-            if (from < to)
-                add_values(k->s + g * MR * STEP, STEP, from, to, (const real *)c->values + k->kv * c->pad_k * c->pad_v,
-                           t->tile0, c->pad_k, k->o + g * MR * c->pad_v, c->pad_v,
-                           col <= t->from[g] ? alpha + g * MR : ones);
-        }
+    weigh_tile(k, t, c->args->out.data ? values_at(c, k->kv) : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
+               k->mass.at || wild);
+    if (!c->args->out.data)
+        return;
     if (k->mass.at)
         add_mass(k, t);
-    if (t->wild_v || (c->valvec.part && c->valvec.wild))
+    if (wild)
         add_wild(k, t);
 }
 
@@ -82,7 +58,7 @@ static void tile_summary(block *k, const tile *t, double *profile, double *key_m
 {
     const rp_desc *d = &k->c->args->desc;
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0), offsets = d->len_q + d->len_k - 1;
-    tile_scores(k, t, (const real *)k->c->keys + (k->kv * k->c->pad_k + t->tile0) * d->dim_k);
+    tile_scores(k, t, keys_at(k->c, k->kv, t->tile0));
     memset(k->column, 0, KB * sizeof(real));
     memset(k->diagonal, 0, (QB + KB) * sizeof(real));
     for (int64_t r = 0; r < k->rows; r++) {
@@ -158,6 +134,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     block k;
+    square_begin();
     block_layout(c, &k, c->scratch + (size_t)worker * c->scratch_step);
     k.c = c;
     k.b = b;
@@ -172,6 +149,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
         k.groups = (k.rows + MR - 1) / MR;
         k.mass.low = k.mass.high = 0;
         load_queries(&k);
+        ready_queries(&k);
         find_intervals(&k);
         for (int64_t r = 0; r < k.groups * MR; r++) {
             k.top[r] = sink; /* a key without a value */
@@ -195,5 +173,6 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
                 tile_summary(&k, &t, partial, partial + d->len_q + d->len_k - 1);
         write_rows(&k);
     }
+    square_end();
     rpi_float_end(before);
 }

@@ -16,9 +16,9 @@ enum {
     KB = 512,     /* keys of a tile */
     STEP = KB +
            16, /* between rows of a tile in scratch: a power of two would crowd the rows into a few sets of the cache */
-    VB = 128,  /* keys between two additions to out: bounds the error, and their values stay in L1 */
-    BKB = 256, /* keys of a task of the backward pass: their gradients stay in L2 */
-    WINDOW = 1024, /* vectors of RUN and VALVEC at hand at a time */
+    VB = RPI_TILES ? KB : 128, /* keys between two additions to out: bounds the error, and their values stay in L1 */
+    BKB = 256,                 /* keys of a task of the backward pass: their gradients stay in L2 */
+    WINDOW = RPI_TILES ? 1280 : 1024, /* vectors of RUN and VALVEC at hand at a time */
 };
 /* A window holds what a block can reach in one tile, from a multiple of VB on. */
 _Static_assert(WINDOW >= QB + KB + VB + NR, "a window must cover the offsets of one tile");
@@ -33,6 +33,12 @@ _Static_assert(KB % VB == 0 && VB % NR == 0 && NR % VL == 0, "tiles nest");
 #include "bias_tmpl.h"
 
 #include "softmax_tmpl.h"
+
+#if RPI_TILES
+#include "split_tmpl.h"
+#else
+#include "fma_tmpl.h"
+#endif
 
 #include "mass_tmpl.h"
 
@@ -84,6 +90,8 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .vb = VB,
     .bkb = BKB,
     .real = sizeof(real),
+    .key_bytes = key_bytes,
+    .value_bytes = value_bytes,
     .scratch_size = scratch_size,
     .pack = pack_kv,
     .attend = attend,

@@ -79,6 +79,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
     }
 }
 
+#if !RPI_TILES
 /* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors: row r of column x0 goes to
  * to[x0 * pad + (first + r) * width]. Rows that are not finite become 0 here, because 0 * NaN must not reach the others; wild[r]
  * tells of them. */
@@ -113,23 +114,5 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         }
     }
 }
+#endif
 _Static_assert(PART % NR == 0, "columns do not cross parts");
-
-static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1)
-{
-    const rp_plan *plan = c->plan;
-    const rpi_args *a = c->args;
-    const rp_desc *d = &a->desc;
-    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, panels = c->pad_k / NR;
-    const rp_term *rotate = plan->rotate >= 0 ? &plan->terms[plan->rotate] : NULL;
-    real *keys = (real *)c->keys + kv * c->pad_k * d->dim_k, *values = (real *)c->values + kv * c->pad_k * c->pad_v;
-    uint8_t *wild_k = c->wild_k + kv * panels, *wild_v = c->wild_v + kv * c->pad_k;
-    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
-    for (int64_t panel = panel0; panel < panel1; panel++) {
-        pack_panels(&a->k, b, g, panel * NR, NR, d->len_k, d->dim_k, rotate,
-                    (const real *)c->turn_k + b * c->turn_k_step, keys + panel * NR * d->dim_k, wild_k + panel);
-        /* v may be absent where out is */
-        pack_columns(&a->v, b, g, panel * NR, NR, d->len_k, d->dim_v, values, panel * NR, c->pad_k,
-                     wild_v + panel * NR);
-    }
-}

@@ -60,28 +60,44 @@ static inline real row_top(const real *s, int64_t from, int64_t to)
     return vf_top(most[0]);
 }
 
-/* Turn the scores of row r into weights relative to the running maximum; the return value rescales what came before. */
-static real softmax_row(block *k, int64_t r, int64_t from, int64_t to)
+/* The running maximum of row r with columns [from, to) of the tile; the return value rescales what came before. */
+static real raise_top(block *k, int64_t r, int64_t from, int64_t to)
 {
-    real *s = k->s + r * STEP;
-    vf sum[NV];
-    RPI_UNROLL
-    for (int n = 0; n < NV; n++)
-        sum[n] = vf_set1(0);
-    const real before = k->top[r], here = row_top(s, from, to), top = here > before ? here : before;
+    const real before = k->top[r], here = row_top(k->s + r * STEP, from, to), top = here > before ? here : before;
     const real alpha = top == before ? 1 : exp_of(before - top);
-    const vf base = vf_set1(top == -INFINITY ? 0 : top);
-    for (int64_t j = from; j < to; j += NR) {
-        RPI_UNROLL
-        for (int n = 0; n < NV; n++) {
-            const vf w = vf_exp(vf_load(s + j + n * VL) - base);
-            vf_store(s + j + n * VL, w);
-            sum[n] = sum[n] + w;
-        }
-    }
-    for (int n = 1; n < NV; n++)
-        sum[0] = sum[0] + sum[n];
     k->top[r] = top;
-    k->sum[r] = k->sum[r] * alpha + vf_sum(sum[0]);
+    k->sum[r] *= alpha;
     return alpha;
+}
+
+/* The number that is taken off the scores of row r. */
+static inline vf base_of(const block *k, int64_t r)
+{
+    return vf_set1(k->top[r] == -INFINITY ? 0 : k->top[r]);
+}
+
+/* Columns [from, to) of row r times the factors of dropout: 0, or 1 / (1 - dropout). rpi_random, 16 keys at a time. */
+static void drop(const block *k, const tile *t, int64_t r, int64_t from, int64_t to, real *row)
+{
+    typedef uint32_t sixteen __attribute__((vector_size(64)));
+    const rp_desc *d = &k->c->args->desc;
+    const rpi_dropout_row key = rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r));
+    const uint32_t limit = rpi_dropout_limit(d->dropout), high = (uint32_t)((uint64_t)t->tile0 >> 32);
+    const real factor = (real)(1 / (1 - d->dropout));
+    const sixteen steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t j = from; j < to; j += 16) {
+        /* a tile begins at a multiple of its width: its keys share the upper half of their number */
+        sixteen x = ((steps + (uint32_t)(t->tile0 + j)) ^ high) + key.low;
+        for (int round = 0; round < 2; round++) {
+            x = (x ^ x >> 16) * RPI_MIX32_A;
+            x = (x ^ x >> 15) * RPI_MIX32_B;
+            x = (x ^ x >> 15) + key.high;
+        }
+        real_bits kept[16]; /* all bits, or none */
+        const sixteen yes = (sixteen)(x >= limit);
+        for (int n = 0; n < 16; n++)
+            kept[n] = (real_bits)(int32_t)yes[n];
+        for (int n = 0; n < 16; n += VL)
+            vf_store(row + j + n, (vf)(vf_bits(kept + n) & (vi)(vf_load(row + j + n) * vf_set1(factor))));
+    }
 }

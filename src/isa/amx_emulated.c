@@ -1,0 +1,64 @@
+/* isa/amx_emulated.c -- the tiles of AMX in plain C, bit for bit, so that what is built on them is tested on every machine.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "../float_state.h"
+#include "../internal.h"
+#include "target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#define RPI_ISA   amx_emulated
+#define RPI_F64   0
+#define RPI_TILES 1
+enum { VL = 16, MR = 6, NR = 64 };
+typedef float vf __attribute__((vector_size(64), may_alias));
+
+typedef struct squares {
+    uint32_t at[8][16][16];
+} squares;
+
+#pragma GCC diagnostic ignored "-Wpsabi" /* vectors stay within this file */
+#define square_begin()    ((void)0)
+#define square_fence()    ((void)0)
+#define square_end()      ((void)0)
+#define square_zero(R, t) memset((R)->at[t], 0, sizeof(R)->at[t])
+
+static inline void square_load(squares *R, int t, const void *from, int64_t step)
+{
+    for (int m = 0; m < 16; m++)
+        memcpy(R->at[t][m], (const char *)from + m * step, 64);
+}
+
+static inline void square_store(const squares *R, int t, void *to, int64_t step)
+{
+    for (int m = 0; m < 16; m++)
+        memcpy((char *)to + m * step, R->at[t][m], 64);
+}
+
+/* c += a b. Each of the 256 sums: the products of the first of each pair from zero on, in order, those of the second
+ * likewise; both are added, and their sum to c. A product of two bf16 is exact in f32. */
+static void square_dot(squares *R, int c, int a, int b)
+{
+    for (int m = 0; m < 16; m++) {
+        float even[16] = {0}, odd[16] = {0}, sum[16];
+        for (int p = 0; p < 16; p++) {
+            const uint32_t x = R->at[a][m][p], low = x << 16, high = x & 0xffff0000u;
+            float first, second;
+            memcpy(&first, &low, 4);
+            memcpy(&second, &high, 4);
+            for (int n = 0; n < 16; n++) {
+                const uint32_t y = R->at[b][p][n], y_low = y << 16, y_high = y & 0xffff0000u;
+                float u, v;
+                memcpy(&u, &y_low, 4);
+                memcpy(&v, &y_high, 4);
+                even[n] += first * u;
+                odd[n] += second * v;
+            }
+        }
+        memcpy(sum, R->at[c][m], 64);
+        for (int n = 0; n < 16; n++)
+            sum[n] += even[n] + odd[n];
+        memcpy(R->at[c][m], sum, 64);
+    }
+}
+#include "verbs.h"
+#include "../kernels/kernels_tmpl.h"

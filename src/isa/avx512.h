@@ -1,0 +1,21 @@
+/* avx512.h -- the verbs of AVX-512 (F, BW, DQ, VL) in f32, for the instruction sets built on it. */
+
+enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers, operands 5 */
+typedef __m512 vf;
+#define vf_fma(a, b, c)             _mm512_fmadd_ps(a, b, c)
+#define vf_set1(x)                  _mm512_set1_ps(x)
+#define vf_load(p)                  _mm512_loadu_ps(p)
+#define vf_store(p, v)              _mm512_storeu_ps(p, v)
+#define vf_max(a, b)                _mm512_max_ps(a, b)
+#define vf_below(x, limit, yes, no) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ), no, yes)
+#define vf_product(x, limit, a, b)  _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), a, b)
+#define vf_power(p, t, n, x, limit) _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), p, n)
+#define vu_highs(x, y)                                                                                                 \
+    ((vu)_mm512_mask_shuffle_epi8((__m512i)(y), 0x3333333333333333u, (__m512i)(x),                                     \
+                                  _mm512_set4_epi32(0x80800f0e, 0x80800b0a, 0x80800706, 0x80800302)))
+#define vf_sum(x) _mm512_reduce_add_ps(x)
+#define vf_top(x) _mm512_reduce_max_ps(x)
+#define vf_keep(x, keep)                                                                                               \
+    _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
+                         _mm512_set1_ps(-INFINITY), x)
+#define vf_gather(p, index) _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)

@@ -1,0 +1,99 @@
+/* fma_tmpl.h -- the products of a block by register tiles of multiply-adds; split_tmpl.h has the same functions on squares.
+ * Compiled once per instruction set without squares, and for f64. */
+
+#define square_begin() ((void)0)
+#define square_end()   ((void)0)
+
+/* Bytes of a packed key, and of a packed value. */
+static int64_t key_bytes(const rp_plan *plan)
+{
+    return plan->desc.dim_k * (int64_t)sizeof(real);
+}
+
+static int64_t value_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_v, VL) * (int64_t)sizeof(real);
+}
+
+/* Keys j0 … j0+n-1 of a kv head, turned; wild[panel] tells of those that are not tame. */
+static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *wild,
+                      real *room)
+{
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    (void)room;
+    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step, to,
+                wild);
+}
+
+/* Values j0 … as rows first … of `pad`; wild[row] tells of those that are packed as 0. */
+static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
+                        int64_t pad, uint8_t *wild, real *room)
+{
+    const rp_desc *d = &c->args->desc;
+    (void)room;
+    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, wild);
+}
+
+static void ready_queries(block *k)
+{
+    (void)k;
+}
+
+/* k->s = biases + q k^T of the tile. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in)
+{
+    const int64_t D = k->c->plan->desc.dim_k;
+    for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
+        for (int64_t g = 0; g < k->groups; g++)
+            if (col >= t->from[g] && col < t->to[g])
+                score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
+                           k->s + g * MR * STEP + col, STEP);
+}
+
+/* Turn the scores of row r into weights relative to the running maximum, and add them to its sum. */
+static void weigh_row(block *k, int64_t r, int64_t from, int64_t to)
+{
+    real *s = k->s + r * STEP;
+    const vf base = base_of(k, r);
+    vf sum[NV];
+    RPI_UNROLL
+    for (int n = 0; n < NV; n++)
+        sum[n] = vf_set1(0);
+    for (int64_t j = from; j < to; j += NR) {
+        RPI_UNROLL
+        for (int n = 0; n < NV; n++) {
+            const vf w = vf_exp(vf_load(s + j + n * VL) - base);
+            vf_store(s + j + n * VL, w);
+            sum[n] = sum[n] + w;
+        }
+    }
+    for (int n = 1; n < NV; n++)
+        sum[0] = sum[0] + sum[n];
+    k->sum[r] += vf_sum(sum[0]);
+}
+
+/* Scores to weights, their sums, and o[rows][pad_v] = o * alpha + w v, summed VB keys at a time from zero; the pieces of VB keys
+ * go to o's `piece` apart, and a row's alpha counts in its first. Column 0 is row `first` of the packed values; NULL: no o.
+ * `kept` asks for the weights in k->s. */
+static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
+                       real *o, int64_t piece, bool kept)
+{
+    const int64_t pad_v = k->c->pad_v;
+    (void)kept; /* they always are */
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        const int64_t from = t->from[r / MR], to = t->to[r / MR];
+        if (from == to)
+            continue;
+        weigh_row(k, r, from, to);
+        if (k->c->args->desc.dropout > 0 && r < k->rows)
+            drop(k, t, r, from, to, k->s + r * STEP);
+    }
+    for (int64_t col = 0; values && col < t->end; col += VB) /* these values stay in L1 while the groups pass */
+        for (int64_t g = 0; g < k->groups; g++) {
+            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);
+            if (from < to)
+                add_values(k->s + g * MR * STEP, STEP, from, to, values, first, pad,
+                           o + col / VB * piece + g * MR * pad_v, pad_v, col <= t->from[g] ? alpha + g * MR : ones);
+        }
+}

@@ -1,0 +1,606 @@
+/* split_tmpl.h -- products on squares of sums (AMX): numbers of f32 as sums of up to three bf16.
+ * Compiled once per instruction set that has squares, in f32.
+ *
+ * x = x0 + x1 + x2, each the bf16 nearest to what is left; of f32 nothing is left after three. With n parts a product
+ * is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3 (docs/numerics.md has the bounds).
+ *
+ * An operand lies in leaves of 16 x 16 pairs of bf16. Of a sum over x, a chunk is 32 of it, and pair p of a chunk is
+ * (x = p, x = p + 16): two vectors make 16 pairs by a shift and an or. Leaves of the left operand have a row for each row
+ * and a column for each pair; those of the right one a row for each pair and a column for each column. */
+
+enum {
+    SQ = 16,
+    CHUNK = 2 * SQ,
+    LEAF = SQ * SQ,
+    PIECE = 64, /* keys whose weights are made while the products of the 64 before run: both stay in L1 */
+};
+_Static_assert((int)VL == (int)SQ, "a vector is a row of a leaf");
+
+/* Leaves from `at` on: `tile` between neighbours along rows or columns, `chunk` between chunks, the parts one after the other. */
+typedef struct operand {
+    const uint32_t *at;
+    int64_t tile, chunk;
+    int parts;
+} operand;
+
+/* Parts of values; of keys, which a rotation makes numbers of f32; of queries times the scale; of weights. */
+static inline int value_parts(const rp_plan *plan)
+{
+    const rp_dtype type = plan->desc.dtype;
+    return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->parts;
+}
+
+static inline int key_parts(const rp_plan *plan)
+{
+    return plan->rotate >= 0 ? plan->parts : value_parts(plan);
+}
+
+static inline int query_parts(const rp_plan *plan)
+{
+    int exponent;
+    /* bf16 times a power of two is bf16 */
+    const bool exact = plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
+    return exact && plan->desc.dtype == RP_BF16 ? 1 : plan->parts;
+}
+
+static inline int weight_parts(const rp_plan *plan)
+{
+    return plan->desc.dtype == RP_F32 ? plan->parts : 2;
+}
+
+/* The parts of 16 pairs (x, y). */
+static inline void split_pair(vf x, vf y, int parts, vu *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    for (int n = 0; n < parts; n++) {
+        const vu add = n == 2 ? (vu){0} : half, a = (vu)x + add, b = (vu)y + add;
+        to[n] = vu_highs(a, b);
+        x = x - (vf)(a & high);
+        y = y - (vf)(b & high);
+    }
+}
+
+/* The same, cheaper: all parts but the last are cut off, not rounded. Of three parts nothing is left either. */
+static inline void cut_pair(vf x, vf y, int parts, vu *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
+    for (int n = 0; n < parts; n++) {
+        const bool round = n == parts - 1 && n < 2;
+        const vu add = round ? half : (vu){0};
+        to[n] = vu_highs((vu)x + add, (vu)y + add);
+        x = x - (vf)((vu)x & high);
+        y = y - (vf)((vu)y & high);
+    }
+}
+
+/* Vectors turned into columns: 16 rows of 16, in place. */
+static inline void transpose(vu *v)
+{
+    RPI_UNROLL
+    for (int step = 0; step < 4; step++) {
+        vu w[SQ];
+        RPI_UNROLL
+        for (int n = 0; n < 8; n++) {
+            w[2 * n] = __builtin_shufflevector(v[n], v[n + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            w[2 * n + 1] =
+                __builtin_shufflevector(v[n], v[n + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        memcpy(v, w, sizeof w);
+    }
+}
+
+static inline void store_pairs(uint32_t *to, vu pairs)
+{
+    memcpy(to, &pairs, sizeof pairs);
+}
+
+/* What goes on beside the products, a step at a time; see below. */
+typedef struct piece piece;
+static inline void piece_step(piece *p);
+
+/* Squares 0 … 3 += A B of one chunk: 4 and 5 hold parts of A, 6 and 7 of B. Parts i and j meet where i + j < max(PA, PB). */
+#define DOT_CHUNK(MT, NT, PA, PB)                                                                                      \
+    for (int64_t c = 0; c < chunks; c++, x += a->chunk, y += b->chunk) {                                               \
+        RPI_UNROLL                                                                                                     \
+        for (int i = PA - 1; i >= 0; i--) {                                                                            \
+            square_load(R, 4, x + i * LEAF, 64);                                                                       \
+            if (MT > 1)                                                                                                \
+                square_load(R, 5, x + a->tile + i * LEAF, 64);                                                         \
+            RPI_UNROLL                                                                                                 \
+            for (int j = (PA > PB ? PA : PB) - 1; j >= 0; j--) {                                                       \
+                if (j >= PB || i + j >= (PA > PB ? PA : PB))                                                           \
+                    continue;                                                                                          \
+                square_load(R, 6, y + j * LEAF, 64);                                                                   \
+                square_dot(R, 0, 4, 6);                                                                                \
+                if (MT > 1)                                                                                            \
+                    square_dot(R, 2, 5, 6);                                                                            \
+                if (NT > 1) {                                                                                          \
+                    square_load(R, 7, y + b->tile + j * LEAF, 64);                                                     \
+                    square_dot(R, 1, 4, 7);                                                                            \
+                    if (MT > 1)                                                                                        \
+                        square_dot(R, 3, 5, 7);                                                                        \
+                }                                                                                                      \
+                if (beside)                                                                                            \
+                    piece_step(beside);                                                                                \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+/* out = from + A B over chunks, MT x NT squares, rows `out_step` apart; from NULL: zero. */
+#define PRODUCT(MT, NT)                                                                                                \
+    static void product_##MT##_##NT(const operand *a, const operand *b, int64_t chunks, const real *const *from,       \
+                                    const int64_t *from_step, real *out, int64_t out_step, piece *beside)              \
+    {                                                                                                                  \
+        const uint32_t *x = a->at, *y = b->at;                                                                         \
+        squares room, *R = &room;                                                                                      \
+        (void)R;                                                                                                       \
+        square_fence();                                                                                                \
+        if (from) {                                                                                                    \
+            square_load(R, 0, from[0], from_step[0] * 4);                                                              \
+            if (NT > 1)                                                                                                \
+                square_load(R, 1, from[0] + SQ, from_step[0] * 4);                                                     \
+            if (MT > 1)                                                                                                \
+                square_load(R, 2, from[1], from_step[1] * 4);                                                          \
+            if (MT * NT > 2)                                                                                           \
+                square_load(R, 3, from[1] + SQ, from_step[1] * 4);                                                     \
+        } else {                                                                                                       \
+            square_zero(R, 0);                                                                                         \
+            square_zero(R, 1);                                                                                         \
+            square_zero(R, 2);                                                                                         \
+            square_zero(R, 3);                                                                                         \
+        }                                                                                                              \
+        switch (4 * a->parts + b->parts) {                                                                             \
+        case 5: DOT_CHUNK(MT, NT, 1, 1) break;                                                                         \
+        case 6: DOT_CHUNK(MT, NT, 1, 2) break;                                                                         \
+        case 9: DOT_CHUNK(MT, NT, 2, 1) break;                                                                         \
+        case 7: DOT_CHUNK(MT, NT, 1, 3) break;                                                                         \
+        case 13: DOT_CHUNK(MT, NT, 3, 1) break;                                                                        \
+        case 14: DOT_CHUNK(MT, NT, 3, 2) break;                                                                        \
+        case 10: DOT_CHUNK(MT, NT, 2, 2) break;                                                                        \
+        default: DOT_CHUNK(MT, NT, 3, 3) break;                                                                        \
+        }                                                                                                              \
+        square_store(R, 0, out, out_step * 4);                                                                         \
+        if (NT > 1)                                                                                                    \
+            square_store(R, 1, out + SQ, out_step * 4);                                                                \
+        if (MT > 1)                                                                                                    \
+            square_store(R, 2, out + SQ * out_step, out_step * 4);                                                     \
+        if (MT * NT > 2)                                                                                               \
+            square_store(R, 3, out + SQ * out_step + SQ, out_step * 4);                                                \
+    }
+PRODUCT(1, 1)
+PRODUCT(1, 2)
+PRODUCT(2, 1)
+PRODUCT(2, 2)
+
+static inline void product(int64_t mt, int64_t nt, const operand *a, const operand *b, int64_t chunks,
+                           const real *const *from, const int64_t *from_step, real *out, int64_t out_step,
+                           piece *beside)
+{
+    if (mt > 1 && nt > 1)
+        product_2_2(a, b, chunks, from, from_step, out, out_step, beside);
+    else if (mt > 1)
+        product_2_1(a, b, chunks, from, from_step, out, out_step, beside);
+    else if (nt > 1)
+        product_1_2(a, b, chunks, from, from_step, out, out_step, beside);
+    else
+        product_1_1(a, b, chunks, from, from_step, out, out_step, beside);
+}
+
+/* ---------------------------------------------------------------------------------------------- packing */
+
+/* A row as f32, padded with zeros to whole chunks; whether it is finite, and its largest size. Rows past the last as 0. */
+static bool row_to(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width, real *to,
+                   real *most)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    *most = 0;
+    if (j >= real_rows || !v->data) {
+        memset(to, 0, reals(wide, 1));
+        return true;
+    }
+    const void *row = rpi_row_of(v, b, h, j);
+    bool finite = true;
+    for (int64_t x0 = 0; x0 < width; x0 += PART) {
+        const int64_t m = rpi_min(PART, width - x0);
+        const real *from = load_part(v, row, x0, m, to + x0);
+        finite = all_finite(from, m, most) && finite;
+        if (from != to + x0)
+            memcpy(to + x0, from, reals(m, 1));
+    }
+    memset(to + width, 0, reals(wide - width, 1));
+    return finite;
+}
+
+/* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. wild[panel of NR] tells of
+ * numbers that are not tame; those panels are zero. room: 16 rows. */
+static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                         int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to, uint8_t *wild,
+                         real *room)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
+        for (int64_t r = 0; r < SQ; r++) {
+            real most, *row = room + r * wide;
+            const int64_t j = j0 + r0 + r;
+            if (!row_to(v, b, h, j, real_rows, width, row, &most) || !(most <= (real)RPI_TAME)) {
+                wild[r0 / NR] = 1;
+                memset(row, 0, reals(wide, 1));
+            } else if (rotate && j < real_rows) {
+                turn_row(rotate, turn + j * rotate->dim, 1, row, 1);
+            }
+        }
+        for (int64_t x = 0; x < wide; x += CHUNK) {
+            vu leaf[3][SQ];
+            for (int r = 0; r < SQ; r++) {
+                vu part[3];
+                split_pair(vf_load(room + r * wide + x), vf_load(room + r * wide + x + SQ), parts, part);
+                for (int p = 0; p < parts; p++)
+                    leaf[p][r] = part[p];
+            }
+            for (int p = 0; p < parts; p++) {
+                transpose(leaf[p]);
+                memcpy(to + (x / CHUNK * parts + p) * LEAF, leaf[p], sizeof leaf[p]);
+            }
+        }
+    }
+}
+
+/* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part], rows `first` … of it. Rows
+ * that are not finite, or too large for bf16, become 0; wild[r] tells of them. room: two rows. */
+static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                          int64_t width, int parts, uint32_t *to, uint8_t *wild, real *room)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
+    for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF)
+        for (int64_t r = r0; r < r0 + SQ; r++) {
+            for (int64_t m = 0; m < 2; m++) {
+                real most, *row = room + m * wide;
+                wild[r + m * SQ] =
+                    !row_to(v, b, h, j0 + r + m * SQ, real_rows, width, row, &most) || !(most <= (real)1e38);
+                if (wild[r + m * SQ])
+                    memset(row, 0, reals(wide, 1));
+            }
+            for (int64_t x = 0; x < columns; x++) {
+                vu part[3];
+                split_pair(vf_load(room + x * SQ), vf_load(room + wide + x * SQ), parts, part);
+                for (int p = 0; p < parts; p++)
+                    store_pairs(to + (x * parts + p) * LEAF + (r - r0) * SQ, part[p]);
+            }
+        }
+}
+
+/* Rows of numbers as left operand of a sum along them: [16 rows][chunk][part], from rows `step` apart. */
+static inline void split_rows(const real *from, int64_t step, int64_t rows, int64_t width, int parts, uint32_t *to)
+{
+    const int64_t chunks = width / CHUNK;
+    for (int64_t r = 0; r < rows; r++) {
+        uint32_t *at = to + r / SQ * chunks * parts * LEAF + r % SQ * SQ;
+        for (int64_t x = 0; x < width; x += CHUNK, at += parts * LEAF) {
+            vu part[3];
+            split_pair(vf_load(from + r * step + x), vf_load(from + r * step + x + SQ), parts, part);
+            for (int p = 0; p < parts; p++)
+                store_pairs(at + p * LEAF, part[p]);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- a tile, forward */
+
+/* ---------------------------------------------------------------------------------------------- what fma_tmpl.h has too */
+
+static int64_t key_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_k, CHUNK) * 2 * key_parts(plan);
+}
+
+static int64_t value_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_v, SQ) * 2 * value_parts(plan);
+}
+
+static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *wild,
+                      real *room)
+{
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    split_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step,
+                 key_parts(c->plan), to, wild, room);
+}
+
+static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
+                        int64_t pad, uint8_t *wild, real *room)
+{
+    const rp_desc *d = &c->args->desc;
+    const int parts = value_parts(c->plan);
+    (void)pad;
+    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, parts,
+                  (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
+}
+
+/* The block's queries as left operand; k->q has them by groups. */
+static void ready_queries(block *k)
+{
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t D = d->dim_k, wide = rpi_round_up(D, CHUNK), rows = rpi_round_up(k->groups * MR, SQ);
+    k->q_parts = query_parts(k->c->plan);
+    for (int64_t r0 = 0; r0 < rows; r0 += SQ) {
+        for (int64_t r = r0; r < r0 + SQ; r++) {
+            const real *from = k->q + r / MR * MR * D + r % MR;
+            real *to = k->rows_room + (r - r0) * wide;
+            memset(to, 0, reals(wide, 1));
+            for (int64_t x = 0; r < k->groups * MR && x < D && !k->wild_row[r]; x++)
+                to[x] = from[x * MR];
+        }
+        split_rows(k->rows_room, wide, SQ, wide, k->q_parts, k->q_split + r0 / SQ * (wide / CHUNK) * k->q_parts * LEAF);
+    }
+}
+
+/* Columns of the tile that some of rows [r0, r0 + n) computes. */
+static void columns_of(const block *k, const tile *t, int64_t r0, int64_t n, int64_t *from, int64_t *to)
+{
+    *from = KB;
+    *to = 0;
+    for (int64_t g = r0 / MR; g < k->groups && g * MR < r0 + n; g++)
+        if (t->from[g] < t->to[g]) {
+            *from = rpi_min(*from, t->from[g]);
+            *to = rpi_max(*to, t->to[g]);
+        }
+}
+
+/* Where 16 rows of biases from r0 on start, at one distance from each other: in place, or copied for columns [from, to). */
+static const real *even_rows(block *k, const real *const *in, int64_t r0, int64_t from, int64_t to, int64_t *step)
+{
+    const int64_t last = k->groups * MR - 1;
+    bool even = r0 + SQ - 1 <= last;
+    *step = even ? in[r0 + 1] - in[r0] : 0;
+    for (int64_t r = r0 + 1; even && r < r0 + SQ - 1; r++)
+        even = in[r + 1] - in[r] == *step;
+    if (even)
+        return in[r0];
+    *step = STEP;
+    for (int64_t r = r0; r < r0 + SQ; r++)
+        memmove(k->sum_in + r * STEP + from, in[rpi_min(r, last)] + from, reals(to - from, 1));
+    return k->sum_in + r0 * STEP;
+}
+
+/* Scores of the keys, and of the queries, that are not tame: by multiply-adds in f32. */
+static void wild_scores(block *k, const tile *t, const real *const *in)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t head = k->h / (d->heads / d->kv_heads);
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    for (int64_t col = 0; col < t->end; col += NR) {
+        if (!k->wild_q && !t->wild_k[col / NR])
+            continue;
+        pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate,
+                    (const real *)c->turn_k + k->b * c->turn_k_step, k->keys_room, NULL);
+        bool wild[NR]; /* those that were packed as 0 */
+        for (int64_t j = 0; j < NR; j++) {
+            real most;
+            wild[j] = !row_to(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room, &most) ||
+                      !(most <= (real)RPI_TAME);
+        }
+        for (int64_t g = 0; g < k->groups; g++) {
+            real s[MR * NR];
+            if (col < t->from[g] || col >= t->to[g])
+                continue;
+            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR);
+            for (int64_t r = 0; r < MR; r++)
+                for (int64_t j = 0; j < NR; j++)
+                    if (wild[j] || k->wild_row[g * MR + r])
+                        k->s[(g * MR + r) * STEP + col + j] = s[r * NR + j];
+        }
+    }
+}
+
+/* s[QB][STEP] = starts + left right^T for the rows and columns of the tile. */
+static void split_scores(block *k, const tile *t, operand left, operand right, int64_t chunks, const real *const *in,
+                         real *s)
+{
+    const int64_t rows = rpi_round_up(k->groups * MR, SQ);
+    const uint32_t *const a = left.at, *const b = right.at;
+    const real *start[QB / SQ];
+    int64_t step[QB / SQ];
+    for (int64_t r = 0; in && r < rows; r += SQ) {
+        int64_t from, to;
+        columns_of(k, t, r, SQ, &from, &to);
+        step[r / SQ] = STEP;
+        start[r / SQ] = from < to ? even_rows(k, in, r, from, to, &step[r / SQ]) : s + r * STEP;
+    }
+    for (int64_t r = 0; r < rows; r += 2 * SQ) { /* the rows stay in L1 while the columns pass */
+        const int64_t mt = rpi_min(2, (rows - r) / SQ);
+        int64_t from, to;
+        columns_of(k, t, r, mt * SQ, &from, &to);
+        left.at = a + r / SQ * left.tile;
+        for (int64_t x = from; x < to; x += 2 * SQ) {
+            const real *init[2] = {in ? start[r / SQ] + x : NULL, in && mt > 1 ? start[r / SQ + 1] + x : NULL};
+            right.at = b + x / SQ * right.tile;
+            product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / SQ, s + r * STEP + x, STEP, NULL);
+        }
+    }
+}
+
+/* k->s = biases + q k^T of the tile. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in)
+{
+    const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
+    const int parts = key_parts(k->c->plan);
+    bool wild = k->wild_q;
+    split_scores(k, t, (operand){k->q_split, chunks * k->q_parts * LEAF, k->q_parts * LEAF, k->q_parts},
+                 (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s);
+    for (int64_t n = 0; n < t->end / NR; n++)
+        wild |= t->wild_k[n];
+    if (wild)
+        wild_scores(k, t, in);
+}
+
+/* A piece of the weights of 32 rows: made while the products of the piece before run. */
+struct piece {
+    block *k;
+    const tile *t;
+    uint32_t *to;               /* left operand [2][chunk][part] */
+    int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
+    int64_t next, due, steps;   /* row to make next; 1 / steps of the rows is due at each step */
+    bool kept, drops, plain;    /* plain: every row has every column, and a maximum */
+    void (*make)(piece *p, int64_t rows);
+};
+
+/* Scores of the next rows to weights, their sums, and their parts; columns outside a row's own as 0. */
+static inline __attribute__((always_inline)) void make_rows(piece *p, int64_t rows, int parts)
+{
+    block *k = p->k;
+    const int64_t past = rpi_min(p->next + rows, p->rows);
+    if (p->plain) {
+        for (int64_t r = p->next; r < past; r++) {
+            const int64_t row = p->r0 + r;
+            const real *s = k->s + row * STEP + p->col;
+            uint32_t *to = p->to + r / SQ * (PIECE / CHUNK) * parts * LEAF + r % SQ * SQ;
+            const vf base = vf_set1(k->top[row]);
+            vf sum = vf_load(k->sums + row * VL);
+            RPI_UNROLL
+            for (int x = 0; x < PIECE; x += CHUNK) {
+                const vf a = vf_exp(vf_load(s + x) - base), b = vf_exp(vf_load(s + x + SQ) - base);
+                vu part[3];
+                sum = sum + (a + b);
+                cut_pair(a, b, parts, part);
+                RPI_UNROLL
+                for (int n = 0; n < parts; n++)
+                    store_pairs(to + (x / CHUNK * parts + n) * LEAF, part[n]);
+            }
+            vf_store(k->sums + row * VL, sum);
+        }
+        p->next = past;
+        return;
+    }
+    for (; p->next < past; p->next++) {
+        const int64_t r = p->next, row = p->r0 + r, g = row / MR;
+        const bool any = g < k->groups && p->col >= p->t->from[g] && p->col < p->t->to[g];
+        uint32_t *to = p->to + r / SQ * (PIECE / CHUNK) * parts * LEAF + r % SQ * SQ;
+        real *s = k->s + row * STEP;
+        vf base = vf_set1(0), sum = base;
+        if (any) {
+            base = base_of(k, row);
+            sum = vf_load(k->sums + row * VL);
+        }
+        for (int64_t x = p->col; x < p->end; x += CHUNK, to += parts * LEAF) {
+            vu part[3] = {{0}, {0}, {0}};
+            if (any) {
+                vf a = vf_exp(vf_load(s + x) - base), b = vf_exp(vf_load(s + x + SQ) - base);
+                sum = sum + (a + b);
+                if (p->kept) {
+                    vf_store(s + x, a);
+                    vf_store(s + x + SQ, b);
+                }
+                if (p->drops && row < k->rows) {
+                    drop(k, p->t, row, x, x + CHUNK, s);
+                    a = vf_load(s + x);
+                    b = vf_load(s + x + SQ);
+                }
+                cut_pair(a, b, parts, part);
+            }
+            RPI_UNROLL
+            for (int n = 0; n < parts; n++)
+                store_pairs(to + n * LEAF, part[n]);
+        }
+        if (any)
+            vf_store(k->sums + row * VL, sum);
+    }
+}
+
+static __attribute__((noinline)) void make_rows_2(piece *p, int64_t rows)
+{
+    make_rows(p, rows, 2);
+}
+
+static __attribute__((noinline)) void make_rows_3(piece *p, int64_t rows)
+{
+    make_rows(p, rows, 3);
+}
+
+static inline void piece_step(piece *p)
+{
+    int64_t rows = 0;
+    for (p->due += p->rows; p->due >= p->steps; p->due -= p->steps)
+        rows++;
+    if (rows)
+        p->make(p, rows);
+}
+
+/* The first piece of the tile from rows r0 and column col on; false: none. */
+static bool piece_find(piece *p, int64_t r0, int64_t col)
+{
+    const int64_t all = rpi_round_up(p->k->groups * MR, SQ);
+    for (; r0 < all; r0 += 2 * SQ, col = 0) {
+        int64_t from, to;
+        p->rows = rpi_min(2 * SQ, all - r0);
+        columns_of(p->k, p->t, r0, p->rows, &from, &to);
+        p->col = rpi_max(from, col);
+        p->end = rpi_min(p->col + PIECE, to);
+        p->r0 = r0;
+        p->next = p->due = 0;
+        p->plain = !p->kept && p->end - p->col == PIECE;
+        for (int64_t r = r0; p->plain && r < r0 + p->rows; r++) {
+            const int64_t g = rpi_min(r / MR, p->k->groups - 1);
+            p->plain = p->t->from[g] <= p->col && p->t->to[g] >= p->end &&
+                       p->k->top[rpi_min(r, p->k->groups * MR - 1)] != -INFINITY;
+        }
+        if (p->col < to)
+            return true;
+    }
+    return false;
+}
+
+/* As in fma_tmpl.h. */
+static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
+                       real *o, int64_t step, bool kept)
+{
+    const rpi_call *c = k->c;
+    const int parts = weight_parts(c->plan), v_parts = value_parts(c->plan);
+    const int64_t columns = c->pad_v / SQ, all = k->groups * MR, room_step = columns * SQ;
+    piece now = {.k = k,
+                 .t = t,
+                 .steps = PIECE / CHUNK * (v_parts == 1 ? parts : parts * (parts + 1) / 2) * ((columns + 1) / 2),
+                 .kept = kept || c->args->desc.dropout > 0,
+                 .drops = c->args->desc.dropout > 0,
+                 .make = parts == 3 ? make_rows_3 : make_rows_2};
+    piece after;
+    int n = 0;
+    (void)pad, (void)step;
+    memset(k->sums, 0, reals(all, VL));
+    bool more = piece_find(&now, 0, 0);
+    now.to = k->w_split;
+    if (more)
+        now.make(&now, now.rows);
+    for (; more; now = after) {
+        after = now;
+        after.to = k->w_split + (++n % 2) * (2 * SQ * PIECE / 2 * 3);
+        more = piece_find(&after, now.r0, now.end);
+        int64_t from, to;
+        columns_of(k, t, now.r0, now.rows, &from, &to);
+        const operand w = {now.to, PIECE / CHUNK * parts * LEAF, parts * LEAF, parts};
+        for (int64_t x = 0; values && x < columns; x += 2) {
+            const operand v = {(const uint32_t *)values + ((first + now.col) / CHUNK * columns + x) * v_parts * LEAF,
+                               v_parts * LEAF, columns * v_parts * LEAF, v_parts};
+            const real *start[2] = {k->squares_room + x * SQ, k->squares_room + SQ * room_step + x * SQ};
+            const int64_t start_step[2] = {room_step, room_step};
+            product(now.rows / SQ, rpi_min(2, columns - x), &w, &v, (now.end - now.col) / CHUNK,
+                    now.col > from ? start : NULL, start_step, k->squares_room + x * SQ, room_step,
+                    more ? &after : NULL);
+        }
+        if (more)
+            after.make(&after, after.rows);
+        if (now.end < to || !values)
+            continue;
+        for (int64_t r = now.r0; r < rpi_min(now.r0 + now.rows, all); r++) {
+            const vf factor = vf_set1(t->from[r / MR] < t->to[r / MR] ? alpha[r] : 1);
+            for (int64_t x = 0; x < c->pad_v; x += VL)
+                vf_store(o + r * c->pad_v + x, vf_fma(factor, vf_load(o + r * c->pad_v + x),
+                                                      vf_load(k->squares_room + (r - now.r0) * room_step + x)));
+        }
+    }
+    for (int64_t r = 0; r < all; r++)
+        if (t->from[r / MR] < t->to[r / MR])
+            k->sum[r] += vf_sum(vf_load(k->sums + r * VL));
+}
