@@ -20,6 +20,23 @@ static inline void rpi_float_end(unsigned before)
 {
     _mm_setcsr(before);
 }
+#elif defined(__aarch64__)
+#include <stdint.h>
+enum { RPI_FLOAT_PLAIN = 0, RPI_FLOAT_FLUSH = 1 << 24 }; /* FPCR; FZ is its bit 24 */
+
+/* "memory": what the loops read and write stays on its side. */
+static inline unsigned rpi_float_begin(unsigned state)
+{
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before)::"memory");
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)state) : "memory");
+    return (unsigned)before;
+}
+
+static inline void rpi_float_end(unsigned before)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)before) : "memory");
+}
 #else
 enum { RPI_FLOAT_PLAIN, RPI_FLOAT_FLUSH }; /* elsewhere the caller's state stays */
 

@@ -44,6 +44,11 @@
 #ifndef THREAD_SANITIZED
 #define THREAD_SANITIZED 0
 #endif
+/* The build sets EMULATED where qemu runs the tests: it keeps no limit on memory, a child of a process with threads cannot
+ * start threads there, and vectors are a hundred times slower. */
+#ifndef EMULATED
+#define EMULATED 0
+#endif
 
 /* ------------------------------------------------------------------------------------------------ problems */
 

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "helpers.h"
 
-enum { B = 2, H = 4, G = 2, N = 1300, D = 16, DV = 20, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
+enum { B = EMULATED ? 1 : 2, H = 4, G = 2, N = 1300, D = 16, DV = 20, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
 
 static const char *const terms[] = {"t5",
                                     "alibi",

@@ -8,8 +8,29 @@
 #include <fenv.h>
 #include <string.h>
 
-/* On other machines than x86-64 the library leaves the state alone, and docs/numerics.md says so. */
-#if defined(__x86_64__)
+/* On other machines the library leaves the state alone, and docs/numerics.md says so. */
+#if defined(__x86_64__) || defined(__aarch64__)
+#include "float_state.h"
+#include <float.h>
+
+static float half_of(float x)
+{
+    volatile float y = x; /* the machine divides, now */
+    y = y * 0.5f;
+    return y;
+}
+
+static void flush(void **state)
+{
+    (void)state;
+    assert_true(half_of(FLT_MIN) > 0);
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const float half = half_of(FLT_MIN), twice = half_of(FLT_MIN * 2);
+    rpi_float_end(before);
+    assert_true(half == 0 && twice == FLT_MIN);
+    assert_true(half_of(FLT_MIN) > 0);
+}
+
 static void state_changes_nothing(void **state)
 {
     static const char *const texts[] = {"fwd:f32:b1h2q20k150d12:rope+t5+relval,left=3,right=2:causal",
@@ -42,13 +63,14 @@ static void state_changes_nothing(void **state)
                 memset(p.t.out.data, 0xff, bytes);
                 fesetround(modes[m]);
                 feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); /* a trap in a task would end the program */
+                const int asked = fegetexcept();                         /* not every AArch64 machine has traps */
                 const rp_status status = rp_attend(plan, &p.t, NULL);
                 const int mode = fegetround(), traps = fegetexcept();
                 fedisableexcept(FE_ALL_EXCEPT);
                 fesetround(FE_TONEAREST);
                 assert_int_equal(status, RP_OK);
                 assert_int_equal(mode, modes[m]);
-                assert_int_equal(traps, FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
+                assert_int_equal(traps, asked);
                 print_message("%s on %s, rounding mode %d: same bits\n", p.text, p.desc.isa, modes[m]);
                 assert_memory_equal(p.t.out.data, first, bytes);
             }
@@ -58,15 +80,21 @@ static void state_changes_nothing(void **state)
         }
 }
 #else
+static void flush(void **state)
+{
+    (void)state;
+    print_message("the library does not know this machine's state\n");
+}
+
 static void state_changes_nothing(void **state)
 {
     (void)state;
-    print_message("not x86-64: the library leaves the caller's state alone\n");
+    print_message("the library leaves the caller's state alone\n");
 }
 #endif
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(state_changes_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(flush), cmocka_unit_test(state_changes_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -841,7 +841,7 @@ static void poisoned(void **state)
     };
     problem p;
     (void)state;
-    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n += EMULATED ? 3 : 1) {
         pose(&p, 40, "fwd:f32:b2h2g1%s", cases[n]);
         const rp_desc *d = &p.desc;
         const int64_t Lq = d->len_q, Lk = d->len_k, rows = 4 * Lq;

@@ -212,12 +212,12 @@ static void in_child(shared *s, bool (*what)(shared *))
         fail_msg("the child ended with %d", end);
 }
 
-/* ThreadSanitizer does not follow a child of a process with threads. */
+/* ThreadSanitizer does not follow a child of a process with threads, nor does qemu. */
 static bool no_forks(void)
 {
-    if (THREAD_SANITIZED)
-        print_message("forks: not run under ThreadSanitizer\n");
-    return THREAD_SANITIZED;
+    if (THREAD_SANITIZED || EMULATED)
+        print_message("forks: not run under ThreadSanitizer or an emulator\n");
+    return THREAD_SANITIZED || EMULATED;
 }
 
 static bool child_calls(shared *s)

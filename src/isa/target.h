@@ -8,10 +8,14 @@
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
 #define RPI_TARGET_END        RPI_PRAGMA(clang attribute pop)
 #define RPI_UNROLL            RPI_PRAGMA(clang loop unroll(full))
+#define RPI_SOURCE_ORDER
 #else
 #define RPI_TARGET_BEGIN(set) RPI_PRAGMA(GCC push_options) RPI_PRAGMA(GCC target(set))
 #define RPI_TARGET_END        RPI_PRAGMA(GCC pop_options)
 #define RPI_UNROLL            RPI_PRAGMA(GCC unroll 32)
+/* To the end of the file, and before the intrinsics: loads are not moved ahead before registers are given out. Where sums
+ * leave few registers, gcc would load all numbers of q first and keep two sums of a tile in memory. */
+#define RPI_SOURCE_ORDER      RPI_PRAGMA(GCC optimize("no-schedule-insns"))
 #endif
 
 #endif

@@ -61,8 +61,9 @@ static double peak(int64_t rounds)
     for (int64_t r = 0; r < rounds; r++) {
         RPI_UNROLL
         for (int n = 0; n < MR * NV; n++)
-            sum[n] = vf_fma(sum[n], x, y);
+            sum[n] = vf_fma(x, y, sum[n]);
     }
+    RPI_UNROLL
     for (int n = 1; n < MR * NV; n++)
         sum[0] = sum[0] + sum[n];
     vf_store(lane, sum[0]);
