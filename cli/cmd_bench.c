@@ -116,9 +116,10 @@ static void report(const measured *m, const request *r, double peak)
         printf("{\"problem\": ");
         cli_json_string(stdout, m->p.text);
         printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
-               "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_peak\": %.0f}\n",
+               "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_per_s\": %.6g, "
+               "\"bytes_peak\": %.0f}\n",
                rp_plan_isa(m->plan), (long long)r->threads, m->runs, median, ms[0], ms[m->runs - 1], gflops, peak,
-               peak > 0 ? gflops / peak : 0, m->bytes_peak);
+               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak);
     } else {
         printf("%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB over the tensors\n",
                m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,

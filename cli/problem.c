@@ -488,3 +488,13 @@ double problem_flops(const problem *p)
         widths += 3 * Dk + 2 * Dv; /* q k, ds k, ds q; dout v, w dout */
     return 2.0 * (double)d->heads * pairs * widths;
 }
+
+double problem_bytes(const problem *p)
+{
+    const rp_array *const of[] = {&p->t.q, &p->t.k, &p->t.v, &p->t.out, &p->g.dout, &p->g.dq, &p->g.dk, &p->g.dv};
+    double bytes = 0;
+    for (size_t n = 0; n < sizeof of / sizeof *of; n++)
+        if (of[n]->data)
+            bytes += (double)problem_size(of[n]) * (double)rp_dtype_size(of[n]->dtype);
+    return bytes;
+}

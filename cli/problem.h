@@ -46,6 +46,8 @@ int64_t problem_size(const rp_array *a);
 /* Multiply-adds of the products, times two: what GFLOP/s counts; two products forward, five backward. Pairs masked by causal
  * and window, or by the term forget, are left out. */
 double problem_flops(const problem *p);
+/* Bytes of q, k, v, out and their gradients. */
+double problem_bytes(const problem *p);
 
 /* Sizes of a term that neither its text nor an array tells. */
 void problem_default_sizes(rp_term *t, int64_t len_k);

@@ -1,9 +1,12 @@
-/* cpu.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds.
+/* cpu.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds,
+ * and reads memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
 #include "internal.h"
+#include "isa/target.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +166,61 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
         if (seconds > 0 && 2e-9 * sum / seconds > *gflops)
             *gflops = 2e-9 * sum / seconds;
     }
+    free(j);
+    return RP_OK;
+}
+
+typedef uint64_t piece __attribute__((vector_size(16)));
+
+/* Memory is read in a few streams at a time, a line of 64 bytes from each in turn. */
+enum { LINE = 64 / sizeof(piece), STREAMS = 4, STREAM = (256 << 20) / sizeof(piece) / STREAMS };
+
+typedef struct bandwidth_job {
+    piece *data; /* [threads][STREAMS][STREAM] */
+    bool fill;   /* each thread touches its own share first */
+    uint64_t seen[RPI_MOST_THREADS];
+} bandwidth_job;
+
+static void bandwidth_task(void *context, int64_t n, int32_t worker)
+{
+    bandwidth_job *j = context;
+    piece *p = j->data + n * STREAMS * STREAM, sum[LINE] = {{0}};
+    (void)worker;
+    if (j->fill)
+        memset(p, 1, STREAMS * STREAM * sizeof *p);
+    for (int64_t x = 0; x < STREAM; x += LINE) {
+        RPI_UNROLL
+        for (int s = 0; s < STREAMS; s++) {
+            RPI_UNROLL
+            for (int c = 0; c < LINE; c++)
+                sum[c] ^= p[s * STREAM + x + c];
+        }
+    }
+    for (int c = 0; c < LINE; c++)
+        j->seen[n] ^= sum[c][0] ^ sum[c][1]; /* or nothing would need to be read */
+}
+
+rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)
+{
+    if (!bytes_per_second)
+        return rpi_fail(RP_E_ARG, "bytes_per_second is NULL");
+    *bytes_per_second = 0;
+    pool = rpi_pool_or_default(pool);
+    const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(piece);
+    bandwidth_job *j = calloc(1, sizeof *j);
+    if (j)
+        j->data = aligned_alloc(64, bytes);
+    if (!j || !j->data) {
+        free(j);
+        return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", bytes);
+    }
+    for (int run = 0; run < 8; run++) {
+        j->fill = run == 0;
+        const double start = now();
+        rpi_pool_run(pool, (int64_t)threads, bandwidth_task, j);
+        *bytes_per_second = fmax(*bytes_per_second, (double)bytes / (now() - start));
+    }
+    free(j->data);
     free(j);
     return RP_OK;
 }

@@ -1334,7 +1334,7 @@ refused 2 '--seed' verify fwd:f32:b1h1q1k1d1 --seed x
 
 ok bench fwd:f32:b1h1q64k64d32:t5:causal fwd:f32:b1h1q64k64d32 --json --seconds 0.1 --threads 1
 check 'one object a problem' '2 2' "$(($(wc -l <"$T/out"))) $(grep -c '^{.*}$' "$T/out")"
-for key in problem isa threads runs ms ms_min ms_max gflops peak_gflops share_of_peak bytes_peak; do
+for key in problem isa threads runs ms ms_min ms_max gflops peak_gflops share_of_peak bytes_per_s bytes_peak; do
     check "the key $key, on both lines" 2 "$(grep -cE "[{ ]\"$key\": (\"[^\"]+\"|[0-9.e+-]+)[,}]" "$T/out")"
 done
 ok bench fwd:f64:b1h1q64k64d32 bwd:f32:b1h1q64k64d32:t5 fwdbwd:bf16:b1h1q64k64d32 --json --seconds 0.1
@@ -1355,6 +1355,10 @@ has '^relpos [0-9]' '^instruction sets .*generic yes' '^chosen ' '^threads ' '^b
 ok info --json
 has '^\{"version": "[0-9.]+", "isa": "[a-z0-9_]+", "isas": \[\{"name": "amx_emulated", "found": true\}.*"threads": [0-9]+, "build": \{' \
     '"terms": \[\{"name": "table", "syntax": "table,.*", "source": ".*"\}' '"masks": \[\{"name": "causal", "option": "--causal", "meaning": .*\}\]\}$'
+ok info --measure
+has '^multiplies  *[0-9.]+ GFLOP/s, generic$' '^reads  *[0-9.]+ GB/s$'
+ok info --measure --json
+has '^\{"version": .*"name": "generic", "found": true, "peak_gflops": [1-9].*"bytes_per_s": [1-9]'
 for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREADS=1e9 RELPOS_ISA=avx1024; do
     export "${setting?}"
     refused 2 "${setting%%=*}" info

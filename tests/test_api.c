@@ -89,6 +89,7 @@ static void null_pointers(void **state)
     said(rp_measure_peak(NULL, NULL, NULL), RP_E_ARG, "gflops", "NULL");
     said(rp_measure_peak("reference", NULL, &flops), RP_E_ARG, "isa", "reference");
     said(rp_measure_peak("mmx", NULL, &flops), RP_E_ARG, "isa", "mmx");
+    said(rp_measure_bandwidth(NULL, NULL), RP_E_ARG, "bytes_per_second", "NULL");
     assert_int_equal(rp_isa_found(NULL), -1);
     rp_plan_destroy(plan);
 }

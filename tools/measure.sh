@@ -1,7 +1,7 @@
 #!/bin/sh
 # measure.sh -- make the result files behind the numbers in README.md and docs/numerics.md again, and put them there.
-#   tools/measure.sh [PYTHON]     PYTHON: one with torch and numpy, for the comparison; without it that part is kept as it is
-# Let the machine do nothing else meanwhile; it takes about fifteen minutes. SPDX-License-Identifier: Apache-2.0
+#   tools/measure.sh [PYTHON]     PYTHON: that of bench/setup.sh, for the race with peers; without it that part is kept as it is
+# Let the machine do nothing else meanwhile; it takes about half an hour. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 cmake --preset release >/dev/null && cmake --build --preset release >/dev/null
@@ -31,6 +31,8 @@ set -- "$@" "fwd:$n::causal" "fwd:$n:forget:causal" "bwd:$n::causal" "bwd:$n:for
 "$relpos" bench --json --seconds 100 "$@" >bench/results/costs.jsonl
 build/release/errors >bench/results/errors.md
 if [ -n "$python" ]; then
-    "$python" bench/against_torch.py build/release/librelpos.so -o bench/results/against_torch.json
+    "$python" bench/peers.py build/release/librelpos.so -o bench/results/peers.json
+    "$python" bench/plots.py
 fi
+python3 bench/report.py
 python3 tools/numbers.py

@@ -4,10 +4,13 @@ tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier:
 """
 import json
 import re
+import sys
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
+sys.path.insert(0, str(root / "bench"))
+import report  # noqa: E402
 
 
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
@@ -27,26 +30,28 @@ def put(path, text):
 
 
 def readme():
-    torch = json.loads((results / "against_torch.json").read_text())
-    m = torch["machine"]
-    out = [f"Measured against PyTorch {m['torch']} on one thread of a machine with {m['isa'].upper()} "
-           f"({m['cpu']}, {m['cores']} cores), B1 H8 D64 f32, medians of pairs that take turns; "
+    data = report.load()
+    m, rows = data["machine"], data["rows"]
+    by = {(r["case"], r["n"]): r for r in rows if r["pass"] == "fwd" and r["dtype"] == "f32"}
+    out = [f"Measured against PyTorch {m['torch']} on {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()} "
+           f"({m['cpu']}, {m['cores']} cores), B1 H8 D64 f32, forward, medians of calls that take turns; "
            f"a number above 1 says how many times as long PyTorch takes:", "",
            "| N | relpos, T5 table | share of FMA peak | SDPA, N×N bias built before | SDPA, bias built in the call | eager | no bias: SDPA | causal: SDPA |",
            "|---|---|---|---|---|---|---|---|"]
-    by = {(r["n"], r["problem"]): r for r in torch["rows"]}
-    for n in sorted({r["n"] for r in torch["rows"]}):
-        t5, plain, causal = by[n, "T5 table"], by[n, "no bias"], by[n, "causal"]
+    for n in (512, 1024, 2048, 4096):
+        t5 = by["T5 table", n]
 
         def ratio(row, other):
-            return f"{row['times'][other]['ms'] / row['times']['relpos']['ms']:.2f} ×"
+            return f"{report.ratio(row, other):.2f} ×" if other in row["times"] else ""
 
-        out.append(f"| {n} | {t5['times']['relpos']['ms']:.1f} ms | {100 * t5['relpos_share_of_peak']:.0f} % | "
-                   f"{ratio(t5, 'torch SDPA, bias built before')} | {ratio(t5, 'torch SDPA, bias built in the call')} | "
-                   f"{ratio(t5, 'torch eager, bias built before')} | {ratio(plain, 'torch SDPA')} | {ratio(causal, 'torch SDPA')} |")
-    slower = [f"{r['problem']} at N = {r['n']}" for r in torch["rows"]
-              for name, t in r["times"].items() if name != "relpos" and t["ms"] < r["times"]["relpos"]["ms"]]
-    out += ["", "Slower than PyTorch here: " + (", ".join(slower) if slower else "none of these rows") + "."]
+        out.append(f"| {n} | {t5['times']['relpos']['ms']:.1f} ms | {100 * report.share(data, t5):.0f} % | "
+                   f"{ratio(t5, 'SDPA, bias built before')} | {ratio(t5, 'SDPA, bias built in the call')} | "
+                   f"{ratio(t5, 'eager, bias built before')} | {ratio(by['no bias', n], 'SDPA')} | "
+                   f"{ratio(by['no bias, causal', n], 'SDPA')} |")
+    slower = len(report.slower(rows))
+    out += ["", f"[docs/performance.md](docs/performance.md) has {len(rows)} problems, forward and backward, f32 and bf16, N from 64 to 16,384, "
+            "beside SDPA, eager PyTorch, flex_attention and ONNX Runtime, and begins with what is slower: "
+            + (f"{slower} of them." if slower else "nothing.")]
     terms = {r["problem"].split(":", 3)[3] if r["problem"].count(":") > 2 else "": r for r in lines("terms.jsonl")}
     base = terms[""]
     t5, memory = terms["t5"], lines("memory.jsonl")[0]
@@ -63,7 +68,7 @@ def readme():
             f"{terms[':causal']['ms'] / base['ms']:.2f} of the full time. N = 65,536: {memory['bytes_peak'] * 1e-6:.0f} MB over the "
             f"tensors themselves, where the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB. Largest error over "
             f"the proved bound, every term and instruction set, logits of ±1000 included: {worst:.3f}.",
-            "", "`tools/measure.sh PYTHON_WITH_TORCH` makes these numbers again; the files behind them are in bench/results."]
+            "", "`tools/measure.sh PYTHON_WITH_PEERS` makes these numbers again; the files behind them are in bench/results."]
     put("README.md", "\n".join(out))
 
 

@@ -641,6 +641,11 @@ RP_API const char *rp_isa_default(void);
  * Returns  RP_OK and *gflops (two operations each); RP_E_ARG, RP_E_UNSUPPORTED as for rp_desc.isa. */
 RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops);
 
+/* Measure how fast memory is read: the best of several runs in which every thread of the pool reads 256 MiB of its own, in
+ * several streams. It takes that memory, and some tenths of a second.
+ * Returns  RP_OK and *bytes_per_second, of all threads together; RP_E_ARG; RP_E_NOMEM. */
+RP_API rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second);
+
 #ifdef __cplusplus
 }
 #endif

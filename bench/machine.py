@@ -1,0 +1,72 @@
+"""The machine card of a benchmark: processor, compiler, versions, and peaks that are measured.  SPDX-License-Identifier: Apache-2.0"""
+import ctypes
+import json
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+
+from relpos_ctypes import f64, ptr
+
+CLOCK = """#include <stdio.h>
+#include <time.h>
+int main(void) { volatile unsigned long one = 1; double best = 0;
+for (int run = 0; run < 20; run++) { struct timespec a, b; unsigned long x = one, y = one; clock_gettime(CLOCK_MONOTONIC, &a);
+for (int n = 0; n < 10000000; n++) { x *= y; __asm__ volatile("" : "+r"(x)); }
+clock_gettime(CLOCK_MONOTONIC, &b); one = x; double s = (b.tv_sec - a.tv_sec) + 1e-9 * (b.tv_nsec - a.tv_nsec);
+if (3e7 / s > best) best = 3e7 / s; } printf("%.0f\\n", best); }"""
+
+
+def output(*command, **more):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, **more).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def clock():
+    """Hz of one core, from a chain of products of integers, which take three clocks each on x86-64; 0: not known."""
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"clock.{os.getpid()}"
+    output("cc", "-O2", "-x", "c", "-", "-o", str(path), input=CLOCK)
+    found = output(str(path)) if platform.machine() == "x86_64" else ""
+    path.unlink(missing_ok=True)
+    return float(found or 0)
+
+
+def card(lib, a):
+    """What was measured with what, on what. a: the options of peers.py."""
+    info = json.loads(output(str(Path(a.library).parent / "relpos"), "info", "--json") or "{}")
+    cpu = {}
+    for line in output("lscpu").splitlines():
+        key, _, value = line.partition(":")
+        cpu[key.strip()] = value.strip()
+    ninja = Path(a.library).parent / "build.ninja"
+    flags = re.search(r"src/attend\.c\.o:.*?FLAGS = (.*?)\n", ninja.read_text(), re.S) if ninja.exists() else None
+    peaks, reads = {}, {}
+    for threads in sorted({1, a.threads, len(os.sched_getaffinity(0))}):
+        pool, found = ptr(), f64()
+        assert lib.rp_pool_create(ctypes.byref(pool), threads) == 0
+        for n in range(32):
+            isa = lib.rp_isa_name(n)
+            if isa and lib.rp_isa_found(isa) == 1 and lib.rp_measure_peak(isa, pool, ctypes.byref(found)) == 0:
+                peaks.setdefault(isa.decode(), {})[str(threads)] = found.value
+        assert lib.rp_measure_bandwidth(pool, ctypes.byref(found)) == 0, lib.rp_last_error()
+        reads[str(threads)] = found.value
+        lib.rp_pool_destroy(pool)
+    return {"cpu": cpu.get("Model name", "unknown"), "cores": len(os.sched_getaffinity(0)), "clock_hz": clock(),
+            "caches": {n: cpu[n] for n in ("L1d cache", "L2 cache", "L3 cache") if n in cpu},
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release(),
+            "relpos": lib.rp_version().decode(), "commit": output("git", "describe", "--always", "--dirty=+"),
+            "isa": lib.rp_isa_default().decode(), "compiler": info.get("build", {}).get("compiler", "unknown"),
+            "build": info.get("build", {}).get("type", "unknown"),
+            "flags": " ".join(f for f in flags.group(1).split() if "prefix-map" not in f) if flags else "unknown",
+            "threads": a.threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
+            "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(), "onnxruntime": onnxruntime.__version__,
+            "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"),
+            "command": f"bench/peers.py --threads {a.threads} --seconds {a.seconds:g} --variants {a.variants}"}

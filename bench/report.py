@@ -1,0 +1,199 @@
+"""Make docs/performance.md from bench/results/peers.json: what is slower first. Standard library only.
+
+    python3 bench/report.py              write it
+    python3 bench/report.py --check      exit code 1 if it is stale or a plot is missing
+
+docs/performance.notes.md is written by hand and goes in as it is; bench/plots.py draws the plots.  SPDX-License-Identifier: Apache-2.0
+"""
+import json
+import sys
+from pathlib import Path
+
+root = Path(__file__).resolve().parent.parent
+PAGE, NOTES = root / "docs/performance.md", root / "docs/performance.notes.md"
+PLOTS = {"forward": "Forward: how many times as long each peer takes, by the length",
+         "backward": "Forward and backward: how many times as long each peer takes, by the length",
+         "rate": "Operations a second, and the measured peak, by the length",
+         "memory": "Memory over the tensors, by the length",
+         "decode": "One query: bytes of keys and values a second, by their number"}
+PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
+
+
+def load():
+    return json.loads((root / "bench/results/peers.json").read_text())
+
+
+def groups(rows):
+    """Rows of one pass, type and case, by the length."""
+    found = {}
+    for row in rows:
+        found.setdefault((PASSES[row["pass"]], row["dtype"], row["case"]), []).append(row)
+    return {key: sorted(rows, key=lambda r: r["n"]) for key, rows in found.items()}
+
+
+def ratio(row, peer):
+    return row["times"][peer]["ms"] / row["times"]["relpos"]["ms"] if peer in row["times"] else None
+
+
+def is_peer(name):
+    return not name.startswith("relpos")
+
+
+def peers_of(rows):
+    return list(dict.fromkeys(name for row in rows for name in row["times"] if name != "relpos"))
+
+
+def slower(rows):
+    """(ratio, row, peer, others) of every problem where a peer is faster, the worst first."""
+    found = []
+    for row in rows:
+        faster = sorted((ratio(row, name), name) for name in row["times"] if is_peer(name) and ratio(row, name) < 1)
+        if faster:
+            found.append((*faster[0], row, len(faster) - 1))
+    return [(row, name, others) for _, name, row, others in sorted(found, key=lambda f: f[0])]
+
+
+def share(data, row, name="relpos"):
+    """Of the peak of multiply-adds of its instruction set, on the threads it ran on."""
+    peak = data["machine"]["peak_gflops"].get(row["isa"].get(name), {}).get(str(data["machine"]["threads"]))
+    return row["flops"] / row["times"][name]["ms"] * 1e-6 / peak if peak else 0
+
+
+def ms(x):
+    return f"{x:.3g}" if x < 100 else f"{x:,.0f}"
+
+
+def table(head, lines):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def slower_section(data):
+    worse, rows = slower(data["rows"]), data["rows"]
+    out = ["## What is slower", ""]
+    if not worse:
+        return out + [f"Nothing: no peer is faster in any of the {len(rows)} problems.", ""]
+
+    def line(row, name, others):
+        ours, its = row["times"]["relpos"], row["times"][name]
+        return (f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
+                f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
+    out += [f"In {len(worse)} of {len(rows)} problems some peer is faster than relpos. The worst first, with the fastest peer of each; a "
+            "bias that was built before is not in the peer's time:", ""]
+    return out + table(("problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"),
+                       [line(*w) for w in worse])
+
+
+def tables(data):
+    out = ["## Times", "", "relpos in milliseconds, median (first to third quartile), and its share of the peak of multiply-adds; then how "
+           "many times as long each peer takes. Below 1 the peer is faster.", ""]
+    for (passes, dtype, case), rows in groups(data["rows"]).items():
+        peers = peers_of(rows)
+
+        def line(row):
+            t = row["times"]["relpos"]
+            return (f"{row['n']:,}", f"{ms(t['ms'])} ({ms(t['ms_low'])} to {ms(t['ms_high'])})", f"{100 * share(data, row):.0f} %",
+                    *(f"{ratio(row, p):.2f}" if p in row["times"] else "" for p in peers))
+        out += [f"### {passes[0].upper()}{passes[1:]}, {dtype}: {case}", ""] + table(("keys", "relpos", "of peak", *peers), map(line, rows))
+    return out
+
+
+def memory_section(data):
+    out = ["## Memory", "", "Peak of one call over its tensors, in MB, each in a process of its own: the result, work, and any N×N array "
+           "that the path builds.", ""]
+    for passes in PASSES:
+        rows = [r for r in data["memory"] if r["pass"] == passes]
+        peers = list(dict.fromkeys(name for r in rows for name in r["bytes"]))
+        if rows:
+            out += [f"{PASSES[passes].capitalize()}, f32, {rows[0]['case']}:", ""] + table(("keys", *peers), [
+                (f"{r['n']:,}", *(f"{r['bytes'][p] * 1e-6:,.0f}" if p in r["bytes"] else "" for p in peers)) for r in rows])
+    return out
+
+
+def decode_section(data):
+    m, out = data["machine"], []
+    for (passes, dtype, case), rows in groups(data["rows"]).items():
+        if not case.startswith("decode"):
+            continue
+        reads, peers = m["bytes_per_s"][str(m["threads"])], ["relpos", *peers_of(rows)]
+        out += [f"{case.capitalize()}, GB/s, and relpos's share of the {reads * 1e-9:.1f} GB/s that this machine reads:".replace("t5", "T5"), ""]
+        out += table(("keys", "share", *peers), [(f"{r['n']:,}", f"{100 * r['bytes'] / r['times']['relpos']['ms'] * 1e3 / reads:.0f} %", *(
+            f"{r['bytes'] / r['times'][p]['ms'] * 1e-6:.1f}" if p in r["times"] else "" for p in peers)) for r in rows])
+    return ["## Decoding: one query", "", "relpos's plan is prepared (`rp_prepare`), as a cache of keys would have it.", "", *out] if out else []
+
+
+def error_section(data):
+    out = ["## Errors", "", "Against the same problem in f64: the largest error over the largest number of the result, and the mean error over "
+           "the mean size; of a backward pass the worst of its results.", ""]
+    rows = {key: [r for r in rows if r["errors_from"] == "f64"][-1:] for key, rows in groups(data["rows"]).items()}
+
+    def cell(row, test):
+        found = [e for name, e in row["errors"].items() if test(name) and name in row["times"]]
+        return (f"{min(e['max'] for e in found):.1e}, {min(e['mean'] for e in found):.1e}",) if found else ("",)
+    return out + table(("problem", "keys", "relpos", "best of SDPA", "best of the others"), [
+        (f"{passes} {dtype}, {case}", f"{row['n']:,}", *cell(row, lambda n: n == "relpos"), *cell(row, lambda n: n.startswith("SDPA")),
+         *cell(row, lambda n: is_peer(n) and not n.startswith("SDPA")))
+        for (passes, dtype, case), found in rows.items() for row in found])
+
+
+def skipped_section(data):
+    why = {}
+    for row in data["rows"] + data["memory"]:
+        for name, reason in row["skipped"].items():
+            case = f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}" if "dtype" in row else "memory"
+            reason = "a call took too long at a shorter length" if reason.startswith("a call took") else reason
+            reason = "needs more memory than is free" if reason.startswith("needs up to") else reason
+            why.setdefault((name.split(",")[0], reason), {}).setdefault(case, set()).add(row["n"])
+
+    def line(name, reason, cases):
+        lengths = {}
+        for case, ns in cases.items():
+            lengths.setdefault(tuple(f"{n:,}" for n in sorted(ns)), []).append(case)
+        return name, reason, "; ".join(f"{', '.join(found)} ({' '.join(ns)})" for ns, found in lengths.items())
+    return ["## What was not timed", "", "Of a peer with several ways, at least one; lengths in brackets.", ""] + table(
+        ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()])
+
+
+def machine_section(data):
+    m = data["machine"]
+    per = lambda d, scale, unit: "; ".join(f"{v * scale:.1f} {unit} on {n} thread{'s' * (n != '1')}" for n, v in d.items())  # noqa: E731
+    commits = sorted({r["commit"] for r in data["rows"] + data["memory"]})
+    lines = [("processor", f"{m['cpu']}, {m['cores']} cores, {m['clock_hz'] * 1e-9:.2f} GHz measured"),
+             ("caches, memory", ", ".join(f"{k.removesuffix(' cache')} {v}" for k, v in m["caches"].items())
+              + f", {m['memory_bytes'] * 2**-30:.0f} GiB"),
+             *((f"multiply-adds, {isa}", per(d, 1, "GFLOP/s")) for isa, d in m["peak_gflops"].items()),
+             ("reading memory", per(m["bytes_per_s"], 1e-9, "GB/s")),
+             ("relpos", f"{m['relpos']}, {m['isa']}, commit {', '.join(commits)}; {m['compiler']}, {m['build']}, `{m['flags']}`"),
+             ("peers", f"PyTorch {m['torch']} ({m['torch_cpu']}), ONNX Runtime {m['onnxruntime']}, NumPy {m['numpy']}, Python {m['python']}"),
+             ("system", f"Linux {m['kernel']}"), ("threads", str(m["threads"])), ("date", m["date"])]
+    return ["## The machine", ""] + table(("", ""), lines) + [
+        "## Again", "", "```", "cmake --preset release && cmake --build --preset release", "bench/setup.sh build/venv",
+        f"build/venv/bin/python {m['command'].replace('peers.py', 'peers.py build/release/librelpos.so')} -o bench/results/peers.json",
+        "python3 bench/report.py && build/venv/bin/python bench/plots.py", "```", "",
+        "`--only 'fwd:f32.*t5'` measures some problems again and keeps the others; `--variants default,avx512` adds columns for relpos. "
+        "[bench/peers.py](../bench/peers.py) says what each peer does."]
+
+
+def page():
+    data = load()
+    m = data["machine"]
+    out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change those -->",
+           f"relpos beside PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
+           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 but for windows (B512 H8 D32), taking turns in one process; medians. "
+           "[bench/peers.py](../bench/peers.py) makes the numbers, `relpos bench` repeats any of ours.", ""]
+    out += slower_section(data)
+    for name, what in PLOTS.items():
+        out += [f"![{what}](performance/{name}.svg)", ""]
+    if NOTES.exists():
+        out += [NOTES.read_text().strip(), ""]
+    out += tables(data) + decode_section(data) + memory_section(data) + error_section(data) + skipped_section(data) + machine_section(data)
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        missing = [name for name in PLOTS if not (root / f"docs/performance/{name}.svg").exists()]
+        if missing or PAGE.read_text() != page():
+            sys.exit(f"docs/performance.md is stale{', plots are missing: ' + ', '.join(missing) if missing else ''} "
+                     "(python3 bench/report.py, then bench/plots.py)")
+    else:
+        PAGE.write_text(page())
