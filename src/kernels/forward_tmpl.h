@@ -9,14 +9,18 @@ static void tile_scores(block *k, const tile *t, const real *keys)
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
+    const bool finish = t->edge || c->plan->desc.softcap > 0;
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        vf_store(k->most + r * VL, vf_set1(-INFINITY));
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(k->q + g * MR * D, keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP);
-    if (t->edge || c->plan->desc.softcap > 0)
-        for (int64_t r = 0; r < k->groups * MR; r++)
-            finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
+                           k->s + g * MR * STEP + col, STEP, finish ? NULL : k->most + g * MR * VL);
+    for (int64_t r = 0; finish && r < k->groups * MR; r++) {
+        finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
+        find_most(k, r, t->from[r / MR], t->to[r / MR]);
+    }
 }
 
 /* to = from times the factors of dropout of row r: 0, or 1 / (1 - dropout). rpi_random, 16 keys at a time. */
@@ -51,8 +55,10 @@ static void tile_attend(block *k, const tile *t)
     const rp_desc *d = &c->args->desc;
     real alpha[QB];
     tile_scores(k, t, (const real *)c->keys + (k->kv * c->pad_k + t->tile0) * c->plan->desc.dim_k);
-    for (int64_t r = 0; r < k->groups * MR; r++)
-        alpha[r] = t->from[r / MR] < t->to[r / MR] ? softmax_row(k, r, t->from[r / MR], t->to[r / MR]) : 1;
+    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL) {
+        raise_tops(k, r0, alpha);
+        weigh_rows(k, t, r0);
+    }
     if (!c->args->out.data)
         return;
     if (d->dropout > 0)
