@@ -9,7 +9,7 @@
 /* kv heads are packed in groups: as many as keep every thread busy, but no more memory than MOST_BYTES unless one head
  * needs it; and short heads by FEW_BYTES, so that threads meet seldom. */
 #define MOST_BYTES       ((int64_t)32 << 20)
-#define FEW_BYTES        ((int64_t)2 << 20)
+#define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
 /* Panels of keys that one task packs. */
 #define PANELS 8

@@ -15,7 +15,7 @@ size_t rpi_layout_add(rpi_layout *l, int64_t a, int64_t b, int64_t c, int64_t si
 
 /* Where the parts of a source lie. */
 typedef struct rpi_place {
-    size_t strip, q_at, k_at, q_int, k_int, panels, rows, wild, column, turned;
+    size_t strip, table, q_at, k_at, q_int, k_int, panels, rows, wild, column, turned;
 } rpi_place;
 
 typedef struct rpi_sources {

@@ -92,6 +92,12 @@ static inline int64_t rpi_index(const rpi_view *v, int64_t a, int64_t b, int64_t
     return a * v->stride[0] + b * v->stride[1] + c * v->stride[2] + d * v->stride[3];
 }
 
+/* Bytes of an element of q, k, v and out. */
+static inline int64_t rpi_floating_size(rp_dtype dtype)
+{
+    return dtype == RP_F64 ? 8 : dtype == RP_F32 ? 4 : 2;
+}
+
 /* Where row j of head h of k or v begins. */
 static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, int64_t j)
 {
@@ -103,7 +109,7 @@ static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, in
     } else {
         at = rpi_index(v, b, h, j, 0);
     }
-    return base + at * (int64_t)rp_dtype_size(v->dtype);
+    return base + at * rpi_floating_size(v->dtype);
 }
 
 /* The element [a, b, c, d] of a view, as double. */
@@ -317,6 +323,7 @@ struct rp_plan {
     int32_t parts;                     /* bf16 that a number is the sum of, where products are made of bf16 */
     int32_t rotate, vec, valvec, sink; /* index of the term of that form, vec of one inside the softcap; -1: none */
     int32_t n_offset, n_index, n_tile, n_vec; /* terms of those forms; n_vec: of VEC that are biases */
+    bool intervals;                           /* rows may see a part of the keys: some mask or term is an interval */
     bool mask_keep;                           /* some mask needs bytes, not intervals alone */
     bool mask_keep_rows;                      /* and they differ between rows */
 };
@@ -489,6 +496,7 @@ typedef struct rpi_source {
     bool unclamped;                 /* k_int less q_int is an index as it is, for every query and key */
     int64_t q_step, k_step;         /* between batch entries */
     void *strip;                    /* of STRIP and GATHER: [B or 1][H or 1][strip_len] */
+    void *table; /* of GATHER and arrays: [H][Lq][pad_k] the biases of all pairs, where batch entries share few; NULL: none */
     int64_t strip_len, strip_step;  /* between heads */
     int64_t strip_batch, strip_low; /* between batch entries; delta of entry 0 where they share one */
     void *panels, *rows;            /* vectors packed as keys; as values, columns of NR channels */

@@ -94,6 +94,7 @@ static rp_status check_terms(rp_plan *p)
         const rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
         if (status != RP_OK)
             return status;
+        p->intervals |= s->causal;
         int32_t *one = NULL; /* of which there is one at most */
         switch (s->form) {
         case RPI_OFFSET: p->n_offset++; break;
@@ -126,6 +127,7 @@ static rp_status check_masks(rp_plan *p)
         rp_status status = m->check ? m->check(&p->desc, &p->masks[n], n) : RP_OK;
         if (status != RP_OK)
             return status;
+        p->intervals |= m->interval != NULL;
         p->mask_keep |= m->keep != NULL;
         p->mask_keep_rows |= m->keep != NULL && !m->keep_same_rows;
     }

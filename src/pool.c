@@ -138,8 +138,10 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
 
 void rpi_progress_step(rpi_progress *p, int32_t worker)
 {
+    if (!p->report) /* nobody counts */
+        return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
-    if (worker == 0 && p->report)
+    if (worker == 0)
         p->report(p->context, (double)done / (double)rpi_max(p->total, 1));
 }
 

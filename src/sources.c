@@ -9,6 +9,8 @@
 #define PIECE 1024
 /* A list of integral positions may span this many offsets beside the lengths before it is left to the definition. */
 #define WIDEST ((int64_t)1 << 16)
+/* Biases by index become a table of every pair where batch entries share them and it stays in a cache. */
+#define TABLE_BYTES ((int64_t)4 << 20)
 
 static bool positions_given(const rpi_scheme *s, const rpi_view *array)
 {
@@ -241,6 +243,19 @@ void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t lo
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
+/* Whether the biases of all batch entries are alike and few. By the lengths of the plan, so that its work has room for shorter
+ * calls; args NULL: an array of them may be alike. */
+static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_args *args)
+{
+    const rp_desc *d = &plan->desc;
+    const rpi_scheme *scheme =
+        s->kind == RPI_GATHER || s->kind == RPI_ROWS ? rpi_scheme_of(d->terms[s->term].kind) : NULL;
+    int64_t n;
+    return d->batch > 1 && scheme && !rpi_takes_positions(scheme) &&
+           (s->kind == RPI_GATHER || (scheme->in_place && (!args || args->term[s->term][0].stride[0] == 0))) &&
+           rpi_mul(d->heads, d->len_q, rpi_round_up(d->len_k, plan->ops->nr), &n) && n <= TABLE_BYTES / plan->ops->real;
+}
+
 void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
                          bool backward)
 {
@@ -274,6 +289,8 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
             s->strip_len = s->strip_step = s->count;
             at->strip = rpi_layout_add(to, d->heads, s->count, 1, real);
         }
+        if (wants_table(s, plan, args))
+            at->table = rpi_layout_add(to, d->heads, d->len_q, pad_k, real);
         if (s->kind == RPI_GATHER || s->gather) {
             const bool batch = rpi_takes_positions(rpi_scheme_of(d->terms[s->term].kind));
             s->q_step = batch ? d->len_q : 0;
@@ -373,6 +390,26 @@ static void entries_task(void *context, int64_t n, int32_t worker)
     (void)worker;
     for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, s->count); e++)
         put_bias(j->plan, s->strip, h * s->strip_step + e, entry_value(s, j->args, h, e));
+}
+
+/* The biases of row i of head h, n = h * Lq + i. */
+static void table_task(void *context, int64_t n, int32_t worker)
+{
+    const fill_job *j = context;
+    const rpi_source *s = j->s;
+    const rp_desc *d = &j->args->desc;
+    const int64_t pad_k = rpi_round_up(d->len_k, j->plan->ops->nr), h = n / d->len_q, i = n % d->len_q;
+    const size_t real = (size_t)j->plan->ops->real;
+    const char *entries = s->kind == RPI_GATHER ? (const char *)s->strip + (size_t)(h * s->strip_step) * real : NULL;
+    char *to = (char *)s->table + (size_t)(n * pad_k) * real;
+    (void)worker;
+    for (int64_t key = 0; key < d->len_k; key++)
+        if (entries)
+            memcpy(to + (size_t)key * real,
+                   entries + (size_t)rpi_clamp(s->k_int[key] - s->q_int[i], 0, s->count - 1) * real, real);
+        else
+            put_bias(j->plan, to, key, rpi_at(&j->args->term[s->term][0], 0, h, i, key));
+    memset(to + (size_t)d->len_k * real, 0, (size_t)(pad_k - d->len_k) * real);
 }
 
 /* The vectors of head h as panels of NR, transposed, like keys; and as columns of NR channels, like values, those that
@@ -514,6 +551,10 @@ void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *po
         if (s->kind == RPI_GATHER) {
             s->strip = work + at->strip;
             rpi_pool_run(pool, d->heads * ((s->strip_len + PIECE - 1) / PIECE), entries_task, &j);
+        }
+        if (wants_table(s, c->plan, args) && (s->kind == RPI_ROWS || (s->k_int && !s->special))) {
+            s->table = work + at->table;
+            rpi_pool_run(pool, d->heads * d->len_q, table_task, &j);
         }
         if (!s->part)
             continue;

@@ -40,6 +40,27 @@ static inline float top_lanes(__m256 x)
         _mm256_set1_ps(-INFINITY), x,                                                                                  \
         _mm256_castsi256_ps(_mm256_cmpgt_epi32(                                                                        \
             _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(keep))), _mm256_setzero_si256())))
+#define vf_transpose(x) transpose(x)
+static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halves */
+{
+    __m256 y[8];
+    RPI_UNROLL
+    for (int r = 0; r < 8; r += 2) {
+        y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+        y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 8; r++) {
+        const __m256 a = y[r / 4 * 4 + r % 4 / 2], b = y[r / 4 * 4 + r % 4 / 2 + 2];
+        x[r] = r % 2 ? _mm256_shuffle_ps(a, b, 0xee) : _mm256_shuffle_ps(a, b, 0x44);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 4; r++) {
+        const __m256 a = x[r], b = x[r + 4];
+        x[r] = _mm256_permute2f128_ps(a, b, 0x20);
+        x[r + 4] = _mm256_permute2f128_ps(a, b, 0x31);
+    }
+}
 #include "verbs.h"
 #include "../kernels/kernels_tmpl.h"
 RPI_TARGET_END

@@ -81,6 +81,35 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
+#ifndef vf_transpose
+static inline void vf_transpose(vf *x) /* VL rows: lane c of x[r] changes places with lane r of x[c] */
+{
+#ifdef vf_pick
+    vi lane;
+    RPI_UNROLL
+    for (int c = 0; c < VL; c++)
+        lane[c] = c;
+    RPI_UNROLL
+    for (int step = VL / 2; step > 0; step /= 2) {
+        const vi low = lane + ((vi)((lane & step) != 0) & (VL - step)), high = low + step;
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++)
+            if (!(r & step)) {
+                const vf a = x[r], b = x[r + step];
+                x[r] = vf_pick(a, low, b);
+                x[r + step] = vf_pick(a, high, b);
+            }
+    }
+#else
+    real lane[VL][VL];
+    for (int r = 0; r < VL; r++)
+        for (int c = 0; c < VL; c++)
+            lane[c][r] = x[r][c];
+    for (int c = 0; c < VL; c++)
+        x[c] = vf_load(lane[c]);
+#endif
+}
+#endif
 #ifndef vf_sum
 static inline real vf_sum(vf x) /* a fixed tree: halves are added until one lane is left */
 {
@@ -156,8 +185,8 @@ static inline vf vf_abs(vf x)
 }
 
 #ifndef vf_power
-/* x < limit ? 0 : p times 2 to the whole number n, which is in the low bits of t; NaN is not below */
-#define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)(((vu)(t) << 23) + (127u << 23))))
+/* x < limit ? 0 : p times 2 to the whole number n; the low bits of t are n + 127; NaN is not below */
+#define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)((vu)(t) << 23)))
 #endif
 #ifndef vu_highs
 /* the upper halves of x in the lower halves, those of y above */
@@ -169,16 +198,16 @@ static inline vf vf_abs(vf x)
  * at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
-    const vf magic = vf_set1(0x1.8p23f); /* adding it leaves the nearest integer in the low bits */
+    const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer, and 127, in the low bits */
     const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
-    const vf n = t - magic;
-    const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));
+    const vf n = t - magic, r = vf_fma(n, vf_set1(-0x1.62e43p-1f), x);
     vf p = vf_set1(EXP_P4);
     p = vf_fma(p, r, vf_set1(EXP_P3));
     p = vf_fma(p, r, vf_set1(EXP_P2));
     p = vf_fma(p, r, vf_set1(EXP_P1));
     p = vf_fma(p, r, vf_set1(EXP_P0));
-    p = vf_fma(p, r * r, r) + vf_set1(1.0f);
+    p = vf_fma(p, r, vf_set1(1));
+    p = vf_fma(p, r, vf_set1(1));
     return vf_power(p, t, n, x, vf_set1(-0x1.5d589ep6f));
 }
 

@@ -121,33 +121,34 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
                               uint8_t *wild)
 {
     const int64_t wide = rpi_round_up(width, VL);
-    for (int64_t r = 0; r < rows; r++) {
-        const real *from = packed + r / size * size * width + r % size;
-        real finite = 0;
-        for (int64_t x0 = 0; x0 < wide; x0 += NR) {
-            const int64_t step = rpi_min(NR, wide - x0), used = rpi_min(step, width - x0);
-            real *at = to + x0 * pad + r * step;
-            for (int64_t x = 0; x < used; x++) {
-                at[x] = from[(x0 + x) * size];
-                finite += at[x] * 0;
+    watch w = {vf_set1(0), vf_set1(0)};
+    for (int64_t r0 = 0; r0 < rows; r0 += rpi_min(VL, size - r0 % size)) {
+        const real *from = packed + r0 / size * size * width + r0 % size;
+        for (int64_t x = 0; x < wide; x += VL) {
+            vf y[VL];
+            RPI_UNROLL
+            for (int c = 0; c < VL; c++)
+                y[c] = x + c < width ? vf_load(from + (x + c) * size) : vf_set1(0);
+            vf_transpose(y);
+            for (int64_t r = 0; r < rpi_min(VL, size - r0 % size); r++) {
+                watch_vector(&w, y[r]);
+                vf_store(in_column(to, pad, r0 + r, wide, x), y[r]);
             }
-            for (int64_t x = used; x < step; x++)
-                at[x] = 0;
-        }
-        wild[r] = finite != 0;
-        for (int64_t x0 = 0; wild[r] && x0 < wide; x0 += NR) {
-            const int64_t step = rpi_min(NR, wide - x0);
-            memset(to + x0 * pad + r * step, 0, reals(step, 1));
         }
     }
+    for (int64_t r = 0; r < rows; r++)
+        wild[r] = 0;
+    if (!is_finite(&w))
+        clear_wild(to, pad, 0, rows, wide, wild);
 }
 
 static void load_dout(back *w)
 {
     block *k = &w->k;
+    const rpi_view *dout = &k->c->grads->dout;
     const int64_t Dv = k->c->args->desc.dim_v;
-    load_rows(k, &k->c->grads->dout, Dv, 1, w->dout);
-    to_columns(w->dout, MR, k->groups * MR, Dv, w->dout_rows, QB, w->wild_dout);
+    load_rows(k, dout, Dv, 1, w->dout, &(watch){0});
+    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->dout_rows, 0, QB, w->wild_dout);
 }
 
 /* Products of dout with the vectors of VALVEC, as a pointer for each row: what source() does for keys. */
@@ -163,7 +164,7 @@ static void value_products(back *w, const tile *t, const real **rows)
     for (int64_t n = low; n < high; n += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->dout + g * MR * Dv, packed + n * Dv, Dv, NULL, 0, w->sums + g * MR * w->sums_step + n - low,
-                       w->sums_step);
+                       w->sums_step, NULL);
     for (int64_t r = 0; r <= last; r++) {
         const real *from = w->sums + r * w->sums_step - low;
         real *to = k->sum_in + r * STEP;
@@ -518,7 +519,7 @@ static void tile_backward(back *w, tile *t, int64_t head)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(w->dout + g * MR * Dv, w->values + col * Dv, Dv, c->valvec.part ? products + g * MR : NULL,
-                           col, w->dp + g * MR * STEP + col, STEP);
+                           col, w->dp + g * MR * STEP + col, STEP, NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
         row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
     if (c->grads->dv.data)

@@ -21,7 +21,7 @@ static void need_vectors(block *k, int32_t n, const rpi_source *s, int64_t low, 
     for (int64_t v = w->low; v < w->high; v += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->own + g * MR * D, packed + v * D, D, NULL, 0, w->at + g * MR * w->step + pad + v - w->low,
-                       w->step);
+                       w->step, NULL);
     for (int64_t r = 0; r < k->groups * MR && pad; r++) {
         real *row = w->at + r * w->step + pad;
         if (w->low == 0)
@@ -192,22 +192,32 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
                       (k->kv * (d->heads / d->kv_heads) + k->h % (d->heads / d->kv_heads)) * c->pad_k + t->tile0;
         return;
     case RPI_KEYS: key_products(k, s, t, rows, scratch); return;
-    default: break;
+    default:
+        if (!s->table)
+            break;
+        for (int64_t r = 0; r <= last; r++)
+            rows[r] = (const real *)s->table + (k->h * d->len_q + row_of(k, r)) * c->pad_k + t->tile0;
+        return;
     }
     /* filled row by row */
     const rpi_scheme *scheme = rpi_scheme_of(c->plan->terms[s->term].kind);
     const rpi_view *v = &c->args->term[s->term][0];
-    const bool in_place =
-        scheme->in_place && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1 && keys == t->end;
+    const bool memory = scheme->in_place && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1;
     for (int64_t r = 0; r <= last; r++) {
-        rpi_pair p = pair_of_row(k, s, r);
         real *to = scratch + r * STEP;
-        rows[r] = in_place ? (const real *)v->data + rpi_index(v, k->b, k->h, p.i, t->tile0) : to;
-        if (in_place) { /* the next tile's part of the row comes from memory while this one is computed */
+        const real *row = memory ? (const real *)v->data + rpi_index(v, k->b, k->h, row_of(k, r), t->tile0) : NULL;
+        rows[r] = memory && keys == t->end ? row : to;
+        if (rows[r] == row) { /* the next tile's part of the row comes from memory while this one is computed */
             for (int64_t j = KB; t->tile0 + 2 * KB <= d->len_k && j < 2 * KB; j += 16)
-                __builtin_prefetch(rows[r] + j, 0, 2);
+                __builtin_prefetch(row + j, 0, 2);
             continue;
         }
+        if (memory) { /* a whole panel of it may lie past its end */
+            memcpy(to, row, reals(keys, 1));
+            memset(to + keys, 0, reals(t->end - keys, 1));
+            continue;
+        }
+        rpi_pair p = pair_of_row(k, s, r);
         if (s->kind == RPI_GATHER || s->kind == RPI_RUN) {
             const real *entry =
                 s->kind == RPI_RUN ? k->vec[n].at + r * k->vec[n].step : (const real *)s->strip + k->h * s->strip_step;

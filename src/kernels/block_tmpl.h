@@ -15,6 +15,7 @@ typedef struct block {
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
     real *q, *plain_q;                    /* [group][Dk][MR] scaled; turned, and not turned for VEC */
     real *s;                              /* [QB][STEP] scores, then weights of the tile */
+    real *most;                           /* [QB][VL] the largest scores of the tile by row, in any lane */
     real *slope;                          /* [QB][STEP] derivative of the softcap; NULL: not wanted */
     real *sum_in, *sum_out; /* [QB][STEP] where several biases are added up: inside and outside the softcap */
     real *o;                /* [QB][pad_v] */
@@ -32,7 +33,7 @@ typedef struct block {
     int64_t *position;                 /* [QB] i + q_offset */
     bool wild_q;
     uint8_t *wild_row; /* [QB] queries that are not tame */
-    real *rows_room;   /* [16][Dk or Dv in chunks] */
+    real *rows_room;   /* [32][Dk or Dv in chunks] */
     /* where products are made on squares: kernels/split_tmpl.h */
     uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
     int q_parts;
@@ -72,6 +73,7 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     if (plan->vec >= 0 && plan->rotate >= 0)
         k->plain_q = take(&base, &used, reals(QB, d->dim_k));
     k->s = take(&base, &used, reals(QB, STEP));
+    k->most = take(&base, &used, reals(QB, VL));
     k->sum_in = take(&base, &used, reals(QB, STEP));
     k->sum_out = take(&base, &used, reals(QB, STEP));
     k->o = take(&base, &used, reals(QB, pad_v));
@@ -101,7 +103,7 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     k->wild_row = take(&base, &used, QB);
     if (RPI_TILES) {
         const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
-        k->rows_room = take(&base, &used, reals(16, wide));
+        k->rows_room = take(&base, &used, reals(32, wide));
         k->q_split = take(&base, &used, (size_t)QB * (size_t)rpi_round_up(d->dim_k, 32) * 6);
         k->w_split = take(&base, &used, (size_t)3 * 32 * 64 * 6);
         k->sums = take(&base, &used, reals(QB, VL));
@@ -143,19 +145,31 @@ static inline int64_t row_of(const block *k, int64_t r)
 }
 
 /* The block's rows of an array times a factor as [group][width][MR]; rows that fill up as 0. */
-static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to)
+static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, watch *w)
 {
-    real room[PART];
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        const void *row = rpi_row_of(v, k->b, k->h, row_of(k, r));
-        real *at = to + r / MR * MR * width + r % MR;
-        for (int64_t x0 = 0; x0 < width; x0 += PART) {
-            const int64_t m = rpi_min(PART, width - x0);
-            const real *part = load_part(v, row, x0, m, room);
-            for (int64_t x = 0; x < m; x++)
-                at[(x0 + x) * MR] = r < k->rows ? factor * part[x] : 0;
+    static const real zeros[PART];
+    const int64_t rows = k->groups * MR, size = rpi_floating_size(v->dtype);
+    real room[VL][PART], side[PART][QB];
+    for (int64_t x0 = 0; x0 < width; x0 += PART) {
+        const int64_t m = rpi_min(PART, width - x0);
+        for (int64_t r0 = 0; r0 < rows; r0 += VL) {
+            const real *from[VL];
+            const char *ahead[VL];
+            for (int64_t r = 0; r < VL; r++) {
+                const int64_t i = k->row0 + r0 + r;
+                const bool there = r0 + r < k->rows;
+                from[r] = there ? load_part(v, rpi_row_of(v, k->b, k->h, i), x0, m, room[r]) : zeros;
+                ahead[r] =
+                    there ? row_ahead(v, k->b, k->h, i, k->c->args->desc.len_q) + x0 * size : (const char *)zeros;
+            }
+            turn_rows(from, ahead, size, m, side[0] + r0, QB, w);
         }
+        for (int64_t g = 0; g < k->groups; g++)
+            for (int64_t x = 0; x < m; x++)
+                memcpy(to + (g * width + x0 + x) * MR, side[x] + g * MR, MR * sizeof(real));
     }
+    for (int64_t x = 0; factor != 1 && x < rows * width; x += VL)
+        vf_store(to + x, vf_load(to + x) * vf_set1(factor));
 }
 
 /* The queries that a source of form RUN multiplies with its vectors, times the factor. */
@@ -165,7 +179,7 @@ static void load_own(block *k, const rpi_source *s, real *own)
     const rpi_view *q = &c->args->q;
     const double factor = rpi_vec_factor(&c->args->desc, &c->plan->terms[s->term]);
     if (!s->part->query) {
-        load_rows(k, q, s->width, (real)factor, own);
+        load_rows(k, q, s->width, (real)factor, own, &(watch){0});
         return;
     }
     for (int64_t r = 0; r < k->groups * MR; r++) {
@@ -182,34 +196,22 @@ static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const rpi_view *q = &c->args->q;
     const int64_t D = d->dim_k;
     const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
-    real room[PART];
-    k->wild_q = false;
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        const void *row = rpi_row_of(q, k->b, k->h, row_of(k, r));
-        const int64_t at = r / MR * MR * D + r % MR;
-        bool finite = true;
-        real most = 0;
-        for (int64_t x0 = 0; x0 < D; x0 += PART) {
-            const int64_t m = rpi_min(PART, D - x0);
-            const real *part = load_part(q, row, x0, m, room);
-            finite = all_finite(part, m, &most) && finite;
-            for (int64_t x = 0; x < m; x++)
-                k->q[at + (x0 + x) * MR] = part[x] * scale;
-        }
-        for (int64_t x = 0; r >= k->rows && x < D; x++)
-            k->q[at + x * MR] = 0;
-        for (int64_t x = 0; k->plain_q != k->q && x < D; x++)
-            k->plain_q[at + x * MR] = k->q[at + x * MR];
-        k->wild_row[r] = !finite || !(most * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
-        k->wild_q |= k->wild_row[r];
-        if (rotate && r < k->rows)
-            turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + at, MR);
+    watch w = {vf_set1(0), vf_set1(0)};
+    load_rows(k, &c->args->q, D, scale, k->q, &w);
+    k->wild_q = !is_finite(&w) || !(vf_top(w.most) * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+    for (int64_t r = 0; k->wild_q && r < k->groups * MR; r++) {
+        k->wild_row[r] = 0;
+        for (int64_t x = 0; x < D; x++)
+            k->wild_row[r] |= !(fabs((double)k->q[r / MR * MR * D + x * MR + r % MR]) <= (double)RPI_TAME);
     }
+    if (k->plain_q != k->q)
+        memcpy(k->plain_q, k->q, reals(k->groups * MR, D));
+    for (int64_t r = 0; rotate && r < k->rows; r++)
+        turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + r / MR * MR * D + r % MR, MR);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind != RPI_RUN)
@@ -223,11 +225,14 @@ static void load_queries(block *k)
 /* The keys each row may see, as far as intervals go. Rows that only fill up see none. */
 static void find_intervals(block *k)
 {
+    const rpi_call *c = k->c;
+    const int64_t first = rpi_position(c->args, k->b, 0);
     for (int64_t r = 0; r < k->groups * MR; r++) {
-        k->lo[r] = k->hi[r] = 0;
-        k->position[r] = rpi_position(k->c->args, k->b, row_of(k, r));
-        if (r < k->rows)
-            rpi_interval(k->c->plan, k->c->args, k->b, k->row0 + r, &k->lo[r], &k->hi[r]);
+        k->position[r] = first + row_of(k, r);
+        k->lo[r] = 0;
+        k->hi[r] = r < k->rows ? c->args->desc.len_k : 0;
+        if (r < k->rows && c->plan->intervals)
+            rpi_interval(c->plan, c->args, k->b, k->row0 + r, &k->lo[r], &k->hi[r]);
     }
 }
 
@@ -235,7 +240,8 @@ static void find_intervals(block *k)
 typedef struct tile {
     int64_t tile0, end;       /* columns [0, end) exist: end = KB, or what is left of the keys, rounded up to NR */
     int64_t from[16], to[16]; /* of each group: columns it must compute, multiples of NR; from == to: none */
-    bool edge;                /* some pair of the tile is masked: keep says which */
+    bool edge;                /* some pair of the tile is masked: the rows' intervals say which, or else keep */
+    bool pairs;               /* keep says which */
     bool look;                /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
     bool wild_v;              /* some value of the tile was not finite */
     const uint8_t *wild_k;    /* of each panel: some key is not tame */
@@ -249,26 +255,21 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     const rp_plan *plan = c->plan;
     const rp_desc *d = &c->args->desc;
     const int64_t last = rpi_min(tile0 + width, d->len_k);
-    bool any = false, wild = k->wild_q;
+    const int64_t keys = last - tile0;
+    bool any = false;
     t->tile0 = tile0;
-    t->end = rpi_round_up(last - tile0, NR);
-    t->edge = plan->mask_keep || last - tile0 < t->end;
-    t->wild_v = false;
+    t->end = rpi_round_up(keys, NR);
+    t->edge = plan->mask_keep || keys < t->end;
     t->wild_k = wild_k;
-    t->look = false;
-    for (int64_t n = 0; n < t->end / NR; n++)
-        wild |= wild_k[n];
-    for (int64_t j = 0; j < last - tile0; j++)
-        t->wild_v |= wild_v[j];
     for (int64_t g = 0; g < k->groups; g++) {
         int64_t lo = INT64_MAX, hi = 0;
-        for (int64_t r = g * MR; r < (g + 1) * MR; r++) {
+        for (int64_t r = g * MR; r < rpi_min((g + 1) * MR, k->rows); r++) {
             const int64_t from = rpi_max(k->lo[r], tile0), to = rpi_min(k->hi[r], last);
             if (from < to) {
                 lo = rpi_min(lo, from);
                 hi = rpi_max(hi, to);
             }
-            t->edge |= r < k->rows && (from > tile0 || to < last);
+            t->edge |= from > tile0 || to < last;
         }
         t->from[g] = lo < hi ? (lo - tile0) / NR * NR : 0;
         t->to[g] = lo < hi ? rpi_round_up(hi - tile0, NR) : 0;
@@ -277,14 +278,15 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     if (!any)
         return false;
     /* Numbers that are not tame can make NaN where a bias of -infinity should have masked: look at each pair. */
-    t->look = wild || t->wild_v || (c->valvec.part && c->valvec.wild);
-    if (!t->edge && !t->look)
+    t->wild_v = memchr(wild_v, 1, (size_t)keys) != NULL;
+    t->look = k->wild_q || t->wild_v || memchr(wild_k, 1, (size_t)(t->end / NR)) || (c->valvec.part && c->valvec.wild);
+    t->pairs = plan->mask_keep || t->look;
+    t->edge |= t->look;
+    if (!t->pairs)
         return true;
-    t->edge = true;
     for (int64_t r = 0; r < k->groups * MR; r++) {
         uint8_t *keep = k->keep + r * KB;
-        const int64_t from = rpi_clamp(k->lo[r] - tile0, 0, last - tile0),
-                      to = rpi_clamp(k->hi[r] - tile0, from, last - tile0);
+        const int64_t from = rpi_clamp(k->lo[r] - tile0, 0, keys), to = rpi_clamp(k->hi[r] - tile0, from, keys);
         memset(keep, 0, (size_t)t->end);
         memset(keep + from, 1, (size_t)(to - from));
         if (!plan->mask_keep || from == to)
@@ -301,7 +303,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (plan->mask_keep) { /* a tile without a pair is skipped, one without a hole is full */
         any = false;
-        bool all = !t->look && t->end == last - tile0;
+        bool all = !t->look && t->end == keys;
         for (int64_t r = 0; r < k->rows; r++) {
             any |= memchr(k->keep + r * KB, 1, (size_t)t->end) != NULL;
             all = all && memchr(k->keep + r * KB, 0, (size_t)t->end) == NULL;

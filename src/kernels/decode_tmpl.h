@@ -97,7 +97,7 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         for (int64_t r = 0; r < k->rows; r++) {
             memcpy(decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + to->from, k->s + r * STEP + to->from,
                    reals(to->to - to->from, 1));
-            to->top[r] = row_top(k->s + r * STEP, to->from, to->to);
+            to->top[r] = vf_top(vf_load(k->most + r * VL));
         }
     }
     square_end();
@@ -131,13 +131,13 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         }
         for (int64_t r = 0; r < MR; r++) {
             real *s = k->s + r * STEP;
+            k->top[r] = sink_of(c, k->h);
+            k->sum[r] = 0;
             if (r >= k->rows) { /* rows that fill up the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
                 k->top[r] = -INFINITY;
                 continue;
             }
-            k->top[r] = sink_of(c, k->h);
-            k->sum[r] = 0;
             for (int64_t before_it = 0; before_it < n; before_it++) {
                 const decode_tile *other = decode_tile_at(c, kv * share + m, before_it);
                 if (other->from < other->to && other->top[r] > k->top[r])
@@ -145,8 +145,12 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             }
             memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
                    reals(at->to - at->from, 1));
-            at->alpha[r] = raise_top(k, r, at->from, at->to);
+            find_most(k, r, at->from, at->to);
         }
+        real alpha[QB];
+        for (int64_t r0 = 0; r0 < MR; r0 += VL)
+            raise_tops(k, r0, alpha);
+        memcpy(at->alpha, alpha, sizeof at->alpha);
         real *sums = decode_sums_at(c, kv * share + m) + n * (KB / VB) * MR * c->pad_v;
         memset(sums, 0, reals(KB / VB * MR, c->pad_v));
         weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, KB, ones, sums, MR * c->pad_v, false);

@@ -40,38 +40,49 @@ static void ready_queries(block *k)
     (void)k;
 }
 
-/* k->s = biases + q k^T of the tile. */
-static void key_scores(block *k, const tile *t, const void *keys, const real *const *in)
+/* k->s = biases + q k^T of the tile; in `most`, unless NULL, the largest of each row: VL of them, in any lane. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *most)
 {
     const int64_t D = k->c->plan->desc.dim_k;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP);
+                           k->s + g * MR * STEP + col, STEP, most ? most + g * MR * VL : NULL);
 }
 
-/* Turn the scores of row r into weights relative to the running maximum, and add them to its sum. */
-static void weigh_row(block *k, int64_t r, int64_t from, int64_t to)
+/* Turn the scores of VL rows from r0 on into weights relative to their maxima, and add these to the rows' sums. */
+static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
-    real *s = k->s + r * STEP;
-    const vf base = base_of(k, r);
-    vf sum[NV];
-    RPI_UNROLL
-    for (int n = 0; n < NV; n++)
-        sum[n] = vf_set1(0);
-    for (int64_t j = from; j < to; j += NR) {
+    vf sums[VL];
+    for (int64_t r = r0; r < r0 + VL; r++) {
+        const bool there = r < k->groups * MR;
+        const vf base = there ? base_of(k, r) : vf_set1(0);
+        real *s = k->s + r * STEP;
+        vf sum[NV];
         RPI_UNROLL
-        for (int n = 0; n < NV; n++) {
-            const vf w = vf_exp(vf_load(s + j + n * VL) - base);
-            vf_store(s + j + n * VL, w);
-            sum[n] = sum[n] + w;
+        for (int n = 0; n < NV; n++)
+            sum[n] = vf_set1(0);
+        for (int64_t j = there ? t->from[r / MR] : 0; there && j < t->to[r / MR]; j += NR) {
+            RPI_UNROLL
+            for (int n = 0; n < NV; n++) {
+                const vf w = vf_exp(vf_load(s + j + n * VL) - base);
+                vf_store(s + j + n * VL, w);
+                sum[n] = sum[n] + w;
+            }
         }
+        for (int n = 1; n < NV; n++)
+            sum[0] = sum[0] + sum[n];
+        sums[r - r0] = sum[0];
     }
-    for (int n = 1; n < NV; n++)
-        sum[0] = sum[0] + sum[n];
-    k->sum[r] += vf_sum(sum[0]);
+    vf_transpose(sums);
+    RPI_UNROLL
+    for (int half = VL / 2; half > 0; half /= 2) /* a fixed tree */
+        for (int c = 0; c < half; c++)
+            sums[c] = sums[c] + sums[c + half];
+    vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
 }
+_Static_assert(QB % VL == 0, "rows are turned VL at a time");
 
 /* Scores to weights, their sums, and o[rows][pad_v] = o * alpha + w v, summed VB keys at a time from zero; the pieces of VB keys
  * go to o's `piece` apart, and a row's alpha counts in its first. Column 0 is row `first` of the packed values; NULL: no o.
@@ -81,14 +92,10 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
 {
     const int64_t pad_v = k->c->pad_v;
     (void)kept; /* they always are */
-    for (int64_t r = 0; r < k->groups * MR; r++) {
-        const int64_t from = t->from[r / MR], to = t->to[r / MR];
-        if (from == to)
-            continue;
-        weigh_row(k, r, from, to);
-        if (k->c->args->desc.dropout > 0 && r < k->rows)
-            drop(k, t, r, from, to, k->s + r * STEP);
-    }
+    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
+        weigh_rows(k, t, r0);
+    for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
+        drop(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * STEP);
     for (int64_t col = 0; values && col < t->end; col += VB) /* these values stay in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);

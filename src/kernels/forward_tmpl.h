@@ -24,10 +24,14 @@ static void tile_scores(block *k, const tile *t, const void *keys)
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    key_scores(k, t, keys, in);
-    if (t->edge || c->plan->desc.softcap > 0)
-        for (int64_t r = 0; r < k->groups * MR; r++)
-            finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
+    const bool finish = t->edge || c->plan->desc.softcap > 0;
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        vf_store(k->most + r * VL, vf_set1(-INFINITY));
+    key_scores(k, t, keys, in, finish ? NULL : k->most);
+    for (int64_t r = 0; finish && r < k->groups * MR; r++) {
+        finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
+        find_most(k, r, t->from[r / MR], t->to[r / MR]);
+    }
 }
 
 static void tile_attend(block *k, const tile *t)
@@ -35,8 +39,8 @@ static void tile_attend(block *k, const tile *t)
     const rpi_call *c = k->c;
     real alpha[QB];
     tile_scores(k, t, keys_at(c, k->kv, t->tile0));
-    for (int64_t r = 0; r < k->groups * MR; r++)
-        alpha[r] = t->from[r / MR] < t->to[r / MR] ? raise_top(k, r, t->from[r / MR], t->to[r / MR]) : 1;
+    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
+        raise_tops(k, r0, alpha);
     const bool wild = t->wild_v || (c->valvec.part && c->valvec.wild);
     if (k->mass.low < k->mass.high)
         for (int64_t r = 0; r < k->rows; r++)

@@ -13,9 +13,28 @@ static inline const real *load_part(const rpi_view *v, const void *row, int64_t 
 #else
     if (v->dtype == RP_F32)
         return (const float *)row + x0;
-    rpi_load_f32(room, (const char *)row + (size_t)x0 * rp_dtype_size(v->dtype), v->dtype, n);
+    rpi_load_f32(room, (const char *)row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
 #endif
     return room;
+}
+
+/* Row AHEAD after row j, counted on into the next head: while row j is packed it comes from memory, which the processor's own
+ * guesses do as well for long runs alone. Of pages, none but that of row j is looked up. */
+enum { AHEAD = 32 };
+static inline const char *row_ahead(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t rows)
+{
+    int64_t next = j + AHEAD;
+    if (v->page)
+        return rpi_row_of(v, b, h, next < rows && next / v->page_keys == j / v->page_keys ? next : j);
+    if (next >= rows) {
+        const bool last = h + 1 >= v->len[1];
+        if (last && b + 1 >= v->len[0])
+            return rpi_row_of(v, b, h, j);
+        next = rpi_min(next - rows, rows - 1);
+        b += last;
+        h = last ? 0 : h + 1;
+    }
+    return rpi_row_of(v, b, h, next);
 }
 
 /* Turn a row in place, channel x at row[x * step]; back with sign -1. */
@@ -30,23 +49,47 @@ static void turn_row(const rp_term *t, const real *turn, real sign, real *row, i
     }
 }
 
-/* Whether n numbers are finite; *most rises to the largest size among those that are. */
-static inline bool all_finite(const real *x, int64_t n, real *most)
+/* Numbers seen so far: `rest` is 0, or NaN from one that is not finite; `most` is the largest size of the others. */
+typedef struct watch {
+    vf rest, most;
+} watch;
+
+static inline void watch_vector(watch *w, vf x)
 {
-    vf zero = vf_set1(0), top = vf_set1(*most);
-    real rest = 0;
-    int64_t c = 0;
-    for (; c + VL <= n; c += VL) {
-        const vf y = vf_load(x + c);
-        zero = zero + y * vf_set1(0); /* 0, or NaN from one that is not finite */
-        top = vf_max(top, vf_abs(y));
+    w->rest = vf_fma(x, vf_set1(0), w->rest);
+    w->most = vf_max(w->most, vf_abs(x));
+}
+
+static inline bool is_finite(const watch *w)
+{
+    return vf_sum(w->rest) == 0;
+}
+
+/* VL rows of n channels side by side: to[x * step + r] = from[r][x]. ahead: rows of elements of `size` bytes to ask for. */
+static inline void turn_rows(const real *const *from, const char *const *ahead, int64_t size, int64_t n, real *to,
+                             int64_t step, watch *w)
+{
+    int64_t x = 0;
+    for (; x + VL <= n; x += VL) {
+        vf y[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++) {
+            __builtin_prefetch(ahead[r] + x * size, 0, 2);
+            y[r] = vf_load(from[r] + x);
+            watch_vector(w, y[r]);
+        }
+        vf_transpose(y);
+        RPI_UNROLL
+        for (int c = 0; c < VL; c++)
+            vf_store(to + (x + c) * step, y[c]);
     }
-    *most = vf_top(top);
-    for (; c < n; c++) {
-        rest += x[c] * 0;
-        *most = fabs(x[c]) > *most ? (real)fabs(x[c]) : *most;
+    for (; x < n; x++) {
+        real lane[VL];
+        for (int r = 0; r < VL; r++)
+            lane[r] = from[r][x];
+        watch_vector(w, vf_load(lane));
+        vf_store(to + x * step, vf_load(lane));
     }
-    return vf_sum(zero) + rest == 0;
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
@@ -54,65 +97,87 @@ static inline bool all_finite(const real *x, int64_t n, real *most)
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *turn, real *to, uint8_t *wild)
 {
-    real room[PART];
-    for (int64_t r = 0; r < n; r++) {
-        real *at = to + r / NR * NR * width + r % NR;
-        bool finite = true;
-        real most = 0;
-        if (j0 + r >= real_rows) {
-            for (int64_t x = 0; x < width; x++)
-                at[x * NR] = 0;
-            continue;
-        }
-        const void *row = rpi_row_of(v, b, h, j0 + r);
+    static const real zeros[PART];
+    const int64_t size = rpi_floating_size(v->dtype);
+    real room[VL][PART];
+    for (int64_t r0 = 0; r0 < n; r0 += VL) {
+        const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
+        real *at = to + r0 / NR * NR * width + r0 % NR;
+        watch w = {vf_set1(0), vf_set1(0)};
         for (int64_t x0 = 0; x0 < width; x0 += PART) {
             const int64_t m = rpi_min(PART, width - x0);
-            const real *from = load_part(v, row, x0, m, room);
-            for (int64_t x = 0; x < m; x++)
-                at[(x0 + x) * NR] = from[x];
-            finite = all_finite(from, m, &most) && finite;
+            const real *from[VL];
+            const char *ahead[VL];
+            for (int64_t r = 0; r < VL; r++) {
+                from[r] = r < there ? load_part(v, rpi_row_of(v, b, h, j0 + r0 + r), x0, m, room[r]) : zeros;
+                ahead[r] = r < there ? row_ahead(v, b, h, j0 + r0 + r, real_rows) + x0 * size : (const char *)zeros;
+            }
+            turn_rows(from, ahead, size, m, at + x0 * NR, NR, &w);
         }
         if (wild)
-            wild[r / NR] |= !finite || !(most <= (real)RPI_TAME);
-        if (rotate)
-            turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, at, NR);
+            wild[r0 / NR] |= !is_finite(&w) || vf_top(w.most) > (real)RPI_TAME;
+        for (int64_t r = 0; rotate && r < there; r++)
+            turn_row(rotate, turn + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
+    }
+}
+_Static_assert(NR % VL == 0, "panels are turned VL rows at a time");
+
+/* Channel x of row r of columns of `pad` rows: the column of channels from c on, as wide as NR or what is left, lies at
+ * c * pad. */
+static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, int64_t x)
+{
+    const int64_t column = x / NR * NR;
+    return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
+}
+
+/* Rows that are not finite become 0 in packed columns, because 0 * NaN must not reach the others; wild[r] tells of them. */
+static void clear_wild(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *wild)
+{
+    for (int64_t r = 0; r < n; r++) {
+        watch w = {vf_set1(0), vf_set1(0)};
+        for (int64_t x = 0; x < wide; x += VL)
+            watch_vector(&w, vf_load(in_column(to, pad, first + r, wide, x)));
+        wild[r] = !is_finite(&w);
+        for (int64_t x = 0; wild[r] && x < wide; x += VL)
+            vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
     }
 }
 
-#if !RPI_TILES
-/* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors: row r of column x0 goes to
- * to[x0 * pad + (first + r) * width]. Rows that are not finite become 0 here, because 0 * NaN must not reach the others; wild[r]
- * tells of them. */
+/* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors. Rows that are not finite become
+ * 0; wild[r] tells of them. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, real *to, int64_t first, int64_t pad, uint8_t *wild)
 {
-    const int64_t wide = rpi_round_up(width, VL);
+    const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
+    const int64_t size = rpi_floating_size(v->dtype);
+    watch all = {vf_set1(0), vf_set1(0)};
     real room[PART];
-    for (int64_t r = 0; r < n; r++) {
-        const bool there = j0 + r < real_rows && v->data;
-        const void *row = there ? rpi_row_of(v, b, h, j0 + r) : NULL;
-        bool finite = true;
-        real most = 0;
-        for (int64_t x0 = 0; x0 < wide; x0 += PART) {
-            const int64_t m = there ? rpi_clamp(width - x0, 0, PART) : 0;
-            const real *from = m ? load_part(v, row, x0, m, room) : room;
-            finite = all_finite(from, m, &most) && finite;
-            for (int64_t column = 0; column < rpi_min(PART, wide - x0); column += NR) { /* NR divides PART */
-                const int64_t step = rpi_min(NR, wide - x0 - column), used = rpi_clamp(m - column, 0, step);
-                real *at = to + (x0 + column) * pad + (first + r) * step;
-                int64_t x = 0;
-                for (; x + VL <= used; x += VL)
-                    vf_store(at + x, vf_load(from + column + x));
-                for (; x < step; x++)
-                    at[x] = x < used ? from[column + x] : 0;
+    for (int64_t r = 0; r < there; r++) {
+        const void *row = rpi_row_of(v, b, h, j0 + r);
+        const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
+        for (int64_t x0 = 0; x0 < width; x0 += PART) {
+            const int64_t m = rpi_min(PART, width - x0);
+            const real *from = load_part(v, row, x0, m, room);
+            int64_t x = 0;
+            for (; x + VL <= m; x += VL) {
+                const vf y = vf_load(from + x);
+                __builtin_prefetch(ahead + (x0 + x) * size, 0, 2);
+                watch_vector(&all, y);
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), y);
+            }
+            if (x < m) {
+                real lane[VL] = {0};
+                memcpy(lane, from + x, (size_t)(m - x) * sizeof(real));
+                watch_vector(&all, vf_load(lane));
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), vf_load(lane));
             }
         }
-        wild[r] = !finite;
-        for (int64_t column = 0; wild[r] && column < wide; column += NR) {
-            const int64_t step = rpi_min(NR, wide - column);
-            memset(to + column * pad + (first + r) * step, 0, (size_t)step * sizeof(real));
-        }
     }
+    for (int64_t r = there; r < n; r++)
+        for (int64_t x = 0; x < wide; x += VL)
+            vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
+    for (int64_t r = 0; r < n; r++)
+        wild[r] = 0;
+    if (!is_finite(&all))
+        clear_wild(to, pad, first, there, wide, wild);
 }
-#endif
-_Static_assert(PART % NR == 0, "columns do not cross parts");

@@ -1,6 +1,19 @@
 /* softmax_tmpl.h -- from sums of products to weights: softcap, masks, running softmax.
  * Compiled once per instruction set. */
 
+/* Columns [from, to) of a row outside [lo, hi) get -infinity. */
+static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)
+{
+    static const real steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vf lane = vf_load(steps), none = vf_set1(-INFINITY);
+    lo = lo < hi ? rpi_clamp(lo, from, to) : to;
+    hi = rpi_clamp(hi, from, to);
+    for (int64_t j = from; j < lo; j += VL)
+        vf_store(s + j, vf_below(lane, vf_set1((real)(lo - j)), none, vf_load(s + j)));
+    for (int64_t j = hi / VL * VL; j < to; j += VL)
+        vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
+}
+
 /* Columns [from, to) of row r of the tile: the softcap, the biases outside it, the masks. */
 static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
@@ -28,6 +41,10 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     }
     if (!t->edge)
         return;
+    if (!t->pairs) {
+        mask_outside(s, from, to, k->lo[r] - t->tile0, rpi_min(k->hi[r], d->len_k) - t->tile0);
+        return;
+    }
     for (int64_t j = from; j < to; j += VL) {
         for (int n = 0; n < VL && t->look; n++)
             keep[j + n] &= (!in || in[r][j + n] != -INFINITY) && (!out || out[r][j + n] != -INFINITY);
@@ -35,17 +52,10 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     }
 }
 
-/* exp of one number by the kernel's own vectors. */
-static inline real exp_of(real x)
+/* The largest of columns [from, to) of row r, in any lane; NaN may be passed over. */
+static void find_most(block *k, int64_t r, int64_t from, int64_t to)
 {
-    real lane[VL];
-    vf_store(lane, vf_exp(vf_set1(x)));
-    return lane[0];
-}
-
-/* The largest of columns [from, to) of a row; NaN may be passed over. */
-static inline real row_top(const real *s, int64_t from, int64_t to)
-{
+    const real *s = k->s + r * STEP;
     vf most[NV];
     RPI_UNROLL
     for (int n = 0; n < NV; n++)
@@ -57,17 +67,27 @@ static inline real row_top(const real *s, int64_t from, int64_t to)
     }
     for (int n = 1; n < NV; n++)
         most[0] = vf_max(most[0], most[n]);
-    return vf_top(most[0]);
+    vf_store(k->most + r * VL, most[0]);
 }
 
-/* The running maximum of row r with columns [from, to) of the tile; the return value rescales what came before. */
-static real raise_top(block *k, int64_t r, int64_t from, int64_t to)
+/* Raise the running maxima of VL rows from r0 on to the largest of the tile; alpha rescales what came before. */
+static void raise_tops(block *k, int64_t r0, real *alpha)
 {
-    const real before = k->top[r], here = row_top(k->s + r * STEP, from, to), top = here > before ? here : before;
-    const real alpha = top == before ? 1 : exp_of(before - top);
-    k->top[r] = top;
-    k->sum[r] *= alpha;
-    return alpha;
+    const vf before = vf_load(k->top + r0);
+    vf most[VL];
+    RPI_UNROLL
+    for (int r = 0; r < VL; r++)
+        most[r] = vf_load(k->most + (r0 + r) * VL);
+    vf_transpose(most);
+    RPI_UNROLL
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            most[c] = vf_max(most[c], most[c + half]);
+    const vf top = vf_below(before, most[0], most[0], before), one = vf_set1(1);
+    const vf factor = vf_below(before, top, vf_exp(before - top), one);
+    vf_store(k->top + r0, top);
+    vf_store(k->sum + r0, vf_load(k->sum + r0) * factor);
+    vf_store(alpha + r0, factor);
 }
 
 /* The number that is taken off the scores of row r. */

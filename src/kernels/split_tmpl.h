@@ -48,10 +48,13 @@ static inline int weight_parts(const rp_plan *plan)
     return plan->desc.dtype == RP_F32 ? plan->parts : 2;
 }
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline)) /* so that `parts` is a constant */
+
 /* The parts of 16 pairs (x, y). */
-static inline void split_pair(vf x, vf y, int parts, vu *to)
+ALWAYS_INLINE void split_pair(vf x, vf y, int parts, vu *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
     for (int n = 0; n < parts; n++) {
         const vu add = n == 2 ? (vu){0} : half, a = (vu)x + add, b = (vu)y + add;
         to[n] = vu_highs(a, b);
@@ -61,7 +64,7 @@ static inline void split_pair(vf x, vf y, int parts, vu *to)
 }
 
 /* The same, cheaper: all parts but the last are cut off, not rounded. Of three parts nothing is left either. */
-static inline void cut_pair(vf x, vf y, int parts, vu *to)
+ALWAYS_INLINE void cut_pair(vf x, vf y, int parts, vu *to)
 {
     const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
     RPI_UNROLL
@@ -71,22 +74,6 @@ static inline void cut_pair(vf x, vf y, int parts, vu *to)
         to[n] = vu_highs((vu)x + add, (vu)y + add);
         x = x - (vf)((vu)x & high);
         y = y - (vf)((vu)y & high);
-    }
-}
-
-/* Vectors turned into columns: 16 rows of 16, in place. */
-static inline void transpose(vu *v)
-{
-    RPI_UNROLL
-    for (int step = 0; step < 4; step++) {
-        vu w[SQ];
-        RPI_UNROLL
-        for (int n = 0; n < 8; n++) {
-            w[2 * n] = __builtin_shufflevector(v[n], v[n + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            w[2 * n + 1] =
-                __builtin_shufflevector(v[n], v[n + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-        memcpy(v, w, sizeof w);
     }
 }
 
@@ -189,103 +176,162 @@ static inline void product(int64_t mt, int64_t nt, const operand *a, const opera
 
 /* ---------------------------------------------------------------------------------------------- packing */
 
-/* A row as f32, padded with zeros to whole chunks; whether it is finite, and its largest size. Rows past the last as 0. */
-static bool row_to(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width, real *to,
-                   real *most)
+/* Row j as f32, padded with zeros to whole chunks: where it lies, or in `room`. Rows past the last are 0. */
+static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
+                                 real *room)
 {
-    const int64_t wide = rpi_round_up(width, CHUNK);
-    *most = 0;
+    const int64_t wide = rpi_round_up(width, CHUNK), size = rpi_floating_size(v->dtype);
     if (j >= real_rows || !v->data) {
-        memset(to, 0, reals(wide, 1));
-        return true;
+        memset(room, 0, reals(wide, 1));
+        return room;
     }
     const void *row = rpi_row_of(v, b, h, j);
-    bool finite = true;
+    const char *ahead = row_ahead(v, b, h, j, real_rows);
+    for (int64_t x = 0; x < width * size; x += 64)
+        __builtin_prefetch(ahead + x, 0, 2);
+    if (v->dtype == RP_F32 && width == wide)
+        return row;
     for (int64_t x0 = 0; x0 < width; x0 += PART) {
         const int64_t m = rpi_min(PART, width - x0);
-        const real *from = load_part(v, row, x0, m, to + x0);
-        finite = all_finite(from, m, most) && finite;
-        if (from != to + x0)
-            memcpy(to + x0, from, reals(m, 1));
+        const real *from = load_part(v, row, x0, m, room + x0);
+        if (from != room + x0)
+            memcpy(room + x0, from, reals(m, 1));
     }
-    memset(to + width, 0, reals(wide - width, 1));
-    return finite;
+    memset(room + width, 0, reals(wide - width, 1));
+    return room;
 }
 
-/* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. wild[panel of NR] tells of
- * numbers that are not tame; those panels are zero. room: 16 rows. */
+static inline void watch_row(watch *w, const real *row, int64_t wide)
+{
+    for (int64_t x = 0; x < wide; x += VL)
+        watch_vector(w, vf_load(row + x));
+}
+
+/* Whether numbers are finite and none is larger than `limit`. */
+static inline bool is_tame(const watch *w, real limit)
+{
+    return is_finite(w) && vf_top(w->most) <= limit;
+}
+
+/* Put zeros in place of rows that are not tame, and tell which they are: wild[r]. */
+static void clear_rows(const real **row, int64_t n, int64_t wide, real limit, real *room, uint8_t *wild)
+{
+    for (int64_t r = 0; r < n; r++) {
+        watch w = {vf_set1(0), vf_set1(0)};
+        watch_row(&w, row[r], wide);
+        wild[r] = !is_tame(&w, limit);
+        if (wild[r])
+            row[r] = memset(room + r * wide, 0, reals(wide, 1));
+    }
+}
+
+/* A chunk of channels of 16 rows, one row in each column of the leaves. */
+ALWAYS_INLINE void turned_leaves(const real *const *row, int64_t x, int parts, uint32_t *to)
+{
+    vu leaf[3][SQ];
+    RPI_UNROLL
+    for (int r = 0; r < SQ; r++) {
+        vu part[3];
+        split_pair(vf_load(row[r] + x), vf_load(row[r] + x + SQ), parts, part);
+        RPI_UNROLL
+        for (int p = 0; p < parts; p++)
+            leaf[p][r] = part[p];
+    }
+    RPI_UNROLL
+    for (int p = 0; p < parts; p++) {
+        vf_transpose((vf *)leaf[p]);
+        memcpy(to + p * LEAF, leaf[p], sizeof leaf[p]);
+    }
+}
+
+static void split_turned(const real *const *row, int64_t x, int parts, uint32_t *to)
+{
+    switch (parts) {
+    case 1: turned_leaves(row, x, 1, to); break;
+    case 2: turned_leaves(row, x, 2, to); break;
+    default: turned_leaves(row, x, 3, to); break;
+    }
+}
+
+/* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. Rows that are not tame become 0;
+ * wild[panel of NR] tells of them. room: 16 rows. */
 static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to, uint8_t *wild,
                          real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
+        const real *row[SQ];
+        uint8_t cleared[SQ];
+        watch w = {vf_set1(0), vf_set1(0)};
         for (int64_t r = 0; r < SQ; r++) {
-            real most, *row = room + r * wide;
-            const int64_t j = j0 + r0 + r;
-            if (!row_to(v, b, h, j, real_rows, width, row, &most) || !(most <= (real)RPI_TAME)) {
-                wild[r0 / NR] = 1;
-                memset(row, 0, reals(wide, 1));
-            } else if (rotate && j < real_rows) {
-                turn_row(rotate, turn + j * rotate->dim, 1, row, 1);
-            }
+            row[r] = row_at(v, b, h, j0 + r0 + r, real_rows, width, room + r * wide);
+            watch_row(&w, row[r], wide);
         }
-        for (int64_t x = 0; x < wide; x += CHUNK) {
-            vu leaf[3][SQ];
-            for (int r = 0; r < SQ; r++) {
-                vu part[3];
-                split_pair(vf_load(room + r * wide + x), vf_load(room + r * wide + x + SQ), parts, part);
-                for (int p = 0; p < parts; p++)
-                    leaf[p][r] = part[p];
-            }
-            for (int p = 0; p < parts; p++) {
-                transpose(leaf[p]);
-                memcpy(to + (x / CHUNK * parts + p) * LEAF, leaf[p], sizeof leaf[p]);
-            }
+        if (!is_tame(&w, (real)RPI_TAME)) {
+            wild[r0 / NR] = 1;
+            clear_rows(row, SQ, wide, (real)RPI_TAME, room, cleared);
         }
+        for (int64_t r = 0; rotate && r < SQ && j0 + r0 + r < real_rows; r++) {
+            if (row[r] != room + r * wide)
+                row[r] = memcpy(room + r * wide, row[r], reals(wide, 1));
+            turn_row(rotate, turn + (j0 + r0 + r) * rotate->dim, 1, room + r * wide, 1);
+        }
+        for (int64_t x = 0; x < wide; x += CHUNK)
+            split_turned(row, x, parts, to + x / CHUNK * parts * LEAF);
     }
 }
 
-/* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part], rows `first` … of it. Rows
- * that are not finite, or too large for bf16, become 0; wild[r] tells of them. room: two rows. */
+/* n times 16 pairs (x, y), `step` apart, each a row of leaves. */
+ALWAYS_INLINE void run_leaves(const real *x, const real *y, int64_t step, int64_t n, int parts, uint32_t *to)
+{
+    for (; n > 0; n--, x += step, y += step, to += parts * LEAF) {
+        vu part[3];
+        split_pair(vf_load(x), vf_load(y), parts, part);
+        RPI_UNROLL
+        for (int p = 0; p < parts; p++)
+            store_pairs(to + p * LEAF, part[p]);
+    }
+}
+
+static void split_run(const real *x, const real *y, int64_t step, int64_t n, int parts, uint32_t *to)
+{
+    switch (parts) {
+    case 1: run_leaves(x, y, step, n, 1, to); break;
+    case 2: run_leaves(x, y, step, n, 2, to); break;
+    default: run_leaves(x, y, step, n, 3, to); break;
+    }
+}
+
+/* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
+ * too large for bf16, become 0; wild[r] tells of them. room: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                           int64_t width, int parts, uint32_t *to, uint8_t *wild, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
-    for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF)
-        for (int64_t r = r0; r < r0 + SQ; r++) {
-            for (int64_t m = 0; m < 2; m++) {
-                real most, *row = room + m * wide;
-                wild[r + m * SQ] =
-                    !row_to(v, b, h, j0 + r + m * SQ, real_rows, width, row, &most) || !(most <= (real)1e38);
-                if (wild[r + m * SQ])
-                    memset(row, 0, reals(wide, 1));
-            }
-            for (int64_t x = 0; x < columns; x++) {
-                vu part[3];
-                split_pair(vf_load(room + x * SQ), vf_load(room + wide + x * SQ), parts, part);
-                for (int p = 0; p < parts; p++)
-                    store_pairs(to + (x * parts + p) * LEAF + (r - r0) * SQ, part[p]);
-            }
+    for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF) {
+        const real *row[CHUNK];
+        watch w = {vf_set1(0), vf_set1(0)};
+        for (int64_t r = 0; r < CHUNK; r++) {
+            row[r] = row_at(v, b, h, j0 + r0 + r, real_rows, width, room + r * wide);
+            watch_row(&w, row[r], wide);
         }
+        memset(wild + r0, 0, CHUNK);
+        if (!is_tame(&w, (real)1e38))
+            clear_rows(row, CHUNK, wide, (real)1e38, room, wild + r0);
+        for (int64_t r = 0; r < SQ; r++)
+            split_run(row[r], row[r + SQ], SQ, columns, parts, to + r * SQ);
+    }
 }
 
 /* Rows of numbers as left operand of a sum along them: [16 rows][chunk][part], from rows `step` apart. */
 static inline void split_rows(const real *from, int64_t step, int64_t rows, int64_t width, int parts, uint32_t *to)
 {
     const int64_t chunks = width / CHUNK;
-    for (int64_t r = 0; r < rows; r++) {
-        uint32_t *at = to + r / SQ * chunks * parts * LEAF + r % SQ * SQ;
-        for (int64_t x = 0; x < width; x += CHUNK, at += parts * LEAF) {
-            vu part[3];
-            split_pair(vf_load(from + r * step + x), vf_load(from + r * step + x + SQ), parts, part);
-            for (int p = 0; p < parts; p++)
-                store_pairs(at + p * LEAF, part[p]);
-        }
-    }
+    for (int64_t r = 0; r < rows; r++)
+        split_run(from + r * step, from + r * step + SQ, CHUNK, chunks, parts,
+                  to + r / SQ * chunks * parts * LEAF + r % SQ * SQ);
 }
-
-/* ---------------------------------------------------------------------------------------------- a tile, forward */
 
 /* ---------------------------------------------------------------------------------------------- what fma_tmpl.h has too */
 
@@ -321,16 +367,23 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
 /* The block's queries as left operand; k->q has them by groups. */
 static void ready_queries(block *k)
 {
-    const rp_desc *d = &k->c->args->desc;
-    const int64_t D = d->dim_k, wide = rpi_round_up(D, CHUNK), rows = rpi_round_up(k->groups * MR, SQ);
-    k->q_parts = query_parts(k->c->plan);
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t wide = rpi_round_up(d->dim_k, CHUNK), rows = rpi_round_up(k->groups * MR, SQ);
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
+    const vf scale = vf_set1((real)d->scale);
+    k->q_parts = query_parts(c->plan);
     for (int64_t r0 = 0; r0 < rows; r0 += SQ) {
-        for (int64_t r = r0; r < r0 + SQ; r++) {
-            const real *from = k->q + r / MR * MR * D + r % MR;
-            real *to = k->rows_room + (r - r0) * wide;
-            memset(to, 0, reals(wide, 1));
-            for (int64_t x = 0; r < k->groups * MR && x < D && !k->wild_row[r]; x++)
-                to[x] = from[x * MR];
+        for (int64_t r = 0; r < SQ; r++) {
+            real *to = k->rows_room + r * wide;
+            const real *row = row_at(&c->args->q, k->b, k->h, k->row0 + r0 + r, k->row0 + k->rows, d->dim_k, to);
+            if (k->wild_q && r0 + r < k->rows && k->wild_row[r0 + r])
+                row = memset(to, 0, reals(wide, 1));
+            for (int64_t x = 0; x < wide; x += VL)
+                vf_store(to + x, vf_load(row + x) * scale);
+            if (rotate && r0 + r < k->rows)
+                turn_row(rotate, turn + (k->row0 + r0 + r) * rotate->dim, 1, to, 1);
         }
         split_rows(k->rows_room, wide, SQ, wide, k->q_parts, k->q_split + r0 / SQ * (wide / CHUNK) * k->q_parts * LEAF);
     }
@@ -378,18 +431,19 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
                     (const real *)c->turn_k + k->b * c->turn_k_step, k->keys_room, NULL);
         bool wild[NR]; /* those that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
-            real most;
-            wild[j] = !row_to(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room, &most) ||
-                      !(most <= (real)RPI_TAME);
+            watch w = {vf_set1(0), vf_set1(0)};
+            watch_row(&w, row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room),
+                      rpi_round_up(d->dim_k, CHUNK));
+            wild[j] = !is_tame(&w, (real)RPI_TAME);
         }
         for (int64_t g = 0; g < k->groups; g++) {
             real s[MR * NR];
             if (col < t->from[g] || col >= t->to[g])
                 continue;
-            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR);
+            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
-                    if (wild[j] || k->wild_row[g * MR + r])
+                    if (wild[j] || (k->wild_q && k->wild_row[g * MR + r]))
                         k->s[(g * MR + r) * STEP + col + j] = s[r * NR + j];
         }
     }
@@ -422,8 +476,8 @@ static void split_scores(block *k, const tile *t, operand left, operand right, i
     }
 }
 
-/* k->s = biases + q k^T of the tile. */
-static void key_scores(block *k, const tile *t, const void *keys, const real *const *in)
+/* As in fma_tmpl.h. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *most)
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
     const int parts = key_parts(k->c->plan);
@@ -434,6 +488,8 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         wild |= t->wild_k[n];
     if (wild)
         wild_scores(k, t, in);
+    for (int64_t r = 0; most && r < k->groups * MR; r++)
+        find_most(k, r, t->from[r / MR], t->to[r / MR]);
 }
 
 /* A piece of the weights of 32 rows: made while the products of the piece before run. */
@@ -448,7 +504,7 @@ struct piece {
 };
 
 /* Scores of the next rows to weights, their sums, and their parts; columns outside a row's own as 0. */
-static inline __attribute__((always_inline)) void make_rows(piece *p, int64_t rows, int parts)
+ALWAYS_INLINE void make_rows(piece *p, int64_t rows, int parts)
 {
     block *k = p->k;
     const int64_t past = rpi_min(p->next + rows, p->rows);

@@ -1,9 +1,10 @@
 /* tile_tmpl.h -- register tiles: MR x NR sums of products, for scores and for values.
  * Compiled once per instruction set. */
 
-/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart. */
+/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart.
+ * most[r], a vector, rises to the largest of them in any lane; NULL: not wanted. */
 static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
-                              int64_t step)
+                              int64_t step, real *most)
 {
     vf sum[MR][NV];
     RPI_UNROLL
@@ -30,6 +31,16 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             vf_store(s + r * step + n * VL, sum[r][n]);
+    }
+    if (!most)
+        return;
+    RPI_UNROLL
+    for (int r = 0; r < MR; r++) {
+        vf top = vf_load(most + r * VL);
+        RPI_UNROLL
+        for (int n = 0; n < NV; n++)
+            top = vf_max(top, sum[r][n]);
+        vf_store(most + r * VL, top);
     }
 }
 
