@@ -10,6 +10,16 @@
  * added its part, the sums of a head's arrays when the task before on that head has. Tasks start in their order, so the one
  * waited for is running. */
 
+/* What it holds where products are made on squares; split_backward_tmpl.h. */
+typedef struct split_back {
+    uint32_t *values, *key_rows;             /* right operands: values by channels, keys by keys */
+    uint32_t *dout, *dout_turned, *q_turned; /* left operands: of dp, of dv, of dk */
+    uint32_t *p, *ds;                        /* p and then ds as right operand by rows; ds as left operand by keys */
+    real *dout_room;                         /* [QB][Dv in chunks] */
+    real *dk, *dv;                           /* [Dk or Dv in chunks][BKB] */
+    int dout_parts;
+} split_back;
+
 /* What a worker holds beside the block of rows. */
 typedef struct back {
     block k;
@@ -31,6 +41,7 @@ typedef struct back {
     double *column, *fold_column; /* [BKB] sums of ds over rows: for COLUMN, and for `fold` */
     double *row_sum;              /* [QB] sums of ds over the tile's keys */
     uint8_t *wild_k, *wild_v, *wild_dout, *wild_rows;
+    split_back split;
     rpi_sums *private_sums; /* [RP_MAX_TERMS] of terms that go pair by pair */
 } back;
 
@@ -57,6 +68,10 @@ static int64_t sums_of(const rpi_call *c, const rpi_source *s)
                ? scheme->sums_size(&c->args->desc, &c->plan->terms[s->term])
                : 0;
 }
+
+#if RPI_TILES
+#include "split_backward_tmpl.h"
+#endif
 
 static size_t back_layout(const rpi_call *c, back *w, char *base)
 {
@@ -103,6 +118,9 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
     w->column = take(&base, &used, BKB * sizeof(double));
     w->fold_column = take(&base, &used, BKB * sizeof(double));
     w->row_sum = take(&base, &used, QB * sizeof(double));
+#if RPI_TILES
+    split_back_layout(c, &w->split, &base, &used);
+#endif
     w->wild_k = take(&base, &used, BKB / NR + 1);
     w->wild_v = take(&base, &used, BKB);
     w->wild_rows = take(&base, &used, BKB);
@@ -498,6 +516,39 @@ static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int
         }
 }
 
+/* Whether the tile's products are made on squares: all its numbers are tame. */
+static bool ready_products(back *w, const tile *t)
+{
+#if RPI_TILES
+    bool tame = !w->k.wild_q && !t->wild_v;
+    for (int64_t n = 0; n < t->end / NR; n++)
+        tame = tame && !t->wild_k[n];
+    return tame && split_dout(&w->k, &w->split);
+#else
+    (void)w, (void)t;
+    return false;
+#endif
+}
+
+#if !RPI_TILES /* never called */
+static void split_dp(block *k, const tile *t, const split_back *w, const real *const *starts, real *dp)
+{
+    (void)k, (void)t, (void)w, (void)starts, (void)dp;
+}
+static void split_dv(block *k, const tile *t, split_back *w)
+{
+    (void)k, (void)t, (void)w;
+}
+static void split_dk(block *k, const tile *t, split_back *w, const real *ds)
+{
+    (void)k, (void)t, (void)w, (void)ds;
+}
+static void split_dq(block *k, const tile *t, split_back *w, const real *ds, real *dq)
+{
+    (void)k, (void)t, (void)w, (void)ds, (void)dq;
+}
+#endif
+
 static void tile_backward(back *w, tile *t, int64_t head)
 {
     block *k = &w->k;
@@ -515,14 +566,19 @@ static void tile_backward(back *w, tile *t, int64_t head)
     tile_scores(k, t, w->packed_keys);
     if (c->valvec.part)
         value_products(w, t, products);
-    for (int64_t col = 0; col < t->end; col += NR)
+    const bool on_squares = ready_products(w, t);
+    if (on_squares)
+        split_dp(k, t, &w->split, c->valvec.part ? products : NULL, w->dp);
+    for (int64_t col = 0; !on_squares && col < t->end; col += NR)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(w->dout + g * MR * Dv, w->values + col * Dv, Dv, c->valvec.part ? products + g * MR : NULL,
                            col, w->dp + g * MR * STEP + col, STEP, NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
         row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
-    if (c->grads->dv.data)
+    if (c->grads->dv.data && on_squares)
+        split_dv(k, t, &w->split);
+    else if (c->grads->dv.data)
         for (int64_t j = 0; j < t->end; j += MR) {
             int64_t g0, g1;
             groups_of(k, t, j, &g0, &g1);
@@ -541,7 +597,9 @@ static void tile_backward(back *w, tile *t, int64_t head)
                 vf_store(w->dp + r * STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
             }
     terms_gradient(w, t, true, head);
-    if (c->grads->dk.data) {
+    if (c->grads->dk.data && on_squares) {
+        split_dk(k, t, &w->split, w->dp);
+    } else if (c->grads->dk.data) {
         to_columns(k->q, MR, k->groups * MR, D, w->q_rows, QB, w->wild_rows);
         for (int64_t j = 0; j < t->end; j += MR) {
             int64_t g0, g1;
@@ -550,7 +608,9 @@ static void tile_backward(back *w, tile *t, int64_t head)
                 add_turned(w->dp + j, STEP, g0 * MR, g1 * MR, w->q_rows, QB, w->dk + j * wide_k, wide_k);
         }
     }
-    if (c->grads->dq.data) {
+    if (c->grads->dq.data && on_squares) {
+        split_dq(k, t, &w->split, w->dp, w->dq);
+    } else if (c->grads->dq.data) {
         memset(w->dq, 0, reals(k->groups * MR, wide_k));
         for (int64_t g = 0; g < k->groups; g++)
             if (t->from[g] < t->to[g])
@@ -699,13 +759,15 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->kv = kv;
     memset(w.wild_k, 0, BKB / NR + 1);
     pack_panels(&c->args->k, b, g, j0, padded, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
-    if (RPI_TILES)
-        pack_keys(c, b, g, j0, padded, w.packed_keys, w.wild_k, k->rows_room);
     to_columns(w.keys, NR, padded, d->dim_k, w.key_rows, BKB, w.wild_rows); /* turned already */
     memset(w.wild_rows, 0, BKB);
     pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
     for (int64_t j = 0; j < BKB; j++)
         w.wild_v[j] = w.wild_rows[j / NR];
+#if RPI_TILES
+    pack_keys(c, b, g, j0, padded, w.packed_keys, w.wild_k, k->rows_room);
+    split_back_pack(c, &w.split, b, g, j0, padded, k->rows_room, w.wild_rows);
+#endif
     memset(w.dk, 0, reals(sums, wide_k));
     memset(w.dk_plain, 0, reals(sums, wide_k));
     memset(w.dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
@@ -749,6 +811,10 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
+#if RPI_TILES
+    add_transposed(w.split.dk, d->dim_k, w.dk);
+    add_transposed(w.split.dv, d->dim_v, w.dv);
+#endif
     store_keys(&w, j0, keys, g);
     if (w.private_sums) {
         rpi_turn_wait(&bw->turn_task, (c->g0 + kv) * bw->key_blocks + key_block);

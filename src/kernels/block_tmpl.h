@@ -33,6 +33,7 @@ typedef struct block {
     int64_t *position;                 /* [QB] i + q_offset */
     bool wild_q;
     uint8_t *wild_row; /* [QB] queries that are not tame */
+    real *q_rows;      /* [QB][Dk in chunks] scaled and turned */
     real *rows_room;   /* [32][Dk or Dv in chunks] */
     /* where products are made on squares: kernels/split_tmpl.h */
     uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
@@ -104,6 +105,7 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
     if (RPI_TILES) {
         const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
         k->rows_room = take(&base, &used, reals(32, wide));
+        k->q_rows = take(&base, &used, reals(QB, rpi_round_up(d->dim_k, 32)));
         k->q_split = take(&base, &used, (size_t)QB * (size_t)rpi_round_up(d->dim_k, 32) * 6);
         k->w_split = take(&base, &used, (size_t)3 * 32 * 64 * 6);
         k->sums = take(&base, &used, reals(QB, VL));

@@ -142,6 +142,7 @@ static inline void piece_step(piece *p);
         case 6: DOT_CHUNK(MT, NT, 1, 2) break;                                                                         \
         case 9: DOT_CHUNK(MT, NT, 2, 1) break;                                                                         \
         case 7: DOT_CHUNK(MT, NT, 1, 3) break;                                                                         \
+        case 11: DOT_CHUNK(MT, NT, 2, 3) break;                                                                        \
         case 13: DOT_CHUNK(MT, NT, 3, 1) break;                                                                        \
         case 14: DOT_CHUNK(MT, NT, 3, 2) break;                                                                        \
         case 10: DOT_CHUNK(MT, NT, 2, 2) break;                                                                        \
@@ -225,6 +226,17 @@ static void clear_rows(const real **row, int64_t n, int64_t wide, real limit, re
     }
 }
 
+/* Turned copies in room in place of rows j0 … */
+static void turn_copies(const real **row, int64_t n, int64_t wide, const rp_term *rotate, const real *turn, int64_t j0,
+                        int64_t real_rows, real *room)
+{
+    for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
+        if (row[r] != room + r * wide)
+            row[r] = memcpy(room + r * wide, row[r], reals(wide, 1));
+        turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, room + r * wide, 1);
+    }
+}
+
 /* A chunk of channels of 16 rows, one row in each column of the leaves. */
 ALWAYS_INLINE void turned_leaves(const real *const *row, int64_t x, int parts, uint32_t *to)
 {
@@ -272,11 +284,8 @@ static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
             wild[r0 / NR] = 1;
             clear_rows(row, SQ, wide, (real)RPI_TAME, room, cleared);
         }
-        for (int64_t r = 0; rotate && r < SQ && j0 + r0 + r < real_rows; r++) {
-            if (row[r] != room + r * wide)
-                row[r] = memcpy(room + r * wide, row[r], reals(wide, 1));
-            turn_row(rotate, turn + (j0 + r0 + r) * rotate->dim, 1, room + r * wide, 1);
-        }
+        if (rotate)
+            turn_copies(row, SQ, wide, rotate, turn, j0 + r0, real_rows, room);
         for (int64_t x = 0; x < wide; x += CHUNK)
             split_turned(row, x, parts, to + x / CHUNK * parts * LEAF);
     }
@@ -306,7 +315,8 @@ static void split_run(const real *x, const real *y, int64_t step, int64_t n, int
 /* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
  * too large for bf16, become 0; wild[r] tells of them. room: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                          int64_t width, int parts, uint32_t *to, uint8_t *wild, real *room)
+                          int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to,
+                          uint8_t *wild, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF) {
@@ -319,6 +329,8 @@ static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, i
         memset(wild + r0, 0, CHUNK);
         if (!is_tame(&w, (real)1e38))
             clear_rows(row, CHUNK, wide, (real)1e38, room, wild + r0);
+        if (rotate)
+            turn_copies(row, CHUNK, wide, rotate, turn, j0 + r0, real_rows, room);
         for (int64_t r = 0; r < SQ; r++)
             split_run(row[r], row[r + SQ], SQ, columns, parts, to + r * SQ);
     }
@@ -360,7 +372,7 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
     const rp_desc *d = &c->args->desc;
     const int parts = value_parts(c->plan);
     (void)pad;
-    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, parts,
+    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts,
                   (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
 }
 
@@ -369,14 +381,14 @@ static void ready_queries(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t wide = rpi_round_up(d->dim_k, CHUNK), rows = rpi_round_up(k->groups * MR, SQ);
+    const int64_t wide = rpi_round_up(d->dim_k, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
     const vf scale = vf_set1((real)d->scale);
     k->q_parts = query_parts(c->plan);
     for (int64_t r0 = 0; r0 < rows; r0 += SQ) {
         for (int64_t r = 0; r < SQ; r++) {
-            real *to = k->rows_room + r * wide;
+            real *to = k->q_rows + (r0 + r) * wide;
             const real *row = row_at(&c->args->q, k->b, k->h, k->row0 + r0 + r, k->row0 + k->rows, d->dim_k, to);
             if (k->wild_q && r0 + r < k->rows && k->wild_row[r0 + r])
                 row = memset(to, 0, reals(wide, 1));
@@ -385,7 +397,8 @@ static void ready_queries(block *k)
             if (rotate && r0 + r < k->rows)
                 turn_row(rotate, turn + (k->row0 + r0 + r) * rotate->dim, 1, to, 1);
         }
-        split_rows(k->rows_room, wide, SQ, wide, k->q_parts, k->q_split + r0 / SQ * (wide / CHUNK) * k->q_parts * LEAF);
+        split_rows(k->q_rows + r0 * wide, wide, SQ, wide, k->q_parts,
+                   k->q_split + r0 / SQ * (wide / CHUNK) * k->q_parts * LEAF);
     }
 }
 

@@ -1,0 +1,175 @@
+/* split_backward_tmpl.h -- the products of the backward pass on squares, for tiles whose numbers are all tame.
+ * Compiled once per instruction set that has squares.
+ *
+ *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
+ *
+ * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. */
+
+static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used)
+{
+    const rp_desc *d = &c->plan->desc;
+    const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK), all = 3;
+    w->values = take(base, used, (size_t)(BKB * wide_v * all) * 2);
+    w->key_rows = take(base, used, (size_t)(BKB * wide_k * all) * 2);
+    w->dout = take(base, used, (size_t)(QB * wide_v * all) * 2);
+    w->dout_turned = take(base, used, (size_t)(QB * wide_v * all) * 2);
+    w->q_turned = take(base, used, (size_t)(QB * wide_k * all) * 2);
+    w->p = take(base, used, (size_t)(QB * BKB * all) * 2);
+    w->ds = take(base, used, (size_t)(QB * BKB * all) * 2);
+    w->dout_room = take(base, used, reals(QB, wide_v));
+    w->dk = take(base, used, reals(wide_k, BKB));
+    w->dv = take(base, used, reals(wide_v, BKB));
+}
+
+/* The task's keys and values; false: some number is not tame, and its tiles go by multiply-adds. */
+static void split_back_pack(const rpi_call *c, split_back *w, int64_t b, int64_t g, int64_t j0, int64_t n, real *room,
+                            uint8_t *wild)
+{
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK);
+    split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, wild, room);
+    split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step,
+                  key_parts(c->plan), w->key_rows, wild, room);
+    memset(w->dk, 0, reals(wide_k, BKB));
+    memset(w->dv, 0, reals(wide_v, BKB));
+}
+
+/* A matrix [QB][STEP], of which the block has rows, as right operand of a sum over them: [chunk of rows][16 columns][part]. */
+ALWAYS_INLINE void pairs_of_rows(const block *k, const real *from, int64_t columns, int parts, uint32_t *to)
+{
+    static const real zeros[BKB];
+    const int64_t rows = k->groups * MR;
+    for (int64_t c = 0; c < rows; c += CHUNK, to += BKB / SQ * parts * LEAF)
+        for (int64_t r = c; r < c + SQ; r++) {
+            const real *x = r < rows ? from + r * STEP : zeros, *y = r + SQ < rows ? from + (r + SQ) * STEP : zeros;
+            uint32_t *at = to + (r - c) * SQ;
+            for (int64_t j = 0; j < columns; j += SQ, at += parts * LEAF) {
+                vu part[3];
+                cut_pair(vf_load(x + j), vf_load(y + j), parts, part);
+                RPI_UNROLL
+                for (int n = 0; n < parts; n++)
+                    store_pairs(at + n * LEAF, part[n]);
+            }
+        }
+}
+
+static void split_by_rows(const block *k, const real *from, int64_t columns, int parts, uint32_t *to)
+{
+    if (parts == 2)
+        pairs_of_rows(k, from, columns, 2, to);
+    else
+        pairs_of_rows(k, from, columns, 3, to);
+}
+
+/* QB rows of `wide` numbers, of which `rows` count, as left operand of a sum over the rows: [16 channels][chunk of rows][part]. */
+static void split_channels(const real *from, int64_t wide, int64_t rows, int parts, uint32_t *to)
+{
+    for (int64_t x = 0; x < wide; x += SQ, to += QB / CHUNK * parts * LEAF)
+        for (int64_t c = 0; c < rows; c += CHUNK) {
+            const real *row[SQ];
+            vu leaf[3][SQ];
+            for (int r = 0; r < SQ; r++) {
+                vu part[3];
+                row[r] = from + (c + r) * wide + x;
+                split_pair(vf_load(row[r]), vf_load(row[r] + SQ * wide), 3, part);
+                for (int n = 0; n < 3; n++)
+                    leaf[n][r] = part[n];
+            }
+            for (int n = 0; n < parts; n++) {
+                vf_transpose((vf *)leaf[n]);
+                memcpy(to + (c / CHUNK * parts + n) * LEAF, leaf[n], sizeof leaf[n]);
+            }
+        }
+}
+
+/* dout of the block; false: some of it is not tame. */
+static bool split_dout(block *k, split_back *w)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *dout = &c->grads->dout;
+    const int64_t Dv = c->args->desc.dim_v, wide = rpi_round_up(Dv, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
+    watch all = {vf_set1(0), vf_set1(0)};
+    w->dout_parts = (int)rpi_min(c->plan->parts, dout->dtype == RP_BF16 ? 1 : dout->dtype == RP_F16 ? 2 : 3);
+    for (int64_t r = 0; r < rows; r++) {
+        real *to = w->dout_room + r * wide;
+        const real *row = row_at(dout, k->b, k->h, k->row0 + r, k->row0 + k->rows, Dv, to);
+        if (row != to)
+            memcpy(to, row, reals(wide, 1));
+        watch_row(&all, to, wide);
+    }
+    if (!is_tame(&all, (real)RPI_TAME))
+        return false;
+    split_rows(w->dout_room, wide, rows, wide, w->dout_parts, w->dout);
+    split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_turned);
+    return true;
+}
+
+/* dp = starts + dout v^T */
+static void split_dp(block *k, const tile *t, const split_back *w, const real *const *starts, real *dp)
+{
+    const int64_t chunks = rpi_round_up(k->c->args->desc.dim_v, CHUNK) / CHUNK;
+    const int parts = value_parts(k->c->plan), dout = w->dout_parts;
+    split_scores(k, t, (operand){w->dout, chunks * dout * LEAF, dout * LEAF, dout},
+                 (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, dp);
+}
+
+/* sums[wide][BKB] += left right for columns [0, columns). */
+static void add_turned_products(const block *k, const uint32_t *left, int left_parts, const uint32_t *right,
+                                int64_t wide, int64_t columns, real *sums)
+{
+    const int parts = k->c->plan->parts;
+    for (int64_t x = 0; x < wide; x += 2 * SQ) {
+        const operand a = {left + x / SQ * (QB / CHUNK) * left_parts * LEAF, (QB / CHUNK) * left_parts * LEAF,
+                           left_parts * LEAF, left_parts};
+        for (int64_t j = 0; j < columns; j += 2 * SQ) {
+            const operand b = {right + j / SQ * parts * LEAF, parts * LEAF, BKB / SQ * parts * LEAF, parts};
+            real *at = sums + x * BKB + j;
+            const real *start[2] = {at, at + SQ * BKB};
+            const int64_t step[2] = {BKB, BKB};
+            product(2, 2, &a, &b, rpi_round_up(k->groups * MR, CHUNK) / CHUNK, start, step, at, BKB, NULL);
+        }
+    }
+}
+
+static void split_dv(block *k, const tile *t, split_back *w)
+{
+    split_by_rows(k, k->s, t->end, k->c->plan->parts, w->p);
+    add_turned_products(k, w->dout_turned, w->dout_parts, w->p, rpi_round_up(k->c->args->desc.dim_v, CHUNK), t->end,
+                        w->dv);
+}
+
+static void split_dk(block *k, const tile *t, split_back *w, const real *ds)
+{
+    const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, CHUNK);
+    split_by_rows(k, ds, t->end, k->c->plan->parts, w->p);
+    split_channels(k->q_rows, wide, rpi_round_up(k->groups * MR, CHUNK), k->q_parts, w->q_turned);
+    add_turned_products(k, w->q_turned, k->q_parts, w->p, wide, t->end, w->dk);
+}
+
+static void split_dq(block *k, const tile *t, split_back *w, const real *ds, real *dq)
+{
+    const int parts = k->c->plan->parts, key = key_parts(k->c->plan);
+    const int64_t columns = rpi_round_up(k->c->args->desc.dim_k, SQ) / SQ, chunks = t->end / CHUNK,
+                  all = k->groups * MR, rows = rpi_round_up(all, SQ);
+    split_rows(ds, STEP, all, t->end, parts, w->ds);
+    for (int64_t r = all; r < rows; r++)
+        for (int64_t n = 0; n < chunks * parts; n++)
+            memset(w->ds + (r / SQ * chunks * parts + n) * LEAF + r % SQ * SQ, 0, SQ * sizeof *w->ds);
+    for (int64_t r = 0; r < rows; r += 2 * SQ)
+        for (int64_t x = 0; x < columns; x += 2) {
+            const operand a = {w->ds + r / SQ * chunks * parts * LEAF, chunks * parts * LEAF, parts * LEAF, parts};
+            const operand b = {w->key_rows + x * key * LEAF, key * LEAF, columns * key * LEAF, key};
+            product(rpi_min(2, (rows - r) / SQ), rpi_min(2, columns - x), &a, &b, chunks, NULL, NULL,
+                    dq + r * columns * SQ + x * SQ, columns * SQ, NULL);
+        }
+}
+
+/* to[BKB][width padded] += from[channel][BKB] */
+static void add_transposed(const real *from, int64_t width, real *to)
+{
+    const int64_t wide = rpi_round_up(width, VL);
+    for (int64_t j = 0; j < BKB; j++)
+        for (int64_t x = 0; x < width; x++)
+            to[j * wide + x] += from[x * BKB + j];
+}
