@@ -18,6 +18,8 @@ typedef struct split_back {
     real *dout_room;                         /* [QB][Dv in chunks] */
     real *dk, *dv;                           /* [Dk or Dv in chunks][BKB] */
     int dout_parts;
+    uint8_t *wild_key, *wild_value, *wild_dout; /* [BKB], [BKB], [QB] rows that are not tame: 0 in the operands */
+    bool any_key, any_value, any_dout;
 } split_back;
 
 /* What a worker holds beside the block of rows. */
@@ -69,9 +71,7 @@ static int64_t sums_of(const rpi_call *c, const rpi_source *s)
                : 0;
 }
 
-#if RPI_TILES
-#include "split_backward_tmpl.h"
-#endif
+static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used);
 
 static size_t back_layout(const rpi_call *c, back *w, char *base)
 {
@@ -118,9 +118,7 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
     w->column = take(&base, &used, BKB * sizeof(double));
     w->fold_column = take(&base, &used, BKB * sizeof(double));
     w->row_sum = take(&base, &used, QB * sizeof(double));
-#if RPI_TILES
     split_back_layout(c, &w->split, &base, &used);
-#endif
     w->wild_k = take(&base, &used, BKB / NR + 1);
     w->wild_v = take(&base, &used, BKB);
     w->wild_rows = take(&base, &used, BKB);
@@ -504,49 +502,11 @@ static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
     }
 }
 
-/* The groups of rows [*g0, *g1) that computed something for keys j … j+MR-1. */
-static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
-{
-    *g0 = k->groups;
-    *g1 = 0;
-    for (int64_t g = 0; g < k->groups; g++)
-        if (t->from[g] < j + MR && t->to[g] > j) {
-            *g0 = rpi_min(*g0, g);
-            *g1 = g + 1;
-        }
-}
-
-/* Whether the tile's products are made on squares: all its numbers are tame. */
-static bool ready_products(back *w, const tile *t)
-{
+/* The products, as in fma_backward_tmpl.h. */
 #if RPI_TILES
-    bool tame = !w->k.wild_q && !t->wild_v;
-    for (int64_t n = 0; n < t->end / NR; n++)
-        tame = tame && !t->wild_k[n];
-    return tame && split_dout(&w->k, &w->split);
+#include "split_backward_tmpl.h"
 #else
-    (void)w, (void)t;
-    return false;
-#endif
-}
-
-#if !RPI_TILES /* never called */
-static void split_dp(block *k, const tile *t, const split_back *w, const real *const *starts, real *dp)
-{
-    (void)k, (void)t, (void)w, (void)starts, (void)dp;
-}
-static void split_dv(block *k, const tile *t, split_back *w)
-{
-    (void)k, (void)t, (void)w;
-}
-static void split_dk(block *k, const tile *t, split_back *w, const real *ds)
-{
-    (void)k, (void)t, (void)w, (void)ds;
-}
-static void split_dq(block *k, const tile *t, split_back *w, const real *ds, real *dq)
-{
-    (void)k, (void)t, (void)w, (void)ds, (void)dq;
-}
+#include "fma_backward_tmpl.h"
 #endif
 
 static void tile_backward(back *w, tile *t, int64_t head)
@@ -555,7 +515,6 @@ static void tile_backward(back *w, tile *t, int64_t head)
     const rpi_call *c = k->c;
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const int64_t D = d->dim_k, Dv = d->dim_v, wide_k = rpi_round_up(D, VL), wide_v = rpi_round_up(Dv, VL);
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[QB];
     load_queries(k);
@@ -566,25 +525,11 @@ static void tile_backward(back *w, tile *t, int64_t head)
     tile_scores(k, t, w->packed_keys);
     if (c->valvec.part)
         value_products(w, t, products);
-    const bool on_squares = ready_products(w, t);
-    if (on_squares)
-        split_dp(k, t, &w->split, c->valvec.part ? products : NULL, w->dp);
-    for (int64_t col = 0; !on_squares && col < t->end; col += NR)
-        for (int64_t g = 0; g < k->groups; g++)
-            if (col >= t->from[g] && col < t->to[g])
-                score_tile(w->dout + g * MR * Dv, w->values + col * Dv, Dv, c->valvec.part ? products + g * MR : NULL,
-                           col, w->dp + g * MR * STEP + col, STEP, NULL);
+    dp_products(w, t, c->valvec.part ? products : NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
         row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
-    if (c->grads->dv.data && on_squares)
-        split_dv(k, t, &w->split);
-    else if (c->grads->dv.data)
-        for (int64_t j = 0; j < t->end; j += MR) {
-            int64_t g0, g1;
-            groups_of(k, t, j, &g0, &g1);
-            if (g0 < g1)
-                add_turned(k->s + j, STEP, g0 * MR, g1 * MR, w->dout_rows, QB, w->dv + j * wide_v, wide_v);
-        }
+    if (c->grads->dv.data)
+        dv_products(w, t);
     if (c->valvec.part && term_wanted(c, &c->valvec))
         vectors_gradient(w, t, c->n_sources, k->s, w->dout, false, true);
     if (d->softcap > 0 && !d->cap_after)
@@ -597,26 +542,10 @@ static void tile_backward(back *w, tile *t, int64_t head)
                 vf_store(w->dp + r * STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
             }
     terms_gradient(w, t, true, head);
-    if (c->grads->dk.data && on_squares) {
-        split_dk(k, t, &w->split, w->dp);
-    } else if (c->grads->dk.data) {
-        to_columns(k->q, MR, k->groups * MR, D, w->q_rows, QB, w->wild_rows);
-        for (int64_t j = 0; j < t->end; j += MR) {
-            int64_t g0, g1;
-            groups_of(k, t, j, &g0, &g1);
-            if (g0 < g1)
-                add_turned(w->dp + j, STEP, g0 * MR, g1 * MR, w->q_rows, QB, w->dk + j * wide_k, wide_k);
-        }
-    }
-    if (c->grads->dq.data && on_squares) {
-        split_dq(k, t, &w->split, w->dp, w->dq);
-    } else if (c->grads->dq.data) {
-        memset(w->dq, 0, reals(k->groups * MR, wide_k));
-        for (int64_t g = 0; g < k->groups; g++)
-            if (t->from[g] < t->to[g])
-                add_values(w->dp + g * MR * STEP, STEP, t->from[g], t->to[g], w->key_rows, 0, BKB,
-                           w->dq + g * MR * wide_k, wide_k, ones);
-    }
+    if (c->grads->dk.data)
+        dk_products(w, t);
+    if (c->grads->dq.data)
+        dq_products(w, t);
 }
 
 /* Add the sums of one head to those of the call, once the tasks before have. */
@@ -764,10 +693,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
     for (int64_t j = 0; j < BKB; j++)
         w.wild_v[j] = w.wild_rows[j / NR];
-#if RPI_TILES
-    pack_keys(c, b, g, j0, padded, w.packed_keys, w.wild_k, k->rows_room);
-    split_back_pack(c, &w.split, b, g, j0, padded, k->rows_room, w.wild_rows);
-#endif
+    split_back_pack(c, &w, b, g, j0, padded);
     memset(w.dk, 0, reals(sums, wide_k));
     memset(w.dk_plain, 0, reals(sums, wide_k));
     memset(w.dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
@@ -811,10 +737,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
-#if RPI_TILES
-    add_transposed(w.split.dk, d->dim_k, w.dk);
-    add_transposed(w.split.dv, d->dim_v, w.dv);
-#endif
+    split_back_end(c, &w);
     store_keys(&w, j0, keys, g);
     if (w.private_sums) {
         rpi_turn_wait(&bw->turn_task, (c->g0 + kv) * bw->key_blocks + key_block);

@@ -1,9 +1,10 @@
-/* split_backward_tmpl.h -- the products of the backward pass on squares, for tiles whose numbers are all tame.
+/* split_backward_tmpl.h -- the products of the backward pass on squares, as in fma_backward_tmpl.h.
  * Compiled once per instruction set that has squares.
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. */
+ * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are not
+ * tame are 0 in the operands, and what they give is added pair by pair. */
 
 static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used)
 {
@@ -19,20 +20,29 @@ static void split_back_layout(const rpi_call *c, split_back *w, char **base, siz
     w->dout_room = take(base, used, reals(QB, wide_v));
     w->dk = take(base, used, reals(wide_k, BKB));
     w->dv = take(base, used, reals(wide_v, BKB));
+    w->wild_key = take(base, used, BKB);
+    w->wild_value = take(base, used, BKB);
+    w->wild_dout = take(base, used, QB);
 }
 
-/* The task's keys and values; false: some number is not tame, and its tiles go by multiply-adds. */
-static void split_back_pack(const rpi_call *c, split_back *w, int64_t b, int64_t g, int64_t j0, int64_t n, real *room,
-                            uint8_t *wild)
+static void split_back_pack(const rpi_call *c, back *task, int64_t b, int64_t g, int64_t j0, int64_t n)
 {
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK);
-    split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, wild, room);
-    split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step,
-                  key_parts(c->plan), w->key_rows, wild, room);
-    memset(w->dk, 0, reals(wide_k, BKB));
-    memset(w->dv, 0, reals(wide_v, BKB));
+    const real *turn = (const real *)c->turn_k + b * c->turn_k_step;
+    split_back *w = &task->split;
+    uint8_t panels[BKB / NR];
+    real *room = task->k.rows_room;
+    pack_keys(c, b, g, j0, n, task->packed_keys, task->wild_k, room);
+    memset(w->wild_value, 0, BKB);
+    split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, panels,
+                 w->wild_value, room);
+    split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, key_parts(c->plan), (real)RPI_TAME,
+                  w->key_rows, w->wild_key, room);
+    w->any_key = memchr(w->wild_key, 1, (size_t)n) != NULL;
+    w->any_value = memchr(w->wild_value, 1, (size_t)n) != NULL;
+    memset(w->dk, 0, reals(rpi_round_up(d->dim_k, CHUNK), BKB));
+    memset(w->dv, 0, reals(rpi_round_up(d->dim_v, CHUNK), BKB));
 }
 
 /* A matrix [QB][STEP], of which the block has rows, as right operand of a sum over them: [chunk of rows][16 columns][part]. */
@@ -83,35 +93,51 @@ static void split_channels(const real *from, int64_t wide, int64_t rows, int par
         }
 }
 
-/* dout of the block; false: some of it is not tame. */
-static bool split_dout(block *k, split_back *w)
+static void split_dout(block *k, split_back *w)
 {
     const rpi_call *c = k->c;
     const rpi_view *dout = &c->grads->dout;
     const int64_t Dv = c->args->desc.dim_v, wide = rpi_round_up(Dv, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
-    watch all = {vf_set1(0), vf_set1(0)};
     w->dout_parts = (int)rpi_min(c->plan->parts, dout->dtype == RP_BF16 ? 1 : dout->dtype == RP_F16 ? 2 : 3);
+    w->any_dout = false;
     for (int64_t r = 0; r < rows; r++) {
+        watch all = {vf_set1(0), vf_set1(0)};
         real *to = w->dout_room + r * wide;
         const real *row = row_at(dout, k->b, k->h, k->row0 + r, k->row0 + k->rows, Dv, to);
         if (row != to)
             memcpy(to, row, reals(wide, 1));
         watch_row(&all, to, wide);
+        w->wild_dout[r] = !is_tame(&all, (real)RPI_TAME);
+        w->any_dout |= w->wild_dout[r];
+        if (w->wild_dout[r])
+            memset(to, 0, reals(wide, 1));
     }
-    if (!is_tame(&all, (real)RPI_TAME))
-        return false;
     split_rows(w->dout_room, wide, rows, wide, w->dout_parts, w->dout);
     split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_turned);
-    return true;
 }
 
-/* dp = starts + dout v^T */
-static void split_dp(block *k, const tile *t, const split_back *w, const real *const *starts, real *dp)
+static void dp_products(back *task, const tile *t, const real *const *starts)
 {
-    const int64_t chunks = rpi_round_up(k->c->args->desc.dim_v, CHUNK) / CHUNK;
-    const int parts = value_parts(k->c->plan), dout = w->dout_parts;
-    split_scores(k, t, (operand){w->dout, chunks * dout * LEAF, dout * LEAF, dout},
-                 (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, dp);
+    block *k = &task->k;
+    split_back *w = &task->split;
+    const rpi_args *a = k->c->args;
+    const int64_t Dv = a->desc.dim_v, chunks = rpi_round_up(Dv, CHUNK) / CHUNK,
+                  g = k->h / (a->desc.heads / a->desc.kv_heads);
+    const int parts = value_parts(k->c->plan);
+    split_dout(k, w);
+    split_scores(k, t, (operand){w->dout, chunks * w->dout_parts * LEAF, w->dout_parts * LEAF, w->dout_parts},
+                 (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, task->dp);
+    for (int64_t r = 0; r < k->rows && (w->any_dout || w->any_value); r++)
+        for (int64_t j = 0; j < rpi_min(t->end, a->desc.len_k - t->tile0); j++) {
+            if (!w->wild_dout[r] && !w->wild_value[j])
+                continue;
+            const void *v = rpi_row_of(&a->v, k->b, g, t->tile0 + j);
+            const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
+            real sum = starts ? starts[r][j] : 0;
+            for (int64_t x = 0; x < Dv; x++)
+                sum += (real)rpi_value(dout, k->c->grads->dout.dtype, x) * (real)rpi_value(v, a->v.dtype, x);
+            task->dp[r * STEP + j] = sum;
+        }
 }
 
 /* sums[wide][BKB] += left right for columns [0, columns). */
@@ -132,27 +158,46 @@ static void add_turned_products(const block *k, const uint32_t *left, int left_p
     }
 }
 
-static void split_dv(block *k, const tile *t, split_back *w)
+static void dv_products(back *task, const tile *t)
 {
+    block *k = &task->k;
+    split_back *w = &task->split;
+    const int64_t Dv = k->c->args->desc.dim_v;
     split_by_rows(k, k->s, t->end, k->c->plan->parts, w->p);
-    add_turned_products(k, w->dout_turned, w->dout_parts, w->p, rpi_round_up(k->c->args->desc.dim_v, CHUNK), t->end,
-                        w->dv);
+    add_turned_products(k, w->dout_turned, w->dout_parts, w->p, rpi_round_up(Dv, CHUNK), t->end, w->dv);
+    for (int64_t r = 0; r < k->rows && w->any_dout; r++)
+        for (int64_t j = 0; w->wild_dout[r] && j < t->end; j++) {
+            const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
+            const real p = k->s[r * STEP + j];
+            for (int64_t x = 0; p != 0 && x < Dv; x++)
+                w->dv[x * BKB + j] += p * (real)rpi_value(dout, k->c->grads->dout.dtype, x);
+        }
 }
 
-static void split_dk(block *k, const tile *t, split_back *w, const real *ds)
+static void dk_products(back *task, const tile *t)
 {
-    const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, CHUNK);
-    split_by_rows(k, ds, t->end, k->c->plan->parts, w->p);
+    block *k = &task->k;
+    split_back *w = &task->split;
+    const int64_t D = k->c->args->desc.dim_k, wide = rpi_round_up(D, CHUNK);
+    split_by_rows(k, task->dp, t->end, k->c->plan->parts, w->p);
     split_channels(k->q_rows, wide, rpi_round_up(k->groups * MR, CHUNK), k->q_parts, w->q_turned);
     add_turned_products(k, w->q_turned, k->q_parts, w->p, wide, t->end, w->dk);
+    for (int64_t r = 0; r < k->rows && k->wild_q; r++)
+        for (int64_t j = 0; k->wild_row[r] && j < t->end; j++) {
+            const real ds = task->dp[r * STEP + j];
+            for (int64_t x = 0; ds != 0 && x < D; x++)
+                w->dk[x * BKB + j] += ds * k->q[r / MR * MR * D + x * MR + r % MR];
+        }
 }
 
-static void split_dq(block *k, const tile *t, split_back *w, const real *ds, real *dq)
+static void dq_products(back *task, const tile *t)
 {
+    block *k = &task->k;
+    split_back *w = &task->split;
     const int parts = k->c->plan->parts, key = key_parts(k->c->plan);
-    const int64_t columns = rpi_round_up(k->c->args->desc.dim_k, SQ) / SQ, chunks = t->end / CHUNK,
+    const int64_t D = k->c->args->desc.dim_k, columns = rpi_round_up(D, SQ) / SQ, chunks = t->end / CHUNK,
                   all = k->groups * MR, rows = rpi_round_up(all, SQ);
-    split_rows(ds, STEP, all, t->end, parts, w->ds);
+    split_rows(task->dp, STEP, all, t->end, parts, w->ds);
     for (int64_t r = all; r < rows; r++)
         for (int64_t n = 0; n < chunks * parts; n++)
             memset(w->ds + (r / SQ * chunks * parts + n) * LEAF + r % SQ * SQ, 0, SQ * sizeof *w->ds);
@@ -161,7 +206,13 @@ static void split_dq(block *k, const tile *t, split_back *w, const real *ds, rea
             const operand a = {w->ds + r / SQ * chunks * parts * LEAF, chunks * parts * LEAF, parts * LEAF, parts};
             const operand b = {w->key_rows + x * key * LEAF, key * LEAF, columns * key * LEAF, key};
             product(rpi_min(2, (rows - r) / SQ), rpi_min(2, columns - x), &a, &b, chunks, NULL, NULL,
-                    dq + r * columns * SQ + x * SQ, columns * SQ, NULL);
+                    task->dq + r * columns * SQ + x * SQ, columns * SQ, NULL);
+        }
+    for (int64_t j = 0; j < t->end && w->any_key; j++)
+        for (int64_t r = 0; w->wild_key[j] && r < k->rows; r++) {
+            const real ds = task->dp[r * STEP + j], *from = task->keys + j / NR * NR * D + j % NR;
+            for (int64_t x = 0; ds != 0 && x < D; x++)
+                task->dq[r * columns * SQ + x] += ds * from[x * NR];
         }
 }
 
@@ -172,4 +223,10 @@ static void add_transposed(const real *from, int64_t width, real *to)
     for (int64_t j = 0; j < BKB; j++)
         for (int64_t x = 0; x < width; x++)
             to[j * wide + x] += from[x * BKB + j];
+}
+
+static void split_back_end(const rpi_call *c, back *w)
+{
+    add_transposed(w->split.dk, c->args->desc.dim_k, w->dk);
+    add_transposed(w->split.dv, c->args->desc.dim_v, w->dv);
 }

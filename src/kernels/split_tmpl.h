@@ -266,10 +266,10 @@ static void split_turned(const real *const *row, int64_t x, int parts, uint32_t 
 }
 
 /* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. Rows that are not tame become 0;
- * wild[panel of NR] tells of them. room: 16 rows. */
+ * wild[panel of NR] tells of them, and wild_rows unless it is NULL. room: 16 rows. */
 static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to, uint8_t *wild,
-                         real *room)
+                         uint8_t *wild_rows, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
@@ -282,7 +282,7 @@ static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         }
         if (!is_tame(&w, (real)RPI_TAME)) {
             wild[r0 / NR] = 1;
-            clear_rows(row, SQ, wide, (real)RPI_TAME, room, cleared);
+            clear_rows(row, SQ, wide, (real)RPI_TAME, room, wild_rows ? wild_rows + r0 : cleared);
         }
         if (rotate)
             turn_copies(row, SQ, wide, rotate, turn, j0 + r0, real_rows, room);
@@ -313,9 +313,9 @@ static void split_run(const real *x, const real *y, int64_t step, int64_t n, int
 }
 
 /* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
- * too large for bf16, become 0; wild[r] tells of them. room: 32 rows. */
+ * larger than `limit`, become 0; wild[r] tells of them. room: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                          int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to,
+                          int64_t width, const rp_term *rotate, const real *turn, int parts, real limit, uint32_t *to,
                           uint8_t *wild, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
@@ -327,8 +327,8 @@ static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, i
             watch_row(&w, row[r], wide);
         }
         memset(wild + r0, 0, CHUNK);
-        if (!is_tame(&w, (real)1e38))
-            clear_rows(row, CHUNK, wide, (real)1e38, room, wild + r0);
+        if (!is_tame(&w, limit))
+            clear_rows(row, CHUNK, wide, limit, room, wild + r0);
         if (rotate)
             turn_copies(row, CHUNK, wide, rotate, turn, j0 + r0, real_rows, room);
         for (int64_t r = 0; r < SQ; r++)
@@ -363,7 +363,7 @@ static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     split_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step,
-                 key_parts(c->plan), to, wild, room);
+                 key_parts(c->plan), to, wild, NULL, room);
 }
 
 static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
@@ -372,7 +372,7 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
     const rp_desc *d = &c->args->desc;
     const int parts = value_parts(c->plan);
     (void)pad;
-    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts,
+    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)1e38,
                   (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
 }
 
