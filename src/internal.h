@@ -487,14 +487,15 @@ typedef struct rpi_source {
     bool by_row;          /* of ROWS: by the scheme's `row` */
     bool gather;          /* the index comes from q_at and k_at, and NaN there asks the definition */
     int64_t count, first, width,
-        pad_count;                  /* entries or vectors; delta of the first; channels; count in whole panels */
-    const double *q_at, *k_at;      /* [B or 1][Lq], [B or 1][Lk] */
-    const int32_t *q_int, *k_int;   /* the same as whole numbers, first taken off k; NULL: they are not whole */
-    bool special;                   /* some of q_at or k_at is NaN */
-    bool unclamped;                 /* k_int less q_int is an index as it is, for every query and key */
-    int64_t q_step, k_step;         /* between batch entries */
-    void *strip;                    /* of STRIP and GATHER: [B or 1][H or 1][strip_len] */
-    void *table; /* of GATHER and arrays: [H][Lq][pad_k] the biases of all pairs, where batch entries share few; NULL: none */
+        pad_count;                /* entries or vectors; delta of the first; channels; count in whole panels */
+    const double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk] */
+    const int32_t *q_int, *k_int; /* the same as whole numbers, first taken off k; NULL: they are not whole */
+    bool special;                 /* some of q_at or k_at is NaN */
+    bool unclamped;               /* k_int less q_int is an index as it is, for every query and key */
+    int64_t q_step, k_step;       /* between batch entries */
+    void *strip;                  /* of STRIP and GATHER: [B or 1][H or 1][strip_len] */
+    void *
+        table; /* of GATHER and arrays: [H][Lq][pad_k] the biases of all pairs, where batch entries share few; NULL: none */
     int64_t strip_len, strip_step;  /* between heads */
     int64_t strip_batch, strip_low; /* between batch entries; delta of entry 0 where they share one */
     void *panels, *rows;            /* vectors packed as keys; as values, columns of NR channels */

@@ -248,7 +248,8 @@ void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t lo
 static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_args *args)
 {
     const rp_desc *d = &plan->desc;
-    const rpi_scheme *scheme = s->kind == RPI_GATHER || s->kind == RPI_ROWS ? rpi_scheme_of(d->terms[s->term].kind) : NULL;
+    const rpi_scheme *scheme =
+        s->kind == RPI_GATHER || s->kind == RPI_ROWS ? rpi_scheme_of(d->terms[s->term].kind) : NULL;
     int64_t n;
     return d->batch > 1 && scheme && !rpi_takes_positions(scheme) &&
            (s->kind == RPI_GATHER || (scheme->in_place && (!args || args->term[s->term][0].stride[0] == 0))) &&
@@ -403,7 +404,7 @@ static void table_task(void *context, int64_t n, int32_t worker)
     char *to = (char *)s->table + (size_t)(n * pad_k) * real;
     (void)worker;
     for (int64_t key = 0; key < d->len_k; key++)
-        if (entries) 
+        if (entries)
             memcpy(to + (size_t)key * real,
                    entries + (size_t)rpi_clamp(s->k_int[key] - s->q_int[i], 0, s->count - 1) * real, real);
         else

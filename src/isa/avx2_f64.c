@@ -19,7 +19,7 @@ typedef __m256d vf;
 #define vf_store(p, v)              _mm256_storeu_pd(p, v)
 #define vf_max(a, b)                _mm256_max_pd(a, b)
 #define vf_below(x, limit, yes, no) _mm256_blendv_pd(no, yes, _mm256_cmp_pd(x, limit, _CMP_LT_OQ))
-#define vf_transpose(x) transpose(x)
+#define vf_transpose(x)             transpose(x)
 static inline void transpose(__m256d *x)
 {
     const __m256d a = _mm256_unpacklo_pd(x[0], x[1]), b = _mm256_unpackhi_pd(x[0], x[1]);

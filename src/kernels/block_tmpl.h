@@ -132,7 +132,8 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
                 const int64_t i = k->row0 + r0 + r;
                 const bool there = r0 + r < k->rows;
                 from[r] = there ? load_part(v, rpi_row_of(v, k->b, k->h, i), x0, m, room[r]) : zeros;
-                ahead[r] = there ? row_ahead(v, k->b, k->h, i, k->c->args->desc.len_q) + x0 * size : (const char *)zeros;
+                ahead[r] =
+                    there ? row_ahead(v, k->b, k->h, i, k->c->args->desc.len_q) + x0 * size : (const char *)zeros;
             }
             turn_rows(from, ahead, size, m, side[0] + r0, QB, w);
         }

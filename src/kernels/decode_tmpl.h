@@ -156,7 +156,8 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / VB + 1) * VB) {
             real *sums = decode_sums_at(c, kv * share + m) + (n * (KB / VB) + col / VB) * MR * c->pad_v;
             memset(sums, 0, reals(MR, c->pad_v));
-            add_values(k->s, STEP, col, rpi_min((col / VB + 1) * VB, at->to), w.values, 0, KB, sums, c->pad_v, ones);
+            add_values(k->s, STEP, col, rpi_min((col / VB + 1) * VB, at->to), w.values, 0, KB, sums, c->pad_v, ones,
+                       -1);
         }
     }
     rpi_float_end(before);

@@ -16,7 +16,8 @@ static void tile_scores(block *k, const tile *t, const real *keys)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(k->q + g * MR * D, keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP, finish ? NULL : k->most + g * MR * VL);
+                           k->s + g * MR * STEP + col, STEP, finish ? NULL : k->most + g * MR * VL,
+                           keys + (col + NR) * D + g * (NR * D / 16));
     for (int64_t r = 0; finish && r < k->groups * MR; r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
@@ -69,13 +70,15 @@ static void tile_attend(block *k, const tile *t)
             for (int64_t n = 0; alpha[r] != 1 && n < k->mass.step; n += VL)
                 vf_store(k->mass.at + r * k->mass.step + n,
                          vf_load(k->mass.at + r * k->mass.step + n) * vf_set1(alpha[r]));
+    const real *values = (const real *)c->values + k->kv * c->pad_k * c->pad_v;
     for (int64_t col = 0; col < t->end; col += VB)
         for (int64_t g = 0; g < k->groups; g++) {
-            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);
-            if (from < to)
-                add_values(k->s + g * MR * STEP, STEP, from, to, (const real *)c->values + k->kv * c->pad_k * c->pad_v,
-                           t->tile0, c->pad_k, k->o + g * MR * c->pad_v, c->pad_v,
-                           col <= t->from[g] ? alpha + g * MR : ones);
+            const int64_t from = rpi_max(col, t->from[g]),
+                          to = rpi_min(col + VB, rpi_min(t->to[g], d->len_k - t->tile0));
+            if (from >= to)
+                continue;
+            add_values(k->s + g * MR * STEP, STEP, from, to, values, t->tile0, c->pad_k, k->o + g * MR * c->pad_v,
+                       c->pad_v, col <= t->from[g] ? alpha + g * MR : ones, g);
         }
     if (k->mass.at)
         add_mass(k, t);
