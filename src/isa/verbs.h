@@ -193,14 +193,15 @@ static inline vf vf_abs(vf x)
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 
-/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 p(r), degree 6, relative error 4e-9 before
+/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)), degree 6, relative error 4e-9 before
  * rounding. ln 2 is split so that n times the first part is exact. Below ln 2^-126 the result is 0: next to a row sum of
  * at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
     const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer, and 127, in the low bits */
     const vf t = vf_fma(x, vf_set1(0x1.715476p0f), magic);
-    const vf n = t - magic, r = vf_fma(n, vf_set1(-0x1.62e43p-1f), x);
+    const vf n = t - magic;
+    const vf r = vf_fma(n, vf_set1(2.12194440e-4f), vf_fma(n, vf_set1(-0.693359375f), x));
     vf p = vf_set1(EXP_P4);
     p = vf_fma(p, r, vf_set1(EXP_P3));
     p = vf_fma(p, r, vf_set1(EXP_P2));

@@ -180,7 +180,7 @@ static void value_products(back *w, const tile *t, const real **rows)
     for (int64_t n = low; n < high; n += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->dout + g * MR * Dv, packed + n * Dv, Dv, NULL, 0, w->sums + g * MR * w->sums_step + n - low,
-                       w->sums_step, NULL);
+                       w->sums_step, NULL, packed);
     for (int64_t r = 0; r <= last; r++) {
         const real *from = w->sums + r * w->sums_step - low;
         real *to = k->sum_in + r * STEP;
@@ -364,7 +364,7 @@ static void vectors_gradient(back *w, const tile *t, int32_t n, const real *x, c
         memset(w->own_tile, 0, reals(k->groups * MR, wide));
         for (int64_t g = 0; g < k->groups; g++)
             add_values(w->sums + g * MR * step, step, 0, high - low, (const real *)s->rows + k->h * s->rows_step, low,
-                       s->pad_count, w->own_tile + g * MR * wide, wide, ones);
+                       s->pad_count, w->own_tile + g * MR * wide, wide, ones, -1);
     }
     if (wanted) {
         to_columns(own, MR, k->groups * MR, s->width, w->own_rows, QB, w->wild_rows);

@@ -21,7 +21,7 @@ static void need_vectors(block *k, int32_t n, const rpi_source *s, int64_t low, 
     for (int64_t v = w->low; v < w->high; v += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->own + g * MR * D, packed + v * D, D, NULL, 0, w->at + g * MR * w->step + pad + v - w->low,
-                       w->step, NULL);
+                       w->step, NULL, packed);
     for (int64_t r = 0; r < k->groups * MR && pad; r++) {
         real *row = w->at + r * w->step + pad;
         if (w->low == 0)

@@ -38,7 +38,7 @@ static void dp_products(back *w, const tile *t, const real *const *starts)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(w->dout + g * MR * Dv, w->values + col * Dv, Dv, starts ? starts + g * MR : NULL, col,
-                           w->dp + g * MR * STEP + col, STEP, NULL);
+                           w->dp + g * MR * STEP + col, STEP, NULL, w->dout);
 }
 
 /* sums[keys][wide] += x^T rows: x are weights or their derivatives, rows those of dout or q. */
@@ -76,5 +76,5 @@ static void dq_products(back *w, const tile *t)
     for (int64_t g = 0; g < k->groups; g++)
         if (t->from[g] < t->to[g])
             add_values(w->dp + g * MR * STEP, STEP, t->from[g], t->to[g], w->key_rows, 0, BKB, w->dq + g * MR * wide,
-                       wide, ones);
+                       wide, ones, -1);
 }

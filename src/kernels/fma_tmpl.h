@@ -48,7 +48,8 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP, most ? most + g * MR * VL : NULL);
+                           k->s + g * MR * STEP + col, STEP, most ? most + g * MR * VL : NULL,
+                           (const real *)keys + (col + NR) * D + g * (NR * D / 16));
 }
 
 /* Turn the scores of VL rows from r0 on into weights relative to their maxima, and add these to the rows' sums. */
@@ -90,7 +91,7 @@ _Static_assert(QB % VL == 0, "rows are turned VL at a time");
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t piece, bool kept)
 {
-    const int64_t pad_v = k->c->pad_v;
+    const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
     (void)kept; /* they always are */
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         weigh_rows(k, t, r0);
@@ -98,9 +99,9 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         drop(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * STEP);
     for (int64_t col = 0; values && col < t->end; col += VB) /* these values stay in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++) {
-            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, t->to[g]);
+            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, rpi_min(t->to[g], keys));
             if (from < to)
                 add_values(k->s + g * MR * STEP, STEP, from, to, values, first, pad,
-                           o + col / VB * piece + g * MR * pad_v, pad_v, col <= t->from[g] ? alpha + g * MR : ones);
+                           o + col / VB * piece + g * MR * pad_v, pad_v, col <= t->from[g] ? alpha + g * MR : ones, g);
         }
 }

@@ -4,7 +4,7 @@
  *
  *     scores   MR x NR register tiles of q k^T, whose sums start at the bias (a pointer per row into a strip, an array,
  *              a row of products or a scratch tile)
- *     softmax  row by row: maximum, exp, sum; the running maximum rescales what came before
+ *     softmax  VL rows at a time: maximum, exp, sum; the running maximum rescales what came before
  *     values   MR x NR register tiles of w v, summed over VB keys from zero, then added to out
  *
  * Tiles are cut at multiples of KB keys from key 0, and a masked pair adds an exact zero: so the bits of a row depend on

@@ -58,7 +58,7 @@ static void flush_mass(block *k)
     const real *packed = (const real *)c->valvec.rows + k->h * c->valvec.rows_step;
     for (int64_t g = 0; g < k->groups && w->low < w->high; g++)
         add_values(w->at + g * MR * w->step, w->step, 0, w->high - w->low, packed, w->low, c->valvec.pad_count,
-                   k->o + g * MR * c->pad_v, c->pad_v, ones);
+                   k->o + g * MR * c->pad_v, c->pad_v, ones, -1);
     memset(w->at, 0, reals(k->groups * MR, w->step));
     w->low = w->high = 0;
 }

@@ -453,7 +453,8 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
             real s[MR * NR];
             if (col < t->from[g] || col >= t->to[g])
                 continue;
-            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL);
+            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL,
+                       k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
                     if (wild[j] || (k->wild_q && k->wild_row[g * MR + r]))

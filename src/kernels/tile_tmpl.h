@@ -1,10 +1,14 @@
 /* tile_tmpl.h -- register tiles: MR x NR sums of products, for scores and for values.
  * Compiled once per instruction set. */
 
+/* Whether a fetch at each step pays: AVX2's steps are short, and each would take a small part of a line. */
+enum { FETCH = NR * sizeof(real) >= 256 };
+
 /* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart.
- * most[r], a vector, rises to the largest of them in any lane; NULL: not wanted. */
+ * most[r], a vector, rises to the largest of them in any lane; NULL: not wanted. A 16th of a panel at
+ * `ahead` is fetched meanwhile: the groups of a block fetch the next one together. */
 static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
-                              int64_t step, real *most)
+                              int64_t step, real *most, const real *ahead)
 {
     vf sum[MR][NV];
     RPI_UNROLL
@@ -15,6 +19,8 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
     }
     for (int64_t d = 0; d < dim; d++) {
         vf y[NV];
+        if (FETCH)
+            __builtin_prefetch(ahead + d * (NR / 16), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             y[n] = vf_load(k + d * NR + n * VL);
@@ -48,7 +54,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
  * w[AT]: weights by row, or (turned) by column. */
 #define VALUE_TILE(NAME, NVW, AT)                                                                                      \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, real *o, int64_t o_step,  \
-                                    const real *alpha)                                                                 \
+                                    const real *alpha, const real *ahead)                                              \
     {                                                                                                                  \
         vf sum[MR][NVW];                                                                                               \
         RPI_UNROLL                                                                                                     \
@@ -59,6 +65,8 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
         }                                                                                                              \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
+            if (FETCH)                                                                                                 \
+                __builtin_prefetch(ahead + j * (NVW * VL) / 16, 0, 2);                                                 \
             RPI_UNROLL                                                                                                 \
             for (int c = 0; c < NVW; c++)                                                                              \
                 y[c] = vf_load(v + j * (NVW * VL) + c * VL);                                                           \
@@ -92,20 +100,22 @@ static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
 _Static_assert(MR <= 8, "ones has a factor for each row");
 
 /* o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed VB at a time from zero. Column j of w belongs to
- * key first + j of the packed values, whose columns hold pad_keys keys. */
+ * key first + j of the packed values, whose columns hold pad_keys keys. The block's group g fetches its part of the next VB
+ * values; -1: none. */
 static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
-                       int64_t pad_keys, real *o, int64_t pad_v, const real *alpha)
+                       int64_t pad_keys, real *o, int64_t pad_v, const real *alpha, int64_t g)
 {
     for (int64_t from = j0; from < j1; from = (from / VB + 1) * VB) {
         const int64_t n = rpi_min((from / VB + 1) * VB, j1) - from;
         for (int64_t x = 0; x < pad_v; x += NR) {
             const int64_t width = rpi_min(NR, pad_v - x);
             const real *at = v + x * pad_keys + (first + from) * width;
+            const real *ahead = g < 0 ? at : at + VB * width + g * (VB * width / 16);
             switch (width / VL) {
-            case 1: value_tile_1(w + from, w_step, n, at, o + x, pad_v, alpha); break;
-            case 2: value_tile_2(w + from, w_step, n, at, o + x, pad_v, alpha); break;
-            case 3: value_tile_3(w + from, w_step, n, at, o + x, pad_v, alpha); break;
-            default: value_tile_4(w + from, w_step, n, at, o + x, pad_v, alpha); break;
+            case 1: value_tile_1(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
+            case 2: value_tile_2(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
+            case 3: value_tile_3(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
+            default: value_tile_4(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
             }
         }
         alpha = ones;
@@ -121,10 +131,10 @@ static void add_turned(const real *w, int64_t w_step, int64_t i0, int64_t i1, co
         const int64_t width = rpi_min(NR, pad_v - x);
         const real *at = v + x * pad_rows + i0 * width, *from = w + i0 * w_step;
         switch (width / VL) {
-        case 1: turned_tile_1(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
-        case 2: turned_tile_2(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
-        case 3: turned_tile_3(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
-        default: turned_tile_4(from, w_step, i1 - i0, at, o + x, pad_v, ones); break;
+        case 1: turned_tile_1(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
+        case 2: turned_tile_2(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
+        case 3: turned_tile_3(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
+        default: turned_tile_4(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
         }
     }
 }
