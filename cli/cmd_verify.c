@@ -468,7 +468,9 @@ static const char *const others[] = {"fwd:f32:b1h2q130k130d16:t5:segments+causal
                                      "fwdbwd:f32:b1h2g1q130k600d16:t5+rope:causal",
                                      "bwd:f64:b1h1q70k1100d16v24:alibi+sink:window=60,0",
                                      "bwd:f32:b1h1q200k90d20:dense+relkey,left=9,right=9+relval,left=5,right=0:mask",
-                                     "bwd:bf16:b2h1q3k1100d66o900:forget+band"};
+                                     "bwd:bf16:b2h1q3k1100d66o900:forget+band",
+                                     "fwdbwd:f32:b1h2g1q130k600d40:t5+rope:causal+high",
+                                     "fwdbwd:f32:b1h2q40k50d64v24:dense+relval,left=5,right=5:high"};
 /* What each term is tried with beside fwd:f32, each time with another mask. The reference takes long for gradients. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",
                                      "fwdbwd:f64", "fwd:bf16", "fwd:f16", "bwd:bf16"};

@@ -70,7 +70,7 @@ static int read_setting(problem *p, char *text, char *err)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}};
+    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high}};
     for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
@@ -84,6 +84,7 @@ static int read_setting(problem *p, char *text, char *err)
     for (size_t n = 0; n < sizeof flags / sizeof *flags; n++)
         if (strcmp(text, flags[n].name) == 0) {
             *flags[n].to = true;
+            d->precision = p->high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
             return value ? fail(err, "this setting takes no value:", value, "write its name alone") : 0;
         }
     if (strcmp(text, "seed") == 0) {
@@ -109,7 +110,7 @@ static int read_setting(problem *p, char *text, char *err)
     return fail(
         err, "no mask or setting is called", text,
         "causal, window=L,R, key_mask, mask, lengths, segments, scale=S, softcap=C, softcap_after=C, dropout=P, "
-        "seed=N, q_offsets, positions");
+        "seed=N, q_offsets, positions, high");
 }
 
 /* Call back for each part between plus signs. A plus inside a number (1e+5) does not separate. */

@@ -25,7 +25,7 @@ typedef struct problem {
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
-    bool q_offsets, positions;
+    bool high, q_offsets, positions;
     rp_tensors t; /* filled by problem_fill; lse is there for a backward pass */
     rp_grads g;   /* for a backward pass, of the problem's type */
     void *memory[24 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];

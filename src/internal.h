@@ -585,6 +585,7 @@ struct rpi_ops {
     int32_t qb, kb, vb; /* rows of a query block; keys of a tile; keys between two additions to out */
     int32_t bkb;        /* keys of a task of the backward pass */
     int32_t real;       /* bytes of an element of the arithmetic */
+    bool squares;       /* products are made of bf16: kernels/split_tmpl.h */
     size_t (*scratch_size)(const rpi_call *c);
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);

@@ -42,6 +42,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
         {"cap_after", d->cap_after, 0, 1},
         {"flexible", d->flexible, 0, 1},
+        {"precision", d->precision, RP_PRECISION_HIGHEST, RP_PRECISION_HIGH},
     };
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].least, sizes[n].most);
@@ -170,7 +171,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         else if (strcmp(isa, "reference") != 0)
             p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
         p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
-        p->parts = 3;
+        p->parts = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         p->desc.isa = NULL; /* the caller's string is not kept */
     }
     if (status != RP_OK) {

@@ -130,6 +130,13 @@ static double weight_gradient(const study *s, const rpi_view *dout, int64_t j, d
     return sum;
 }
 
+/* By how much of its size a product may be off beside rounding, where f32 is the sum of two bf16: 3/4 of this for scores, which
+ * are rounded twice, 5/4 for weights, of which one part is cut off. */
+static double split(const rp_desc *d)
+{
+    return d->dtype == RP_F32 && d->precision == RP_PRECISION_HIGH ? 0x1p-16 : 0;
+}
+
 /* The bound of out at this row: see rp_error_bound. Returns a bound on the error of lse. */
 static double bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *eta_of);
 
@@ -167,10 +174,11 @@ static void row_backward(study *s, const rpi_view *dout)
             if (r->score[j] == -INFINITY)
                 continue;
             const double w = r->weight[j], off = w * expm1(eta[j]) + 0x1p-126, away = fabs(s->ds[j] - mean),
-                         dp_error = 1.01 * u * (2 * (double)Dv + 8) * size[j];
+                         dp_error = (1.01 * u * (2 * (double)Dv + 8) + split(d)) * size[j];
             /* roundings of the sums that follow: over keys, over queries, over blocks of them */
             const double share = (double)(d->heads / d->kv_heads);
-            const double n = 1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D));
+            const double n =
+                1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) + 3 * split(d);
             s->size_ds[j] = w * away;
             s->ds[j] =
                 off * (away + dp_error + mean_error) + w * (dp_error + mean_error) + (4 * u + n) * w * away + 0x1p-125;
@@ -325,7 +333,9 @@ static double bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
     const double u = unit(d), tiles = ceil((double)d->len_k / ops->kb);
     const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
-    const double c = 4 + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
+    /* on squares: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave out */
+    const double chunks = ops->squares ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
+    const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
     double n = ops->vb + (double)d->len_k / ops->vb + (double)ops->kb / ops->nr + 8 + 3 * tiles;
@@ -356,8 +366,8 @@ static double bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double
             far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
         }
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
-        const double eta =
-            1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) + flushed;
+        const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
+                           split(d) * a + flushed;
         absolute->score[j] = exp(s - plain->lse + eta) - plain->weight[j];
         total += absolute->score[j];
         if (eta_of)
@@ -383,7 +393,8 @@ static double bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double
             sum += plain->weight[j] * v;
             most = fmax(most, v);
         }
-        bound[x] = rest > 0 ? (spread + sum * (total + 1.01 * u * n) + tiny * (most + 1)) / rest : INFINITY;
+        bound[x] =
+            rest > 0 ? (spread + sum * (total + 1.01 * u * n + 1.5 * split(d)) + tiny * (most + 1)) / rest : INFINITY;
         bound[x] += stored(d) * (sum + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))
             bound[x] = INFINITY; /* an infinite bound times a value of 0 */

@@ -159,6 +159,16 @@ typedef enum rp_mask_kind {
     RP_MASK_COUNT /* one more than the last kind */
 } rp_mask_kind;
 
+/* How products of f32 are made where the instruction set is AMX, whose tiles multiply bf16; elsewhere, and for other types,
+ * it changes nothing. The names are those of PyTorch's float32_matmul_precision.
+ *   HIGHEST  each number as the sum of three bf16, six products: errors no larger than those of f32 multiply-adds
+ *   HIGH     of two, three products: each product off by up to 2^-16 of its size, about ten times f32's errors in a result
+ * Bounds: docs/numerics.md; rp_error_bound and rp_gradient_bound know them. */
+typedef enum rp_precision {
+    RP_PRECISION_HIGHEST = 0,
+    RP_PRECISION_HIGH = 1,
+} rp_precision;
+
 /* How distances are shared out among buckets. n = buckets of one direction, E = n/2, d = |delta|, M = max_distance;
  * every result is capped at n-1. */
 typedef enum rp_strategy {
@@ -338,8 +348,8 @@ typedef struct rp_desc {
     double dropout;   /* share of the weights that are dropped, 0 … below 1; the others are divided by 1 - dropout */
     uint64_t seed;    /* of dropout: with b, h, i and j it says which weights are dropped, on any machine */
     int32_t flexible; /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
-    int32_t reserved; /* 0 */
-    const char *isa;  /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
+    rp_precision precision; /* of products of f32; rp_desc_init: HIGHEST */
+    const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
 } rp_desc;
 
 /* A description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
@@ -365,7 +375,8 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
     d.masks = NULL;
     d.dropout = 0.0;
     d.seed = 0;
-    d.flexible = d.reserved = 0;
+    d.flexible = 0;
+    d.precision = RP_PRECISION_HIGHEST;
     d.isa = NULL;
     return d;
 }

@@ -638,15 +638,6 @@ static void use_columns(back *w, int64_t j0, int64_t keys, int64_t g)
     }
 }
 
-static void store_row(const rpi_view *v, int64_t at, const real *from, int64_t n)
-{
-    if (v->dtype == (RPI_F64 ? RP_F64 : RP_F32))
-        memcpy((real *)v->data + at, from, reals(n, 1));
-    else
-        for (int64_t x = 0; x < n; x++)
-            rpi_put(v->data, v->dtype, at + x, (double)from[x]);
-}
-
 static void store_keys(const back *w, int64_t j0, int64_t keys, int64_t g)
 {
     const rpi_call *c = w->k.c;
@@ -661,9 +652,9 @@ static void store_keys(const back *w, int64_t j0, int64_t keys, int64_t g)
         for (int64_t x = 0; x < d->dim_k; x++)
             from[x] += w->dk_plain[j * wide_k + x];
         if (dk->data)
-            store_row(dk, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
+            store_part(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
         if (dv->data)
-            store_row(dv, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
+            store_part(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
     }
 }
 

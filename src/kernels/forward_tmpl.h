@@ -103,20 +103,15 @@ static void write_rows(block *k)
     const rpi_args *a = c->args;
     const rp_desc *d = &c->args->desc;
     for (int64_t r = 0; r < k->rows; r++) {
-        const real *o = k->o + r * c->pad_v, sum = k->sum[r];
+        const real sum = k->sum[r];
         const int64_t i = k->row0 + r;
         if (a->out.data) {
-            const int64_t at = rpi_index(&a->out, k->b, k->h, i, 0);
-            if (a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32)) {
-                real *to = (real *)a->out.data + at;
-                int64_t x = 0;
-                for (; sum != 0 && x + VL <= d->dim_v; x += VL)
-                    vf_store(to + x, vf_load(o + x) / vf_set1(sum));
-                for (; x < d->dim_v; x++)
-                    to[x] = sum == 0 ? 0 : o[x] / sum;
-            } else
-                for (int64_t x = 0; x < d->dim_v; x++)
-                    rpi_put(a->out.data, a->out.dtype, at + x, sum == 0 ? 0 : (double)(o[x] / sum));
+            real *row = k->o + r * c->pad_v;
+            for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
+                vf_store(row + x, vf_load(row + x) / vf_set1(sum));
+            for (int64_t x = 0; sum == 0 && x < c->pad_v; x++)
+                row[x] = 0;
+            store_part(a->out.data, a->out.dtype, rpi_index(&a->out, k->b, k->h, i, 0), row, d->dim_v);
         }
         if (a->lse.data)
             rpi_put(a->lse.data, a->lse.dtype, rpi_index(&a->lse, k->b, k->h, i, 0),

@@ -91,6 +91,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .vb = VB,
     .bkb = BKB,
     .real = sizeof(real),
+    .squares = RPI_TILES,
     .key_bytes = key_bytes,
     .value_bytes = value_bytes,
     .scratch_size = scratch_size,

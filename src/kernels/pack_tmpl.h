@@ -18,6 +18,28 @@ static inline const real *load_part(const rpi_view *v, const void *row, int64_t 
     return room;
 }
 
+/* n numbers to elements at … of an array of any floating type, each rounded once. */
+static inline void store_part(void *data, rp_dtype dtype, int64_t at, const real *from, int64_t n)
+{
+    int64_t x = 0;
+    if (dtype == (RPI_F64 ? RP_F64 : RP_F32)) {
+        memcpy((real *)data + at, from, (size_t)n * sizeof(real));
+        return;
+    }
+#if !RPI_F64
+    typedef uint16_t halves __attribute__((vector_size(2 * VL)));
+    for (; dtype == RP_BF16 && x + VL <= n; x += VL) {
+        const vu bits = (vu)vf_load(from + x), even = bits >> 16 & 1,
+                 nan = (vu)(vf_load(from + x) != vf_load(from + x));
+        const vu upper = ((bits + 0x7fffu + even) >> 16 & ~nan) | ((bits >> 16 | 0x40u) & nan);
+        const halves to = __builtin_convertvector(upper, halves);
+        memcpy((uint16_t *)data + at + x, &to, sizeof to);
+    }
+#endif
+    for (; x < n; x++)
+        rpi_put(data, dtype, at + x, (double)from[x]);
+}
+
 /* Row AHEAD after row j, counted on into the next head: while row j is packed it comes from memory, which the processor's own
  * guesses do as well for long runs alone. Of pages, none but that of row j is looked up. */
 enum { AHEAD = 32 };

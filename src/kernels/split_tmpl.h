@@ -510,10 +510,10 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
 struct piece {
     block *k;
     const tile *t;
-    uint32_t *to;               /* left operand [2][chunk][part] */
-    int64_t r0, rows, col, end; /* rows, a multiple of 16; columns [col, end) of the tile */
-    int64_t next, due, steps;   /* row to make next; 1 / steps of the rows is due at each step */
-    bool kept, drops, plain;    /* plain: every row has every column, and a maximum */
+    uint32_t *to;                  /* left operand [2][chunk][part] */
+    int64_t r0, rows, col, end;    /* rows, a multiple of 16; columns [col, end) of the tile */
+    int64_t next, due, steps;      /* row to make next; 1 / steps of the rows is due at each step */
+    bool kept, drops, full, plain; /* full: every row has every column, and a maximum; plain: and so has the piece */
     void (*make)(piece *p, int64_t rows);
 };
 
@@ -610,12 +610,7 @@ static bool piece_find(piece *p, int64_t r0, int64_t col)
         p->end = rpi_min(p->col + PIECE, to);
         p->r0 = r0;
         p->next = p->due = 0;
-        p->plain = !p->kept && p->end - p->col == PIECE;
-        for (int64_t r = r0; p->plain && r < r0 + p->rows; r++) {
-            const int64_t g = rpi_min(r / MR, p->k->groups - 1);
-            p->plain = p->t->from[g] <= p->col && p->t->to[g] >= p->end &&
-                       p->k->top[rpi_min(r, p->k->groups * MR - 1)] != -INFINITY;
-        }
+        p->plain = p->full && p->end - p->col == PIECE;
         if (p->col < to)
             return true;
     }
@@ -639,6 +634,9 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
     int n = 0;
     (void)pad, (void)step;
     memset(k->sums, 0, reals(all, VL));
+    now.full = !now.kept && all % SQ == 0;
+    for (int64_t r = 0; now.full && r < all; r++)
+        now.full = t->from[r / MR] == 0 && t->to[r / MR] == t->end && k->top[r] != -INFINITY;
     bool more = piece_find(&now, 0, 0);
     now.to = k->w_split;
     if (more)
