@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
-VARIANTS = {"default": {}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # fields of rp_desc; one line a variant
+VARIANTS = {"default": {}, "high": {"precision": 1}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # fields of rp_desc; one line a variant
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
