@@ -1361,6 +1361,34 @@ static void far_elements(void **state)
 
 /* ------------------------------------------------------------------------------------------------ equal bits */
 
+/* The tiles of the processor, where it has them, and their emulation in C give the same bits. */
+static void same_as_emulated(void **state)
+{
+    static const char *const texts[] = {
+        "fwd:f32:b1h2q40k70d8v6:t5:causal",
+        "fwd:f32:b1h1q200k1100d64:alibi+relkey,left=9,right=9",
+        "fwd:bf16:b1h2q100k130d40v24:t5+rope:causal",
+        "fwd:f16:b1h1q33k600d66",
+        "fwd:f32:b1h2q100k700d64:t5:high",
+        "fwd:f32:b1h2q3k1300d16:t5:dropout=0.2",
+    };
+    problem p;
+    (void)state;
+    if (rp_isa_found("amx") != 1) {
+        print_message("this machine has no AMX\n");
+        skip();
+    }
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        pose(&p, 61, "%s", texts[n]);
+        attend(&p, "amx_emulated");
+        const void *want = copy_of(&p.t.out);
+        attend(&p, "amx");
+        same_bits(&p, "amx", "beside amx_emulated", want, p.t.out.data,
+                  (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
+        problem_free(&p);
+    }
+}
+
 /* Threads, memory of the caller's or the call's own, and the place in a batch change no bit of any output. */
 static void same_everywhere(void **state)
 {
@@ -1721,9 +1749,10 @@ int main(void)
         cmocka_unit_test(poisoned),        cmocka_unit_test(poisoned_summaries),
         cmocka_unit_test(large),           cmocka_unit_test(strides),
         cmocka_unit_test(fences),          cmocka_unit_test(far_elements),
-        cmocka_unit_test(same_everywhere), cmocka_unit_test(decoding),
-        cmocka_unit_test(decoding_turned), cmocka_unit_test(nothing),
-        cmocka_unit_test(summaries),       cmocka_unit_test(traces),
+        cmocka_unit_test(same_everywhere), cmocka_unit_test(same_as_emulated),
+        cmocka_unit_test(decoding),        cmocka_unit_test(decoding_turned),
+        cmocka_unit_test(nothing),         cmocka_unit_test(summaries),
+        cmocka_unit_test(traces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,12 +11,22 @@
 #define RPI_TILES 1
 enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
+#pragma GCC diagnostic ignored "-Wpsabi"  /* vectors stay within this file */
+#pragma GCC diagnostic ignored "-Wshadow" /* of a product within a product */
+/* as the processor that has tiles does it */
+#define vf_fma(a, b, c)                                                                                                \
+    __extension__({                                                                                                    \
+        const vf fma_a = (a), fma_b = (b), fma_c = (c);                                                                \
+        vf fma_x;                                                                                                      \
+        for (int fma_n = 0; fma_n < VL; fma_n++)                                                                       \
+            fma_x[fma_n] = fmaf(fma_a[fma_n], fma_b[fma_n], fma_c[fma_n]);                                             \
+        fma_x;                                                                                                         \
+    })
 
 typedef struct squares {
     uint32_t at[8][16][16];
 } squares;
 
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors stay within this file */
 #define square_begin()    ((void)0)
 #define square_fence()    ((void)0)
 #define square_end()      ((void)0)
