@@ -417,7 +417,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
         return rpi_fail(RP_E_ARG, "v is absent (data is NULL): out needs it");
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
-    rp_pool *pool = rpi_pool_or_default(t->pool);
+    rp_pool *pool = rpi_pool_for(t->pool, d);
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
         return status;

@@ -447,7 +447,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args.desc;
-    rp_pool *pool = rpi_pool_or_default(t->pool);
+    rp_pool *pool = rpi_pool_for(t->pool, &args.desc);
     const int32_t threads = rp_pool_threads(pool);
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if (!plan->ops) {

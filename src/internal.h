@@ -462,6 +462,7 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads);
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
 rp_pool *rpi_pool_or_default(rp_pool *pool);
+rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread alone for a short call */
 
 /* ---------------------------------------------------------------------------------------------- instruction sets */
 

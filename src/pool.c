@@ -211,14 +211,36 @@ static void make_default(void)
     default_pool = pool_new(end && *end == 0 && n > 0 && n <= RPI_MOST_THREADS ? (int32_t)n : 0);
 }
 
+static rp_pool alone = {.threads = 1};
+
 rp_pool *rpi_pool_or_default(rp_pool *pool)
 {
-    /* With no memory for the default pool one thread still works. */
-    static rp_pool alone = {.threads = 1};
     if (pool)
         return pool;
     pthread_once(&default_once, make_default);
-    return default_pool ? default_pool : &alone;
+    return default_pool ? default_pool : &alone; /* with no memory for the default pool one thread still works */
+}
+
+/* A call of fewer multiply-adds than this is over before other threads have woken. */
+#define SHORT 4e6
+static double short_call = SHORT;
+static pthread_once_t short_once = PTHREAD_ONCE_INIT;
+
+static void read_short(void)
+{
+    const char *text = getenv("RELPOS_SHORT");
+    char *end = NULL;
+    const double x = text && *text ? strtod(text, &end) : SHORT;
+    if (end && *end == 0 && x >= 0)
+        short_call = x;
+}
+
+rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d)
+{
+    pthread_once(&short_once, read_short);
+    const double n =
+        (double)d->batch * (double)d->heads * (double)d->len_q * (double)d->len_k * (double)(d->dim_k + d->dim_v);
+    return n < short_call ? &alone : rpi_pool_or_default(pool);
 }
 
 int32_t rp_pool_threads(const rp_pool *pool)

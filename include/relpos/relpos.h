@@ -492,9 +492,9 @@ typedef struct rp_tensors {
     rp_array q_offset;                          /* [B] of an integer type, in place of desc.q_offset; may be absent */
     rp_pages pages;                             /* keys and values in place of k and v */
     const rp_prepared *prepared; /* made by rp_prepare from the same plan and arrays; NULL: made anew in the call */
-    rp_pool *pool;               /* NULL = the default pool: RELPOS_THREADS, else all this process may use */
-    rp_progress *progress;       /* NULL: nobody wants to know */
-    void *progress_context;      /* handed to progress */
+    rp_pool *pool; /* NULL = the default pool: RELPOS_THREADS, else all this process may use; short calls wake none */
+    rp_progress *progress;  /* NULL: nobody wants to know */
+    void *progress_context; /* handed to progress */
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */
