@@ -56,6 +56,8 @@ def card(lib, a):
             isa = lib.rp_isa_name(n)
             if isa and lib.rp_isa_found(isa) == 1 and lib.rp_measure_peak(isa, pool, ctypes.byref(found)) == 0:
                 peaks.setdefault(isa.decode(), {})[str(threads)] = found.value
+        if lib.rp_measure_tile_peak(pool, ctypes.byref(found)) == 0:
+            peaks.setdefault("amx tiles, bf16", {})[str(threads)] = found.value
         assert lib.rp_measure_bandwidth(pool, ctypes.byref(found)) == 0, lib.rp_last_error()
         reads[str(threads)] = found.value
         lib.rp_pool_destroy(pool)

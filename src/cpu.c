@@ -128,7 +128,7 @@ static double now(void)
 }
 
 typedef struct peak_job {
-    const rpi_ops *ops;
+    double (*peak)(int64_t rounds);
     double done[RPI_MOST_THREADS]; /* multiply-adds of each task */
 } peak_job;
 
@@ -136,25 +136,15 @@ static void peak_task(void *context, int64_t n, int32_t worker)
 {
     peak_job *j = context;
     (void)worker;
-    j->done[n] = j->ops->peak(200000);
+    j->done[n] = j->peak(200000);
 }
 
-rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
+static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
 {
-    const char *name = isa ? isa : rp_isa_default();
-    if (!gflops)
-        return rpi_fail(RP_E_ARG, "gflops is NULL");
-    *gflops = 0;
-    if (rp_isa_found(name) < 0 || strcmp(name, "reference") == 0)
-        return rpi_fail(RP_E_ARG, "isa is \"%.32s\": no such instruction set; rp_isa_name lists them", name);
     peak_job *j = calloc(1, sizeof *j);
     if (!j)
         return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", sizeof *j);
-    j->ops = rpi_ops_named(name, false);
-    if (!j->ops) {
-        free(j);
-        return rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
-    }
+    j->peak = peak;
     pool = rpi_pool_or_default(pool);
     for (int run = 0; run < 12; run++) { /* the first runs also let the clock rise */
         const double start = now();
@@ -168,6 +158,29 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
     }
     free(j);
     return RP_OK;
+}
+
+rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops)
+{
+    const rpi_ops *ops = rpi_ops_named("amx", false);
+    if (!gflops)
+        return rpi_fail(RP_E_ARG, "gflops is NULL");
+    *gflops = 0;
+    return ops ? measure(ops->square_peak, pool, gflops)
+               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\": this machine does not have it");
+}
+
+rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
+{
+    const char *name = isa ? isa : rp_isa_default();
+    if (!gflops)
+        return rpi_fail(RP_E_ARG, "gflops is NULL");
+    *gflops = 0;
+    if (rp_isa_found(name) < 0 || strcmp(name, "reference") == 0)
+        return rpi_fail(RP_E_ARG, "isa is \"%.32s\": no such instruction set; rp_isa_name lists them", name);
+    const rpi_ops *ops = rpi_ops_named(name, false);
+    return ops ? measure(ops->peak, pool, gflops)
+               : rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
 }
 
 typedef uint64_t piece __attribute__((vector_size(16)));

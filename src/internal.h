@@ -599,7 +599,8 @@ struct rpi_ops {
     void (*decode_merge)(const rpi_call *c, int64_t head, int32_t worker);
     size_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
-    double (*peak)(int64_t rounds); /* multiply-adds done, on one thread */
+    double (*peak)(int64_t rounds);        /* multiply-adds done, on one thread */
+    double (*square_peak)(int64_t rounds); /* of bf16 on squares; NULL: there are none */
 };
 
 const rpi_ops *rpi_ops_named(const char *name, bool f64); /* NULL: no such set, or not on this machine */

@@ -90,6 +90,13 @@ static void null_pointers(void **state)
     said(rp_measure_peak("reference", NULL, &flops), RP_E_ARG, "isa", "reference");
     said(rp_measure_peak("mmx", NULL, &flops), RP_E_ARG, "isa", "mmx");
     said(rp_measure_bandwidth(NULL, NULL), RP_E_ARG, "bytes_per_second", "NULL");
+    said(rp_measure_tile_peak(NULL, NULL), RP_E_ARG, "gflops", "NULL");
+    if (rp_isa_found("amx") == 1) {
+        assert_int_equal(rp_measure_tile_peak(NULL, &flops), RP_OK);
+        assert_true(flops > 1);
+    } else {
+        said(rp_measure_tile_peak(NULL, &flops), RP_E_UNSUPPORTED, "isa", "amx");
+    }
     assert_int_equal(rp_isa_found(NULL), -1);
     rp_plan_destroy(plan);
 }

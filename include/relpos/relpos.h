@@ -638,7 +638,7 @@ RP_API double rp_alibi_slope(int64_t h, int64_t heads);
 /* ------------------------------------------------------------------------------------------------ this machine */
 
 /* The names of the instruction sets this library was built with, best last: index 0, 1, …; NULL past the end.
- * "generic" comes first and runs everywhere. */
+ * "generic" runs everywhere, and so does "amx_emulated", which makes the numbers of "amx" in plain C, slowly, for tests. */
 RP_API const char *rp_isa_name(int index);
 
 /* 1 if this machine has the named instruction set ("reference" always), 0 if not, -1 for no such name. */
@@ -651,6 +651,10 @@ RP_API const char *rp_isa_default(void);
  * thread of the pool; it takes some hundredths of a second.
  * Returns  RP_OK and *gflops (two operations each); RP_E_ARG, RP_E_UNSUPPORTED as for rp_desc.isa. */
 RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops);
+
+/* Measure the peak of AMX: multiply-adds of bf16 on tiles, otherwise as rp_measure_peak.
+ * Returns  RP_OK and *gflops; RP_E_ARG; RP_E_UNSUPPORTED where there is no AMX. */
+RP_API rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops);
 
 /* Measure how fast memory is read: the best of several runs in which every thread of the pool reads 256 MiB of its own, in
  * several streams. It takes that memory, and some tenths of a second.

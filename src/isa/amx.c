@@ -29,6 +29,7 @@ static inline void square_begin(void)
         shape.bytes[n] = 64;
         shape.rows[n] = 16;
     }
+    __asm__ volatile("" ::"r"(&shape) : "memory"); /* all of it is written by now */
     _tile_loadconfig(&shape);
 }
 #define square_end()                _tile_release()

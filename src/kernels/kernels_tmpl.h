@@ -71,6 +71,32 @@ static double peak(int64_t rounds)
     return (double)rounds * MR * NV * VL;
 }
 
+#if RPI_TILES
+static double square_peak(int64_t rounds)
+{
+    static const uint32_t zeros[LEAF];
+    squares room, *R = &room;
+    (void)R;
+    square_begin();
+    square_zero(R, 0);
+    square_zero(R, 1);
+    square_zero(R, 2);
+    square_zero(R, 3);
+    square_load(R, 4, zeros, 64);
+    square_load(R, 5, zeros, 64);
+    square_load(R, 6, zeros, 64);
+    square_load(R, 7, zeros, 64);
+    for (int64_t r = 0; r < rounds; r++) {
+        square_dot(R, 0, 4, 6);
+        square_dot(R, 1, 4, 7);
+        square_dot(R, 2, 5, 6);
+        square_dot(R, 3, 5, 7);
+    }
+    square_end();
+    return (double)rounds * 4 * SQ * SQ * CHUNK;
+}
+#endif
+
 #define RPI_STRING(x)      #x
 #define RPI_NAME(x)        RPI_STRING(x)
 #define RPI_JOIN3(a, b, c) a##b##c
@@ -106,4 +132,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .backward_size = backward_size,
     .backward = backward,
     .peak = peak,
+#if RPI_TILES
+    .square_peak = square_peak,
+#endif
 };
