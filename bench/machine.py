@@ -61,7 +61,7 @@ def card(lib, a):
         assert lib.rp_measure_bandwidth(pool, ctypes.byref(found)) == 0, lib.rp_last_error()
         reads[str(threads)] = found.value
         lib.rp_pool_destroy(pool)
-    return {"cpu": cpu.get("Model name", "unknown"), "cores": len(os.sched_getaffinity(0)), "clock_hz": clock(),
+    return {"cpu": cpu.get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(),
             "caches": {n: cpu[n] for n in ("L1d cache", "L2 cache", "L3 cache") if n in cpu},
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release(),
             "relpos": lib.rp_version().decode(), "commit": output("git", "describe", "--always", "--dirty=+"),

@@ -10,7 +10,7 @@ python=${1:-}
 n=fwd:f32:b1h8q4096k4096d64
 "$relpos" bench --json --seconds 50 "$n" "$n:t5" "$n:alibi" "$n:log" "$n:rope" "$n:relkey,left=64,right=64" \
     "$n:relval,left=64,right=64" "$n:dense" "$n:t5:causal" "$n::causal" >bench/results/terms.jsonl
-for isa in generic avx2 avx512 neon; do
+for isa in generic avx2 avx512 amx neon; do
     RELPOS_ISA=$isa "$relpos" info >/dev/null 2>&1 || continue # this machine lacks it
     "$relpos" bench --json --isa $isa --seconds 10 "$n" "$n:t5"
 done >bench/results/isa.jsonl
