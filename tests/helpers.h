@@ -52,17 +52,20 @@
 
 /* ------------------------------------------------------------------------------------------------ problems */
 
+/* Whether tests run an instruction set: this machine has it, and not one emulation within another. */
+#define TRIED(isa) (rp_isa_found(isa) == 1 && !(EMULATED && strcmp(isa, "amx_emulated") == 0))
+
 /* isa = each instruction set of the library that this machine has. */
 #define EACH_ISA(isa)                                                                                                  \
     for (int isa##_n = 0; isa##_n >= 0; isa##_n = -1)                                                                  \
         for (const char *isa; ((isa) = rp_isa_name(isa##_n)) != NULL; isa##_n++)                                       \
-            if (rp_isa_found(isa) == 1)
+            if (TRIED(isa))
 
 /* path = the reference, then each instruction set. */
 #define EACH_PATH(path)                                                                                                \
     for (int path##_n = -1; path##_n > -2; path##_n = -2)                                                              \
         for (const char *path; ((path) = path##_n < 0 ? "reference" : rp_isa_name(path##_n)) != NULL; path##_n++)      \
-            if (rp_isa_found(path) == 1)
+            if (TRIED(path))
 
 /* A case that fails names itself, so that `relpos verify` can repeat it. */
 __attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
