@@ -114,7 +114,7 @@ const char *rp_isa_default(void)
         return strcmp(wanted, "reference") == 0 ? "reference" : rpi_ops_named(wanted, false)->name;
     for (int n = count() - 1; n > 0; n--) {
         const rpi_ops *ops = entry(n, false, &has);
-        if (has)
+        if (has && strcmp(ops->name, "amx_emulated") != 0)
             return ops->name;
     }
     return "generic";

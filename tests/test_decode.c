@@ -84,7 +84,7 @@ static void decoding(void **state)
     const char *isa;
     (void)state;
     for (int n = 0; (isa = rp_isa_name(n)); n++) {
-        if (rp_isa_found(isa) != 1)
+        if (!TRIED(isa))
             continue;
         for (int x = 0; terms[x]; x++) {
             if (strcmp(terms[x], "xl") == 0)
