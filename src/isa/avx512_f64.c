@@ -18,6 +18,7 @@ typedef __m512d vf;
 #define vf_load(p)                  _mm512_loadu_pd(p)
 #define vf_store(p, v)              _mm512_storeu_pd(p, v)
 #define vf_max(a, b)                _mm512_max_pd(a, b)
+#define vf_larger(a, b)             ((vf)_mm512_max_epi64((__m512i)(a), (__m512i)(b)))
 #define vf_below(x, limit, yes, no) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, limit, _CMP_LT_OQ), no, yes)
 #define vf_sum(x)                   _mm512_reduce_add_pd(x)
 #define vf_top(x)                   _mm512_reduce_max_pd(x)

@@ -15,7 +15,9 @@ enum { VL = 4, MR = 6, NR = 16 }; /* 6 x 16 sums take 24 of the 32 registers, op
 typedef float32x4_t vf;
 #define vf_fma(a, b, c)             vfmaq_f32(c, a, b) /* a from vf_set1: by element, without a register for the copies */
 #define vf_set1(x)                  vdupq_n_f32(x)
+#define vu_wide(p)                  ((vu)vmovl_u16(vld1_u16(p)))
 #define vf_max(a, b)                max_lanes(a, b)
+#define vf_larger(a, b)             vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b)))
 #define vf_below(x, limit, yes, no) vbslq_f32(vcltq_f32(x, limit), yes, no)
 #define vf_product(x, limit, a, b)                                                                                     \
     vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(vmulq_f32(a, b)), vcltq_f32(x, limit)))

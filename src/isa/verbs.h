@@ -49,6 +49,13 @@ static inline vf vf_max(vf a, vf b) /* b where either is NaN */
     return (vf)((m & (vi)a) | (~m & (vi)b));
 }
 #endif
+#ifndef vf_larger
+static inline vf vf_larger(vf a, vf b) /* of numbers >= 0, or NaN, which is larger than any */
+{
+    vi m = (vi)((vi)a > (vi)b);
+    return (vf)((m & (vi)a) | (~m & (vi)b));
+}
+#endif
 #ifndef vf_below
 static inline vf vf_below(vf x, vf limit, vf yes, vf no) /* x < limit ? yes : no; NaN is not below */
 {
@@ -187,6 +194,15 @@ static inline vf vf_abs(vf x)
 #ifndef vf_power
 /* x < limit ? 0 : p times 2 to the whole number n; the low bits of t are n + 127; NaN is not below */
 #define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)((vu)(t) << 23)))
+#endif
+#ifndef vu_wide
+static inline vu vu_wide(const uint16_t *from)
+{
+    int32_t lane[VL];
+    for (int c = 0; c < VL; c++)
+        lane[c] = from[c];
+    return (vu)vf_bits(lane);
+}
 #endif
 #ifndef vu_highs
 /* the upper halves of x in the lower halves, those of y above */

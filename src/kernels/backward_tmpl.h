@@ -137,7 +137,7 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
                               uint8_t *wild)
 {
     const int64_t wide = rpi_round_up(width, VL);
-    watch w = {vf_set1(0), vf_set1(0)};
+    watch w = {vf_set1(0)};
     for (int64_t r0 = 0; r0 < rows; r0 += rpi_min(VL, size - r0 % size)) {
         const real *from = packed + r0 / size * size * width + r0 % size;
         for (int64_t x = 0; x < wide; x += VL) {

@@ -101,7 +101,7 @@ static void key_products(block *k, const rpi_source *s, const tile *t, const rea
     const vf factor = vf_set1((real)rpi_vec_factor(d, &c->plan->terms[s->term]));
     const real *vectors = (const real *)s->turned + (s->turned_heads ? k->h : 0) * D * step;
     const real *keys = k->tile_keys;
-    if (c->plan->rotate >= 0 || RPI_TILES) {
+    if (c->plan->rotate >= 0 || RPI_TILES || !keys) {
         pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_room, NULL);
         keys = k->keys_room;
     }

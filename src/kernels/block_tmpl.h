@@ -23,7 +23,8 @@ typedef struct block {
     window vec[RPI_MAX_SOURCES], mass; /* products with vectors; weights by vector of VALVEC */
     real *diagonal, *column;           /* [QB + KB], [KB]: sums of one tile */
     real *keys_room;                   /* keys as they came, for KEYS: panels, or [KB][Dk padded] */
-    const real *tile_keys;             /* packed keys of the tile */
+    const real *tile_keys;             /* packed keys of the tile; NULL: as they lie */
+    void *near;                        /* room where keys and values come as they lie; NULL: they are packed */
     double *row;                       /* [Dk or more] one query, for definitions; [KB] biases of one row */
     uint8_t *keep_room;                /* [KB] keys of a row that ask the definition */
     int32_t *index;                    /* [KB] entries of one row */
@@ -202,7 +203,7 @@ static void load_queries(block *k)
     const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
-    watch w = {vf_set1(0), vf_set1(0)};
+    watch w = {vf_set1(0)};
     load_rows(k, &c->args->q, D, scale, k->q, &w);
     k->wild_q = !is_finite(&w) || !(vf_top(w.most) * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
     for (int64_t r = 0; k->wild_q && r < k->groups * MR; r++) {

@@ -84,14 +84,17 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         to->from = to->to = 0;
         if (!tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v)) /* a look at wild keys comes below */
             continue;
-        if (!packed)
-            pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.wild_k,
-                      k->rows_room);
-        packed = true;
         load_queries(k);
         ready_queries(k);
-        tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v);
-        tile_scores(k, &t, w.keys);
+        k->near = w.keys;
+        if (!near_pays(share, k->rows) || k->wild_q || packed || !tile_scores(k, &t, NULL)) {
+            if (!packed)
+                pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.wild_k,
+                          k->rows_room);
+            packed = true;
+            tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v);
+            tile_scores(k, &t, w.keys);
+        }
         to->from = t.from[0];
         to->to = t.to[0];
         for (int64_t r = 0; r < k->rows; r++) {
@@ -111,9 +114,11 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
     decode_room w;
     block *k = &w.k;
-    bool packed = !c->args->out.data;
+    const bool near = near_pays(share, d->len_q);
+    bool packed = !c->args->out.data || near;
     square_begin();
     decode_begin(c, &w, kv, worker);
+    k->near = near ? w.values : NULL;
     for (int64_t m = 0; m < share; m++) {
         decode_tile *at = decode_tile_at(c, kv * share + m, n);
         tile t = {.tile0 = tile0};

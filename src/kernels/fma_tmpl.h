@@ -52,6 +52,28 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
                            (const real *)keys + (col + NR) * D + g * (NR * D / 16));
 }
 
+/* Up to so many query heads read keys and values where they lie, each for itself; more share a packed copy. */
+static bool near_pays(int64_t share, int64_t rows)
+{
+    (void)rows; /* a register tile has MR of them */
+    return share <= 4;
+}
+
+/* k->s as key_scores makes it, of one group of rows, from keys as they lie; k->near has room for a tile of them. false: some
+ * key is not tame, and k->s is not made. */
+static bool near_scores(block *k, const tile *t, const real *const *in)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t D = d->dim_k;
+    uint8_t wild = 0;
+    for (int64_t col = t->from[0]; col < t->to[0] && !wild; col += NR) {
+        pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->near, &wild, NULL);
+        score_tile(k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
+    }
+    return !wild;
+}
+
 /* Turn the scores of VL rows from r0 on into weights relative to their maxima, and add these to the rows' sums. */
 static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
@@ -85,6 +107,42 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 }
 _Static_assert(QB % VL == 0, "rows are turned VL at a time");
 
+/* o as weigh_tile makes it, of one group of rows, from values as they lie; k->near has room for VB of them. One that is not
+ * finite, which leaves no sum finite, ends the attempt to go tile by tile. */
+static void near_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t piece)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    const int64_t pad_v = c->pad_v, width = c->args->desc.dim_v, step = v->stride[2];
+    const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads);
+    const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && !v->page && width == pad_v;
+    watch w = {vf_set1(0)};
+    bool wild = false;
+    for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {
+        real *sums = o + col / VB * piece;
+        to = rpi_min((col / VB + 1) * VB, rpi_min(t->to[0], keys));
+        if (in_place) {
+            const real *at = rpi_row_of(v, k->b, head, t->tile0 + col), *s = k->s + col;
+            for (int64_t x = 0; x < pad_v; x += NR, at += NR)
+                switch (rpi_min(NR, pad_v - x) / VL) {
+                case 1: near_tile_1(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
+                case 2: near_tile_2(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
+                case 3: near_tile_3(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
+                default: near_tile_4(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
+                }
+        } else {
+            uint8_t rows[VB];
+            pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->near, 0, VB, rows);
+            wild |= memchr(rows, 1, (size_t)(to - col)) != NULL;
+            add_values(k->s, STEP, col, to, k->near, -col, VB, sums, pad_v, alpha, -1);
+        }
+        for (int64_t x = 0; x < k->rows * pad_v; x += VL)
+            watch_vector(&w, vf_load(sums + x));
+    }
+    if (wild || !is_finite(&w))
+        atomic_store(&c->decode->wild, 1);
+}
+
 /* Scores to weights, their sums, and o[rows][pad_v] = o * alpha + w v, summed VB keys at a time from zero; the pieces of VB keys
  * go to o's `piece` apart, and a row's alpha counts in its first. Column 0 is row `first` of the packed values; NULL: no o.
  * `kept` asks for the weights in k->s. */
@@ -97,6 +155,10 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         weigh_rows(k, t, r0);
     for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
         drop(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * STEP);
+    if (k->near && values) {
+        near_values(k, t, keys, alpha, o, piece);
+        return;
+    }
     for (int64_t col = 0; values && col < t->end; col += VB) /* these values stay in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + VB, rpi_min(t->to[g], keys));

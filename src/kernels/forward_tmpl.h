@@ -17,21 +17,25 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     }
 }
 
-/* Scores of the tile, all but the softmax, from packed keys. */
-static void tile_scores(block *k, const tile *t, const void *keys)
+/* Scores of the tile, all but the softmax, from packed keys; NULL: from keys as they lie, and false if one is not tame. */
+static bool tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    const bool finish = t->edge || c->plan->desc.softcap > 0;
+    const bool finish = !keys || t->edge || c->plan->desc.softcap > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
         vf_store(k->most + r * VL, vf_set1(-INFINITY));
-    key_scores(k, t, keys, in, finish ? NULL : k->most);
+    if (keys)
+        key_scores(k, t, keys, in, finish ? NULL : k->most);
+    else if (!near_scores(k, t, in))
+        return false;
     for (int64_t r = 0; finish && r < k->groups * MR; r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
     }
+    return true;
 }
 
 static void tile_attend(block *k, const tile *t)

@@ -1,6 +1,22 @@
 /* pack_tmpl.h -- keys, values and queries laid out for the register tiles.
  * Compiled once per instruction set and precision. */
 
+#if !RPI_F64
+/* VL numbers of f16 or bf16, exactly. Subnormal halves are made from integers, because kernels run with numbers below 2^-126
+ * taken as zero. */
+static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+{
+    const vu x = vu_wide(from);
+    if (dtype == RP_BF16)
+        return (vf)(x << 16);
+    const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
+    const vf small = ((vf)((x & 0x3ff) | (none + 0x4b000000u)) - vf_set1(0x1p23f)) * vf_set1(0x1p-24f);
+    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
+    const vu zero = (vu)(exponent == 0);
+    return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
+}
+#endif
+
 /* Channels x0 … of a row, at most PART of them, from any floating type. */
 enum { PART = 64 };
 static inline const real *load_part(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *room)
@@ -13,7 +29,12 @@ static inline const real *load_part(const rpi_view *v, const void *row, int64_t 
 #else
     if (v->dtype == RP_F32)
         return (const float *)row + x0;
-    rpi_load_f32(room, (const char *)row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
+    const char *from = (const char *)row + x0 * rpi_floating_size(v->dtype);
+    int64_t x = 0;
+    for (; rpi_floating_size(v->dtype) == 2 && x + VL <= n; x += VL)
+        vf_store(room + x, load_halves((const uint16_t *)(const void *)from + x, v->dtype));
+    if (x < n)
+        rpi_load_f32(room + x, from + x * rpi_floating_size(v->dtype), v->dtype, n - x);
 #endif
     return room;
 }
@@ -71,20 +92,19 @@ static void turn_row(const rp_term *t, const real *turn, real sign, real *row, i
     }
 }
 
-/* Numbers seen so far: `rest` is 0, or NaN from one that is not finite; `most` is the largest size of the others. */
+/* The largest size of the numbers seen so far, lane by lane; more than infinity's bits: NaN. */
 typedef struct watch {
-    vf rest, most;
+    vf most;
 } watch;
 
 static inline void watch_vector(watch *w, vf x)
 {
-    w->rest = vf_fma(x, vf_set1(0), w->rest);
-    w->most = vf_max(w->most, vf_abs(x));
+    w->most = vf_larger(w->most, vf_abs(x));
 }
 
 static inline bool is_finite(const watch *w)
 {
-    return vf_sum(w->rest) == 0;
+    return vf_sum(w->most * vf_set1(0)) == 0;
 }
 
 /* VL rows of n channels side by side: to[x * step + r] = from[r][x]. ahead: rows of elements of `size` bytes to ask for. */
@@ -125,7 +145,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
     for (int64_t r0 = 0; r0 < n; r0 += VL) {
         const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
         real *at = to + r0 / NR * NR * width + r0 % NR;
-        watch w = {vf_set1(0), vf_set1(0)};
+        watch w = {vf_set1(0)};
         for (int64_t x0 = 0; x0 < width; x0 += PART) {
             const int64_t m = rpi_min(PART, width - x0);
             const real *from[VL];
@@ -156,7 +176,7 @@ static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, in
 static void clear_wild(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *wild)
 {
     for (int64_t r = 0; r < n; r++) {
-        watch w = {vf_set1(0), vf_set1(0)};
+        watch w = {vf_set1(0)};
         for (int64_t x = 0; x < wide; x += VL)
             watch_vector(&w, vf_load(in_column(to, pad, first + r, wide, x)));
         wild[r] = !is_finite(&w);
@@ -172,7 +192,7 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 {
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
-    watch all = {vf_set1(0), vf_set1(0)};
+    watch all = {vf_set1(0)};
     real room[PART];
     for (int64_t r = 0; r < there; r++) {
         const void *row = rpi_row_of(v, b, h, j0 + r);

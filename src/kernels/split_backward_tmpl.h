@@ -101,7 +101,7 @@ static void split_dout(block *k, split_back *w)
     w->dout_parts = (int)rpi_min(c->plan->parts, dout->dtype == RP_BF16 ? 1 : dout->dtype == RP_F16 ? 2 : 3);
     w->any_dout = false;
     for (int64_t r = 0; r < rows; r++) {
-        watch all = {vf_set1(0), vf_set1(0)};
+        watch all = {vf_set1(0)};
         real *to = w->dout_room + r * wide;
         const real *row = row_at(dout, k->b, k->h, k->row0 + r, k->row0 + k->rows, Dv, to);
         if (row != to)

@@ -14,6 +14,7 @@ enum {
     LEAF = SQ * SQ,
     PIECE = 64, /* keys whose weights are made while the products of the 64 before run: both stay in L1 */
 };
+#define MOST_VALUE 1e38 /* larger ones may not split */
 _Static_assert((int)VL == (int)SQ, "a vector is a row of a leaf");
 
 /* Leaves from `at` on: `tile` between neighbours along rows or columns, `chunk` between chunks, the parts one after the other. */
@@ -114,6 +115,20 @@ static inline void piece_step(piece *p);
         }                                                                                                              \
     }
 
+/* DOT with the parts of both operands as constants. */
+#define BY_PARTS(DOT, MT, NT, a_parts, b_parts)                                                                        \
+    switch (4 * (a_parts) + (b_parts)) {                                                                               \
+    case 5: DOT(MT, NT, 1, 1) break;                                                                                   \
+    case 6: DOT(MT, NT, 1, 2) break;                                                                                   \
+    case 9: DOT(MT, NT, 2, 1) break;                                                                                   \
+    case 7: DOT(MT, NT, 1, 3) break;                                                                                   \
+    case 11: DOT(MT, NT, 2, 3) break;                                                                                  \
+    case 13: DOT(MT, NT, 3, 1) break;                                                                                  \
+    case 14: DOT(MT, NT, 3, 2) break;                                                                                  \
+    case 10: DOT(MT, NT, 2, 2) break;                                                                                  \
+    default: DOT(MT, NT, 3, 3) break;                                                                                  \
+    }
+
 /* out = from + A B over chunks, MT x NT squares, rows `out_step` apart; from NULL: zero. */
 #define PRODUCT(MT, NT)                                                                                                \
     static void product_##MT##_##NT(const operand *a, const operand *b, int64_t chunks, const real *const *from,       \
@@ -137,17 +152,7 @@ static inline void piece_step(piece *p);
             square_zero(R, 2);                                                                                         \
             square_zero(R, 3);                                                                                         \
         }                                                                                                              \
-        switch (4 * a->parts + b->parts) {                                                                             \
-        case 5: DOT_CHUNK(MT, NT, 1, 1) break;                                                                         \
-        case 6: DOT_CHUNK(MT, NT, 1, 2) break;                                                                         \
-        case 9: DOT_CHUNK(MT, NT, 2, 1) break;                                                                         \
-        case 7: DOT_CHUNK(MT, NT, 1, 3) break;                                                                         \
-        case 11: DOT_CHUNK(MT, NT, 2, 3) break;                                                                        \
-        case 13: DOT_CHUNK(MT, NT, 3, 1) break;                                                                        \
-        case 14: DOT_CHUNK(MT, NT, 3, 2) break;                                                                        \
-        case 10: DOT_CHUNK(MT, NT, 2, 2) break;                                                                        \
-        default: DOT_CHUNK(MT, NT, 3, 3) break;                                                                        \
-        }                                                                                                              \
+        BY_PARTS(DOT_CHUNK, MT, NT, a->parts, b->parts)                                                                \
         square_store(R, 0, out, out_step * 4);                                                                         \
         if (NT > 1)                                                                                                    \
             square_store(R, 1, out + SQ, out_step * 4);                                                                \
@@ -181,15 +186,12 @@ static inline void product(int64_t mt, int64_t nt, const operand *a, const opera
 static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
                                  real *room)
 {
-    const int64_t wide = rpi_round_up(width, CHUNK), size = rpi_floating_size(v->dtype);
+    const int64_t wide = rpi_round_up(width, CHUNK);
     if (j >= real_rows || !v->data) {
         memset(room, 0, reals(wide, 1));
         return room;
     }
     const void *row = rpi_row_of(v, b, h, j);
-    const char *ahead = row_ahead(v, b, h, j, real_rows);
-    for (int64_t x = 0; x < width * size; x += 64)
-        __builtin_prefetch(ahead + x, 0, 2);
     if (v->dtype == RP_F32 && width == wide)
         return row;
     for (int64_t x0 = 0; x0 < width; x0 += PART) {
@@ -200,6 +202,36 @@ static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_
     }
     memset(room + width, 0, reals(wide - width, 1));
     return room;
+}
+
+/* Rows that are packed together: where they lie as f32, what to fetch meanwhile, the numbers seen on the way. */
+typedef struct packing {
+    const real *at[CHUNK];
+    const char *ahead[CHUNK];
+    int64_t size; /* bytes of an element there */
+    watch seen;
+} packing;
+
+/* n rows from j0 on, as row_at gives them. room: n rows. */
+static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
+                           int64_t real_rows, int64_t width, real *room)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    s->size = rpi_floating_size(v->dtype);
+    if (j0 + n + AHEAD <= real_rows && !v->page && v->dtype == RP_F32 && width == wide) {
+        const real *at = rpi_row_of(v, b, h, j0);
+        for (int64_t r = 0; r < n; r++, at += v->stride[2]) {
+            s->at[r] = at;
+            s->ahead[r] = (const char *)(at + AHEAD * v->stride[2]);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, room + r * wide);
+        s->ahead[r] = (const char *)s->at[r];
+        if (j0 + r < real_rows && v->data)
+            s->ahead[r] = row_ahead(v, b, h, j0 + r, real_rows);
+    }
 }
 
 static inline void watch_row(watch *w, const real *row, int64_t wide)
@@ -214,41 +246,59 @@ static inline bool is_tame(const watch *w, real limit)
     return is_finite(w) && vf_top(w->most) <= limit;
 }
 
-/* Put zeros in place of rows that are not tame, and tell which they are: wild[r]. */
-static void clear_rows(const real **row, int64_t n, int64_t wide, real limit, real *room, uint8_t *wild)
+/* Put zeros in place of rows that are not tame, and tell which they are: wild[r]; true if any. */
+static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *room, uint8_t *wild)
 {
+    bool any = false;
     for (int64_t r = 0; r < n; r++) {
-        watch w = {vf_set1(0), vf_set1(0)};
-        watch_row(&w, row[r], wide);
+        watch w = {vf_set1(0)};
+        watch_row(&w, s->at[r], wide);
         wild[r] = !is_tame(&w, limit);
+        any |= wild[r];
         if (wild[r])
-            row[r] = memset(room + r * wide, 0, reals(wide, 1));
+            s->at[r] = memset(room + r * wide, 0, reals(wide, 1));
     }
+    return any;
 }
 
 /* Turned copies in room in place of rows j0 … */
-static void turn_copies(const real **row, int64_t n, int64_t wide, const rp_term *rotate, const real *turn, int64_t j0,
+static void turn_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *turn, int64_t j0,
                         int64_t real_rows, real *room)
 {
     for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
-        if (row[r] != room + r * wide)
-            row[r] = memcpy(room + r * wide, row[r], reals(wide, 1));
+        if (s->at[r] != room + r * wide)
+            s->at[r] = memcpy(room + r * wide, s->at[r], reals(wide, 1));
         turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, room + r * wide, 1);
     }
 }
 
+/* 16 pairs (x, y) in parts; the numbers are watched, and a later row is fetched. */
+ALWAYS_INLINE void take_pair(watch *seen, const real *x, const real *y, const char *ahead_x, const char *ahead_y,
+                             int parts, vu *to)
+{
+    const vf a = vf_load(x), b = vf_load(y);
+    __builtin_prefetch(ahead_x, 0, 2);
+    __builtin_prefetch(ahead_y, 0, 2);
+    watch_vector(seen, a);
+    watch_vector(seen, b);
+    split_pair(a, b, parts, to);
+}
+
 /* A chunk of channels of 16 rows, one row in each column of the leaves. */
-ALWAYS_INLINE void turned_leaves(const real *const *row, int64_t x, int parts, uint32_t *to)
+ALWAYS_INLINE void turned_leaves(packing *s, int64_t x, int parts, uint32_t *to)
 {
     vu leaf[3][SQ];
+    watch seen = s->seen;
     RPI_UNROLL
     for (int r = 0; r < SQ; r++) {
         vu part[3];
-        split_pair(vf_load(row[r] + x), vf_load(row[r] + x + SQ), parts, part);
+        const char *ahead = s->ahead[r] + x * s->size;
+        take_pair(&seen, s->at[r] + x, s->at[r] + x + SQ, ahead, ahead + SQ * s->size, parts, part);
         RPI_UNROLL
         for (int p = 0; p < parts; p++)
             leaf[p][r] = part[p];
     }
+    s->seen = seen;
     RPI_UNROLL
     for (int p = 0; p < parts; p++) {
         vf_transpose((vf *)leaf[p]);
@@ -256,12 +306,12 @@ ALWAYS_INLINE void turned_leaves(const real *const *row, int64_t x, int parts, u
     }
 }
 
-static void split_turned(const real *const *row, int64_t x, int parts, uint32_t *to)
+static void split_turned(packing *s, int64_t x, int parts, uint32_t *to)
 {
     switch (parts) {
-    case 1: turned_leaves(row, x, 1, to); break;
-    case 2: turned_leaves(row, x, 2, to); break;
-    default: turned_leaves(row, x, 3, to); break;
+    case 1: turned_leaves(s, x, 1, to); break;
+    case 2: turned_leaves(s, x, 2, to); break;
+    default: turned_leaves(s, x, 3, to); break;
     }
 }
 
@@ -273,21 +323,19 @@ static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
-        const real *row[SQ];
         uint8_t cleared[SQ];
-        watch w = {vf_set1(0), vf_set1(0)};
-        for (int64_t r = 0; r < SQ; r++) {
-            row[r] = row_at(v, b, h, j0 + r0 + r, real_rows, width, room + r * wide);
-            watch_row(&w, row[r], wide);
-        }
-        if (!is_tame(&w, (real)RPI_TAME)) {
-            wild[r0 / NR] = 1;
-            clear_rows(row, SQ, wide, (real)RPI_TAME, room, wild_rows ? wild_rows + r0 : cleared);
-        }
-        if (rotate)
-            turn_copies(row, SQ, wide, rotate, turn, j0 + r0, real_rows, room);
-        for (int64_t x = 0; x < wide; x += CHUNK)
-            split_turned(row, x, parts, to + x / CHUNK * parts * LEAF);
+        packing s;
+        bool look = rotate; /* else the numbers are seen on the way */
+        rows_at(&s, v, b, h, j0 + r0, SQ, real_rows, width, room);
+        do {
+            if (look && clear_rows(&s, SQ, wide, (real)RPI_TAME, room, wild_rows ? wild_rows + r0 : cleared))
+                wild[r0 / NR] = 1;
+            if (rotate)
+                turn_copies(&s, SQ, wide, rotate, turn, j0 + r0, real_rows, room);
+            s.seen = (watch){vf_set1(0)};
+            for (int64_t x = 0; x < wide; x += CHUNK)
+                split_turned(&s, x, parts, to + x / CHUNK * parts * LEAF);
+        } while (!look && (look = !is_tame(&s.seen, (real)RPI_TAME)));
     }
 }
 
@@ -312,6 +360,35 @@ static void split_run(const real *x, const real *y, int64_t step, int64_t n, int
     }
 }
 
+/* Pairs of 32 rows of an array, r and r + 16: [16 channels][part]. */
+ALWAYS_INLINE void across_leaves(packing *s, int64_t columns, int parts, uint32_t *to)
+{
+    const int64_t size = s->size;
+    watch seen = s->seen;
+    for (int64_t r = 0; r < SQ; r++) {
+        const real *x = s->at[r], *y = s->at[r + SQ];
+        const char *a = s->ahead[r], *b = s->ahead[r + SQ];
+        uint32_t *leaf = to + r * SQ;
+        for (int64_t m = 0; m < columns; m++, leaf += parts * LEAF) {
+            vu part[3];
+            take_pair(&seen, x + m * SQ, y + m * SQ, a + m * SQ * size, b + m * SQ * size, parts, part);
+            RPI_UNROLL
+            for (int p = 0; p < parts; p++)
+                store_pairs(leaf + p * LEAF, part[p]);
+        }
+    }
+    s->seen = seen;
+}
+
+static void split_across(packing *s, int64_t columns, int parts, uint32_t *to)
+{
+    switch (parts) {
+    case 1: across_leaves(s, columns, 1, to); break;
+    case 2: across_leaves(s, columns, 2, to); break;
+    default: across_leaves(s, columns, 3, to); break;
+    }
+}
+
 /* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
  * larger than `limit`, become 0; wild[r] tells of them. room: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
@@ -320,19 +397,18 @@ static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, i
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF) {
-        const real *row[CHUNK];
-        watch w = {vf_set1(0), vf_set1(0)};
-        for (int64_t r = 0; r < CHUNK; r++) {
-            row[r] = row_at(v, b, h, j0 + r0 + r, real_rows, width, room + r * wide);
-            watch_row(&w, row[r], wide);
-        }
+        packing s;
+        bool look = rotate; /* else the numbers are seen on the way */
+        rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, room);
         memset(wild + r0, 0, CHUNK);
-        if (!is_tame(&w, limit))
-            clear_rows(row, CHUNK, wide, limit, room, wild + r0);
-        if (rotate)
-            turn_copies(row, CHUNK, wide, rotate, turn, j0 + r0, real_rows, room);
-        for (int64_t r = 0; r < SQ; r++)
-            split_run(row[r], row[r + SQ], SQ, columns, parts, to + r * SQ);
+        do {
+            if (look)
+                clear_rows(&s, CHUNK, wide, limit, room, wild + r0);
+            if (rotate)
+                turn_copies(&s, CHUNK, wide, rotate, turn, j0 + r0, real_rows, room);
+            s.seen = (watch){vf_set1(0)};
+            split_across(&s, columns, parts, to);
+        } while (!look && (look = !is_tame(&s.seen, limit)));
     }
 }
 
@@ -372,7 +448,7 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
     const rp_desc *d = &c->args->desc;
     const int parts = value_parts(c->plan);
     (void)pad;
-    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)1e38,
+    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)MOST_VALUE,
                   (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
 }
 
@@ -444,7 +520,7 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
                     (const real *)c->turn_k + k->b * c->turn_k_step, k->keys_room, NULL);
         bool wild[NR]; /* those that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
-            watch w = {vf_set1(0), vf_set1(0)};
+            watch w = {vf_set1(0)};
             watch_row(&w, row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room),
                       rpi_round_up(d->dim_k, CHUNK));
             wild[j] = !is_tame(&w, (real)RPI_TAME);
@@ -505,6 +581,8 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
     for (int64_t r = 0; most && r < k->groups * MR; r++)
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
 }
+
+#include "near_tmpl.h"
 
 /* A piece of the weights of 32 rows: made while the products of the piece before run. */
 struct piece {
@@ -633,6 +711,10 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
     piece after;
     int n = 0;
     (void)pad, (void)step;
+    if (k->near) {
+        near_weigh(k, t, values, alpha, o, now.kept);
+        return;
+    }
     memset(k->sums, 0, reals(all, VL));
     now.full = !now.kept && all % SQ == 0;
     for (int64_t r = 0; now.full && r < all; r++)

@@ -51,10 +51,10 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
- * w[AT]: weights by row, or (turned) by column. */
-#define VALUE_TILE(NAME, NVW, AT)                                                                                      \
-    static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, real *o, int64_t o_step,  \
-                                    const real *alpha, const real *ahead)                                              \
+ * w[AT]: weights by row, or (turned) by column. Values are V_STEP apart: packed, or (near) as they lie. */
+#define VALUE_TILE(NAME, NVW, AT, V_STEP)                                                                              \
+    static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
+                                    int64_t o_step, const real *alpha, const real *ahead)                              \
     {                                                                                                                  \
         vf sum[MR][NVW];                                                                                               \
         RPI_UNROLL                                                                                                     \
@@ -63,13 +63,20 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
             for (int c = 0; c < NVW; c++)                                                                              \
                 sum[r][c] = vf_set1(0);                                                                                \
         }                                                                                                              \
+        (void)v_step;                                                                                                  \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
-            if (FETCH)                                                                                                 \
+            if (!ahead) {                                                                                              \
+                RPI_UNROLL                                                                                             \
+                for (int c = 0; c < NVW; c++)                                                                          \
+                    __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) +                                        \
+                                                      (uintptr_t)((j + AHEAD) * v_step * (int64_t)sizeof(real))),      \
+                                       0, 2);                                                                          \
+            } else if (FETCH)                                                                                          \
                 __builtin_prefetch(ahead + j * (NVW * VL) / 16, 0, 2);                                                 \
             RPI_UNROLL                                                                                                 \
             for (int c = 0; c < NVW; c++)                                                                              \
-                y[c] = vf_load(v + j * (NVW * VL) + c * VL);                                                           \
+                y[c] = vf_load(v + j * (V_STEP) + c * VL);                                                             \
             RPI_UNROLL                                                                                                 \
             for (int r = 0; r < MR; r++) {                                                                             \
                 const vf x = vf_set1(w[AT]);                                                                           \
@@ -86,14 +93,18 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
                 vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
         }                                                                                                              \
     }
-VALUE_TILE(value_tile, 1, r *w_step + j)
-VALUE_TILE(value_tile, 2, r *w_step + j)
-VALUE_TILE(value_tile, 3, r *w_step + j)
-VALUE_TILE(value_tile, 4, r *w_step + j)
-VALUE_TILE(turned_tile, 1, j *w_step + r)
-VALUE_TILE(turned_tile, 2, j *w_step + r)
-VALUE_TILE(turned_tile, 3, j *w_step + r)
-VALUE_TILE(turned_tile, 4, j *w_step + r)
+VALUE_TILE(value_tile, 1, r *w_step + j, 1 * VL)
+VALUE_TILE(value_tile, 2, r *w_step + j, 2 * VL)
+VALUE_TILE(value_tile, 3, r *w_step + j, 3 * VL)
+VALUE_TILE(value_tile, 4, r *w_step + j, 4 * VL)
+VALUE_TILE(turned_tile, 1, j *w_step + r, 1 * VL)
+VALUE_TILE(turned_tile, 2, j *w_step + r, 2 * VL)
+VALUE_TILE(turned_tile, 3, j *w_step + r, 3 * VL)
+VALUE_TILE(turned_tile, 4, j *w_step + r, 4 * VL)
+VALUE_TILE(near_tile, 1, r *w_step + j, v_step)
+VALUE_TILE(near_tile, 2, r *w_step + j, v_step)
+VALUE_TILE(near_tile, 3, r *w_step + j, v_step)
+VALUE_TILE(near_tile, 4, r *w_step + j, v_step)
 _Static_assert(NV <= 4, "value_tile has up to 4 vectors");
 
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -112,10 +123,10 @@ static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, co
             const real *at = v + x * pad_keys + (first + from) * width;
             const real *ahead = g < 0 ? at : at + VB * width + g * (VB * width / 16);
             switch (width / VL) {
-            case 1: value_tile_1(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
-            case 2: value_tile_2(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
-            case 3: value_tile_3(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
-            default: value_tile_4(w + from, w_step, n, at, o + x, pad_v, alpha, ahead); break;
+            case 1: value_tile_1(w + from, w_step, n, at, 0, o + x, pad_v, alpha, ahead); break;
+            case 2: value_tile_2(w + from, w_step, n, at, 0, o + x, pad_v, alpha, ahead); break;
+            case 3: value_tile_3(w + from, w_step, n, at, 0, o + x, pad_v, alpha, ahead); break;
+            default: value_tile_4(w + from, w_step, n, at, 0, o + x, pad_v, alpha, ahead); break;
             }
         }
         alpha = ones;
@@ -131,10 +142,10 @@ static void add_turned(const real *w, int64_t w_step, int64_t i0, int64_t i1, co
         const int64_t width = rpi_min(NR, pad_v - x);
         const real *at = v + x * pad_rows + i0 * width, *from = w + i0 * w_step;
         switch (width / VL) {
-        case 1: turned_tile_1(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
-        case 2: turned_tile_2(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
-        case 3: turned_tile_3(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
-        default: turned_tile_4(from, w_step, i1 - i0, at, o + x, pad_v, ones, at); break;
+        case 1: turned_tile_1(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        case 2: turned_tile_2(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        case 3: turned_tile_3(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        default: turned_tile_4(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
         }
     }
 }
