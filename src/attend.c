@@ -11,6 +11,8 @@
 #define MOST_BYTES       ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
+/* A kv head of no more bytes than this is packed and attended in one task: what was packed is still near. */
+#define WHOLE_BYTES ((int64_t)1 << 18)
 /* Panels of keys that one task packs. */
 #define PANELS 8
 /* Partial sums of a summary, added in order: enough to share a kv head among threads. */
@@ -22,6 +24,7 @@ typedef struct layout {
     rpi_sources sources;
     rpi_turns turns;
     int64_t pad_k, pad_v, groups, chunks, scratch_step;
+    bool whole;                                            /* a task for each kv head; groups: one for each thread */
     size_t keys, values, wild_k, wild_v, scratch, partial; /* offsets */
     int64_t tiles, decode_groups;                          /* of few queries and many keys; 0: block by block */
     size_t scores, decode_tiles, sums;
@@ -54,11 +57,16 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     rpi_layout *to = &l->all;
+    rpi_sources_describe(&l->sources, plan, args, room);
+    l->whole = bytes <= WHOLE_BYTES && !summary && plan->desc.batch * plan->desc.kv_heads % threads == 0;
+    for (int n = 0; n < l->sources.n; n++)
+        l->whole = l->whole && l->sources.source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
+    if (l->whole)
+        l->groups = threads;
     l->keys = rpi_layout_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
     l->values = rpi_layout_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
     l->wild_k = rpi_layout_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
     l->wild_v = rpi_layout_add(to, l->groups, l->pad_k, 1, 1);
-    rpi_sources_describe(&l->sources, plan, args, room);
     rpi_sources_lay_out(&l->sources, to, plan, args, l->groups * share, false);
     rpi_turns_lay_out(&l->turns, to, plan, args);
     rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
@@ -262,6 +270,21 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress, worker);
 }
 
+/* A kv head from packing to the last row, in the worker's own place. */
+static void whole_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_call *c = context;
+    const rp_desc *d = &c->args->desc;
+    const int64_t share = d->heads / d->kv_heads, rows = c->chunk_rows;
+    c->plan->ops->pack(c, n, 0, c->pad_k / c->plan->ops->nr, worker);
+    for (int64_t m = 0; m < share; m++)
+        for (int64_t row0 = 0; row0 < d->len_q; row0 += rows) {
+            c->plan->ops->attend(c, n / d->kv_heads, n % d->kv_heads * share + m, row0, rpi_min(row0 + rows, d->len_q),
+                                 NULL, worker);
+            rpi_progress_step(c->progress, worker);
+        }
+}
+
 /* Add up the partial sums of one head in order, and write its summaries. */
 static void summary_task(void *context, int64_t head, int32_t worker)
 {
@@ -353,13 +376,16 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .scratch_step = (size_t)l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
         .chunks = l->chunks,
+        .whole = l->whole,
     };
     c.chunk_rows = rows_of_task(plan, d, l);
     rpi_sources_fill(&c, &l->sources, work, pool);
     rpi_turns_fill(&c, &l->turns, work, pool);
     if (l->tiles && decode(&c, pool, l, work))
         return;
-    for (c.g0 = 0; c.g0 < kv; c.g0 += l->groups) {
+    if (l->whole)
+        rpi_pool_run(pool, kv, whole_task, &c);
+    for (c.g0 = 0; !l->whole && c.g0 < kv; c.g0 += l->groups) {
         c.groups = rpi_min(l->groups, kv - c.g0);
         rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
         rpi_columns_fill(&c, pool);

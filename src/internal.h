@@ -530,6 +530,7 @@ typedef struct rpi_call {
      *   keys   [kv head][panel of NR keys][Dk][NR]          values [kv head][columns in steps of NR][Lk padded][up to NR]
      *   wild_k [kv head][panel] 1: a key that is not tame   wild_v [kv head][Lk padded] 1: a value that is not finite */
     int64_t g0, groups;
+    bool whole; /* or instead: of the kv head that each worker is at */
     void *keys, *values;
     uint8_t *wild_k, *wild_v;
     int64_t pad_k, pad_v; /* Lk rounded up to NR, Dv rounded up to VL */

@@ -520,7 +520,6 @@ static void tile_backward(back *w, tile *t, int64_t head)
     load_queries(k);
     if (k->wild_q) /* now it is known: pairs that are masked by -infinity alone need a look */
         tile_open(k, t, t->tile0, BKB, w->wild_k, w->wild_v);
-    ready_queries(k);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);
     if (c->valvec.part)

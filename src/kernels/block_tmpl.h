@@ -32,10 +32,10 @@ typedef struct block {
     uint8_t *keep;                     /* [QB][KB] 1: attends */
     int64_t *lo, *hi;                  /* [QB] keys the row may see */
     int64_t *position;                 /* [QB] i + q_offset */
-    bool wild_q;
-    uint8_t *wild_row; /* [QB] queries that are not tame */
-    real *q_rows;      /* [QB][Dk in chunks] scaled and turned */
-    real *rows_room;   /* [32][Dk or Dv in chunks] */
+    bool wild_q, grouped;              /* some query is not tame; load_groups was called */
+    uint8_t *wild_row;                 /* [QB] queries that are not tame */
+    real *q_rows;                      /* [QB][Dk in chunks] scaled and turned */
+    real *rows_room;                   /* [32][Dk or Dv in chunks] */
     /* where products are made on squares: kernels/split_tmpl.h */
     uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
     int q_parts;
@@ -195,7 +195,14 @@ static void load_own(block *k, const rpi_source *s, real *own)
     }
 }
 
-static void load_queries(block *k)
+/* Whether numbers times the scale are not tame. */
+static bool is_wild(const watch *w, real scale)
+{
+    return !is_finite(w) || !(vf_top(w->most) * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+}
+
+/* The block's queries by groups: k->q, k->plain_q, those of the sources; and which are not tame. */
+static void load_groups(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
@@ -205,7 +212,8 @@ static void load_queries(block *k)
     const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
     watch w = {vf_set1(0)};
     load_rows(k, &c->args->q, D, scale, k->q, &w);
-    k->wild_q = !is_finite(&w) || !(vf_top(w.most) * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+    k->wild_q = is_wild(&w, scale);
+    k->grouped = true;
     for (int64_t r = 0; k->wild_q && r < k->groups * MR; r++) {
         k->wild_row[r] = 0;
         for (int64_t x = 0; x < D; x++)

@@ -85,7 +85,6 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         if (!tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v)) /* a look at wild keys comes below */
             continue;
         load_queries(k);
-        ready_queries(k);
         k->near = w.keys;
         if (!near_pays(share, k->rows) || k->wild_q || packed || !tile_scores(k, &t, NULL)) {
             if (!packed)

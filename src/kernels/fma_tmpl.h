@@ -35,9 +35,10 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, wild);
 }
 
-static void ready_queries(block *k)
+/* The block's queries, and whether some are not tame. */
+static void load_queries(block *k)
 {
-    (void)k;
+    load_groups(k);
 }
 
 /* k->s = biases + q k^T of the tile; in `most`, unless NULL, the largest of each row: VL of them, in any lane. */

@@ -6,14 +6,15 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
 {
     const rp_desc *d = &c->args->desc;
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, panels = c->pad_k / NR;
-    uint8_t *wild_k = c->wild_k + kv * panels, *wild_v = c->wild_v + kv * c->pad_k;
+    const int64_t at = c->whole ? worker : kv;
+    uint8_t *wild_k = c->wild_k + at * panels, *wild_v = c->wild_v + at * c->pad_k;
     block k;
     block_layout(c, &k, c->scratch + (size_t)worker * c->scratch_step);
     memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
-        pack_keys(c, b, g, panel * NR, NR, keys_at(c, kv, panel * NR), wild_k + panel, k.rows_room);
+        pack_keys(c, b, g, panel * NR, NR, keys_at(c, at, panel * NR), wild_k + panel, k.rows_room);
         /* v may be absent where out is */
-        pack_values(c, b, g, panel * NR, NR, values_at(c, kv), panel * NR, c->pad_k, wild_v + panel * NR, k.rows_room);
+        pack_values(c, b, g, panel * NR, NR, values_at(c, at), panel * NR, c->pad_k, wild_v + panel * NR, k.rows_room);
     }
 }
 
@@ -142,7 +143,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     k.c = c;
     k.b = b;
     k.h = h;
-    k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    k.kv = c->whole ? worker : b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
     const uint8_t *wild_k = c->wild_k + k.kv * (c->pad_k / NR), *wild_v = c->wild_v + k.kv * c->pad_k;
     const real sink = sink_of(c, h);
     for (k.row0 = row0; k.row0 < row1; k.row0 += QB) {
@@ -152,7 +153,6 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
         k.groups = (k.rows + MR - 1) / MR;
         k.mass.low = k.mass.high = 0;
         load_queries(&k);
-        ready_queries(&k);
         find_intervals(&k);
         for (int64_t r = 0; r < k.groups * MR; r++) {
             k.top[r] = sink; /* a key without a value */

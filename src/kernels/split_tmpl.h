@@ -452,8 +452,8 @@ static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int
                   (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
 }
 
-/* The block's queries as left operand; k->q has them by groups. */
-static void ready_queries(block *k)
+/* The block's queries as left operand; by groups too where a source multiplies them, or some are not tame. */
+static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
@@ -461,21 +461,33 @@ static void ready_queries(block *k)
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
     const vf scale = vf_set1((real)d->scale);
+    watch seen = {vf_set1(0)};
+    bool groups = false;
     k->q_parts = query_parts(c->plan);
     for (int64_t r0 = 0; r0 < rows; r0 += SQ) {
-        for (int64_t r = 0; r < SQ; r++) {
-            real *to = k->q_rows + (r0 + r) * wide;
-            const real *row = row_at(&c->args->q, k->b, k->h, k->row0 + r0 + r, k->row0 + k->rows, d->dim_k, to);
-            if (k->wild_q && r0 + r < k->rows && k->wild_row[r0 + r])
-                row = memset(to, 0, reals(wide, 1));
-            for (int64_t x = 0; x < wide; x += VL)
-                vf_store(to + x, vf_load(row + x) * scale);
-            if (rotate && r0 + r < k->rows)
-                turn_row(rotate, turn + (k->row0 + r0 + r) * rotate->dim, 1, to, 1);
-        }
-        split_rows(k->q_rows + r0 * wide, wide, SQ, wide, k->q_parts,
-                   k->q_split + r0 / SQ * (wide / CHUNK) * k->q_parts * LEAF);
+        real *to = k->q_rows + r0 * wide;
+        packing s;
+        rows_at(&s, &c->args->q, k->b, k->h, k->row0 + r0, SQ, k->row0 + k->rows, d->dim_k, to);
+        for (int64_t r = 0; r < SQ; r++, to += wide)
+            for (int64_t x = 0; x < wide; x += VL) {
+                const vf y = vf_load(s.at[r] + x);
+                __builtin_prefetch(s.ahead[r] + x * s.size, 0, 2);
+                watch_vector(&seen, y);
+                vf_store(to + x, y * scale);
+            }
     }
+    for (int n = 0; n < c->n_sources; n++)
+        groups |= c->source[n].kind == RPI_RUN;
+    k->wild_q = is_wild(&seen, (real)d->scale);
+    k->grouped = false;
+    if (k->wild_q || groups)
+        load_groups(k);
+    for (int64_t r = 0; k->wild_q && r < k->rows; r++)
+        if (k->wild_row[r])
+            memset(k->q_rows + r * wide, 0, reals(wide, 1));
+    for (int64_t r = 0; rotate && r < k->rows; r++)
+        turn_row(rotate, turn + (k->row0 + r) * rotate->dim, 1, k->q_rows + r * wide, 1);
+    split_rows(k->q_rows, wide, rows, wide, k->q_parts, k->q_split);
 }
 
 /* Columns of the tile that some of rows [r0, r0 + n) computes. */
@@ -513,6 +525,8 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
     const rp_desc *d = &c->args->desc;
     const int64_t head = k->h / (d->heads / d->kv_heads);
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    if (!k->grouped)
+        load_groups(k);
     for (int64_t col = 0; col < t->end; col += NR) {
         if (!k->wild_q && !t->wild_k[col / NR])
             continue;
