@@ -99,12 +99,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
             sum[0] = sum[0] + sum[n];
         sums[r - r0] = sum[0];
     }
-    vf_transpose(sums);
-    RPI_UNROLL
-    for (int half = VL / 2; half > 0; half /= 2) /* a fixed tree */
-        for (int c = 0; c < half; c++)
-            sums[c] = sums[c] + sums[c + half];
-    vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
+    add_sums(k, r0, sums);
 }
 _Static_assert(QB % VL == 0, "rows are turned VL at a time");
 

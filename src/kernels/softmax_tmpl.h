@@ -90,6 +90,17 @@ static void raise_tops(block *k, int64_t r0, real *alpha)
     vf_store(alpha + r0, factor);
 }
 
+/* Add the lanes of each of VL vectors, by a fixed tree, to the sums of rows r0 … */
+static inline void add_sums(block *k, int64_t r0, vf *sums)
+{
+    vf_transpose(sums);
+    RPI_UNROLL
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            sums[c] = sums[c] + sums[c + half];
+    vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
+}
+
 /* The number that is taken off the scores of row r. */
 static inline vf base_of(const block *k, int64_t r)
 {

@@ -126,7 +126,7 @@ static void dp_products(back *task, const tile *t, const real *const *starts)
     const int parts = value_parts(k->c->plan);
     split_dout(k, w);
     split_scores(k, t, (operand){w->dout, chunks * w->dout_parts * LEAF, w->dout_parts * LEAF, w->dout_parts},
-                 (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, task->dp);
+                 (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, task->dp, NULL);
     for (int64_t r = 0; r < k->rows && (w->any_dout || w->any_value); r++)
         for (int64_t j = 0; j < rpi_min(t->end, a->desc.len_k - t->tile0); j++) {
             if (!w->wild_dout[r] && !w->wild_value[j])

@@ -553,9 +553,18 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
     }
 }
 
-/* s[QB][STEP] = starts + left right^T for the rows and columns of the tile. */
+/* The largest of two vectors of each of `rows` rows, or what was larger. */
+static inline void raise_most(real *most, const real *s, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const real *x = s + r * STEP;
+        vf_store(most + r * VL, vf_max(vf_max(vf_load(most + r * VL), vf_load(x)), vf_load(x + VL)));
+    }
+}
+
+/* s[QB][STEP] = starts + left right^T for the rows and columns of the tile; in `most`, unless NULL, the largest of each row. */
 static void split_scores(block *k, const tile *t, operand left, operand right, int64_t chunks, const real *const *in,
-                         real *s)
+                         real *s, real *most)
 {
     const int64_t rows = rpi_round_up(k->groups * MR, SQ);
     const uint32_t *const a = left.at, *const b = right.at;
@@ -576,7 +585,11 @@ static void split_scores(block *k, const tile *t, operand left, operand right, i
             const real *init[2] = {in ? start[r / SQ] + x : NULL, in && mt > 1 ? start[r / SQ + 1] + x : NULL};
             right.at = b + x / SQ * right.tile;
             product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / SQ, s + r * STEP + x, STEP, NULL);
+            if (most && x > from) /* what the product before left */
+                raise_most(most + r * VL, s + r * STEP + x - 2 * SQ, mt * SQ);
         }
+        if (most && from < to)
+            raise_most(most + r * VL, s + r * STEP + to - 2 * SQ, mt * SQ);
     }
 }
 
@@ -587,12 +600,12 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
     const int parts = key_parts(k->c->plan);
     bool wild = k->wild_q;
     split_scores(k, t, (operand){k->q_split, chunks * k->q_parts * LEAF, k->q_parts * LEAF, k->q_parts},
-                 (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s);
+                 (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s, most);
     for (int64_t n = 0; n < t->end / NR; n++)
         wild |= t->wild_k[n];
     if (wild)
         wild_scores(k, t, in);
-    for (int64_t r = 0; most && r < k->groups * MR; r++)
+    for (int64_t r = 0; wild && most && r < k->groups * MR; r++)
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
 }
 
@@ -729,7 +742,7 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         near_weigh(k, t, values, alpha, o, now.kept);
         return;
     }
-    memset(k->sums, 0, reals(all, VL));
+    memset(k->sums, 0, reals(rpi_round_up(all, VL), VL));
     now.full = !now.kept && all % SQ == 0;
     for (int64_t r = 0; now.full && r < all; r++)
         now.full = t->from[r / MR] == 0 && t->to[r / MR] == t->end && k->top[r] != -INFINITY;
@@ -764,7 +777,11 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
                                                       vf_load(k->squares_room + (r - now.r0) * room_step + x)));
         }
     }
-    for (int64_t r = 0; r < all; r++)
-        if (t->from[r / MR] < t->to[r / MR])
-            k->sum[r] += vf_sum(vf_load(k->sums + r * VL));
+    for (int64_t r0 = 0; r0 < all; r0 += VL) {
+        vf sums[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++)
+            sums[r] = vf_load(k->sums + (r0 + r) * VL);
+        add_sums(k, r0, sums);
+    }
 }
