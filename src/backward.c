@@ -162,7 +162,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     const int64_t pieces = (d->len_q + 63) / 64, head = n / pieces, b = head / d->heads, h = head % d->heads;
     (void)worker;
     for (int64_t i = n % pieces * 64; i < rpi_min((n % pieces + 1) * 64, d->len_q); i++) {
-        double *to = c->backward->row_stats + 3 * (head * d->len_q + i), sum = 0;
+        double *to = c->backward->row_stats + 3 * (head * d->len_q + i), sum[8] = {0};
         const bool parts = c->args->top.data;
         to[0] = rpi_at(parts ? &c->args->top : &c->args->lse, b, h, i, 0);
         to[1] = parts ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
@@ -174,9 +174,9 @@ static void stats_task(void *context, int64_t n, int32_t worker)
                          m);
             rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
             for (int64_t x = 0; x < m; x++)
-                sum += z[x] != 0 ? y[x] * z[x] : 0; /* of a row without a key dout may be anything */
+                sum[x % 8] += z[x] != 0 ? y[x] * z[x] : 0; /* of a row without a key dout may be anything */
         }
-        to[2] = sum;
+        to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
     }
 }
 

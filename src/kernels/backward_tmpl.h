@@ -10,7 +10,7 @@
  * added its part, the sums of a head's arrays when the task before on that head has. Tasks start in their order, so the one
  * waited for is running. */
 
-/* What it holds where products are made on squares; split_backward_tmpl.h. */
+/* What products on squares work with; split_backward_tmpl.h. */
 typedef struct split_back {
     uint32_t *values, *key_rows;             /* right operands: values by channels, keys by keys */
     uint32_t *dout, *dout_turned, *q_turned; /* left operands: of dp, of dv, of dk */
@@ -25,16 +25,17 @@ typedef struct split_back {
 /* What a worker holds beside the block of rows. */
 typedef struct back {
     block k;
-    real *keys, *key_rows, *values; /* panels and columns of the keys, panels of the values */
-    void *packed_keys;              /* as pack_keys has them */
-    real *dk, *dv, *dk_plain;       /* [BKB and a group][Dk or Dv padded]; of turned keys, and of keys as they came */
-    real *dout, *dout_rows;         /* [group][Dv][MR], columns of QB rows */
-    real *q_rows;                   /* columns of QB rows */
-    real *dp;                       /* [QB][STEP] dp, then ds, then times the slope of the softcap */
-    real *dq;                       /* [QB][Dk padded] of the tile */
-    real *own_rows;                 /* columns of QB rows of one source */
-    real *sums;                     /* [QB][sums_step] ds by vector */
-    real *own_tile;                 /* [QB][width padded] gradient of one source's queries */
+    real *keys, *key_rows,
+        *values;              /* panels and columns of the keys, panels of the values; on squares: wild keys alone */
+    void *packed_keys;        /* as pack_keys has them */
+    real *dk, *dv, *dk_plain; /* [BKB and a group][Dk or Dv padded]; of turned keys, and of keys as they came */
+    real *dout, *dout_rows;   /* [group][Dv][MR], columns of QB rows */
+    real *q_rows;             /* columns of QB rows */
+    real *dp;                 /* [QB][STEP] dp, then ds, then times the slope of the softcap */
+    real *dq;                 /* [QB][Dk padded] of the tile */
+    real *own_rows;           /* columns of QB rows of one source */
+    real *sums;               /* [QB][sums_step] ds by vector */
+    real *own_tile;           /* [QB][width padded] gradient of one source's queries */
     int64_t sums_step, widest;
     double *strip;                      /* [Lq + BKB] ds by diagonal of the head at hand */
     double *entries[RPI_MAX_SOURCES];   /* sums of GATHER, and of ROWS with row_grad */
@@ -71,7 +72,7 @@ static int64_t sums_of(const rpi_call *c, const rpi_source *s)
                : 0;
 }
 
-static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used);
+static void products_layout(const rpi_call *c, back *w, char **base, size_t *used);
 
 static size_t back_layout(const rpi_call *c, back *w, char *base)
 {
@@ -80,17 +81,11 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
                   rows = rpi_round_up(BKB, MR) + MR;
     memset(w, 0, sizeof *w);
     size_t used = block_layout(c, &w->k, base);
-    w->keys = w->packed_keys = take(&base, &used, reals(BKB, d->dim_k));
-    if (RPI_TILES)
-        w->packed_keys = take(&base, &used, (size_t)(BKB * key_bytes(c->plan)));
-    w->key_rows = take(&base, &used, reals(BKB, wide_k));
-    w->values = take(&base, &used, reals(BKB, d->dim_v));
+    w->keys = take(&base, &used, reals(BKB, d->dim_k));
     w->dk = take(&base, &used, reals(rows, wide_k));
     w->dv = take(&base, &used, reals(rows, wide_v));
     w->dk_plain = take(&base, &used, reals(rows, wide_k));
     w->dout = take(&base, &used, reals(QB, d->dim_v));
-    w->dout_rows = take(&base, &used, reals(QB, wide_v));
-    w->q_rows = take(&base, &used, reals(QB, wide_k));
     w->dp = take(&base, &used, reals(QB, STEP));
     w->dq = take(&base, &used, reals(QB, wide_k));
     if (d->softcap > 0)
@@ -118,7 +113,7 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
     w->column = take(&base, &used, BKB * sizeof(double));
     w->fold_column = take(&base, &used, BKB * sizeof(double));
     w->row_sum = take(&base, &used, QB * sizeof(double));
-    split_back_layout(c, &w->split, &base, &used);
+    products_layout(c, w, &base, &used);
     w->wild_k = take(&base, &used, BKB / NR + 1);
     w->wild_v = take(&base, &used, BKB);
     w->wild_rows = take(&base, &used, BKB);
@@ -156,15 +151,6 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         wild[r] = 0;
     if (!is_finite(&w))
         clear_wild(to, pad, 0, rows, wide, wild);
-}
-
-static void load_dout(back *w)
-{
-    block *k = &w->k;
-    const rpi_view *dout = &k->c->grads->dout;
-    const int64_t Dv = k->c->args->desc.dim_v;
-    load_rows(k, dout, Dv, 1, w->dout, &(watch){0});
-    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->dout_rows, 0, QB, w->wild_dout);
 }
 
 /* Products of dout with the vectors of VALVEC, as a pointer for each row: what source() does for keys. */
@@ -664,9 +650,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BKB, keys = rpi_min(BKB, d->len_k - j0), wide_k = rpi_round_up(d->dim_k, VL);
-    const int64_t padded = rpi_round_up(keys, NR), sums = rpi_round_up(padded, MR) + MR;
-    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *turn = rotate ? (const real *)c->turn_k + b * c->turn_k_step : NULL;
+    const int64_t padded = rpi_round_up(keys, NR);
     rpi_backward *bw = c->backward;
     back w;
     block *k = &w.k;
@@ -677,16 +661,8 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->b = b;
     k->kv = kv;
     memset(w.wild_k, 0, BKB / NR + 1);
-    pack_panels(&c->args->k, b, g, j0, padded, d->len_k, d->dim_k, rotate, turn, w.keys, w.wild_k);
-    to_columns(w.keys, NR, padded, d->dim_k, w.key_rows, BKB, w.wild_rows); /* turned already */
-    memset(w.wild_rows, 0, BKB);
-    pack_panels(&c->args->v, b, g, j0, padded, d->len_k, d->dim_v, NULL, NULL, w.values, w.wild_rows);
-    for (int64_t j = 0; j < BKB; j++)
-        w.wild_v[j] = w.wild_rows[j / NR];
-    split_back_pack(c, &w, b, g, j0, padded);
-    memset(w.dk, 0, reals(sums, wide_k));
-    memset(w.dk_plain, 0, reals(sums, wide_k));
-    memset(w.dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
+    products_begin(&w, g, j0, padded);
+    memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
     for (int64_t n = 0; n < share; n++) {
         const int64_t head = kv * share + n;
         k->h = g * share + n;
@@ -727,7 +703,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
-    split_back_end(c, &w);
+    products_end(&w, keys);
     store_keys(&w, j0, keys, g);
     if (w.private_sums) {
         rpi_turn_wait(&bw->turn_task, (c->g0 + kv) * bw->key_blocks + key_block);

@@ -2,19 +2,44 @@
  * same functions on squares.
  * Compiled once per instruction set without squares, and for f64. */
 
-static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used)
+static void products_layout(const rpi_call *c, back *w, char **base, size_t *used)
 {
-    (void)c, (void)w, (void)base, (void)used;
+    const rp_desc *d = &c->plan->desc;
+    w->packed_keys = w->keys;
+    w->key_rows = take(base, used, reals(BKB, rpi_round_up(d->dim_k, VL)));
+    w->values = take(base, used, reals(BKB, d->dim_v));
+    w->dout_rows = take(base, used, reals(QB, rpi_round_up(d->dim_v, VL)));
+    w->q_rows = take(base, used, reals(QB, rpi_round_up(d->dim_k, VL)));
 }
 
-static void split_back_pack(const rpi_call *c, back *w, int64_t b, int64_t g, int64_t j0, int64_t n)
+/* Keys and values j0 … j0+n-1, and no sums yet. */
+static void products_begin(back *w, int64_t g, int64_t j0, int64_t n)
 {
-    (void)c, (void)w, (void)b, (void)g, (void)j0, (void)n;
+    const rpi_call *c = w->k.c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
+    pack_keys(c, b, g, j0, n, w->keys, w->wild_k, NULL);
+    to_columns(w->keys, NR, n, d->dim_k, w->key_rows, BKB, w->wild_rows); /* turned already */
+    memset(w->wild_rows, 0, BKB);
+    pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->values, w->wild_rows);
+    for (int64_t j = 0; j < BKB; j++)
+        w->wild_v[j] = w->wild_rows[j / NR];
+    memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
+    memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
 }
 
-static void split_back_end(const rpi_call *c, back *w)
+static void products_end(back *w, int64_t keys)
 {
-    (void)c, (void)w;
+    (void)w, (void)keys; /* dk and dv are there */
+}
+
+static void load_dout(back *w)
+{
+    block *k = &w->k;
+    const rpi_view *dout = &k->c->grads->dout;
+    const int64_t Dv = k->c->args->desc.dim_v;
+    load_rows(k, dout, Dv, 1, w->dout, &(watch){0});
+    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->dout_rows, 0, QB, w->wild_dout);
 }
 
 /* The groups of rows [*g0, *g1) that computed something for keys j … j+MR-1. */

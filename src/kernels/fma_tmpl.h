@@ -15,6 +15,45 @@ static int64_t value_bytes(const rp_plan *plan)
     return rpi_round_up(plan->desc.dim_v, VL) * (int64_t)sizeof(real);
 }
 
+/* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors. Rows that are not finite become
+ * 0; wild[r] tells of them. */
+static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *wild)
+{
+    const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
+    const int64_t size = rpi_floating_size(v->dtype);
+    watch all = {vf_set1(0)};
+    real room[PART];
+    for (int64_t r = 0; r < there; r++) {
+        const void *row = rpi_row_of(v, b, h, j0 + r);
+        const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
+        for (int64_t x0 = 0; x0 < width; x0 += PART) {
+            const int64_t m = rpi_min(PART, width - x0);
+            const real *from = load_part(v, row, x0, m, room);
+            int64_t x = 0;
+            for (; x + VL <= m; x += VL) {
+                const vf y = vf_load(from + x);
+                __builtin_prefetch(ahead + (x0 + x) * size, 0, 2);
+                watch_vector(&all, y);
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), y);
+            }
+            if (x < m) {
+                real lane[VL] = {0};
+                memcpy(lane, from + x, (size_t)(m - x) * sizeof(real));
+                watch_vector(&all, vf_load(lane));
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), vf_load(lane));
+            }
+        }
+    }
+    for (int64_t r = there; r < n; r++)
+        for (int64_t x = 0; x < wide; x += VL)
+            vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
+    for (int64_t r = 0; r < n; r++)
+        wild[r] = 0;
+    if (!is_finite(&all))
+        clear_wild(to, pad, first, there, wide, wild);
+}
+
 /* Keys j0 … j0+n-1 of a kv head, turned; wild[panel] tells of those that are not tame. */
 static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *wild,
                       real *room)

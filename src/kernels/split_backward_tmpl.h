@@ -6,10 +6,12 @@
  * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are not
  * tame are 0 in the operands, and what they give is added pair by pair. */
 
-static void split_back_layout(const rpi_call *c, split_back *w, char **base, size_t *used)
+static void products_layout(const rpi_call *c, back *task, char **base, size_t *used)
 {
     const rp_desc *d = &c->plan->desc;
+    split_back *w = &task->split;
     const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK), all = 3;
+    task->packed_keys = take(base, used, (size_t)(BKB * key_bytes(c->plan)));
     w->values = take(base, used, (size_t)(BKB * wide_v * all) * 2);
     w->key_rows = take(base, used, (size_t)(BKB * wide_k * all) * 2);
     w->dout = take(base, used, (size_t)(QB * wide_v * all) * 2);
@@ -25,9 +27,12 @@ static void split_back_layout(const rpi_call *c, split_back *w, char **base, siz
     w->wild_dout = take(base, used, QB);
 }
 
-static void split_back_pack(const rpi_call *c, back *task, int64_t b, int64_t g, int64_t j0, int64_t n)
+/* Keys and values j0 … j0+n-1, and no sums yet. */
+static void products_begin(back *task, int64_t g, int64_t j0, int64_t n)
 {
+    const rpi_call *c = task->k.c;
     const rp_desc *d = &c->args->desc;
+    const int64_t b = task->k.b;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *turn = (const real *)c->turn_k + b * c->turn_k_step;
     split_back *w = &task->split;
@@ -37,10 +42,13 @@ static void split_back_pack(const rpi_call *c, back *task, int64_t b, int64_t g,
     memset(w->wild_value, 0, BKB);
     split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, panels,
                  w->wild_value, room);
+    memcpy(task->wild_v, w->wild_value, BKB);
     split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, key_parts(c->plan), (real)RPI_TAME,
                   w->key_rows, w->wild_key, room);
     w->any_key = memchr(w->wild_key, 1, (size_t)n) != NULL;
     w->any_value = memchr(w->wild_value, 1, (size_t)n) != NULL;
+    if (w->any_key)
+        pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, task->keys, NULL);
     memset(w->dk, 0, reals(rpi_round_up(d->dim_k, CHUNK), BKB));
     memset(w->dv, 0, reals(rpi_round_up(d->dim_v, CHUNK), BKB));
 }
@@ -93,27 +101,38 @@ static void split_channels(const real *from, int64_t wide, int64_t rows, int par
         }
 }
 
-static void split_dout(block *k, split_back *w)
+static void load_dout(back *task)
 {
+    block *k = &task->k;
+    split_back *w = &task->split;
     const rpi_call *c = k->c;
     const rpi_view *dout = &c->grads->dout;
     const int64_t Dv = c->args->desc.dim_v, wide = rpi_round_up(Dv, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
-    w->dout_parts = (int)rpi_min(c->plan->parts, dout->dtype == RP_BF16 ? 1 : dout->dtype == RP_F16 ? 2 : 3);
+    w->dout_parts = type_parts(c->plan, dout->dtype);
     w->any_dout = false;
-    for (int64_t r = 0; r < rows; r++) {
-        watch all = {vf_set1(0)};
-        real *to = w->dout_room + r * wide;
-        const real *row = row_at(dout, k->b, k->h, k->row0 + r, k->row0 + k->rows, Dv, to);
-        if (row != to)
-            memcpy(to, row, reals(wide, 1));
-        watch_row(&all, to, wide);
-        w->wild_dout[r] = !is_tame(&all, (real)RPI_TAME);
-        w->any_dout |= w->wild_dout[r];
-        if (w->wild_dout[r])
-            memset(to, 0, reals(wide, 1));
+    for (int64_t r0 = 0; r0 < rows; r0 += CHUNK) {
+        real *to = w->dout_room + r0 * wide;
+        packing s;
+        rows_at(&s, dout, k->b, k->h, k->row0 + r0, CHUNK, k->row0 + k->rows, Dv, to);
+        for (int64_t r = 0; r < CHUNK; r++, to += wide) {
+            watch seen = {vf_set1(0)};
+            for (int64_t x = 0; x < wide; x += VL) {
+                const vf y = vf_load(s.at[r] + x);
+                __builtin_prefetch(s.ahead[r] + x * s.size, 0, 2);
+                watch_vector(&seen, y);
+                vf_store(to + x, y);
+            }
+            task->wild_dout[r0 + r] = !is_finite(&seen);
+            w->wild_dout[r0 + r] = !is_tame(&seen, (real)RPI_TAME);
+            w->any_dout |= w->wild_dout[r0 + r];
+            if (w->wild_dout[r0 + r])
+                memset(to, 0, reals(wide, 1));
+        }
     }
     split_rows(w->dout_room, wide, rows, wide, w->dout_parts, w->dout);
     split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_turned);
+    if (c->valvec.part) /* its vectors meet dout by groups */
+        load_rows(k, dout, Dv, 1, task->dout, &(watch){0});
 }
 
 static void dp_products(back *task, const tile *t, const real *const *starts)
@@ -124,7 +143,6 @@ static void dp_products(back *task, const tile *t, const real *const *starts)
     const int64_t Dv = a->desc.dim_v, chunks = rpi_round_up(Dv, CHUNK) / CHUNK,
                   g = k->h / (a->desc.heads / a->desc.kv_heads);
     const int parts = value_parts(k->c->plan);
-    split_dout(k, w);
     split_scores(k, t, (operand){w->dout, chunks * w->dout_parts * LEAF, w->dout_parts * LEAF, w->dout_parts},
                  (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, task->dp, NULL);
     for (int64_t r = 0; r < k->rows && (w->any_dout || w->any_value); r++)
@@ -216,17 +234,26 @@ static void dq_products(back *task, const tile *t)
         }
 }
 
-/* to[BKB][width padded] += from[channel][BKB] */
-static void add_transposed(const real *from, int64_t width, real *to)
+/* to[keys][width padded] = from[channel][BKB] */
+static void turn_back(const real *from, int64_t width, int64_t keys, real *to)
 {
     const int64_t wide = rpi_round_up(width, VL);
-    for (int64_t j = 0; j < BKB; j++)
-        for (int64_t x = 0; x < width; x++)
-            to[j * wide + x] += from[x * BKB + j];
+    for (int64_t j = 0; j < keys; j += VL)
+        for (int64_t x = 0; x < wide; x += VL) {
+            vf y[VL];
+            RPI_UNROLL
+            for (int n = 0; n < VL; n++)
+                y[n] = vf_load(from + (x + n) * BKB + j);
+            vf_transpose(y);
+            RPI_UNROLL
+            for (int n = 0; n < VL; n++)
+                vf_store(to + (j + n) * wide + x, y[n]);
+        }
 }
 
-static void split_back_end(const rpi_call *c, back *w)
+static void products_end(back *w, int64_t keys)
 {
-    add_transposed(w->split.dk, c->args->desc.dim_k, w->dk);
-    add_transposed(w->split.dv, c->args->desc.dim_v, w->dv);
+    const rp_desc *d = &w->k.c->args->desc;
+    turn_back(w->split.dk, d->dim_k, keys, w->dk);
+    turn_back(w->split.dv, d->dim_v, keys, w->dv);
 }

@@ -24,11 +24,15 @@ typedef struct operand {
     int parts;
 } operand;
 
-/* Parts of values; of keys, which a rotation makes numbers of f32; of queries times the scale; of weights. */
+/* Parts of numbers of a type; of values; of keys, which a rotation makes numbers of f32; of queries times the scale; of weights. */
+static inline int type_parts(const rp_plan *plan, rp_dtype type)
+{
+    return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->parts;
+}
+
 static inline int value_parts(const rp_plan *plan)
 {
-    const rp_dtype type = plan->desc.dtype;
-    return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->parts;
+    return type_parts(plan, plan->desc.dtype);
 }
 
 static inline int key_parts(const rp_plan *plan)
