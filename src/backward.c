@@ -173,8 +173,8 @@ static void stats_task(void *context, int64_t n, int32_t worker)
             rpi_load_f64(y, (const char *)dout + (size_t)x0 * rp_dtype_size(c->grads->dout.dtype), c->grads->dout.dtype,
                          m);
             rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
-            for (int64_t x = 0; x < m; x++)
-                sum[x % 8] += z[x] != 0 ? y[x] * z[x] : 0; /* of a row without a key dout may be anything */
+            for (int64_t x = 0; x < m; x++) /* of a row without a key dout may be anything */
+                sum[x & 7] += z[x] != 0 ? y[x] * z[x] : 0;
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
     }
@@ -203,8 +203,10 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     int64_t b, h;
     rpi_head_at(c, head, &b, &h);
     for (int64_t i = row0; i < row1; i++) {
+        const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
+        rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
         for (int64_t x = 0; x < d->dim_k; x++)
-            row[x] = d->scale * real_at(c, bw->dq, (head * bw->pad_rows + i) * wide + x);
+            row[x] *= d->scale;
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);

@@ -104,24 +104,33 @@ void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
     }
 }
 
+typedef double eight __attribute__((vector_size(64)));
+typedef float narrow_eight __attribute__((vector_size(32)));
+
 void rpi_load_f64(double *to, const void *from, rp_dtype dtype, int64_t n)
 {
-    if (dtype == RP_F32)
-        for (int64_t x = 0; x < n; x++)
-            to[x] = (double)((const float *)from)[x];
-    else
-        for (int64_t x = 0; x < n; x++)
-            to[x] = rpi_value(from, dtype, x);
+    int64_t x = 0;
+    for (; dtype == RP_F32 && x + 8 <= n; x += 8) {
+        narrow_eight y;
+        memcpy(&y, (const float *)from + x, sizeof y);
+        const eight z = __builtin_convertvector(y, eight);
+        memcpy(to + x, &z, sizeof z);
+    }
+    for (; x < n; x++)
+        to[x] = rpi_value(from, dtype, x);
 }
 
 void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
 {
-    if (dtype == RP_F32)
-        for (int64_t x = 0; x < n; x++)
-            ((float *)to)[x] = (float)from[x];
-    else
-        for (int64_t x = 0; x < n; x++)
-            rpi_put(to, dtype, x, from[x]);
+    int64_t x = 0;
+    for (; dtype == RP_F32 && x + 8 <= n; x += 8) {
+        eight y;
+        memcpy(&y, from + x, sizeof y);
+        const narrow_eight z = __builtin_convertvector(y, narrow_eight);
+        memcpy((float *)to + x, &z, sizeof z);
+    }
+    for (; x < n; x++)
+        rpi_put(to, dtype, x, from[x]);
 }
 
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)

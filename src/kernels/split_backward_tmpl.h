@@ -49,8 +49,10 @@ static void products_begin(back *task, int64_t g, int64_t j0, int64_t n)
     w->any_value = memchr(w->wild_value, 1, (size_t)n) != NULL;
     if (w->any_key)
         pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, task->keys, NULL);
-    memset(w->dk, 0, reals(rpi_round_up(d->dim_k, CHUNK), BKB));
-    memset(w->dv, 0, reals(rpi_round_up(d->dim_v, CHUNK), BKB));
+    for (int64_t x = 0; x < rpi_round_up(d->dim_k, CHUNK); x++)
+        memset(w->dk + x * BKB, 0, reals(n, 1));
+    for (int64_t x = 0; x < rpi_round_up(d->dim_v, CHUNK); x++)
+        memset(w->dv + x * BKB, 0, reals(n, 1));
 }
 
 /* A matrix [QB][STEP], of which the block has rows, as right operand of a sum over them: [chunk of rows][16 columns][part]. */
