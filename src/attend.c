@@ -13,6 +13,7 @@
 #define TASKS_PER_THREAD 16
 /* A kv head of no more bytes than this is packed and attended in one task: what was packed is still near. */
 #define WHOLE_BYTES ((int64_t)1 << 18)
+#define WHOLE_HEADS 16 /* most kv heads of such a task */
 /* Panels of keys that one task packs. */
 #define PANELS 8
 /* Partial sums of a summary, added in order: enough to share a kv head among threads. */
@@ -270,19 +271,15 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress, worker);
 }
 
-/* A kv head from packing to the last row, in the worker's own place. */
 static void whole_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t share = d->heads / d->kv_heads, rows = c->chunk_rows;
-    c->plan->ops->pack(c, n, 0, c->pad_k / c->plan->ops->nr, worker);
-    for (int64_t m = 0; m < share; m++)
-        for (int64_t row0 = 0; row0 < d->len_q; row0 += rows) {
-            c->plan->ops->attend(c, n / d->kv_heads, n % d->kv_heads * share + m, row0, rpi_min(row0 + rows, d->len_q),
-                                 NULL, worker);
+    const int64_t past = rpi_min((n + 1) * c->whole, d->batch * d->kv_heads);
+    c->plan->ops->attend_whole(c, n * c->whole, past, worker);
+    for (int64_t kv = n * c->whole; kv < past; kv++)
+        for (int64_t row0 = 0; row0 < d->heads / d->kv_heads * d->len_q; row0 += c->chunk_rows)
             rpi_progress_step(c->progress, worker);
-        }
 }
 
 /* Add up the partial sums of one head in order, and write its summaries. */
@@ -376,7 +373,7 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .scratch_step = (size_t)l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
         .chunks = l->chunks,
-        .whole = l->whole,
+        .whole = l->whole ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, WHOLE_HEADS) : 0,
     };
     c.chunk_rows = rows_of_task(plan, d, l);
     rpi_sources_fill(&c, &l->sources, work, pool);
@@ -384,7 +381,7 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
     if (l->tiles && decode(&c, pool, l, work))
         return;
     if (l->whole)
-        rpi_pool_run(pool, kv, whole_task, &c);
+        rpi_pool_run(pool, (kv + c.whole - 1) / c.whole, whole_task, &c);
     for (c.g0 = 0; !l->whole && c.g0 < kv; c.g0 += l->groups) {
         c.groups = rpi_min(l->groups, kv - c.g0);
         rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);

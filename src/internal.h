@@ -530,7 +530,7 @@ typedef struct rpi_call {
      *   keys   [kv head][panel of NR keys][Dk][NR]          values [kv head][columns in steps of NR][Lk padded][up to NR]
      *   wild_k [kv head][panel] 1: a key that is not tame   wild_v [kv head][Lk padded] 1: a value that is not finite */
     int64_t g0, groups;
-    bool whole; /* or instead: of the kv head that each worker is at */
+    int64_t whole; /* or instead: of the kv head that each worker is at; kv heads of a task */
     void *keys, *values;
     uint8_t *wild_k, *wild_v;
     int64_t pad_k, pad_v; /* Lk rounded up to NR, Dv rounded up to VL */
@@ -593,6 +593,7 @@ struct rpi_ops {
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
+    void (*attend_whole)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int32_t decode_rows, decode_tile; /* most queries that go tile by tile; bytes of what a tile leaves */
     size_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);

@@ -1,21 +1,33 @@
 /* forward_tmpl.h -- the forward pass over the tiles of a block, and the summaries.
  * Compiled once per instruction set. */
 
+/* Panels [panel0, panel1) of kv head g of batch entry b, packed at place `at`. */
+static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)
+{
+    const rpi_call *c = k->c;
+    uint8_t *wild_k = c->wild_k + at * (c->pad_k / NR), *wild_v = c->wild_v + at * c->pad_k;
+    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
+    for (int64_t panel = panel0; panel < panel1; panel++) {
+        const int64_t j = panel * NR;
+        pack_keys(c, b, g, j, NR, keys_at(c, at, j), wild_k + panel, k->rows_room);
+        /* v may be absent where out is */
+        pack_values(c, b, g, j, NR, values_at(c, at), j, c->pad_k, wild_v + j, k->rows_room);
+    }
+}
+
+static void worker_block(const rpi_call *c, block *k, int32_t worker)
+{
+    block_layout(c, k, c->scratch + (size_t)worker * c->scratch_step);
+    k->c = c;
+}
+
 /* Panels [panel0, panel1) of a kv head of the group. */
 static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker)
 {
-    const rp_desc *d = &c->args->desc;
-    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, panels = c->pad_k / NR;
-    const int64_t at = c->whole ? worker : kv;
-    uint8_t *wild_k = c->wild_k + at * panels, *wild_v = c->wild_v + at * c->pad_k;
+    const int64_t heads = c->args->desc.kv_heads;
     block k;
-    block_layout(c, &k, c->scratch + (size_t)worker * c->scratch_step);
-    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
-    for (int64_t panel = panel0; panel < panel1; panel++) {
-        pack_keys(c, b, g, panel * NR, NR, keys_at(c, at, panel * NR), wild_k + panel, k.rows_room);
-        /* v may be absent where out is */
-        pack_values(c, b, g, panel * NR, NR, values_at(c, at), panel * NR, c->pad_k, wild_v + panel * NR, k.rows_room);
-    }
+    worker_block(c, &k, worker);
+    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
 }
 
 /* Scores of the tile, all but the softmax, from packed keys; NULL: from keys as they lie, and false if one is not tame. */
@@ -132,49 +144,78 @@ static void write_rows(block *k)
     }
 }
 
-/* Rows [row0, row1) of one head. partial, where the summaries are wanted: Lq+Lk-1 sums by offset, then Lk by key. */
+/* Rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are packed at place k->kv. partial, where the
+ * summaries are wanted: Lq+Lk-1 sums by offset, then Lk by key. */
+static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const uint8_t *wild_k = c->wild_k + k->kv * (c->pad_k / NR), *wild_v = c->wild_v + k->kv * c->pad_k;
+    const real sink = sink_of(c, k->h);
+    for (k->row0 = row0; k->row0 < row1; k->row0 += QB) {
+        tile t;
+        int64_t first = d->len_k, past = 0;
+        k->rows = rpi_min(QB, row1 - k->row0);
+        k->groups = (k->rows + MR - 1) / MR;
+        k->mass.low = k->mass.high = 0;
+        load_queries(k);
+        find_intervals(k);
+        for (int64_t r = 0; r < k->groups * MR; r++) {
+            k->top[r] = sink; /* a key without a value */
+            k->sum[r] = sink == -INFINITY ? 0 : 1;
+            k->entropy[r] = k->total[r] = 0;
+            if (k->lo[r] < k->hi[r]) {
+                first = rpi_min(first, k->lo[r]);
+                past = rpi_max(past, k->hi[r]);
+            }
+        }
+        memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
+        if (k->mass.at)
+            memset(k->mass.at, 0, reals(k->groups * MR, k->mass.step));
+        for (int64_t tile0 = first / KB * KB; tile0 < past; tile0 += KB)
+            if (tile_open(k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
+                tile_attend(k, &t);
+        if (k->mass.at)
+            flush_mass(k);
+        for (int64_t tile0 = first / KB * KB; partial && tile0 < past; tile0 += KB)
+            if (tile_open(k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
+                tile_summary(k, &t, partial, partial + d->len_q + d->len_k - 1);
+        write_rows(k);
+    }
+}
+
+/* The same of one head, whose kv head is in the group at hand. */
 static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     block k;
     square_begin();
-    block_layout(c, &k, c->scratch + (size_t)worker * c->scratch_step);
-    k.c = c;
+    worker_block(c, &k, worker);
     k.b = b;
     k.h = h;
-    k.kv = c->whole ? worker : b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
-    const uint8_t *wild_k = c->wild_k + k.kv * (c->pad_k / NR), *wild_v = c->wild_v + k.kv * c->pad_k;
-    const real sink = sink_of(c, h);
-    for (k.row0 = row0; k.row0 < row1; k.row0 += QB) {
-        tile t;
-        int64_t first = d->len_k, past = 0;
-        k.rows = rpi_min(QB, row1 - k.row0);
-        k.groups = (k.rows + MR - 1) / MR;
-        k.mass.low = k.mass.high = 0;
-        load_queries(&k);
-        find_intervals(&k);
-        for (int64_t r = 0; r < k.groups * MR; r++) {
-            k.top[r] = sink; /* a key without a value */
-            k.sum[r] = sink == -INFINITY ? 0 : 1;
-            k.entropy[r] = k.total[r] = 0;
-            if (k.lo[r] < k.hi[r]) {
-                first = rpi_min(first, k.lo[r]);
-                past = rpi_max(past, k.hi[r]);
-            }
-        }
-        memset(k.o, 0, (size_t)(k.groups * MR * c->pad_v) * sizeof(real));
-        if (k.mass.at)
-            memset(k.mass.at, 0, reals(k.groups * MR, k.mass.step));
-        for (int64_t tile0 = first / KB * KB; tile0 < past; tile0 += KB)
-            if (tile_open(&k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
-                tile_attend(&k, &t);
-        if (k.mass.at)
-            flush_mass(&k);
-        for (int64_t tile0 = first / KB * KB; partial && tile0 < past; tile0 += KB)
-            if (tile_open(&k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
-                tile_summary(&k, &t, partial, partial + d->len_q + d->len_k - 1);
-        write_rows(&k);
+    k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    attend_rows(&k, row0, row1, partial);
+    square_end();
+    rpi_float_end(before);
+}
+
+/* kv heads [kv0, kv1) from packing to the last row, one after the other in the worker's own place. */
+static void attend_whole(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads;
+    block k;
+    square_begin();
+    worker_block(c, &k, worker);
+    k.kv = worker;
+    for (int64_t kv = kv0; kv < kv1; kv++) {
+        const int64_t g = kv % d->kv_heads;
+        k.b = kv / d->kv_heads;
+        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR);
+        for (k.h = g * share; k.h < (g + 1) * share; k.h++)
+            attend_rows(&k, 0, d->len_q, NULL);
     }
     square_end();
     rpi_float_end(before);

@@ -123,6 +123,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .scratch_size = scratch_size,
     .pack = pack_kv,
     .attend = attend,
+    .attend_whole = attend_whole,
     .decode_rows = MR,
     .decode_tile = sizeof(decode_tile),
     .decode_size = decode_size,
