@@ -51,8 +51,8 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
- * w[AT]: weights by row, or (turned) by column. Values are V_STEP apart: packed, or (near) as they lie. */
-#define VALUE_TILE(NAME, NVW, AT, V_STEP)                                                                              \
+ * w[AT]: weights by row, or (turned) by column. Values are V_STEP apart: packed, or (NEAR) as they lie, and a later one is fetched. */
+#define VALUE_TILE(NAME, NVW, AT, V_STEP, NEAR)                                                                        \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
     {                                                                                                                  \
@@ -63,10 +63,10 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
             for (int c = 0; c < NVW; c++)                                                                              \
                 sum[r][c] = vf_set1(0);                                                                                \
         }                                                                                                              \
-        (void)v_step;                                                                                                  \
+        (void)v_step, (void)ahead;                                                                                     \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
-            if (!ahead) {                                                                                              \
+            if (NEAR) {                                                                                                \
                 RPI_UNROLL                                                                                             \
                 for (int c = 0; c < NVW; c++)                                                                          \
                     __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) +                                        \
@@ -93,18 +93,18 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
                 vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
         }                                                                                                              \
     }
-VALUE_TILE(value_tile, 1, r *w_step + j, 1 * VL)
-VALUE_TILE(value_tile, 2, r *w_step + j, 2 * VL)
-VALUE_TILE(value_tile, 3, r *w_step + j, 3 * VL)
-VALUE_TILE(value_tile, 4, r *w_step + j, 4 * VL)
-VALUE_TILE(turned_tile, 1, j *w_step + r, 1 * VL)
-VALUE_TILE(turned_tile, 2, j *w_step + r, 2 * VL)
-VALUE_TILE(turned_tile, 3, j *w_step + r, 3 * VL)
-VALUE_TILE(turned_tile, 4, j *w_step + r, 4 * VL)
-VALUE_TILE(near_tile, 1, r *w_step + j, v_step)
-VALUE_TILE(near_tile, 2, r *w_step + j, v_step)
-VALUE_TILE(near_tile, 3, r *w_step + j, v_step)
-VALUE_TILE(near_tile, 4, r *w_step + j, v_step)
+VALUE_TILE(value_tile, 1, r *w_step + j, 1 * VL, 0)
+VALUE_TILE(value_tile, 2, r *w_step + j, 2 * VL, 0)
+VALUE_TILE(value_tile, 3, r *w_step + j, 3 * VL, 0)
+VALUE_TILE(value_tile, 4, r *w_step + j, 4 * VL, 0)
+VALUE_TILE(turned_tile, 1, j *w_step + r, 1 * VL, 0)
+VALUE_TILE(turned_tile, 2, j *w_step + r, 2 * VL, 0)
+VALUE_TILE(turned_tile, 3, j *w_step + r, 3 * VL, 0)
+VALUE_TILE(turned_tile, 4, j *w_step + r, 4 * VL, 0)
+VALUE_TILE(near_tile, 1, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 2, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 3, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 4, r *w_step + j, v_step, 1)
 _Static_assert(NV <= 4, "value_tile has up to 4 vectors");
 
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
