@@ -3,7 +3,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "helpers.h"
 
-enum { B = EMULATED ? 1 : 2, H = 4, G = 2, N = 1300, D = 16, DV = 20, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
+enum { B = EMULATED ? 1 : 2, H = 4, G = 2, N = 1300, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
+static int D = 16, DV = 20; /* 64 and 64: values are read in place */
+static bool large;          /* keys and values that squares leave to multiply-adds */
 
 static const char *const terms[] = {"t5",
                                     "alibi",
@@ -21,6 +23,11 @@ static void steps(const char *text, const char *isa, int few, bool prepared, boo
     problem p;
     pose(&p, 11, "fwd:%s:b%dh%dg%dq%dk%dd%dv%d:%s:causal", dtype, B, H, G, N, N, D, DV, text);
     const size_t size = rp_dtype_size(p.desc.dtype);
+    for (int64_t x = 0; large && x < B * G * N; x += 97) {
+        for (int c = 0; c < D; c++)
+            ((float *)p.t.k.data)[x * D + c] *= 1e16f;
+        ((float *)p.t.v.data)[(x + 3) * DV] = 2e38f;
+    }
     rp_plan *whole, *plan;
     rp_prepared *ready = NULL;
     p.desc.isa = isa;
@@ -95,6 +102,16 @@ static void decoding(void **state)
         steps("t5+rope+alibi+sink+relkey,left=9,right=0", isa, 1, true, true, "f32");
         steps("t5+rope+alibi+sink", isa, 3, true, true, "bf16");
         steps("t5+rope+alibi", isa, 2, true, false, "f64");
+        steps("t5+rope+alibi", isa, 1, true, false, "f16");
+        large = true;
+        steps("t5", isa, 1, true, false, "f32");
+        steps("rope", isa, 2, true, false, "f32");
+        large = false;
+        D = DV = 64;
+        steps("t5", isa, 1, true, false, "f32");
+        steps("rope+table,left=9,right=0", isa, 1, true, false, "bf16");
+        steps("", isa, 1, false, true, "f32");
+        D = 16, DV = 20;
     }
 }
 
@@ -103,7 +120,7 @@ static void wild(void **state)
 {
     problem p;
     rp_plan *plan;
-    float kept[H * DV];
+    float kept[H * 20];
     (void)state;
     pose(&p, 3, "fwd:f32:b1h%dq1k1100d%dv%d:alibi:key_mask", H, D, DV);
     uint8_t *mask = p.t.mask[0].data;
