@@ -1,0 +1,1149 @@
+/* _core.c -- relpos for Python: arrays in, arrays out, over the public header alone.
+ *
+ * The limited API of Python 3.11, so that one file serves every later version. The module has no static state: what it keeps
+ * lies in `state`, one for each interpreter. A call reads its arrays where they lie (buffer protocol, DLPack), makes a plan,
+ * which costs less than looking one up would, and computes without the interpreter's lock.
+ *
+ *     problem   what is computed: a description with its terms and masks, and the Python objects that hold their arrays
+ *     call      one call: its rp_tensors, and what must be given back after it
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <relpos/relpos.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "_dlpack.h"
+
+#if defined(__clang__)
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+/* Keywords that say what is computed, in the order in which the Python functions pass them. */
+enum {
+    BIAS,
+    ROPE,
+    RELKEY,
+    RELVAL,
+    SINK,
+    CAUSAL,
+    WINDOW,
+    KEY_MASK,
+    MASK,
+    LENGTHS,
+    SEGMENTS,
+    SCALE,
+    SOFTCAP,
+    SOFTCAP_AFTER,
+    Q_OFFSET,
+    DROPOUT,
+    SEED,
+    THREADS,
+    PRECISION,
+    N_OPTIONS
+};
+/* Then those of attention and Plan.__call__, and those of attention_backward. */
+enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, LSE, N_NAMES };
+
+static const char *const option_names[N_NAMES] = {
+    [BIAS] = "bias",
+    [ROPE] = "rope",
+    [RELKEY] = "relkey",
+    [RELVAL] = "relval",
+    [SINK] = "sink",
+    [CAUSAL] = "causal",
+    [WINDOW] = "window",
+    [KEY_MASK] = "key_mask",
+    [MASK] = "mask",
+    [LENGTHS] = "lengths",
+    [SEGMENTS] = "segments",
+    [SCALE] = "scale",
+    [SOFTCAP] = "softcap",
+    [SOFTCAP_AFTER] = "softcap_after",
+    [Q_OFFSET] = "q_offset",
+    [DROPOUT] = "dropout",
+    [SEED] = "seed",
+    [THREADS] = "threads",
+    [PRECISION] = "precision",
+    [OUT] = "out",
+    [RETURN_WEIGHTS] = "return_weights",
+    [RETURN_LSE] = "return_lse",
+    [SUMMARY] = "summary",
+    [LSE] = "lse",
+};
+
+#define POOL "relpos.pool"
+enum { MAX_POOLS = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
+
+typedef struct state {
+    PyTypeObject *term, *plan;
+    PyObject *name[N_NAMES];  /* interned */
+    PyObject *empty;          /* numpy.empty */
+    PyObject *dtype[RP_BF16]; /* NumPy's f32, f64, f16 */
+    PyObject *int64;          /* NumPy's */
+    PyObject *pools;          /* {threads: capsule} */
+    PyObject *tensor;         /* the last type met that has an exchange API, and that API */
+    const dl_exchange *exchange;
+    PyObject *requires_grad, *grad_enabled;
+} state;
+
+/* Python keeps functions as void *; by way of an integer no compiler minds. */
+#define SLOT(f) ((void *)(uintptr_t)(f))
+
+static state *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+/* The library's last error as an exception. What it calls desc are the arguments here. */
+static void *raise_status(rp_status status)
+{
+    const char *text = rp_last_error();
+    PyErr_SetString(status == RP_E_NOMEM ? PyExc_MemoryError
+                    : status == RP_E_ARG ? PyExc_TypeError
+                                         : PyExc_ValueError,
+                    strncmp(text, "desc.", 5) == 0 ? text + 5 : text);
+    return NULL;
+}
+
+static bool given(PyObject *value)
+{
+    return value && value != Py_None;
+}
+
+/* The name of an object's type; a new reference, or NULL. */
+static PyObject *type_name(PyObject *object)
+{
+    return PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+}
+
+/* TypeError: "<name> is a <type>: <what is needed>". */
+static int wrong_type(const char *name, PyObject *object, const char *needed)
+{
+    PyObject *type = type_name(object);
+    if (type)
+        PyErr_Format(PyExc_TypeError, "%s is of type %U: %s", name, type, needed);
+    Py_XDECREF(type);
+    return -1;
+}
+
+/* ---------------------------------------------------------------------------------------------- a term */
+
+/* One position term: its parameters, and the objects that hold its arrays. relpos._terms makes a class of each kind. */
+typedef struct term {
+    PyObject_HEAD rp_term term;
+    PyObject *text;   /* as rp_term_parse reads it: "t5,buckets=16" */
+    PyObject *arrays; /* tuple of RP_MAX_ARRAYS; None where absent */
+} term;
+
+static PyObject *term_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"text", "arrays", NULL};
+    char array[RP_MAX_ARRAYS][RP_NAME_MAX];
+    const char *utf8;
+    PyObject *text, *arrays;
+    rp_term parsed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "UO!", (char **)(uintptr_t)names, &text, &PyTuple_Type, &arrays))
+        return NULL;
+    if (PyTuple_Size(arrays) != RP_MAX_ARRAYS)
+        return PyErr_Format(PyExc_ValueError, "arrays: a tuple of %d is needed", RP_MAX_ARRAYS);
+    if (!(utf8 = PyUnicode_AsUTF8AndSize(text, NULL)))
+        return NULL;
+    if (rp_term_parse(utf8, &parsed, array) != RP_OK) {
+        PyErr_SetString(PyExc_ValueError, rp_last_error());
+        return NULL;
+    }
+    const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+    term *self = (term *)alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->term = parsed;
+    self->text = Py_NewRef(text);
+    self->arrays = Py_NewRef(arrays);
+    return (PyObject *)self;
+}
+
+static int term_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((term *)object)->arrays);
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+static int term_clear(PyObject *object)
+{
+    Py_CLEAR(((term *)object)->arrays);
+    return 0;
+}
+
+static void term_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    term_clear(object);
+    Py_CLEAR(((term *)object)->text);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyObject *term_text(PyObject *object, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((term *)object)->text);
+}
+
+static PyObject *term_arrays(PyObject *object, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((term *)object)->arrays);
+}
+
+static PyGetSetDef term_getset[] = {
+    {"_text", term_text, NULL, "the term as the command line writes it, without arrays", NULL},
+    {"_arrays", term_arrays, NULL, "its arrays, None where absent", NULL},
+    {0},
+};
+
+static PyType_Slot term_slots[] = {
+    {Py_tp_doc, "A position term: Term(text, arrays)."},
+    {Py_tp_new, SLOT(term_new)},
+    {Py_tp_traverse, SLOT(term_traverse)},
+    {Py_tp_clear, SLOT(term_clear)},
+    {Py_tp_dealloc, SLOT(term_dealloc)},
+    {Py_tp_getset, term_getset},
+    {0, NULL},
+};
+
+static PyType_Spec term_spec = {
+    .name = "relpos._core.Term",
+    .basicsize = sizeof(term),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = term_slots,
+};
+
+/* The keyword that takes a kind of term. */
+static int option_of(rp_term_kind kind)
+{
+    if (rp_term_is_bias(kind))
+        return BIAS;
+    switch (kind) {
+    case RP_TERM_ROPE: return ROPE;
+    case RP_TERM_RELVAL: return RELVAL;
+    case RP_TERM_SINK: return SINK;
+    default: return RELKEY;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- arrays */
+
+typedef enum way { BUFFER, EXCHANGE, CAPSULE } way;
+
+/* Where an array came from, for those made in its likeness. */
+typedef struct origin {
+    PyObject *object;
+    way way;
+} origin;
+
+/* What a call holds until it ends. */
+typedef struct call {
+    state *st;
+    int n_buffers, n_objects;
+    bool grad; /* an input wants a gradient from torch */
+    rp_tensors t;
+    Py_buffer buffer[MAX_HELD];
+    PyObject *object[MAX_HELD]; /* owned */
+} call;
+
+static void call_start(call *c, state *st)
+{
+    c->st = st;
+    c->n_buffers = c->n_objects = 0;
+    c->grad = false;
+    c->t = rp_tensors_init();
+}
+
+static void call_end(call *c)
+{
+    while (c->n_buffers > 0)
+        PyBuffer_Release(&c->buffer[--c->n_buffers]);
+    while (c->n_objects > 0)
+        Py_DECREF(c->object[--c->n_objects]);
+}
+
+/* Keep an object, of which the call takes the reference, until the call ends. */
+static int hold(call *c, PyObject *object)
+{
+    if (!object)
+        return -1;
+    if (c->n_objects == MAX_HELD) {
+        Py_DECREF(object);
+        PyErr_SetString(PyExc_ValueError, "too many arrays in one call");
+        return -1;
+    }
+    c->object[c->n_objects++] = object;
+    return 0;
+}
+
+static const char empty_place[8]; /* an array without elements has an address too */
+
+/* The type that a format of the buffer protocol says; -1 for one that is none of the library's. */
+static int dtype_of_format(const char *format, Py_ssize_t size)
+{
+    const rp_dtype whole[2][4] = {{RP_U8, RP_U16, RP_U32, RP_U64}, {RP_I8, RP_I16, RP_I32, RP_I64}};
+    if (!format)
+        return RP_U8;
+    if (*format == '@' || *format == '=' || *format == '<') /* every machine that has a kernel is little-endian */
+        format++;
+    if (!format[0] || format[1])
+        return -1;
+    switch (*format) {
+    case 'f': return RP_F32;
+    case 'd': return RP_F64;
+    case 'e': return RP_F16;
+    case '?': return RP_BOOL;
+    default: break;
+    }
+    const bool is_signed = strchr("bhilqn", *format) != NULL;
+    if (!is_signed && !strchr("BHILQN", *format))
+        return -1;
+    for (int n = 0; n < 4; n++)
+        if (size == (Py_ssize_t)1 << n)
+            return (int)whole[is_signed][n];
+    return -1;
+}
+
+static int dtype_of_dl(dl_type type)
+{
+    static const struct {
+        uint8_t code, bits;
+        rp_dtype dtype;
+    } types[] = {{DL_FLOAT, 32, RP_F32}, {DL_FLOAT, 64, RP_F64}, {DL_FLOAT, 16, RP_F16}, {DL_BFLOAT, 16, RP_BF16},
+                 {DL_BOOL, 8, RP_BOOL},  {DL_UINT, 8, RP_U8},    {DL_INT, 8, RP_I8},     {DL_UINT, 16, RP_U16},
+                 {DL_INT, 16, RP_I16},   {DL_UINT, 32, RP_U32},  {DL_INT, 32, RP_I32},   {DL_UINT, 64, RP_U64},
+                 {DL_INT, 64, RP_I64}};
+    for (size_t n = 0; n < sizeof types / sizeof *types && type.lanes == 1; n++)
+        if (types[n].code == type.code && types[n].bits == type.bits)
+            return (int)types[n].dtype;
+    return -1;
+}
+
+static dl_type dl_of_dtype(rp_dtype dtype)
+{
+    return (dl_type){
+        .code = dtype == RP_BF16 ? DL_BFLOAT : DL_FLOAT, .bits = (uint8_t)(8 * rp_dtype_size(dtype)), .lanes = 1};
+}
+
+static int too_many_axes(const char *name, int ndim)
+{
+    PyErr_Format(PyExc_ValueError, "%s: %d axes: 0 to %d are allowed", name, ndim, RP_MAX_AXES);
+    return -1;
+}
+
+static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *name)
+{
+    if (dtype < 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of format \"%s\" are none that relpos reads: f32, f64, f16, bf16, bool or integers",
+                     name, b->format);
+        return -1;
+    }
+    if (b->ndim > RP_MAX_AXES)
+        return too_many_axes(name, b->ndim);
+    a->data = b->buf ? b->buf : (void *)(uintptr_t)empty_place;
+    a->dtype = (rp_dtype)dtype;
+    a->ndim = b->ndim;
+    for (int x = 0; x < b->ndim; x++) {
+        if (b->shape[x] > 1 && b->strides[x] % b->itemsize != 0) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s: the stride of axis %d is %zd bytes: a multiple of the %zd of an element is needed", name,
+                         x, b->strides[x], b->itemsize);
+            return -1;
+        }
+        a->shape[x] = b->shape[x];
+        a->stride[x] = b->strides[x] / b->itemsize;
+    }
+    return 0;
+}
+
+static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
+{
+    const int dtype = dtype_of_dl(d->dtype);
+    if (d->device.type != DL_CPU) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s is on a device that is not the CPU (DLPack type %d): relpos computes on the CPU, use %s.cpu()",
+                     name, (int)d->device.type, name);
+        return -1;
+    }
+    if (dtype < 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of DLPack type %d with %d bits are none that relpos reads: f32, f64, f16, bf16, "
+                     "bool or integers",
+                     name, (int)d->dtype.code, (int)d->dtype.bits);
+        return -1;
+    }
+    if (d->ndim > RP_MAX_AXES)
+        return too_many_axes(name, d->ndim);
+    *a = rp_array_of(d->data ? (char *)d->data + d->byte_offset : empty_place, (rp_dtype)dtype, d->ndim, d->shape);
+    for (int32_t x = 0; d->strides && x < d->ndim; x++)
+        a->stride[x] = d->strides[x];
+    return 0;
+}
+
+static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_array *a, const char *name)
+{
+    if (c->n_buffers == MAX_HELD) {
+        PyErr_SetString(PyExc_ValueError, "too many arrays in one call");
+        return -1;
+    }
+    Py_buffer *b = &c->buffer[c->n_buffers];
+    if (PyObject_GetBuffer(object, b, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0)
+        return -1;
+    c->n_buffers++;
+    return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
+}
+
+/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. Called with the error of the buffer set. */
+static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, const char *name)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    PyObject *word = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
+    const bool is = word && PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "bfloat16") == 0;
+    Py_XDECREF(dtype);
+    Py_XDECREF(word);
+    if (!is) {
+        PyErr_Clear();
+        PyErr_Restore(type, value, trace);
+        return -1;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    PyObject *view = PyObject_CallMethod(object, "view", "s", "uint16");
+    if (hold(c, view) != 0)
+        return -1;
+    return take_buffer(c, view, writable, RP_BF16, a, name);
+}
+
+/* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
+static const dl_exchange *exchange_of(state *st, PyTypeObject *type)
+{
+    PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
+    if (!capsule || !PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+        PyErr_Clear();
+        Py_XDECREF(capsule);
+        return NULL;
+    }
+    const dl_exchange *e = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    Py_DECREF(capsule);
+    while (e && e->header.version.major != 1)
+        e = (const dl_exchange *)e->header.previous;
+    if (!e || !e->view)
+        return NULL;
+    PyObject *before = st->tensor;
+    st->tensor = Py_NewRef((PyObject *)type);
+    Py_XDECREF(before);
+    st->exchange = e;
+    return e;
+}
+
+/* Whether torch would want a gradient through this call. */
+static int note_grad(call *c, PyObject *object)
+{
+    PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad);
+    if (!wants) {
+        PyErr_Clear();
+        return 0;
+    }
+    c->grad = c->grad || wants == Py_True;
+    Py_DECREF(wants);
+    return 0;
+}
+
+static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
+{
+    PyObject *source =
+        PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
+    PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
+    Py_XDECREF(source);
+    if (hold(c, capsule) != 0)
+        return -1;
+    const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
+    return m ? view_dl(a, &m->tensor, name) : -1;
+}
+
+/* Read an array where it lies. `o`, if not NULL, learns where it came from. */
+static int take(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o)
+{
+    state *st = c->st;
+    way from = EXCHANGE;
+    int failed;
+    if ((PyObject *)Py_TYPE(object) != st->tensor && PyObject_CheckBuffer(object)) {
+        from = BUFFER;
+        failed = take_buffer(c, object, writable, -1, a, name);
+        if (failed && c->n_buffers < MAX_HELD && !PyErr_ExceptionMatches(PyExc_TypeError))
+            failed = take_bfloat16(c, object, writable, a, name);
+    } else if ((PyObject *)Py_TYPE(object) == st->tensor || exchange_of(st, Py_TYPE(object))) {
+        dl_tensor d;
+        failed = st->exchange->view(object, &d) != 0 || view_dl(a, &d, name) != 0 || note_grad(c, object) != 0;
+    } else if (PyObject_HasAttrString(object, "__dlpack__")) {
+        from = CAPSULE;
+        failed = take_capsule(c, object, a, name) != 0 || note_grad(c, object) != 0;
+    } else {
+        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+    }
+    if (o)
+        *o = (origin){object, from};
+    return failed ? -1 : 0;
+}
+
+static void dl_failed(void *context, const char *type, const char *message)
+{
+    (void)context;
+    PyErr_Format(PyExc_RuntimeError, "DLPack: %s: %s", type, message);
+}
+
+static PyObject *shape_tuple(int32_t ndim, const int64_t *shape)
+{
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int32_t x = 0; tuple && x < ndim; x++) {
+        PyObject *n = PyLong_FromLongLong(shape[x]);
+        if (!n || PyTuple_SetItem(tuple, x, n) != 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* A new array of the kind of `like`, on the heap of its own library, and its view. A new reference. */
+static PyObject *make(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a)
+{
+    static const char *const torch_names[] = {"float32", "float64", "float16", "bfloat16"};
+    const state *st = c->st;
+    PyObject *object = NULL, *tuple = NULL, *type = NULL;
+    if (like->way == EXCHANGE) {
+        dl_managed_versioned *m = NULL;
+        int64_t sizes[RP_MAX_AXES] = {0};
+        memcpy(sizes, shape, (size_t)ndim * sizeof *shape);
+        dl_tensor prototype = {.device = {.type = DL_CPU}, .ndim = ndim, .dtype = dl_of_dtype(dtype), .shape = sizes};
+        void *made = NULL;
+        if (st->exchange->allocate(&prototype, &m, NULL, dl_failed) != 0)
+            return NULL;
+        if (view_dl(a, &m->tensor, "out") == 0 && st->exchange->to_object(m, &made) == 0)
+            return made;
+        if (m->deleter)
+            m->deleter(m);
+        return NULL;
+    }
+    tuple = shape_tuple(ndim, shape);
+    if (like->way == CAPSULE) { /* torch before its exchange API */
+        PyObject *torch = PyImport_ImportModule("torch");
+        type = torch ? PyObject_GetAttrString(torch, torch_names[dtype]) : NULL;
+        PyObject *maker = torch ? PyObject_GetAttrString(torch, "empty") : NULL;
+        PyObject *args = tuple && type && maker ? Py_BuildValue("(O)", tuple) : NULL;
+        PyObject *kwargs = args ? Py_BuildValue("{s:O}", "dtype", type) : NULL;
+        object = kwargs ? PyObject_Call(maker, args, kwargs) : NULL;
+        Py_XDECREF(torch);
+        Py_XDECREF(maker);
+        Py_XDECREF(args);
+        Py_XDECREF(kwargs);
+        if (object && take_capsule(c, object, a, "out") != 0)
+            Py_CLEAR(object);
+    } else if (tuple) {
+        type = dtype == RP_BF16 ? PyObject_GetAttrString(like->object, "dtype") : Py_NewRef(st->dtype[dtype]);
+        object = type ? PyObject_CallFunctionObjArgs(st->empty, tuple, type, NULL) : NULL;
+        if (object && (dtype == RP_BF16 ? take_bfloat16(c, object, true, a, "out")
+                                        : take_buffer(c, object, true, -1, a, "out")) != 0)
+            Py_CLEAR(object);
+    }
+    Py_XDECREF(tuple);
+    Py_XDECREF(type);
+    return object;
+}
+
+/* ---------------------------------------------------------------------------------------------- what is computed */
+
+typedef struct problem {
+    rp_desc desc;
+    rp_term terms[RP_MAX_TERMS];
+    rp_mask masks[RP_MAX_MASKS];
+    term *term[RP_MAX_TERMS];     /* borrowed */
+    PyObject *mask[RP_MAX_MASKS]; /* borrowed; NULL: without an array */
+    PyObject *q_offset;           /* borrowed; NULL: desc.q_offset */
+    PyObject *pool;               /* borrowed capsule of st->pools; NULL: the default pool */
+} problem;
+
+/* Keyword arguments into slots: those of option_names, from `first` on only up to `end`. They come in order where Python code
+ * of this package calls, so the next name is tried first. */
+static int read_keywords(const state *st, PyObject *const *values, PyObject *names, int end, PyObject **slot)
+{
+    const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
+    int next = 0;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyObject *name = PyTuple_GetItem(names, k);
+        int at = next;
+        if (at >= end || name != st->name[at])
+            for (at = 0; at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0;)
+                at++;
+        if (at == end) {
+            PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"", name);
+            return -1;
+        }
+        slot[at] = values[k];
+        next = at + 1;
+    }
+    return 0;
+}
+
+static int add_term(problem *p, const state *st, PyObject *object, int option)
+{
+    if (!PyObject_TypeCheck(object, st->term))
+        return wrong_type(option_names[option], object,
+                          "a term is needed, such as relpos.T5(table), or a sum of terms");
+    term *t = (term *)object;
+    if (option_of(t->term.kind) != option) {
+        PyErr_Format(PyExc_TypeError, "%s: the term %s is given as %s=", option_names[option],
+                     rp_term_name(t->term.kind), option_names[option_of(t->term.kind)]);
+        return -1;
+    }
+    const int n = p->desc.n_terms;
+    if (n == RP_MAX_TERMS) {
+        PyErr_Format(PyExc_ValueError, "%s: more than %d terms", option_names[option], RP_MAX_TERMS);
+        return -1;
+    }
+    p->terms[n] = t->term;
+    p->term[n] = t;
+    p->desc.n_terms++;
+    return 0;
+}
+
+static int add_terms(problem *p, const state *st, PyObject *object, int option)
+{
+    if (!PyTuple_Check(object))
+        return add_term(p, st, object, option);
+    for (Py_ssize_t n = 0; n < PyTuple_Size(object); n++) /* a sum */
+        if (add_term(p, st, PyTuple_GetItem(object, n), option) != 0)
+            return -1;
+    return 0;
+}
+
+static void add_mask(problem *p, rp_mask_kind kind, PyObject *array)
+{
+    p->mask[p->desc.n_masks] = array;
+    p->masks[p->desc.n_masks++] = (rp_mask){.kind = kind};
+}
+
+static int read_real(PyObject *object, const char *name, double *x)
+{
+    *x = PyFloat_AsDouble(object);
+    return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "a number is needed") : 0;
+}
+
+static int read_int(PyObject *object, const char *name, int64_t *n)
+{
+    PyObject *index = PyNumber_Index(object);
+    if (!index)
+        return wrong_type(name, object, "an integer is needed");
+    *n = PyLong_AsLongLong(index);
+    Py_DECREF(index);
+    if (*n == -1 && PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "%s does not fit in 63 bits", name);
+        return -1;
+    }
+    return 0;
+}
+
+static int read_flag(PyObject *object, const char *name, int32_t *flag)
+{
+    const int truth = PyObject_IsTrue(object);
+    (void)name;
+    *flag = truth > 0;
+    return truth < 0 ? -1 : 0;
+}
+
+static int read_window(PyObject *object, rp_mask *m)
+{
+    int64_t side[2];
+    if (!PySequence_Check(object) || PySequence_Size(object) != 2) {
+        PyErr_Clear();
+        return wrong_type("window", object, "a pair (left, right) is needed; -1 or None = no limit");
+    }
+    for (int n = 0; n < 2; n++) {
+        PyObject *item = PySequence_GetItem(object, n);
+        const int failed = !item || (item == Py_None ? (side[n] = -1, 0) : read_int(item, "window", &side[n]));
+        Py_XDECREF(item);
+        if (failed)
+            return -1;
+    }
+    m->left = side[0];
+    m->right = side[1];
+    return 0;
+}
+
+static void destroy_pool(PyObject *capsule)
+{
+    rp_pool *pool = PyCapsule_GetPointer(capsule, POOL);
+    Py_BEGIN_ALLOW_THREADS rp_pool_destroy(pool);
+    Py_END_ALLOW_THREADS
+}
+
+/* The pool of a number of threads, as a capsule: a new reference. The last few are kept. */
+static PyObject *pool_of(const state *st, PyObject *threads)
+{
+    int64_t n;
+    rp_pool *pool;
+    PyObject *capsule = PyDict_GetItemWithError(st->pools, threads);
+    if (capsule || PyErr_Occurred())
+        return Py_XNewRef(capsule);
+    if (read_int(threads, "threads", &n) != 0)
+        return NULL;
+    if (n < 1 || n > 4096)
+        return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to 4096, or None for all", (long long)n);
+    const rp_status status = rp_pool_create(&pool, (int32_t)n);
+    if (status != RP_OK)
+        return raise_status(status);
+    if (!(capsule = PyCapsule_New(pool, POOL, destroy_pool))) {
+        rp_pool_destroy(pool);
+        return NULL;
+    }
+    PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
+    Py_ssize_t at = 0;
+    bool failed = !key || PyDict_SetItem(st->pools, key, capsule) != 0;
+    if (!failed && PyDict_Size(st->pools) > MAX_POOLS && PyDict_Next(st->pools, &at, &oldest, &value)) {
+        Py_INCREF(oldest);
+        failed = PyDict_DelItem(st->pools, oldest) != 0;
+        Py_DECREF(oldest);
+    }
+    Py_XDECREF(key);
+    if (failed)
+        Py_CLEAR(capsule);
+    return capsule;
+}
+
+/* All but the sizes, which come from the arrays. */
+static int read_options(problem *p, call *c, PyObject *const *option)
+{
+    static const struct {
+        int option;
+        rp_mask_kind kind;
+    } arrays[] = {
+        {KEY_MASK, RP_MASK_KEYS}, {MASK, RP_MASK_PAIRS}, {LENGTHS, RP_MASK_LENGTHS}, {SEGMENTS, RP_MASK_SEGMENTS}};
+    const state *st = c->st;
+    rp_desc *d = &p->desc;
+    int32_t flag = 0;
+    *d = rp_desc_init(0, 1, 0, 0, 1);
+    d->terms = p->terms;
+    d->masks = p->masks;
+    p->q_offset = p->pool = NULL;
+    for (int n = BIAS; n <= SINK; n++)
+        if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
+            return -1;
+    if (given(option[CAUSAL]) && read_flag(option[CAUSAL], "causal", &flag) != 0)
+        return -1;
+    if (flag)
+        add_mask(p, RP_MASK_CAUSAL, NULL);
+    if (given(option[WINDOW])) {
+        add_mask(p, RP_MASK_WINDOW, NULL);
+        if (read_window(option[WINDOW], &p->masks[d->n_masks - 1]) != 0)
+            return -1;
+    }
+    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++)
+        if (given(option[arrays[n].option]))
+            add_mask(p, arrays[n].kind, option[arrays[n].option]);
+    if (given(option[SCALE]) && read_real(option[SCALE], "scale", &d->scale) != 0)
+        return -1;
+    if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
+        return -1;
+    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], "softcap_after", &d->cap_after) != 0)
+        return -1;
+    if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
+        if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)
+            return -1;
+    } else if (given(option[Q_OFFSET])) {
+        p->q_offset = option[Q_OFFSET];
+    }
+    if (given(option[DROPOUT]) && read_real(option[DROPOUT], "dropout", &d->dropout) != 0)
+        return -1;
+    if (given(option[SEED])) {
+        d->seed = PyLong_Check(option[SEED]) ? PyLong_AsUnsignedLongLong(option[SEED]) : (uint64_t)-1;
+        if (d->seed == (uint64_t)-1 && !PyLong_Check(option[SEED]))
+            return wrong_type("seed", option[SEED], "an integer is needed");
+        if (d->seed == (uint64_t)-1 && PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "seed: 0 to 2^64-1 is needed");
+            return -1;
+        }
+    }
+    if (given(option[THREADS])) {
+        if (hold(c, pool_of(st, option[THREADS])) != 0)
+            return -1;
+        p->pool = c->object[c->n_objects - 1];
+    }
+    if (given(option[PRECISION])) {
+        PyObject *word = option[PRECISION];
+        const bool high = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "high") == 0;
+        if (!high && !(PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "highest") == 0)) {
+            PyErr_Format(PyExc_ValueError, "precision is %R: \"highest\" or \"high\"", word);
+            return -1;
+        }
+        d->precision = high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
+    }
+    return 0;
+}
+
+/* The arrays of terms and masks into the call, and the sizes that they tell. */
+static int take_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
+{
+    char name[96];
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_array *a = c->t.term[n];
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            PyObject *object = PyTuple_GetItem(p->term[n]->arrays, x);
+            if (!object)
+                return -1;
+            if (object == Py_None)
+                continue;
+            snprintf(name, sizeof name, "%s of %s", rp_term_array(p->terms[n].kind, x), rp_term_name(p->terms[n].kind));
+            if (take(c, object, false, name, &a[x], from ? &from[n][x] : NULL) != 0)
+                return -1;
+        }
+        const rp_status status = rp_term_sizes(&p->terms[n], a);
+        if (status != RP_OK)
+            return raise_status(status), -1;
+    }
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        if (p->mask[n] && take(c, p->mask[n], false, rp_mask_name(p->masks[n].kind), &c->t.mask[n], NULL) != 0)
+            return -1;
+    if (p->q_offset && take(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0)
+        return -1;
+    c->t.pool = p->pool ? PyCapsule_GetPointer(p->pool, POOL) : NULL;
+    return 0;
+}
+
+/* [H, L, D] is [1, H, L, D]. */
+static void lead(rp_array *a)
+{
+    for (int x = a->ndim; x > 0; x--) {
+        a->shape[x] = a->shape[x - 1];
+        a->stride[x] = a->stride[x - 1];
+    }
+    a->shape[0] = 1;
+    a->stride[0] = 0;
+    a->ndim++;
+}
+
+/* q, k and v, and the sizes that they tell. *single: they have no batch axis. */
+static int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *single)
+{
+    rp_array *a[3] = {&c->t.q, &c->t.k, &c->t.v};
+    rp_desc *d = &p->desc;
+    for (int n = 0; n < 3; n++) {
+        const char name[2] = {"qkv"[n], 0};
+        if (take(c, args[n], false, name, a[n], &from[n]) != 0)
+            return -1;
+        if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 3) {
+            if (n == 0 || a[0]->ndim == a[n]->ndim)
+                PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D)", name,
+                             (int)a[n]->ndim);
+            else
+                PyErr_Format(PyExc_ValueError,
+                             "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D)", name,
+                             (int)a[n]->ndim, *single ? 3 : 4);
+            return -1;
+        }
+        if (a[n]->dtype != a[0]->dtype) {
+            PyErr_Format(PyExc_TypeError, "%s: its elements are %s, and those of q %s: they must be the same", name,
+                         rp_dtype_name(a[n]->dtype), rp_dtype_name(a[0]->dtype));
+            return -1;
+        }
+        *single = a[0]->ndim == 3;
+    }
+    for (int n = 0; n < 3 && *single; n++)
+        lead(a[n]);
+    d->batch = c->t.q.shape[0];
+    d->heads = c->t.q.shape[1];
+    d->kv_heads = c->t.k.shape[1];
+    d->len_q = c->t.q.shape[2];
+    d->len_k = c->t.k.shape[2];
+    d->dim_k = c->t.q.shape[3];
+    d->dim_v = c->t.v.shape[3];
+    d->dtype = c->t.q.dtype;
+    if (d->heads < 1 || d->kv_heads < 1 || d->dim_v < 1) { /* where 0 would stand for a default */
+        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0: at least one head and one channel are needed",
+                     d->heads < 1      ? "q"
+                     : d->kv_heads < 1 ? "k"
+                                       : "v");
+        return -1;
+    }
+    return 0;
+}
+
+/* torch would want a gradient that this call does not keep. */
+static int check_grad(const call *c)
+{
+    if (!c->grad)
+        return 0;
+    PyObject *torch = PyImport_ImportModule("torch");
+    PyObject *enabled = torch ? PyObject_CallMethodObjArgs(torch, c->st->grad_enabled, NULL) : NULL;
+    Py_XDECREF(torch);
+    if (!enabled)
+        return -1;
+    const bool refused = enabled == Py_True;
+    Py_DECREF(enabled);
+    if (refused)
+        PyErr_SetString(PyExc_TypeError,
+                        "an input requires a gradient, and relpos.attention records none: call it under "
+                        "torch.no_grad(), and relpos.attention_backward for the gradients");
+    return refused ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- attention */
+
+/* The results of one call in the order of the named tuple; NULL where not asked for. */
+typedef struct results {
+    PyObject *out, *weights, *lse, *summary;
+} results;
+
+static PyObject *results_end(results *r, bool ok)
+{
+    PyObject *answer = NULL;
+    if (ok && (r->weights || r->lse || r->summary))
+        answer = PyTuple_Pack(4, r->out, r->weights ? r->weights : Py_None, r->lse ? r->lse : Py_None,
+                              r->summary ? r->summary : Py_None);
+    else if (ok)
+        answer = Py_NewRef(r->out);
+    Py_XDECREF(r->out);
+    Py_XDECREF(r->weights);
+    Py_XDECREF(r->lse);
+    Py_XDECREF(r->summary);
+    return answer;
+}
+
+/* An output without its batch axis where q has none. */
+static PyObject *make_output(call *c, const origin *like, bool single, rp_dtype dtype, int32_t ndim,
+                             const int64_t *shape, rp_array *a)
+{
+    PyObject *object = make(c, like, dtype, ndim - single, shape + single, a);
+    if (object && single)
+        lead(a);
+    return object;
+}
+
+static rp_dtype wide(rp_dtype dtype)
+{
+    return dtype == RP_F64 ? RP_F64 : RP_F32;
+}
+
+static int make_results(results *r, const problem *p, call *c, const origin *like, bool single, PyObject *const *option)
+{
+    const rp_desc *d = &p->desc;
+    const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
+                  profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
+    const rp_dtype type = wide(d->dtype);
+    int32_t want = 0;
+    if (given(option[OUT])) {
+        if (take(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
+            return -1;
+        if (c->t.out.ndim != 4 - single) {
+            PyErr_Format(PyExc_ValueError, "out: %d axes, and q has %d", (int)c->t.out.ndim, 4 - single);
+            return -1;
+        }
+        if (single)
+            lead(&c->t.out);
+        r->out = Py_NewRef(option[OUT]);
+    } else if (!(r->out = make_output(c, like, single, d->dtype, 4, full, &c->t.out))) {
+        return -1;
+    }
+    if (given(option[RETURN_WEIGHTS]) && read_flag(option[RETURN_WEIGHTS], "return_weights", &want) != 0)
+        return -1;
+    if (want && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
+        return -1;
+    want = 0;
+    if (given(option[RETURN_LSE]) && read_flag(option[RETURN_LSE], "return_lse", &want) != 0)
+        return -1;
+    if (want && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
+        return -1;
+    want = 0;
+    if (given(option[SUMMARY]) && read_flag(option[SUMMARY], "summary", &want) != 0)
+        return -1;
+    if (want) {
+        PyObject *part[3] = {make_output(c, like, single, type, 3, profile, &c->t.profile),
+                             make_output(c, like, single, type, 3, keys, &c->t.key_mass),
+                             make_output(c, like, single, type, 3, full, &c->t.entropy)};
+        if (part[0] && part[1] && part[2])
+            r->summary = PyTuple_Pack(3, part[0], part[1], part[2]);
+        for (int n = 0; n < 3; n++)
+            Py_XDECREF(part[n]);
+        if (!r->summary)
+            return -1;
+    }
+    return 0;
+}
+
+static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL};
+    state *st = state_of(module);
+    problem p;
+    call c;
+    origin from[3];
+    results r = {NULL, NULL, NULL, NULL};
+    bool single = false, ok = false;
+    rp_plan *plan = NULL;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
+    if (read_keywords(st, args + n, names, LSE, option) != 0)
+        return NULL;
+    call_start(&c, st);
+    if (read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &single) == 0 &&
+        take_arrays(&p, &c, NULL) == 0 && check_grad(&c) == 0) {
+        rp_status status = rp_plan_create(&plan, &p.desc);
+        if (status != RP_OK) {
+            raise_status(status);
+        } else if (make_results(&r, &p, &c, &from[0], single, option) == 0) {
+            Py_BEGIN_ALLOW_THREADS status = rp_attend(plan, &c.t, NULL);
+            Py_END_ALLOW_THREADS ok = status == RP_OK;
+            if (!ok)
+                raise_status(status);
+        }
+    }
+    rp_plan_destroy(plan);
+    PyObject *answer = results_end(&r, ok);
+    call_end(&c);
+    return answer;
+}
+
+/* ---------------------------------------------------------------------------------------------- the module */
+
+/* What the library says of a kind: (name, syntax, source, text with defaults, keyword, ((array, optional, learned), …)); None past
+ * the last. */
+static PyObject *core_term_info(PyObject *module, PyObject *object)
+{
+    (void)module;
+    char text[1024];
+    const int kind = (int)PyLong_AsLong(object);
+    if (PyErr_Occurred())
+        return NULL;
+    if (kind <= RP_TERM_NONE || kind >= RP_TERM_COUNT)
+        Py_RETURN_NONE;
+    const rp_term defaults = rp_term_init((rp_term_kind)kind);
+    if (rp_term_print(&defaults, text, sizeof text) != RP_OK)
+        return raise_status(RP_E_RANGE);
+    PyObject *arrays = PyTuple_New(0);
+    for (int x = 0; arrays && x < RP_MAX_ARRAYS && rp_term_array((rp_term_kind)kind, x); x++) {
+        PyObject *one = Py_BuildValue("((sNN))", rp_term_array((rp_term_kind)kind, x),
+                                      PyBool_FromLong(rp_term_array_optional((rp_term_kind)kind, x)),
+                                      PyBool_FromLong(rp_term_array_learned((rp_term_kind)kind, x)));
+        PyObject *more = one ? PySequence_Concat(arrays, one) : NULL;
+        Py_XDECREF(one);
+        Py_DECREF(arrays);
+        arrays = more;
+    }
+    if (!arrays)
+        return NULL;
+    return Py_BuildValue("(ssssN)", rp_term_name((rp_term_kind)kind), rp_term_syntax((rp_term_kind)kind),
+                         rp_term_source((rp_term_kind)kind), text, arrays);
+}
+
+static PyObject *core_config(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *found = PyList_New(0);
+    for (int n = 0; found && rp_isa_name(n); n++) {
+        PyObject *name = rp_isa_found(rp_isa_name(n)) == 1 ? PyUnicode_FromString(rp_isa_name(n)) : NULL;
+        if (name && PyList_Append(found, name) != 0)
+            Py_CLEAR(found);
+        Py_XDECREF(name);
+    }
+    if (!found)
+        return NULL;
+    return Py_BuildValue("{s:s,s:s,s:N,s:i,s:s}", "version", rp_version(), "isa", rp_isa_default(), "isas", found,
+                         "threads", (int)rp_pool_threads(NULL), "compiler", COMPILER);
+}
+
+/* METH_FASTCALL functions have another type than PyMethodDef says; by way of a function of no arguments no compiler warns. */
+#define FASTCALL(f) ((PyCFunction)(void (*)(void))(f)), METH_FASTCALL | METH_KEYWORDS
+
+static PyMethodDef methods[] = {
+    {"attention", FASTCALL(core_attention), "attention(q, k, v, **options)"},
+    {"term_info", core_term_info, METH_O, "what the library says of a kind of term"},
+    {"config", core_config, METH_NOARGS, "version, instruction sets, threads, compiler"},
+    {0},
+};
+
+static int module_exec(PyObject *module)
+{
+    state *st = state_of(module);
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    static const char *const types[] = {"float32", "float64", "float16"};
+    bool ok = numpy && (st->empty = PyObject_GetAttrString(numpy, "empty"));
+    for (int n = 0; ok && n < RP_BF16; n++)
+        ok = (st->dtype[n] = PyObject_CallMethod(numpy, "dtype", "s", types[n]));
+    ok = ok && (st->int64 = PyObject_CallMethod(numpy, "dtype", "s", "int64"));
+    Py_XDECREF(numpy);
+    for (int n = 0; ok && n < N_NAMES; n++)
+        ok = (st->name[n] = PyUnicode_InternFromString(option_names[n]));
+    ok = ok && (st->requires_grad = PyUnicode_InternFromString("requires_grad")) &&
+         (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) && (st->pools = PyDict_New());
+    ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
+         PyModule_AddType(module, st->term) == 0;
+    return ok ? PyModule_AddIntConstant(module, "MAX_ARRAYS", RP_MAX_ARRAYS) : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    state *st = state_of(module);
+    Py_VISIT(st->term);
+    Py_VISIT(st->plan);
+    Py_VISIT(st->empty);
+    Py_VISIT(st->pools);
+    Py_VISIT(st->tensor);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    state *st = state_of(module);
+    Py_CLEAR(st->term);
+    Py_CLEAR(st->plan);
+    for (int n = 0; n < N_NAMES; n++)
+        Py_CLEAR(st->name[n]);
+    for (int n = 0; n < RP_BF16; n++)
+        Py_CLEAR(st->dtype[n]);
+    Py_CLEAR(st->int64);
+    Py_CLEAR(st->empty);
+    Py_CLEAR(st->pools);
+    Py_CLEAR(st->tensor);
+    Py_CLEAR(st->requires_grad);
+    Py_CLEAR(st->grad_enabled);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, SLOT(module_exec)}, {0, NULL}};
+
+static struct PyModuleDef module_def = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "relpos._core",
+    .m_doc = "relpos over its C interface; relpos is the package to import.",
+    .m_size = sizeof(state),
+    .m_methods = methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_def);
+}
