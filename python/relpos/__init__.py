@@ -10,10 +10,14 @@ NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/ter
 SPDX-License-Identifier: Apache-2.0"""
 from typing import NamedTuple
 
+import numpy as np
+
 from . import _core
 from ._terms import TERMS, Sum, Term
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
+__all__ = ["attention", "attention_backward", "explain", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
+           "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())]
 __version__ = _core.config()["version"]
 
 
@@ -45,13 +49,121 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     >>> relpos.attention(q, k, v, bias=relpos.Linear(left=9, right=9)).argmax(-1)
     array([[[0, 1, 2, 3]]])
     """
-    result = _core.attention(q, k, v, bias=bias, rope=rope, relkey=relkey, relval=relval, sink=sink, causal=causal, window=window,
-                             key_mask=key_mask, mask=mask, lengths=lengths, segments=segments, scale=scale, softcap=softcap,
-                             softcap_after=softcap_after, q_offset=q_offset, dropout=dropout, seed=seed, threads=threads,
-                             precision=precision, out=out, return_weights=return_weights, return_lse=return_lse, summary=summary)
-    if not (return_weights or return_lse or summary):
-        return result
-    return Result(*result[:3], Summary(*result[3]) if summary else None)
+    return _results(_core.attention(
+        q, k, v, bias=bias, rope=rope, relkey=relkey, relval=relval, sink=sink, causal=causal, window=window, key_mask=key_mask,
+        mask=mask, lengths=lengths, segments=segments, scale=scale, softcap=softcap, softcap_after=softcap_after,
+        q_offset=q_offset, dropout=dropout, seed=seed, threads=threads, precision=precision, out=out,
+        return_weights=return_weights, return_lse=return_lse, summary=summary))
+
+
+def _results(found):
+    """out alone, or all that was asked for: then _core gives a tuple."""
+    if type(found) is not tuple:
+        return found
+    out, weights, lse, summary = found
+    return Result(out, weights, lse, summary and Summary(*summary))
+
+
+class Gradients(NamedTuple):
+    """The gradients of one call; None where not wanted. `terms` has a dictionary for each term, in the order of the keywords bias,
+    rope, relkey, relval, sink, from the name of each learned array to its gradient."""
+
+    q: object
+    k: object
+    v: object
+    terms: tuple
+
+
+def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **options):
+    """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`.
+
+    `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
+    ("q", "table"), where not all gradients are wanted; the work for the others is not done.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
+    >>> g = relpos.attention_backward(dout, q, k, v, bias=relpos.ALiBi(np.ones(2, np.float32)))
+    >>> g.q.shape, g.terms[0]["slopes"].shape
+    ((1, 2, 5, 4), (2,))
+    """
+    return Gradients(*_core.backward(dout, q, k, v, out=out, lse=lse, wanted=wanted, **options))
+
+
+class Plan:
+    """A checked problem for many calls, such as the steps of decoding: the lengths are bounds, and what depends on positions and
+    learned arrays alone, such as tables and the turns of RoPE, is made once. Make another when a learned array changes.
+
+    `options` are those of `attention`. A call may replace q_offset and the arrays of masks that the plan was made with.
+
+    >>> import numpy as np, relpos
+    >>> cache = np.ones((1, 8, 64, 16), np.float32)
+    >>> plan = relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
+    >>> for n in range(3):
+    ...     out = plan(cache[:, :, n:n + 1], cache[:, :, :n + 1], cache[:, :, :n + 1], q_offset=n)
+    >>> out.shape
+    (1, 8, 1, 16)
+    """
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
+        dtype = getattr(dtype, "__name__", dtype)  # numpy.float32 is "float32"
+        self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
+
+    def __call__(self, q, k, v, *, return_weights=False, return_lse=False, summary=False, **options):
+        return _results(_core.plan_call(self._plan, q, k, v, **options, return_weights=return_weights, return_lse=return_lse,
+                                        summary=summary))
+
+
+class Explanation(NamedTuple):
+    """One row of attention, step by step, in float64: raw = <q, k>, scaled = scale * raw + relkey, bias, score = what the softmax
+    sees (-inf where masked), weights, out, and lse, the log of the row's sum."""
+
+    raw: object
+    scaled: object
+    bias: object
+    score: object
+    weights: object
+    out: object
+    lse: float
+
+    def __repr__(self):
+        lines = [f"{'key':>5}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}"]
+        for j, (*numbers, weight) in enumerate(zip(self.raw, self.scaled, self.bias, self.score, self.weights)):
+            cells = "".join(f"{float(x):10.4f}" for x in (*numbers, weight))
+            lines.append(f"{j:5}{cells}  {'#' * round(40 * float(weight))}".rstrip())
+        return "\n".join([*lines, f"lse {self.lse:.6g}"])
+
+
+def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
+    """The steps that lead to one row of attention, for the options of `attention`; its repr is a table.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
+    >>> relpos.explain(q, k, v, query=1, bias=relpos.LogDecay(1.0), causal=True)
+      key       raw    scaled      bias     score    weight
+        0    4.0000    2.0000   -0.6931    1.3069    0.3333  #############
+        1    4.0000    2.0000    0.0000    2.0000    0.6667  ###########################
+        2    4.0000    2.0000   -0.6931      -inf    0.0000
+    lse 2.40547
+    """
+    rows, heads, batches = q.shape[-2], q.shape[-3], q.shape[0] if len(q.shape) == 4 else 1
+    at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
+    return Explanation(*_core.row(q, k, v, *at, **options))
+
+
+def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):
+    """The bucket of each offset key - query; with strategy "log" those of T5, bit for bit.
+
+    >>> import relpos
+    >>> relpos.bucket(range(-9, 10, 3))
+    array([ 8,  6,  3,  0, 19, 22, 24])
+    """
+    offsets = np.asarray(offsets, dtype=np.int64)
+    to = np.empty(offsets.size, dtype=np.int64)
+    text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
+    _core.bucket(offsets.ravel(), to, f"bucket,{text}")
+    return to.reshape(offsets.shape)[()]
 
 
 def show_config():

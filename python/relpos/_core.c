@@ -46,8 +46,9 @@ enum {
     PRECISION,
     N_OPTIONS
 };
-/* Then those of attention and Plan.__call__, and those of attention_backward. */
-enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, LSE, N_NAMES };
+/* Then those of a forward call alone, and those of a backward call alone. */
+enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, END_FORWARD };
+enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, WANTED, N_NAMES };
 
 static const char *const option_names[N_NAMES] = {
     [BIAS] = "bias",
@@ -73,7 +74,9 @@ static const char *const option_names[N_NAMES] = {
     [RETURN_WEIGHTS] = "return_weights",
     [RETURN_LSE] = "return_lse",
     [SUMMARY] = "summary",
-    [LSE] = "lse",
+    [FORWARD_OUT] = "out",
+    [FORWARD_LSE] = "lse",
+    [WANTED] = "wanted",
 };
 
 #define POOL "relpos.pool"
@@ -577,9 +580,9 @@ typedef struct problem {
     PyObject *pool;               /* borrowed capsule of st->pools; NULL: the default pool */
 } problem;
 
-/* Keyword arguments into slots: those of option_names, from `first` on only up to `end`. They come in order where Python code
- * of this package calls, so the next name is tried first. */
-static int read_keywords(const state *st, PyObject *const *values, PyObject *names, int end, PyObject **slot)
+/* Keyword arguments into slots: the options, and the names from `first` up to `end`. They come in order where Python code of
+ * this package calls, so the next name is tried first. */
+static int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
 {
     const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
     int next = 0;
@@ -588,13 +591,13 @@ static int read_keywords(const state *st, PyObject *const *values, PyObject *nam
         int at = next;
         if (at >= end || name != st->name[at])
             for (at = 0; at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0;)
-                at++;
-        if (at == end) {
+                at = at + 1 == N_OPTIONS && first > N_OPTIONS ? first : at + 1;
+        if (at >= end) {
             PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"", name);
             return -1;
         }
         slot[at] = values[k];
-        next = at + 1;
+        next = at + 1 == N_OPTIONS && first > N_OPTIONS ? first : at + 1;
     }
     return 0;
 }
@@ -724,14 +727,16 @@ static PyObject *pool_of(const state *st, PyObject *threads)
     return capsule;
 }
 
+/* The options that are arrays of masks. */
+static const struct {
+    int option;
+    rp_mask_kind kind;
+} mask_options[] = {
+    {KEY_MASK, RP_MASK_KEYS}, {MASK, RP_MASK_PAIRS}, {LENGTHS, RP_MASK_LENGTHS}, {SEGMENTS, RP_MASK_SEGMENTS}};
+
 /* All but the sizes, which come from the arrays. */
 static int read_options(problem *p, call *c, PyObject *const *option)
 {
-    static const struct {
-        int option;
-        rp_mask_kind kind;
-    } arrays[] = {
-        {KEY_MASK, RP_MASK_KEYS}, {MASK, RP_MASK_PAIRS}, {LENGTHS, RP_MASK_LENGTHS}, {SEGMENTS, RP_MASK_SEGMENTS}};
     const state *st = c->st;
     rp_desc *d = &p->desc;
     int32_t flag = 0;
@@ -751,9 +756,9 @@ static int read_options(problem *p, call *c, PyObject *const *option)
         if (read_window(option[WINDOW], &p->masks[d->n_masks - 1]) != 0)
             return -1;
     }
-    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++)
-        if (given(option[arrays[n].option]))
-            add_mask(p, arrays[n].kind, option[arrays[n].option]);
+    for (size_t n = 0; n < sizeof mask_options / sizeof *mask_options; n++)
+        if (given(option[mask_options[n].option]))
+            add_mask(p, mask_options[n].kind, option[mask_options[n].option]);
     if (given(option[SCALE]) && read_real(option[SCALE], "scale", &d->scale) != 0)
         return -1;
     if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
@@ -769,9 +774,11 @@ static int read_options(problem *p, call *c, PyObject *const *option)
     if (given(option[DROPOUT]) && read_real(option[DROPOUT], "dropout", &d->dropout) != 0)
         return -1;
     if (given(option[SEED])) {
-        d->seed = PyLong_Check(option[SEED]) ? PyLong_AsUnsignedLongLong(option[SEED]) : (uint64_t)-1;
-        if (d->seed == (uint64_t)-1 && !PyLong_Check(option[SEED]))
+        PyObject *index = PyNumber_Index(option[SEED]);
+        if (!index)
             return wrong_type("seed", option[SEED], "an integer is needed");
+        d->seed = PyLong_AsUnsignedLongLong(index);
+        Py_DECREF(index);
         if (d->seed == (uint64_t)-1 && PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "seed: 0 to 2^64-1 is needed");
             return -1;
@@ -794,8 +801,8 @@ static int read_options(problem *p, call *c, PyObject *const *option)
     return 0;
 }
 
-/* The arrays of terms and masks into the call, and the sizes that they tell. */
-static int take_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
+/* The arrays of the terms into the call, and the sizes that they tell. */
+static int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     char name[96];
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -814,6 +821,14 @@ static int take_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARR
         if (status != RP_OK)
             return raise_status(status), -1;
     }
+    return 0;
+}
+
+/* Those of terms and masks, and the pool. */
+static int take_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
+{
+    if (take_terms(p, c, from) != 0)
+        return -1;
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (p->mask[n] && take(c, p->mask[n], false, rp_mask_name(p->masks[n].kind), &c->t.mask[n], NULL) != 0)
             return -1;
@@ -984,37 +999,444 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
     return 0;
 }
 
-static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+/* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. */
+static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
+                        const rp_prepared *prepared)
 {
-    PyObject *option[N_NAMES] = {NULL};
-    state *st = state_of(module);
-    problem p;
-    call c;
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
     bool single = false, ok = false;
-    rp_plan *plan = NULL;
-    if (n != 3)
-        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
-    if (read_keywords(st, args + n, names, LSE, option) != 0)
-        return NULL;
-    call_start(&c, st);
-    if (read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &single) == 0 &&
-        take_arrays(&p, &c, NULL) == 0 && check_grad(&c) == 0) {
-        rp_status status = rp_plan_create(&plan, &p.desc);
+    rp_plan *own = NULL;
+    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0 && check_grad(c) == 0) {
+        rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(status);
-        } else if (make_results(&r, &p, &c, &from[0], single, option) == 0) {
-            Py_BEGIN_ALLOW_THREADS status = rp_attend(plan, &c.t, NULL);
+        } else if (make_results(&r, p, c, &from[0], single, option) == 0) {
+            c->t.prepared = prepared;
+            Py_BEGIN_ALLOW_THREADS status = rp_attend(plan ? plan : own, &c->t, NULL);
             Py_END_ALLOW_THREADS ok = status == RP_OK;
             if (!ok)
                 raise_status(status);
         }
     }
-    rp_plan_destroy(plan);
-    PyObject *answer = results_end(&r, ok);
+    rp_plan_destroy(own);
+    return results_end(&r, ok);
+}
+
+static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
+    problem p;
+    call c;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
+    if (read_keywords(state_of(module), args + n, names, 0, END_FORWARD, option) != 0)
+        return NULL;
+    call_start(&c, state_of(module));
+    if (read_options(&p, &c, option) == 0)
+        answer = attend(&p, &c, args, option, NULL, NULL);
     call_end(&c);
     return answer;
+}
+
+/* ---------------------------------------------------------------------------------------------- gradients */
+
+/* Whether `wanted`, None or a collection of names, has a name; -1 with an error set. */
+static int wants(PyObject *wanted, const char *name)
+{
+    if (!given(wanted))
+        return 1;
+    PyObject *word = PyUnicode_FromString(name);
+    const int has = word ? PySequence_Contains(wanted, word) : -1;
+    Py_XDECREF(word);
+    return has;
+}
+
+/* A gradient of the shape, type and library of the array it belongs to; None where it is not wanted. A new reference. */
+static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, bool single, PyObject *wanted,
+                               const char *name, rp_array *g)
+{
+    const int has = wants(wanted, name);
+    if (has <= 0)
+        return has < 0 ? NULL : Py_NewRef(Py_None);
+    if (of->dtype > RP_BF16) {
+        PyErr_Format(PyExc_TypeError, "%s: its elements are %s: f32, f64, f16 or bf16 are needed", name,
+                     rp_dtype_name(of->dtype));
+        return NULL;
+    }
+    return make_output(c, like, single, of->dtype, of->ndim, of->shape, g);
+}
+
+static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS],
+                                     PyObject *wanted, rp_grads *g)
+{
+    PyObject *terms = PyTuple_New(p->desc.n_terms);
+    for (int32_t n = 0; terms && n < p->desc.n_terms; n++) {
+        PyObject *one = PyDict_New();
+        for (int x = 0; one && x < RP_MAX_ARRAYS; x++) {
+            const char *name = rp_term_array(p->terms[n].kind, x);
+            if (!c->t.term[n][x].data || !rp_term_array_learned(p->terms[n].kind, x))
+                continue;
+            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], false, wanted, name, &g->term[n][x]);
+            if (!made || PyDict_SetItemString(one, name, made) != 0)
+                Py_CLEAR(one);
+            Py_XDECREF(made);
+        }
+        if (!one || PyTuple_SetItem(terms, n, one) != 0)
+            Py_CLEAR(terms);
+    }
+    return terms;
+}
+
+/* attention_backward(dout, q, k, v): (dq, dk, dv, ({array: gradient}, …)). */
+static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *part[4] = {NULL}, *answer = NULL;
+    problem p;
+    call c;
+    origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    rp_grads g = rp_grads_init();
+    rp_plan *plan = NULL;
+    bool single = false;
+    if (n != 4)
+        return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
+    if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
+        return NULL;
+    call_start(&c, state_of(module));
+    const struct {
+        int option;
+        const char *name;
+        rp_array *to;
+        int ndim;
+    } inputs[] = {{N_NAMES, "dout", &g.dout, 4}, {FORWARD_OUT, "out", &c.t.out, 4}, {FORWARD_LSE, "lse", &c.t.lse, 3}};
+    bool ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args + 1, from, &single) == 0 &&
+              take_arrays(&p, &c, array_from) == 0;
+    for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
+        PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
+        if (x > 0 && !given(object))
+            continue;
+        ok = take(&c, object, false, inputs[x].name, inputs[x].to, NULL) == 0;
+        if (ok && inputs[x].to->ndim == inputs[x].ndim - 1 && single)
+            lead(inputs[x].to);
+    }
+    rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
+    if (status != RP_OK)
+        ok = raise_status(status);
+    PyObject *wanted = option[WANTED];
+    ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, single, wanted, "q", &g.dq)) &&
+         (part[1] = make_gradient(&c, &from[1], &c.t.k, single, wanted, "k", &g.dk)) &&
+         (part[2] = make_gradient(&c, &from[2], &c.t.v, single, wanted, "v", &g.dv)) &&
+         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g));
+    if (ok) {
+        Py_BEGIN_ALLOW_THREADS status = rp_backward(plan, &c.t, &g, NULL);
+        Py_END_ALLOW_THREADS if (status != RP_OK) raise_status(status);
+        else answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
+    }
+    for (int x = 0; x < 4; x++)
+        Py_XDECREF(part[x]);
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return answer;
+}
+
+/* ---------------------------------------------------------------------------------------------- a plan for many calls */
+
+/* A flexible plan with what its calls share. Nothing in it refers to Python but `options`, which nobody can make a cycle of. */
+typedef struct plan_object {
+    PyObject_HEAD problem p;
+    rp_plan *plan;
+    rp_prepared *prepared;
+    PyObject *options; /* tuple: what p borrows */
+    PyObject *pool;
+} plan_object;
+
+static void plan_dealloc(PyObject *object)
+{
+    plan_object *self = (plan_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    rp_prepared_destroy(self->prepared);
+    rp_plan_destroy(self->plan);
+    Py_XDECREF(self->options);
+    Py_XDECREF(self->pool);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot plan_slots[] = {
+    {Py_tp_doc, "What relpos.Plan holds."},
+    {Py_tp_dealloc, SLOT(plan_dealloc)},
+    {0, NULL},
+};
+
+static PyType_Spec plan_spec = {
+    .name = "relpos._core.Plan",
+    .basicsize = sizeof(plan_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = plan_slots,
+};
+
+static int read_dtype(PyObject *object, rp_dtype *dtype)
+{
+    static const char *const words[] = {"float32", "float64", "float16", "bfloat16"};
+    PyObject *text = PyObject_Str(object); /* "float32", and of torch "torch.float32" */
+    const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int found = -1;
+    for (int n = 0; utf8 && n <= RP_BF16; n++)
+        if (strcmp(words[n], strncmp(utf8, "torch.", 6) == 0 ? utf8 + 6 : utf8) == 0)
+            found = n;
+    if (utf8 && found < 0)
+        PyErr_Format(PyExc_ValueError, "dtype is %R: \"float32\", \"float64\", \"float16\" or \"bfloat16\"", object);
+    Py_XDECREF(text);
+    *dtype = (rp_dtype)found;
+    return found < 0 ? -1 : 0;
+}
+
+/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): the sizes are bounds of the lengths. */
+static PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    static const char *const sizes[] = {"batch", "heads", "len_q", "len_k", "dim", "kv_heads", "dim_v"};
+    PyObject *option[N_NAMES] = {NULL};
+    state *st = state_of(module);
+    int64_t size[7];
+    call c;
+    if (n != 8)
+        return PyErr_Format(PyExc_TypeError, "seven sizes and a dtype are needed");
+    if (read_keywords(st, args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
+        return NULL;
+    for (int x = 0; x < 7; x++)
+        if (read_int(args[x], sizes[x], &size[x]) != 0)
+            return NULL;
+    const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(st->plan, Py_tp_alloc);
+    plan_object *self = (plan_object *)alloc(st->plan, 0);
+    if (!self)
+        return NULL;
+    problem *p = &self->p;
+    call_start(&c, st);
+    bool ok = (self->options = PyTuple_New(N_OPTIONS));
+    for (int x = 0; ok && x < N_OPTIONS; x++)
+        ok = PyTuple_SetItem(self->options, x, Py_NewRef(option[x] ? option[x] : Py_None)) == 0;
+    ok = ok && read_options(p, &c, option) == 0 && read_dtype(args[7], &p->desc.dtype) == 0;
+    if (ok && p->pool)
+        self->pool = Py_NewRef(p->pool);
+    p->desc.batch = size[0];
+    p->desc.heads = size[1];
+    p->desc.len_q = size[2];
+    p->desc.len_k = size[3];
+    p->desc.dim_k = size[4];
+    p->desc.kv_heads = size[5];
+    p->desc.dim_v = size[6];
+    p->desc.flexible = 1;
+    ok = ok && take_terms(p, &c, NULL) == 0 && check_grad(&c) == 0;
+    if (ok) {
+        rp_status status;
+        Py_BEGIN_ALLOW_THREADS status = rp_plan_create(&self->plan, &p->desc);
+        if (status == RP_OK)
+            status = rp_prepare(&self->prepared, self->plan, &c.t);
+        Py_END_ALLOW_THREADS if (status != RP_OK) ok = raise_status(status);
+    }
+    call_end(&c);
+    if (!ok)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+/* Arrays of masks, and q_offset, of one call in place of those of the plan. */
+static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offset)
+{
+    for (int x = 0; x < N_OPTIONS; x++) {
+        rp_mask_kind mask = RP_MASK_NONE;
+        if (!given(option[x]) || x == Q_OFFSET)
+            continue;
+        for (size_t m = 0; m < sizeof mask_options / sizeof *mask_options; m++)
+            mask = mask_options[m].option == x ? mask_options[m].kind : mask;
+        int32_t at = 0;
+        while (at < p->desc.n_masks && (mask == RP_MASK_NONE || p->masks[at].kind != mask))
+            at++;
+        if (at == p->desc.n_masks) {
+            PyErr_Format(PyExc_TypeError, "%s: the plan was made without it: give it to relpos.Plan", option_names[x]);
+            return -1;
+        }
+        p->mask[at] = option[x];
+    }
+    if (given(option[Q_OFFSET])) {
+        p->q_offset = NULL;
+        if (!PyLong_Check(option[Q_OFFSET])) {
+            p->q_offset = option[Q_OFFSET];
+        } else {
+            if (read_int(option[Q_OFFSET], "q_offset", q_offset) != 0)
+                return -1;
+            c->t.q_offset = rp_array_of(q_offset, RP_I64, 0, NULL);
+        }
+    }
+    return 0;
+}
+
+static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
+    state *st = state_of(module);
+    int64_t q_offset;
+    problem p;
+    call c;
+    if (n != 4 || !PyObject_TypeCheck(args[0], st->plan))
+        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
+    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
+        return NULL;
+    const plan_object *self = (plan_object *)args[0];
+    p = self->p;
+    p.desc.terms = p.terms;
+    p.desc.masks = p.masks;
+    call_start(&c, st);
+    if (replace(&p, &c, option, &q_offset) == 0)
+        answer = attend(&p, &c, args + 1, option, self->plan, self->prepared);
+    call_end(&c);
+    return answer;
+}
+
+/* ---------------------------------------------------------------------------------------------- looking inside */
+
+/* row(q, k, v, batch, head, query): one row step by step, as a tuple (raw, scaled, bias, score, weights, out, lse). */
+static PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *part[6] = {NULL}, *answer = NULL;
+    int64_t at[3];
+    problem p;
+    call c;
+    origin from[3];
+    rp_plan *plan = NULL;
+    bool single = false, ok = true;
+    if (n != 6)
+        return PyErr_Format(PyExc_TypeError, "q, k, v, batch, head and query are needed");
+    if (read_keywords(state_of(module), args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
+        return NULL;
+    for (int x = 0; x < 3; x++)
+        if (read_int(args[3 + x], x == 0 ? "batch" : x == 1 ? "head" : "query", &at[x]) != 0)
+            return NULL;
+    call_start(&c, state_of(module));
+    ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &single) == 0 &&
+         take_arrays(&p, &c, NULL) == 0;
+    if (ok) {
+        rp_array a[6];
+        rp_row row;
+        rp_status status = rp_plan_create(&plan, &p.desc);
+        for (int x = 0; status == RP_OK && ok && x < 6; x++)
+            ok = (part[x] = make(&c, &from[0], RP_F64, 1, x < 5 ? &p.desc.len_k : &p.desc.dim_v, &a[x]));
+        if (status == RP_OK && ok) {
+            row = (rp_row){.raw = a[0].data,
+                           .scaled = a[1].data,
+                           .bias = a[2].data,
+                           .score = a[3].data,
+                           .weights = a[4].data,
+                           .out = a[5].data};
+            Py_BEGIN_ALLOW_THREADS status = rp_attend_row(plan, &c.t, at[0], at[1], at[2], &row);
+            Py_END_ALLOW_THREADS
+        }
+        if (status != RP_OK)
+            raise_status(status);
+        else if (ok)
+            answer = Py_BuildValue("(OOOOOOd)", part[0], part[1], part[2], part[3], part[4], part[5], row.lse);
+    }
+    for (int x = 0; x < 6; x++)
+        Py_XDECREF(part[x]);
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return answer;
+}
+
+/* The length of the axis that follows a size of the description, by asking for the shapes with two values of that size; 1 where no
+ * array says. */
+static int infer(problem *p, const call *c, int64_t *size)
+{
+    int64_t found = 1, shape[2][RP_MAX_AXES];
+    int32_t ndim[2];
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &c->t.term[n][x];
+            for (int turn = 0; a->data && turn < 2; turn++) {
+                *size = 2 + turn;
+                const rp_status status = rp_term_shape(&p->desc, n, x, &ndim[turn], shape[turn]);
+                if (status != RP_OK)
+                    return raise_status(status), -1;
+            }
+            for (int32_t e = 1; a->data && e <= ndim[0] && e <= a->ndim; e++) /* axes align right */
+                if (shape[0][ndim[0] - e] != shape[1][ndim[1] - e] && a->shape[a->ndim - e] > 1)
+                    found = a->shape[a->ndim - e];
+        }
+    *size = found;
+    return 0;
+}
+
+/* matrix(terms, lq, lk, heads, q_offset): the biases [H, lq, lk] of batch entry 0, in float64; heads 0 = as the arrays say. */
+static PyObject *core_matrix(PyObject *module, PyObject *args)
+{
+    PyObject *option[N_NAMES] = {NULL}, *made = NULL, *terms;
+    long long lq, lk, heads, q_offset;
+    problem p;
+    call c;
+    rp_plan *plan = NULL;
+    if (!PyArg_ParseTuple(args, "OLLLL", &terms, &lq, &lk, &heads, &q_offset))
+        return NULL;
+    option[BIAS] = terms;
+    call_start(&c, state_of(module));
+    bool ok = read_options(&p, &c, option) == 0 && take_terms(&p, &c, NULL) == 0;
+    p.desc.len_q = lq;
+    p.desc.len_k = lk;
+    p.desc.q_offset = q_offset;
+    p.desc.heads = 1;
+    ok = ok && infer(&p, &c, &p.desc.batch) == 0 && (heads != 0 || infer(&p, &c, &p.desc.heads) == 0);
+    if (heads != 0)
+        p.desc.heads = heads;
+    if (ok) {
+        rp_array a;
+        const origin numpy = {NULL, BUFFER};
+        const int64_t shape[3] = {p.desc.heads, lq, lk};
+        rp_status status = rp_plan_create(&plan, &p.desc);
+        if (status == RP_OK && (made = make(&c, &numpy, RP_F64, 3, shape, &a))) {
+            Py_BEGIN_ALLOW_THREADS status = rp_bias(plan, &c.t, 0, &a);
+            Py_END_ALLOW_THREADS
+        }
+        if (status != RP_OK) {
+            raise_status(status);
+            Py_CLEAR(made);
+        }
+    }
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return made;
+}
+
+/* bucket(offsets, buckets, text): the buckets of an int64 array into another, by the parameters of a term's text. */
+static PyObject *core_bucket(PyObject *module, PyObject *args)
+{
+    PyObject *from, *to;
+    const char *text;
+    char names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    rp_term t;
+    call c;
+    rp_array a, b;
+    if (!PyArg_ParseTuple(args, "OOs", &from, &to, &text))
+        return NULL;
+    if (rp_term_parse(text, &t, names) != RP_OK) {
+        PyErr_SetString(PyExc_ValueError, rp_last_error());
+        return NULL;
+    }
+    call_start(&c, state_of(module));
+    bool ok = take(&c, from, false, "offsets", &a, NULL) == 0 && take(&c, to, true, "to", &b, NULL) == 0;
+    if (ok && (a.dtype != RP_I64 || b.dtype != RP_I64 || a.ndim != 1 || b.ndim != 1 || a.shape[0] != b.shape[0])) {
+        PyErr_SetString(PyExc_ValueError, "offsets: two arrays of int64 with one axis are needed");
+        ok = false;
+    }
+    for (int64_t n = 0; ok && n < a.shape[0]; n++) {
+        const int64_t bucket = rp_bucket(((const int64_t *)a.data)[n * a.stride[0]], t.buckets, t.max_distance,
+                                         t.bidirectional, t.strategy);
+        ((int64_t *)b.data)[n * b.stride[0]] = bucket;
+        if (bucket < 0) {
+            raise_status(RP_E_RANGE);
+            ok = false;
+        }
+    }
+    call_end(&c);
+    return ok ? Py_NewRef(Py_None) : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------- the module */
@@ -1071,6 +1493,12 @@ static PyObject *core_config(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"attention", FASTCALL(core_attention), "attention(q, k, v, **options)"},
+    {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
+    {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
+    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, **options)"},
+    {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
+    {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
+    {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},
     {"term_info", core_term_info, METH_O, "what the library says of a kind of term"},
     {"config", core_config, METH_NOARGS, "version, instruction sets, threads, compiler"},
     {0},
@@ -1091,7 +1519,8 @@ static int module_exec(PyObject *module)
     ok = ok && (st->requires_grad = PyUnicode_InternFromString("requires_grad")) &&
          (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) && (st->pools = PyDict_New());
     ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
-         PyModule_AddType(module, st->term) == 0;
+         PyModule_AddType(module, st->term) == 0 &&
+         (st->plan = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL));
     return ok ? PyModule_AddIntConstant(module, "MAX_ARRAYS", RP_MAX_ARRAYS) : -1;
 }
 

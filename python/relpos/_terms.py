@@ -44,11 +44,12 @@ class Term(_core.Term):
         return {key: given.get(key, value) for key, value in _params(_info(self)[3]).items()}
 
     def matrix(self, lq, lk=None, **options):
-        """The biases as an array (H, lq, lk) of float64; see `relpos.matrix`.
+        """The biases as an array (H, lq, lk) of float64; `heads` where no array tells them, `q_offset`: as for
+        `attention`.
 
         >>> import relpos
         >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
-        array([[[-0.  , -0.69, -1.1 ]]])
+        array([[[ 0.  , -0.69, -1.1 ]]])
         """
         return _matrix(self, lq, lk, **options)
 
@@ -141,7 +142,8 @@ def _text(value):
 def _new(cls, arrays, params):
     name, _, _, defaults, _ = _BY_CLASS[cls]
     defaults = _params(defaults)
-    text = name + "".join(f",{key}={_text(value)}" for key, value in params.items() if value != defaults[key] or value is ...)
+    text = name + "".join(f",{key}={_text(value)}" for key, value in params.items()
+                          if value != defaults[key])
     return _core.Term.__new__(cls, text, arrays)
 
 
@@ -154,19 +156,23 @@ def _info(term):
     return _BY_CLASS[type(term)]
 
 
-def _make(info):
-    """The class of one kind. Its learned arrays come first and may go by position, then parameters and other arrays by name."""
-    name, syntax, source, defaults, arrays = info
+def _signature(info):
+    """Names with their defaults, of a kind: those that may go by position, and those that go by name. Learned arrays come first,
+    then parameters and the other arrays; a term without learned arrays takes its first parameter by position."""
+    _, syntax, _, defaults, arrays = info
     required = {part.partition("=")[0] for part in _outside_brackets(syntax).split(",")[1:]}
-    learned = [x for x in arrays if x[2]]
-    signature = [n if not optional else f"{n}=None" for n, optional, _ in learned]
-    params = _params(defaults)
-    keys = {key: _KEYWORDS.get(key, key) for key in params}
-    by_name = [keys[k] if k in required else f"{keys[k]}={v!r}" for k, v in params.items()]
-    by_name += [f"{n}=None" for n, _, is_learned in arrays if not is_learned]
-    if not learned:  # LogDecay(0.5)
-        signature, by_name = by_name[:1], by_name[1:]
-    signature += ["*", *by_name] if by_name else []
+    by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
+    params = [_KEYWORDS.get(k, k) + ("" if k in required else f"={v!r}") for k, v in _params(defaults).items()]
+    by_name = params + [f"{n}=None" for n, _, learned in arrays if not learned]
+    return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
+
+
+def _make(info):
+    """The class of one kind."""
+    name, syntax, source, defaults, arrays = info
+    by_position, by_name = _signature(info)
+    keys = {key: _KEYWORDS.get(key, key) for key in _params(defaults)}
+    signature = by_position + (["*", *by_name] if by_name else [])
     slots = [n for n, *_ in arrays] + ["None"] * (_core.MAX_ARRAYS - len(arrays))
     source_text = (f"def __new__(cls, {', '.join(signature)}):\n"
                    f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
