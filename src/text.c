@@ -135,7 +135,7 @@ static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, 
     }
 }
 
-/* The fewest digits that read back as x, with a point under every locale. */
+/* The fewest digits that read back as x, with a point under every locale; a whole number has one too. */
 static void write_real(char *to, size_t size, double x)
 {
     char digits[40];
@@ -151,6 +151,8 @@ static void write_real(char *to, size_t size, double x)
             to[used++] = point ? '.' : *c;
     }
     to[used] = 0;
+    if (!strpbrk(to, ".e") && used + 3 <= size)
+        memcpy(to + used, ".0", 3);
 }
 
 /* The value of a parameter as set_param reads it; false where it has none. */

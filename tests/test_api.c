@@ -1197,6 +1197,11 @@ static void printed(void **state)
     good(rp_term_print(&t, text, sizeof text));
     assert_string_equal(text, "t5,buckets=32,max_distance=128,bidirectional=1");
     assert_int_equal(rp_term_print(&t, text, strlen(text) + 1), RP_OK);
+    t = rp_term_init(RP_TERM_LINEAR);
+    t.rate_right = 0.1;
+    good(rp_term_print(&t, again, sizeof again));
+    assert_string_equal(again, "linear,left=1.0,right=0.1");
+    t = rp_term_init(RP_TERM_T5);
     said(rp_term_print(&t, text, strlen(text)), RP_E_RANGE, "size", "46");
     said(rp_term_print(NULL, text, 9), RP_E_ARG, "term", "NULL");
     said(rp_term_print(&t, NULL, 9), RP_E_ARG, "text", "NULL");

@@ -32,13 +32,16 @@ TERMS: dict[str, type[Term]]
 '''
 
 
+REALS = {"c", "L"}  # which have no default to tell
+
+
 def argument(text, arrays):
     name, _, default = text.partition("=")
     kind = {"grid": "str | tuple[int, int]", "bidirectional": "bool | int", "truncate": "bool | int"}.get(name)
     if name in arrays:
         kind = "Any"
     elif kind is None:
-        kind = "str" if default.startswith("'") else "float" if "." in default or "e" in default else "int | float"
+        kind = "str" if default.startswith("'") else "float" if set(".e") & set(default) or name in REALS else "int"
     return f"{name}: {kind}" + (f" = {default}" if default else "")
 
 

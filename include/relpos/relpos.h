@@ -418,7 +418,7 @@ RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_
 /* Write a term as rp_term_parse reads it, every parameter with its value and no array: "t5,buckets=32,max_distance=128,…".
  *
  * Shapes   text has room for `size` bytes; 1024 are enough for any term.
- * Edges    decimal numbers have the fewest digits that read back as the same double, without regard to locale.
+ * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
  * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
 RP_API rp_status rp_term_print(const rp_term *term, char *text, size_t size);
 

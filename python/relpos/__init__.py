@@ -49,17 +49,14 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     >>> relpos.attention(q, k, v, bias=relpos.Linear(left=9, right=9)).argmax(-1)
     array([[[0, 1, 2, 3]]])
     """
-    return _results(_core.attention(
-        q, k, v, bias=bias, rope=rope, relkey=relkey, relval=relval, sink=sink, causal=causal, window=window, key_mask=key_mask,
-        mask=mask, lengths=lengths, segments=segments, scale=scale, softcap=softcap, softcap_after=softcap_after,
-        q_offset=q_offset, dropout=dropout, seed=seed, threads=threads, precision=precision, out=out,
-        return_weights=return_weights, return_lse=return_lse, summary=summary))
+    found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
+                            softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
+                            summary)
+    return _results(found) if type(found) is tuple else found
 
 
 def _results(found):
-    """out alone, or all that was asked for: then _core gives a tuple."""
-    if type(found) is not tuple:
-        return found
+    """What _core gives where more than out was asked for."""
     out, weights, lse, summary = found
     return Result(out, weights, lse, summary and Summary(*summary))
 
@@ -111,8 +108,9 @@ class Plan:
         self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
 
     def __call__(self, q, k, v, *, return_weights=False, return_lse=False, summary=False, **options):
-        return _results(_core.plan_call(self._plan, q, k, v, **options, return_weights=return_weights, return_lse=return_lse,
-                                        summary=summary))
+        found = _core.plan_call(self._plan, q, k, v, **options, return_weights=return_weights, return_lse=return_lse,
+                                summary=summary)
+        return _results(found) if type(found) is tuple else found
 
 
 class Explanation(NamedTuple):

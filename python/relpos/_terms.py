@@ -38,7 +38,7 @@ class Term(_core.Term):
 
         >>> import relpos
         >>> relpos.Linear(left=2).params
-        {'left': 2, 'right': 1}
+        {'left': 2, 'right': 1.0}
         """
         given = _params(self._text)
         return {key: given.get(key, value) for key, value in _params(_info(self)[3]).items()}
