@@ -5,31 +5,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._terms import TERMS as TERMS
-from ._terms import ALiBi as ALiBi
-from ._terms import Axial as Axial
-from ._terms import AxialKey as AxialKey
-from ._terms import Band as Band
-from ._terms import Bucket as Bucket
-from ._terms import Deberta as Deberta
-from ._terms import Dense as Dense
-from ._terms import Fire as Fire
-from ._terms import Forget as Forget
-from ._terms import Kerple as Kerple
-from ._terms import Linear as Linear
-from ._terms import LogDecay as LogDecay
-from ._terms import Real as Real
-from ._terms import RelKey as RelKey
-from ._terms import RelValue as RelValue
-from ._terms import RoPE as RoPE
-from ._terms import Sandwich as Sandwich
-from ._terms import Sink as Sink
-from ._terms import Sum as Sum
-from ._terms import Swin as Swin
-from ._terms import T5 as T5
-from ._terms import Table as Table
-from ._terms import Term as Term
-from ._terms import XL as XL
+from ._terms import *
+from ._terms import AxialKey, Deberta, RelKey, RelValue, RoPE, Sink, Sum, Term, XL
 
 __version__: str
 

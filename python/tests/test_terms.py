@@ -154,12 +154,10 @@ def remade(term, name, array):
     return type(term)(**arrays, **params)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if not isinstance(c[1], tuple)])  # sums: below
 def test_gradients(name):
     """Along one direction for each array, by central differences in float64."""
     keyword, term, given, _ = case(name)
-    if isinstance(term, tuple):
-        pytest.skip("sums are tested below")
     out = relpos.attention(*given, **{keyword: term}, return_lse=True)
     dout = np.random.default_rng(5).standard_normal(out.out.shape)
     loss = lambda x, t: float((relpos.attention(*x, **{keyword: t}) * dout).sum())
