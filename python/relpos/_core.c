@@ -896,23 +896,27 @@ static int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], 
     return 0;
 }
 
-/* torch would want a gradient that this call does not keep. */
-static int check_grad(const call *c)
+/* Whether torch wants a gradient through this call: 1, 0, or -1 with an error set. */
+static int records(const call *c)
 {
     if (!c->grad)
         return 0;
     PyObject *torch = PyImport_ImportModule("torch");
     PyObject *enabled = torch ? PyObject_CallMethodObjArgs(torch, c->st->grad_enabled, NULL) : NULL;
+    const int answer = enabled ? enabled == Py_True : -1;
     Py_XDECREF(torch);
-    if (!enabled)
-        return -1;
-    const bool refused = enabled == Py_True;
-    Py_DECREF(enabled);
-    if (refused)
+    Py_XDECREF(enabled);
+    return answer;
+}
+
+static int refuse_gradient(const call *c)
+{
+    const int answer = records(c);
+    if (answer > 0)
         PyErr_SetString(PyExc_TypeError,
-                        "an input requires a gradient, and relpos.attention records none: call it under "
-                        "torch.no_grad(), and relpos.attention_backward for the gradients");
-    return refused ? -1 : 0;
+                        "an input requires a gradient, and a plan records none: call it under torch.no_grad(), "
+                        "or relpos.attention");
+    return answer == 0 ? 0 : -1;
 }
 
 /* ---------------------------------------------------------------------------------------------- attention */
@@ -999,15 +1003,21 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
     return 0;
 }
 
-/* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. */
+/* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. Where torch
+ * wants a gradient, *record is set instead, and NULL comes back without an error; a Plan refuses. */
 static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
-                        const rp_prepared *prepared)
+                        const rp_prepared *prepared, bool *record)
 {
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
     bool single = false, ok = false;
     rp_plan *own = NULL;
-    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0 && check_grad(c) == 0) {
+    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0) {
+        const int wanted = plan ? refuse_gradient(c) : records(c);
+        if (wanted != 0) {
+            *record = wanted > 0;
+            return NULL;
+        }
         rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(status);
@@ -1023,19 +1033,37 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
     return results_end(&r, ok);
 }
 
+/* The same call through relpos._torch, which records it for torch's backward pass. */
+static PyObject *attend_by_torch(PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *module = PyImport_ImportModule("relpos._torch"), *answer = NULL;
+    PyObject *function = module ? PyObject_GetAttrString(module, "attention") : NULL;
+    PyObject *tuple = function ? PyTuple_New(n) : NULL;
+    for (Py_ssize_t x = 0; tuple && x < n; x++)
+        if (PyTuple_SetItem(tuple, x, Py_NewRef(args[x])) != 0)
+            Py_CLEAR(tuple);
+    if (tuple)
+        answer = PyObject_Call(function, tuple, NULL);
+    Py_XDECREF(module);
+    Py_XDECREF(function);
+    Py_XDECREF(tuple);
+    return answer;
+}
+
 /* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
 static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *answer = NULL;
     problem p;
     call c;
+    bool record = false;
     if (n != 3 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
     call_start(&c, state_of(module));
     if (read_options(&p, &c, args + 3) == 0)
-        answer = attend(&p, &c, args, args + 3, NULL, NULL);
+        answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);
-    return answer;
+    return record ? attend_by_torch(args, n) : answer;
 }
 
 /* ---------------------------------------------------------------------------------------------- gradients */
@@ -1225,7 +1253,7 @@ static PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n
     p->desc.kv_heads = size[5];
     p->desc.dim_v = size[6];
     p->desc.flexible = 1;
-    ok = ok && take_terms(p, &c, NULL) == 0 && check_grad(&c) == 0;
+    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0;
     if (ok) {
         rp_status status;
         Py_BEGIN_ALLOW_THREADS status = rp_plan_create(&self->plan, &p->desc);
@@ -1277,6 +1305,7 @@ static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssiz
     int64_t q_offset;
     problem p;
     call c;
+    bool record = false;
     if (n != 4 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
     if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
@@ -1287,7 +1316,7 @@ static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssiz
     p.desc.masks = p.masks;
     call_start(&c, st);
     if (replace(&p, &c, option, &q_offset) == 0)
-        answer = attend(&p, &c, args + 1, option, self->plan, self->prepared);
+        answer = attend(&p, &c, args + 1, option, self->plan, self->prepared, &record);
     call_end(&c);
     return answer;
 }
@@ -1521,6 +1550,12 @@ static int module_exec(PyObject *module)
     ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
          PyModule_AddType(module, st->term) == 0 &&
          (st->plan = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL));
+    PyObject *names = ok ? PyTuple_New(END_FORWARD) : NULL;
+    for (int n = 0; names && n < END_FORWARD; n++)
+        if (PyTuple_SetItem(names, n, Py_NewRef(st->name[n])) != 0)
+            Py_CLEAR(names);
+    ok = names && PyModule_AddObjectRef(module, "NAMES", names) == 0; /* of the options, in their order */
+    Py_XDECREF(names);
     return ok ? PyModule_AddIntConstant(module, "MAX_ARRAYS", RP_MAX_ARRAYS) : -1;
 }
 

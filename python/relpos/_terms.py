@@ -33,6 +33,16 @@ class Term(_core.Term):
         return {name: array for (name, *_), array in zip(_info(self)[4], self._arrays) if array is not None}
 
     @property
+    def learned(self):
+        """Those of the arrays that have gradients.
+
+        >>> import numpy, relpos
+        >>> list(relpos.RelKey(numpy.ones((3, 8)), left=1, right=1, k_positions=numpy.arange(5)).learned)
+        ['table']
+        """
+        return {name: array for (name, _, learned), array in zip(_info(self)[4], self._arrays) if learned and array is not None}
+
+    @property
     def params(self):
         """The parameters of the term by name, those left at their defaults too.
 
