@@ -80,7 +80,7 @@ static const char *const option_names[N_NAMES] = {
 };
 
 #define POOL "relpos.pool"
-enum { MAX_POOLS = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
+enum { MAX_POOLS = 4, MAX_TYPES = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
 
 typedef struct state {
     PyTypeObject *term, *plan;
@@ -89,8 +89,11 @@ typedef struct state {
     PyObject *dtype[RP_BF16]; /* NumPy's f32, f64, f16 */
     PyObject *int64;          /* NumPy's */
     PyObject *pools;          /* {threads: capsule} */
-    PyObject *tensor;         /* the last type met that has an exchange API, and that API */
-    const dl_exchange *exchange;
+    struct {
+        PyObject *type; /* a type that has an exchange API, and that API */
+        const dl_exchange *exchange;
+    } tensor[MAX_TYPES]; /* the last ones met */
+    int next_tensor;
     PyObject *requires_grad, *grad_enabled;
 } state;
 
@@ -249,6 +252,7 @@ typedef enum way { BUFFER, EXCHANGE, CAPSULE } way;
 typedef struct origin {
     PyObject *object;
     way way;
+    const dl_exchange *exchange;
 } origin;
 
 /* What a call holds until it ends. */
@@ -375,7 +379,7 @@ static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *n
 static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
 {
     const int dtype = dtype_of_dl(d->dtype);
-    if (d->device.type != DL_CPU) {
+    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST) {
         PyErr_Format(PyExc_ValueError,
                      "%s is on a device that is not the CPU (DLPack type %d): relpos computes on the CPU, use %s.cpu()",
                      name, (int)d->device.type, name);
@@ -434,38 +438,39 @@ static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, 
 }
 
 /* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
-static const dl_exchange *exchange_of(state *st, PyTypeObject *type)
+static const dl_exchange *exchange_of(state *st, PyObject *type)
 {
-    PyObject *capsule = PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
-    if (!capsule || !PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
-        PyErr_Clear();
-        Py_XDECREF(capsule);
-        return NULL;
-    }
-    const dl_exchange *e = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    Py_DECREF(capsule);
+    for (int n = 0; n < MAX_TYPES; n++)
+        if (st->tensor[n].type == type)
+            return st->tensor[n].exchange;
+    PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+    const dl_exchange *e = NULL;
+    if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+        e = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    PyErr_Clear();
+    Py_XDECREF(capsule);
     while (e && e->header.version.major != 1)
         e = (const dl_exchange *)e->header.previous;
     if (!e || !e->view)
         return NULL;
-    PyObject *before = st->tensor;
-    st->tensor = Py_NewRef((PyObject *)type);
+    const int n = st->next_tensor;
+    PyObject *before = st->tensor[n].type;
+    st->tensor[n].type = Py_NewRef(type);
+    st->tensor[n].exchange = e;
+    st->next_tensor = (n + 1) % MAX_TYPES;
     Py_XDECREF(before);
-    st->exchange = e;
     return e;
 }
 
-/* Whether torch would want a gradient through this call. */
-static int note_grad(call *c, PyObject *object)
+/* Whether the object is a tensor of torch, by what torch alone has; and whether that wants a gradient. */
+static bool note_grad(call *c, PyObject *object)
 {
     PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad);
-    if (!wants) {
+    if (!wants)
         PyErr_Clear();
-        return 0;
-    }
     c->grad = c->grad || wants == Py_True;
-    Py_DECREF(wants);
-    return 0;
+    Py_XDECREF(wants);
+    return wants != NULL;
 }
 
 static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
@@ -483,25 +488,27 @@ static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name
 /* Read an array where it lies. `o`, if not NULL, learns where it came from. */
 static int take(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o)
 {
-    state *st = c->st;
-    way from = EXCHANGE;
+    const dl_exchange *e = NULL;
+    way from = BUFFER;
     int failed;
-    if ((PyObject *)Py_TYPE(object) != st->tensor && PyObject_CheckBuffer(object)) {
-        from = BUFFER;
+    if (PyObject_CheckBuffer(object)) {
         failed = take_buffer(c, object, writable, -1, a, name);
         if (failed && c->n_buffers < MAX_HELD && !PyErr_ExceptionMatches(PyExc_TypeError))
             failed = take_bfloat16(c, object, writable, a, name);
-    } else if ((PyObject *)Py_TYPE(object) == st->tensor || exchange_of(st, Py_TYPE(object))) {
+    } else if ((e = exchange_of(c->st, (PyObject *)Py_TYPE(object)))) {
         dl_tensor d;
-        failed = st->exchange->view(object, &d) != 0 || view_dl(a, &d, name) != 0 || note_grad(c, object) != 0;
+        from = EXCHANGE;
+        failed = e->view(object, &d) != 0 || view_dl(a, &d, name) != 0;
+        if (!failed)
+            note_grad(c, object);
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
-        from = CAPSULE;
-        failed = take_capsule(c, object, a, name) != 0 || note_grad(c, object) != 0;
+        from = note_grad(c, object) ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
+        failed = take_capsule(c, object, a, name);
     } else {
         return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
     }
     if (o)
-        *o = (origin){object, from};
+        *o = (origin){object, from, e};
     return failed ? -1 : 0;
 }
 
@@ -534,9 +541,9 @@ static PyObject *make(call *c, const origin *like, rp_dtype dtype, int32_t ndim,
         memcpy(sizes, shape, (size_t)ndim * sizeof *shape);
         dl_tensor prototype = {.device = {.type = DL_CPU}, .ndim = ndim, .dtype = dl_of_dtype(dtype), .shape = sizes};
         void *made = NULL;
-        if (st->exchange->allocate(&prototype, &m, NULL, dl_failed) != 0)
+        if (like->exchange->allocate(&prototype, &m, NULL, dl_failed) != 0)
             return NULL;
-        if (view_dl(a, &m->tensor, "out") == 0 && st->exchange->to_object(m, &made) == 0)
+        if (view_dl(a, &m->tensor, "out") == 0 && like->exchange->to_object(m, &made) == 0)
             return made;
         if (m->deleter)
             m->deleter(m);
@@ -690,7 +697,8 @@ static int read_window(PyObject *object, rp_mask *m)
 static void destroy_pool(PyObject *capsule)
 {
     rp_pool *pool = PyCapsule_GetPointer(capsule, POOL);
-    Py_BEGIN_ALLOW_THREADS rp_pool_destroy(pool);
+    Py_BEGIN_ALLOW_THREADS
+    rp_pool_destroy(pool);
     Py_END_ALLOW_THREADS
 }
 
@@ -1023,8 +1031,10 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
             raise_status(status);
         } else if (make_results(&r, p, c, &from[0], single, option) == 0) {
             c->t.prepared = prepared;
-            Py_BEGIN_ALLOW_THREADS status = rp_attend(plan ? plan : own, &c->t, NULL);
-            Py_END_ALLOW_THREADS ok = status == RP_OK;
+            Py_BEGIN_ALLOW_THREADS
+            status = rp_attend(plan ? plan : own, &c->t, NULL);
+            Py_END_ALLOW_THREADS
+            ok = status == RP_OK;
             if (!ok)
                 raise_status(status);
         }
@@ -1155,9 +1165,13 @@ static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize
          (part[2] = make_gradient(&c, &from[2], &c.t.v, single, wanted, "v", &g.dv)) &&
          (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g));
     if (ok) {
-        Py_BEGIN_ALLOW_THREADS status = rp_backward(plan, &c.t, &g, NULL);
-        Py_END_ALLOW_THREADS if (status != RP_OK) raise_status(status);
-        else answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
+        Py_BEGIN_ALLOW_THREADS
+        status = rp_backward(plan, &c.t, &g, NULL);
+        Py_END_ALLOW_THREADS
+        if (status != RP_OK)
+            raise_status(status);
+        else
+            answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
     }
     for (int x = 0; x < 4; x++)
         Py_XDECREF(part[x]);
@@ -1256,10 +1270,13 @@ static PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n
     ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0;
     if (ok) {
         rp_status status;
-        Py_BEGIN_ALLOW_THREADS status = rp_plan_create(&self->plan, &p->desc);
+        Py_BEGIN_ALLOW_THREADS
+        status = rp_plan_create(&self->plan, &p->desc);
         if (status == RP_OK)
             status = rp_prepare(&self->prepared, self->plan, &c.t);
-        Py_END_ALLOW_THREADS if (status != RP_OK) ok = raise_status(status);
+        Py_END_ALLOW_THREADS
+        if (status != RP_OK)
+            ok = raise_status(status);
     }
     call_end(&c);
     if (!ok)
@@ -1356,7 +1373,8 @@ static PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n,
                            .score = a[3].data,
                            .weights = a[4].data,
                            .out = a[5].data};
-            Py_BEGIN_ALLOW_THREADS status = rp_attend_row(plan, &c.t, at[0], at[1], at[2], &row);
+            Py_BEGIN_ALLOW_THREADS
+            status = rp_attend_row(plan, &c.t, at[0], at[1], at[2], &row);
             Py_END_ALLOW_THREADS
         }
         if (status != RP_OK)
@@ -1416,11 +1434,12 @@ static PyObject *core_matrix(PyObject *module, PyObject *args)
         p.desc.heads = heads;
     if (ok) {
         rp_array a;
-        const origin numpy = {NULL, BUFFER};
+        const origin numpy = {NULL, BUFFER, NULL};
         const int64_t shape[3] = {p.desc.heads, lq, lk};
         rp_status status = rp_plan_create(&plan, &p.desc);
         if (status == RP_OK && (made = make(&c, &numpy, RP_F64, 3, shape, &a))) {
-            Py_BEGIN_ALLOW_THREADS status = rp_bias(plan, &c.t, 0, &a);
+            Py_BEGIN_ALLOW_THREADS
+            status = rp_bias(plan, &c.t, 0, &a);
             Py_END_ALLOW_THREADS
         }
         if (status != RP_OK) {
@@ -1566,7 +1585,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->plan);
     Py_VISIT(st->empty);
     Py_VISIT(st->pools);
-    Py_VISIT(st->tensor);
+    for (int n = 0; n < MAX_TYPES; n++)
+        Py_VISIT(st->tensor[n].type);
     return 0;
 }
 
@@ -1582,7 +1602,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(st->int64);
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
-    Py_CLEAR(st->tensor);
+    for (int n = 0; n < MAX_TYPES; n++)
+        Py_CLEAR(st->tensor[n].type);
     Py_CLEAR(st->requires_grad);
     Py_CLEAR(st->grad_enabled);
     return 0;

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { DL_CPU = 1 };
+enum { DL_CPU = 1, DL_CUDA_HOST = 3 /* pinned memory of the CPU */ };
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
 
 typedef struct dl_version {

@@ -1,5 +1,6 @@
 """attention() on NumPy arrays against the definition: options, masks, types, strides, results.  SPDX-License-Identifier: Apache-2.0"""
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -141,6 +142,20 @@ def test_other_buffers():
     np.testing.assert_array_equal(relpos.attention(q, q, q), np.ones((1, 1, 2, 3)))
 
 
+def test_other_libraries_by_dlpack():
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+    q, k, v = qkv()
+    got = relpos.attention(*map(Tensor, (q, k, v)), return_lse=True)
+    assert isinstance(got.out, np.ndarray)
+    np.testing.assert_array_equal(got.out, relpos.attention(q, k, v))
+
+
 def test_no_keys_and_no_rows():
     q, k, v = arrays((1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4))
     got = relpos.attention(q, k, v, return_lse=True)
@@ -174,6 +189,28 @@ def test_threads_give_the_same_bits():
     want = relpos.attention(q, k, v, threads=1)
     for n in range(2, 9):  # more than the pools that are kept
         np.testing.assert_array_equal(relpos.attention(q, k, v, threads=n), want)
+
+
+def test_as_many_threads_as_asked_for():
+    code = """if True:
+        import os, numpy, relpos
+        q = numpy.ones((2, 4, 600, 16), numpy.float32)
+        before = len(os.listdir("/proc/self/task"))
+        for n in (1, 3, 3):
+            relpos.attention(q, q, q, threads=n)
+            print(len(os.listdir("/proc/self/task")) - before)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "2", "2"]
+
+
+@pytest.mark.skipif(relpos.show_config()["isa"] != "amx", reason="precision changes something with AMX alone")
+def test_precision():
+    q, k, v = arrays((1, 2, 64, 64), (1, 2, 64, 64), (1, 2, 64, 64))
+    got = [relpos.attention(q, k, v, precision=p) for p in ("highest", "high")]
+    want = oracle.attention(q, k, v)[0]
+    errors = [np.abs(x - want).max() for x in got]
+    assert 0 < errors[0] < errors[1] < 1e-4
 
 
 def test_calls_from_several_threads():

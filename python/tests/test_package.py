@@ -42,6 +42,13 @@ def test_a_plan_takes_other_masks_and_offsets():
     np.testing.assert_array_equal(plan(q, k, v), relpos.attention(q, k, v, key_mask=keys, causal=True))
 
 
+def test_a_plan_makes_what_its_calls_share():
+    own = table.copy()
+    plan = relpos.Plan(2, 4, 20, 20, 8, bias=relpos.T5(own))
+    own[:] = 0  # a change that the plan, made before it, does not see
+    np.testing.assert_array_equal(plan(q, k, v), relpos.attention(q, k, v, bias=relpos.T5(table)))
+
+
 def test_a_plan_keeps_its_arrays():
     plan = relpos.Plan(2, 4, 20, 20, 8, bias=relpos.T5(table.copy()), dtype=np.float32)
     np.testing.assert_array_equal(plan(q, k, v), relpos.attention(q, k, v, bias=relpos.T5(table)))
