@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write python/relpos/_terms.pyi, what type checkers read of the classes that _terms.py makes: python3 -P tools/python_stubs.py, with
-relpos installed. The tests compare.  SPDX-License-Identifier: Apache-2.0"""
+"""Write python/relpos/_terms.pyi, what type checkers read of the classes that _terms.py makes: with relpos installed,
+python3 -P tools/python_stubs.py (tools has a numbers.py). The tests compare.  SPDX-License-Identifier: Apache-2.0"""
 from pathlib import Path
 
 from relpos import TERMS, _terms

@@ -42,12 +42,39 @@ class Result(NamedTuple):
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
               seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None):
-    """softmax(softcap(scale q k^T + relkey) + bias) (v + relval), in memory that grows with the length.
+    """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
+
+    q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B. Any strides, as long as
+    the last axis is contiguous. float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
+    The offset of a pair is key - query = j - (i + q_offset).
+
+    bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
+    rope             RoPE, which turns q and k
+    relkey           RelKey, XL, AxialKey or Deberta, which add to the product of q and k
+    relval           RelValue, which adds to v
+    sink             Sink, a logit beside each row: the weights then sum to less than one
+    causal           no key after the query
+    window           (left, right): so many keys before and after the query; -1 or None = no limit
+    key_mask, mask   (B, Lk), and what broadcasts to (B, H, Lq, Lk): bool or integers, non-zero = attend
+    lengths          (B): so many keys are valid
+    segments         (B, L): a pair attends where its numbers are equal; positions count within each segment
+    scale            1/sqrt(D) unless given
+    softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
+    q_offset         position of query 0: an integer, or an array (B)
+    dropout, seed    share of the weights that are dropped; the seed says which, on any machine
+    threads          None = all this process may use; the result does not depend on it
+    precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
+    out              where the result goes
+
+    out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
+    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
     >>> relpos.attention(q, k, v, bias=relpos.Linear(left=9, right=9)).argmax(-1)
     array([[[0, 1, 2, 3]]])
+    >>> relpos.attention(q, k, v, causal=True, return_lse=True).lse.round(2)
+    array([[[0.5 , 0.97, 1.29, 1.54]]], dtype=float32)
     """
     found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
                             softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
@@ -90,7 +117,9 @@ class Plan:
     """A checked problem for many calls, such as the steps of decoding: the lengths are bounds, and what depends on positions and
     learned arrays alone, such as tables and the turns of RoPE, is made once. Make another when a learned array changes.
 
-    `options` are those of `attention`. A call may replace q_offset and the arrays of masks that the plan was made with.
+    Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
+    what is computed. A call takes q, k and v, out and return_… as there, and may replace q_offset and the arrays of masks that
+    the plan was made with.
 
     >>> import numpy as np, relpos
     >>> cache = np.ones((1, 8, 64, 16), np.float32)

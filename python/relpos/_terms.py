@@ -189,7 +189,9 @@ def _make(info):
     space = {"_new": _new, "__name__": __name__}
     exec(source_text, space)
     title = _NAMES.get(name, name.capitalize())
-    doc = f"{source[0].upper()}{source[1:]}.\n\nThe term {name} of docs/terms.md; on the command line {syntax}."
+    shown = ", ".join(f"{n} (optional)" if optional else n for n, optional, learned in arrays if learned) or "none"
+    doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {name} of docs/terms.md; on the command line {syntax}.\n"
+           f"Learned arrays: {shown}.")
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
     cls.__new__.__qualname__ = f"{title}.__new__"
     _BY_CLASS[cls] = info

@@ -1,4 +1,6 @@
-"""attention() on NumPy arrays against the definition: options, masks, types, strides, results.  SPDX-License-Identifier: Apache-2.0"""
+"""attention() on NumPy arrays against the definition: options, masks, types, strides, results.
+
+SPDX-License-Identifier: Apache-2.0"""
 import os
 import subprocess
 import sys

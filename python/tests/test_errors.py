@@ -42,7 +42,8 @@ BAD = [
     (attention(q, k, v, bias=relpos.T5(table[:, :3])), ValueError, r"term\[0\].table \(of t5\): shape is \(32, 3\): \(32, 4\)"),
     (attention(q, k, v, bias=relpos.T5(table.astype(int))), TypeError, r"term\[0\].table \(of t5\): dtype is i64"),
     (attention(q, k, v, bias=relpos.T5("table")), TypeError, "table of t5 is of type str"),
-    (attention(q, k, v, bias=relpos.Fire(table[:0, :1], table[0], table, table[0], c=1, L=1)), ValueError, "fire: the shape of its array w1"),
+    (attention(q, k, v, bias=relpos.Fire(table[:0, :1], table[0], table, table[0], c=1, L=1)), ValueError,
+     "fire: the shape of its array w1"),
     (attention(q, k, v, key_mask=KEYS[:, :3]), ValueError, r"mask\[0\] \(key_mask\): shape is \(2, 3\): \(2, 17\) is needed"),
     (attention(q, k, v, key_mask=k[:, 0, :, 0]), TypeError, "key_mask.*a mask is bool or of an integer type"),
     (attention(q, k, v, mask=[True]), TypeError, "mask is of type list"),
@@ -88,7 +89,8 @@ BAD = [
     (lambda: relpos.Plan(1, 2, 3, 4, 8.5), TypeError, "dim is of type float: an integer is needed"),
     (lambda: relpos.Plan(1, 2, 3, 4, 8, kv_heads=3), ValueError, "kv_heads is 3"),
     (lambda: relpos.Plan(2, 4, 13, 17, 8, dim_v=5)(q, k, v, key_mask=k), TypeError, "key_mask: the plan was made without it"),
-    (lambda: relpos.Plan(2, 4, 13, 16, 8, kv_heads=2, dim_v=5)(q, k, v), ValueError, "k: its length is 17: the plan was made for up to 16"),
+    (lambda: relpos.Plan(2, 4, 13, 16, 8, kv_heads=2, dim_v=5)(q, k, v), ValueError,
+     "k: its length is 17: the plan was made for up to 16"),
     (lambda: relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, dtype="float64")(q, k, v), TypeError, "dtype is f32"),
 ]
 

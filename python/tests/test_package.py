@@ -77,7 +77,8 @@ def test_bucket():
     for options in [{}, dict(buckets=16, max_distance=50), dict(bidirectional=False)]:
         np.testing.assert_array_equal(relpos.bucket(r, **options), oracle.bucket(r, **options))
     assert relpos.bucket(-5) == 5 and relpos.bucket(np.array([[3]])).shape == (1, 1)
-    np.testing.assert_array_equal(relpos.bucket([-4, -1], strategy="uniform", buckets=8, max_distance=16, bidirectional=False), [2, 0])
+    uniform = relpos.bucket([-4, -1], strategy="uniform", buckets=8, max_distance=16, bidirectional=False)
+    np.testing.assert_array_equal(uniform, [2, 0])
 
 
 def test_show_config():

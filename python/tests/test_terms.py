@@ -240,7 +240,8 @@ def test_params():
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c[0] == "bias" and not isinstance(c[1], tuple)])
 def test_matrix(name):
     _, term, given, (_, definition) = case(name)
-    got = term.matrix(given[0].shape[2], given[1].shape[2], **({} if any(x.ndim > 1 or len(x) == H for x in term.arrays.values()) else {"heads": H}))
+    told = any(x.ndim > 1 or len(x) == H for x in term.arrays.values())
+    got = term.matrix(given[0].shape[2], given[1].shape[2], heads=None if told else H)
     want = np.broadcast_to(definition["bias"], (B, H, *got.shape[1:]))[0]
     keep = np.broadcast_to(definition.get("keep", True), got.shape)
     assert got.dtype == np.float64 and got.shape[0] == H
