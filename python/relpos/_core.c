@@ -1182,7 +1182,7 @@ static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize
 
 /* ---------------------------------------------------------------------------------------------- a plan for many calls */
 
-/* A flexible plan with what its calls share. Nothing in it refers to Python but `options`, which nobody can make a cycle of. */
+/* A flexible plan with what its calls share. */
 typedef struct plan_object {
     PyObject_HEAD problem p;
     rp_plan *plan;
@@ -1191,10 +1191,18 @@ typedef struct plan_object {
     PyObject *pool;
 } plan_object;
 
+static int plan_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((plan_object *)object)->options); /* a tuple: what makes a cycle with it is cleared elsewhere */
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
 static void plan_dealloc(PyObject *object)
 {
     plan_object *self = (plan_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     rp_prepared_destroy(self->prepared);
     rp_plan_destroy(self->plan);
     Py_XDECREF(self->options);
@@ -1205,6 +1213,7 @@ static void plan_dealloc(PyObject *object)
 
 static PyType_Slot plan_slots[] = {
     {Py_tp_doc, "What relpos.Plan holds."},
+    {Py_tp_traverse, SLOT(plan_traverse)},
     {Py_tp_dealloc, SLOT(plan_dealloc)},
     {0, NULL},
 };
@@ -1212,7 +1221,7 @@ static PyType_Slot plan_slots[] = {
 static PyType_Spec plan_spec = {
     .name = "relpos._core.Plan",
     .basicsize = sizeof(plan_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
     .slots = plan_slots,
 };
 

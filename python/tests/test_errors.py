@@ -31,6 +31,7 @@ BAD = [
     (attention(q.astype(complex), k, v), TypeError, 'q: elements of format "Zd"'),
     (attention(q.astype(other), k, v), TypeError, 'q: elements of format ">f"'),
     (attention(q[..., ::2], k[..., ::2], v), ValueError, "q: the stride of the last axis is 2: it must be 1"),
+    (attention(np.zeros((2, 4, 13, 8), [("x", "f4"), ("y", "i1")])["x"], k, v), ValueError, "q: the stride of axis 3 is 5 bytes: a multiple of the 4"),
     (attention([[1.0]], k, v), TypeError, "q is of type list: a NumPy array or a torch tensor is needed"),
     (attention(q, k, None), TypeError, "v is of type NoneType"),
     (attention(q, k, v, bias=table), TypeError, "bias is of type ndarray: a term is needed"),
