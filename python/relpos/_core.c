@@ -87,7 +87,6 @@ typedef struct state {
     PyObject *name[N_NAMES];  /* interned */
     PyObject *empty;          /* numpy.empty */
     PyObject *dtype[RP_BF16]; /* NumPy's f32, f64, f16 */
-    PyObject *int64;          /* NumPy's */
     PyObject *pools;          /* {threads: capsule} */
     struct {
         PyObject *type; /* a type that has an exchange API, and that API */
@@ -121,16 +120,11 @@ static bool given(PyObject *value)
     return value && value != Py_None;
 }
 
-/* The name of an object's type; a new reference, or NULL. */
-static PyObject *type_name(PyObject *object)
-{
-    return PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
-}
-
-/* TypeError: "<name> is a <type>: <what is needed>". */
+/* TypeError: "<name> is of type <type>: <what is needed>". */
 static int wrong_type(const char *name, PyObject *object, const char *needed)
 {
-    PyObject *type = type_name(object);
+    PyErr_Clear(); /* of the attempt that failed */
+    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
     if (type)
         PyErr_Format(PyExc_TypeError, "%s is of type %U: %s", name, type, needed);
     Py_XDECREF(type);
@@ -587,24 +581,20 @@ typedef struct problem {
     PyObject *pool;               /* borrowed capsule of st->pools; NULL: the default pool */
 } problem;
 
-/* Keyword arguments into slots: the options, and the names from `first` up to `end`. They come in order where Python code of
- * this package calls, so the next name is tried first. */
+/* Keyword arguments into slots: the options, and the names from `first` up to `end`. */
 static int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
 {
     const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
-    int next = 0;
     for (Py_ssize_t k = 0; k < n; k++) {
         PyObject *name = PyTuple_GetItem(names, k);
-        int at = next;
-        if (at >= end || name != st->name[at])
-            for (at = 0; at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0;)
-                at = at + 1 == N_OPTIONS && first > N_OPTIONS ? first : at + 1;
+        int at = 0;
+        while (at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0)
+            at = at + 1 == N_OPTIONS ? first : at + 1;
         if (at >= end) {
             PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"", name);
             return -1;
         }
         slot[at] = values[k];
-        next = at + 1 == N_OPTIONS && first > N_OPTIONS ? first : at + 1;
     }
     return 0;
 }
@@ -667,10 +657,9 @@ static int read_int(PyObject *object, const char *name, int64_t *n)
     return 0;
 }
 
-static int read_flag(PyObject *object, const char *name, int32_t *flag)
+static int read_flag(PyObject *object, int32_t *flag)
 {
     const int truth = PyObject_IsTrue(object);
-    (void)name;
     *flag = truth > 0;
     return truth < 0 ? -1 : 0;
 }
@@ -755,7 +744,7 @@ static int read_options(problem *p, call *c, PyObject *const *option)
     for (int n = BIAS; n <= SINK; n++)
         if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
             return -1;
-    if (given(option[CAUSAL]) && read_flag(option[CAUSAL], "causal", &flag) != 0)
+    if (given(option[CAUSAL]) && read_flag(option[CAUSAL], &flag) != 0)
         return -1;
     if (flag)
         add_mask(p, RP_MASK_CAUSAL, NULL);
@@ -771,7 +760,7 @@ static int read_options(problem *p, call *c, PyObject *const *option)
         return -1;
     if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
         return -1;
-    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], "softcap_after", &d->cap_after) != 0)
+    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], &d->cap_after) != 0)
         return -1;
     if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
         if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)
@@ -985,17 +974,17 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
     } else if (!(r->out = make_output(c, like, single, d->dtype, 4, full, &c->t.out))) {
         return -1;
     }
-    if (given(option[RETURN_WEIGHTS]) && read_flag(option[RETURN_WEIGHTS], "return_weights", &want) != 0)
+    if (given(option[RETURN_WEIGHTS]) && read_flag(option[RETURN_WEIGHTS], &want) != 0)
         return -1;
     if (want && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
         return -1;
     want = 0;
-    if (given(option[RETURN_LSE]) && read_flag(option[RETURN_LSE], "return_lse", &want) != 0)
+    if (given(option[RETURN_LSE]) && read_flag(option[RETURN_LSE], &want) != 0)
         return -1;
     if (want && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
         return -1;
     want = 0;
-    if (given(option[SUMMARY]) && read_flag(option[SUMMARY], "summary", &want) != 0)
+    if (given(option[SUMMARY]) && read_flag(option[SUMMARY], &want) != 0)
         return -1;
     if (want) {
         PyObject *part[3] = {make_output(c, like, single, type, 3, profile, &c->t.profile),
@@ -1497,8 +1486,8 @@ static PyObject *core_bucket(PyObject *module, PyObject *args)
 
 /* ---------------------------------------------------------------------------------------------- the module */
 
-/* What the library says of a kind: (name, syntax, source, text with defaults, keyword, ((array, optional, learned), …)); None past
- * the last. */
+/* What the library says of a kind: (name, syntax, source, text with its defaults, ((array, optional, learned), …)); None past the
+ * last. */
 static PyObject *core_term_info(PyObject *module, PyObject *object)
 {
     (void)module;
@@ -1569,7 +1558,6 @@ static int module_exec(PyObject *module)
     bool ok = numpy && (st->empty = PyObject_GetAttrString(numpy, "empty"));
     for (int n = 0; ok && n < RP_BF16; n++)
         ok = (st->dtype[n] = PyObject_CallMethod(numpy, "dtype", "s", types[n]));
-    ok = ok && (st->int64 = PyObject_CallMethod(numpy, "dtype", "s", "int64"));
     Py_XDECREF(numpy);
     for (int n = 0; ok && n < N_NAMES; n++)
         ok = (st->name[n] = PyUnicode_InternFromString(option_names[n]));
@@ -1608,7 +1596,6 @@ static int module_clear(PyObject *module)
         Py_CLEAR(st->name[n]);
     for (int n = 0; n < RP_BF16; n++)
         Py_CLEAR(st->dtype[n]);
-    Py_CLEAR(st->int64);
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
     for (int n = 0; n < MAX_TYPES; n++)

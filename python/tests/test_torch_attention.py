@@ -89,6 +89,10 @@ def test_bad_tensors():
         relpos.attention(q.to("meta"), k, v)
     with pytest.raises(ValueError, match=r"v: shape is \(2, 1, 17, 6\)"):
         relpos.attention(q, k, v[:, :1])
+    with pytest.raises(RuntimeError, match="storage"):
+        relpos.attention(q.to_sparse(), k, v)
+    with pytest.raises(RuntimeError, match="storage"):
+        torch.vmap(lambda x: relpos.attention(x, x, x))(q[None])
     q.requires_grad_()
     with pytest.raises(TypeError, match="out: torch records no gradient"):
         relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
