@@ -156,9 +156,13 @@ class Explanation(NamedTuple):
 
     def __repr__(self):
         lines = [f"{'key':>5}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}"]
-        for j, (*numbers, weight) in enumerate(zip(self.raw, self.scaled, self.bias, self.score, self.weights)):
-            cells = "".join(f"{float(x):10.4f}" for x in (*numbers, weight))
-            lines.append(f"{j:5}{cells}  {'#' * round(40 * float(weight))}".rstrip())
+        columns = [[float(x) for x in column] for column in self[:5]]
+        keys = range(len(columns[0]))
+        shown = sorted(sorted(keys, key=lambda j: -columns[4][j])[:40])  # of many keys those with the largest weights
+        for j in shown:
+            lines.append(f"{j:5}{''.join(f'{column[j]:10.4f}' for column in columns)}  {'#' * round(40 * columns[4][j])}".rstrip())
+        if len(shown) < len(keys):
+            lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
 
 

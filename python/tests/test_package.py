@@ -68,6 +68,10 @@ def test_explain():
     np.testing.assert_allclose(e.out, out[1, 2, 5], atol=1e-12)
     assert e.lse == pytest.approx(lse[1, 2, 5])
     assert len(repr(e).splitlines()) == 22
+    many = np.ones((1, 1, 100, 4), np.float32)
+    many[..., 70, :] = 2
+    text = repr(relpos.explain(many, many, many)).splitlines()
+    assert len(text) == 43 and text[-3].startswith("   70") and text[-2] == "60 keys of smaller weight are left out"
     last = relpos.explain(q[0], k[0], v[0])
     np.testing.assert_allclose(last.raw, q[0, 0, -1].astype(float) @ k[0, 0].T)
 
