@@ -93,7 +93,7 @@ typedef struct state {
         const dl_exchange *exchange;
     } tensor[MAX_TYPES]; /* the last ones met */
     int next_tensor;
-    PyObject *requires_grad, *grad_enabled;
+    PyObject *requires_grad, *is_neg, *grad_enabled;
 } state;
 
 /* Python keeps functions as void *; by way of an integer no compiler minds. */
@@ -253,7 +253,8 @@ typedef struct origin {
 typedef struct call {
     state *st;
     int n_buffers, n_objects;
-    bool grad; /* an input wants a gradient from torch */
+    bool grad;     /* an input wants a gradient from torch */
+    bool indirect; /* an input's numbers do not lie in its memory: torch's dispatcher has to see the call */
     rp_tensors t;
     Py_buffer buffer[MAX_HELD];
     PyObject *object[MAX_HELD]; /* owned */
@@ -263,7 +264,7 @@ static void call_start(call *c, state *st)
 {
     c->st = st;
     c->n_buffers = c->n_objects = 0;
-    c->grad = false;
+    c->grad = c->indirect = false;
     c->t = rp_tensors_init();
 }
 
@@ -431,6 +432,22 @@ static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, 
     return take_buffer(c, view, writable, RP_BF16, a, name);
 }
 
+/* Whether a type of tensors sends calls elsewhere, as those without numbers do that are used for tracing. */
+static bool dispatches(PyObject *type)
+{
+    PyObject *its = PyObject_GetAttrString(type, "__torch_dispatch__"); /* so torch has been imported */
+    PyObject *torch = its ? PyImport_ImportModule("torch") : NULL;
+    PyObject *plain = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+    PyObject *of_plain = plain ? PyObject_GetAttrString(plain, "__torch_dispatch__") : NULL;
+    const bool differ = its != of_plain;
+    PyErr_Clear();
+    Py_XDECREF(its);
+    Py_XDECREF(torch);
+    Py_XDECREF(plain);
+    Py_XDECREF(of_plain);
+    return differ;
+}
+
 /* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
 static const dl_exchange *exchange_of(state *st, PyObject *type)
 {
@@ -445,7 +462,7 @@ static const dl_exchange *exchange_of(state *st, PyObject *type)
     Py_XDECREF(capsule);
     while (e && e->header.version.major != 1)
         e = (const dl_exchange *)e->header.previous;
-    if (!e || !e->view)
+    if (!e || !e->view || dispatches(type))
         return NULL;
     const int n = st->next_tensor;
     PyObject *before = st->tensor[n].type;
@@ -456,15 +473,25 @@ static const dl_exchange *exchange_of(state *st, PyObject *type)
     return e;
 }
 
-/* Whether the object is a tensor of torch, by what torch alone has; and whether that wants a gradient. */
-static bool note_grad(call *c, PyObject *object)
+/* Whether the object is a tensor of torch, by what torch alone has: 1, 0, or -1 with an error set. Notes whether it wants a
+ * gradient, and refuses one whose numbers are the negatives of those in its memory. */
+static int note_torch(call *c, PyObject *object, const char *name)
 {
-    PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad);
-    if (!wants)
+    PyObject *wants = PyObject_GetAttr(object, c->st->requires_grad), *neg;
+    if (!wants) {
         PyErr_Clear();
+        return 0;
+    }
     c->grad = c->grad || wants == Py_True;
-    Py_XDECREF(wants);
-    return wants != NULL;
+    Py_DECREF(wants);
+    if (!(neg = PyObject_CallMethodObjArgs(object, c->st->is_neg, NULL)))
+        return -1;
+    Py_DECREF(neg);
+    if (neg != Py_True)
+        return 1;
+    c->indirect = true;
+    PyErr_Format(PyExc_TypeError, "%s: its negative bit is set: use %s.resolve_neg()", name, name);
+    return -1;
 }
 
 static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
@@ -492,12 +519,14 @@ static int take(call *c, PyObject *object, bool writable, const char *name, rp_a
     } else if ((e = exchange_of(c->st, (PyObject *)Py_TYPE(object)))) {
         dl_tensor d;
         from = EXCHANGE;
-        failed = e->view(object, &d) != 0 || view_dl(a, &d, name) != 0;
-        if (!failed)
-            note_grad(c, object);
+        failed = note_torch(c, object, name) < 0 || e->view(object, &d) != 0 || view_dl(a, &d, name) != 0;
+    } else if (dispatches((PyObject *)Py_TYPE(object))) {
+        c->indirect = true;
+        return wrong_type(name, object, "tensors without memory of their own go to relpos.attention alone");
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
-        from = note_grad(c, object) ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
-        failed = take_capsule(c, object, a, name);
+        const int torch = note_torch(c, object, name);
+        from = torch ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
+        failed = torch < 0 || take_capsule(c, object, a, name) != 0;
     } else {
         return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
     }
@@ -1032,10 +1061,10 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
     return results_end(&r, ok);
 }
 
-/* The same call through relpos._torch, which records it for torch's backward pass. */
-static PyObject *attend_by_torch(PyObject *const *args, Py_ssize_t n)
+/* The same call through relpos._torch, which records it for torch's backward pass, or through relpos._operator, torch's operator. */
+static PyObject *attend_by_torch(const char *name, PyObject *const *args, Py_ssize_t n)
 {
-    PyObject *module = PyImport_ImportModule("relpos._torch"), *answer = NULL;
+    PyObject *module = PyImport_ImportModule(name), *answer = NULL;
     PyObject *function = module ? PyObject_GetAttrString(module, "attention") : NULL;
     PyObject *tuple = function ? PyTuple_New(n) : NULL;
     for (Py_ssize_t x = 0; tuple && x < n; x++)
@@ -1062,7 +1091,11 @@ static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssiz
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);
-    return record ? attend_by_torch(args, n) : answer;
+    if (c.indirect) {
+        PyErr_Clear();
+        return attend_by_torch("relpos._operator", args, n);
+    }
+    return record ? attend_by_torch("relpos._torch", args, n) : answer;
 }
 
 /* ---------------------------------------------------------------------------------------------- gradients */
@@ -1562,6 +1595,7 @@ static int module_exec(PyObject *module)
     for (int n = 0; ok && n < N_NAMES; n++)
         ok = (st->name[n] = PyUnicode_InternFromString(option_names[n]));
     ok = ok && (st->requires_grad = PyUnicode_InternFromString("requires_grad")) &&
+         (st->is_neg = PyUnicode_InternFromString("is_neg")) &&
          (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) && (st->pools = PyDict_New());
     ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
          PyModule_AddType(module, st->term) == 0 &&
@@ -1601,6 +1635,7 @@ static int module_clear(PyObject *module)
     for (int n = 0; n < MAX_TYPES; n++)
         Py_CLEAR(st->tensor[n].type);
     Py_CLEAR(st->requires_grad);
+    Py_CLEAR(st->is_neg);
     Py_CLEAR(st->grad_enabled);
     return 0;
 }

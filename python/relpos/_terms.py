@@ -97,7 +97,7 @@ class Sum(tuple):
     __slots__ = ()
 
     def __add__(self, other):
-        if isinstance(other, Term):
+        if hasattr(other, "_text"):  # a term
             other = (other,)
         return Sum((*self, *other)) if isinstance(other, tuple) else NotImplemented
 
@@ -154,11 +154,15 @@ def _new(cls, arrays, params):
     defaults = _params(defaults)
     text = name + "".join(f",{key}={_text(value)}" for key, value in params.items()
                           if value != defaults[key])
-    return _core.Term.__new__(cls, text, arrays)
+    return _create(cls, text, arrays)
 
 
 def _load(text, arrays):
-    cls = TERMS[text.partition(",")[0]]
+    return _create(TERMS[text.partition(",")[0]], text, arrays)
+
+
+def _create(cls, text, arrays):
+    """Every term is made here; where torch.compile traces, _operator.py puts another function in this one's place."""
     return _core.Term.__new__(cls, text, arrays)
 
 
