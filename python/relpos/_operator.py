@@ -122,17 +122,21 @@ _attention.register_autograd(_differentiate, setup_context=_save)
 _backward.register_autograd(_refuse)
 
 
-class _Traced:
+class TracedTerm:
     """A term made while torch.compile traces: text and arrays alone."""
 
     def __init__(self, text, arrays):
         self._text, self._arrays = text, arrays
 
+    def term(self):
+        """The term, for a call that is not traced."""
+        return _terms._load(self._text, self._arrays)
+
     __add__, __radd__ = _terms.Term.__add__, _terms.Term.__radd__
 
 
 def _create(cls, text, arrays):
-    return _Traced(text, arrays)
+    return TracedTerm(text, arrays)
 
 
 def attention(q, k, v, *options):
