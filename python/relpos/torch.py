@@ -20,8 +20,8 @@ import relpos
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
-           "T5Attention", "AdditiveRelMultiheadAttention", "clip_relative_position", "compute_position_biases",
-           "analyze_position_bias", "count_position_pairs", "cross_attention_with_bias"]
+           "T5Attention", "AdditiveRelMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
+           "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs", "cross_attention_with_bias"]
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share
@@ -355,3 +355,72 @@ class AdditiveRelMultiheadAttention(nn.Module):
                            q_position_mask=q_position_mask, k_position_mask=k_position_mask)
         out, weights = _multihead(self, q, k, v, self.num_heads, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, term)
         return attn.out_proj(out), weights
+
+
+# ---------------------------------------------------------------------------------------------- windows of a grid
+
+class WindowAttention(nn.Module):
+    """Multi-head self-attention within windows of a grid, with a learned bias for each difference of places:
+    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, projected.
+
+    Shapes   x (windows, N, dim), N = Wh Ww, windows of one image one after the other; mask (m, N, N), numbers to add, where m divides
+             the number of windows: window w takes mask w mod m.
+    Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj: those of timm's
+             WindowAttention and of Swin's own, whose relative_position_index is not needed and may be among them.
+    Sign     the row of the table is (y_i - y_j + Wh - 1)(2 Ww - 1) + x_i - x_j + Ww - 1: query - key.
+    Source   Liu et al. 2021, equation 4.
+
+    >>> WindowAttention(32, 4, window_size=(2, 3))(torch.randn(8, 6, 32)).shape
+    torch.Size([8, 6, 32])
+    """
+
+    def __init__(self, dim: int, num_heads: int, head_dim: int | None = None, window_size: int | tuple[int, int] = 7,
+                 qkv_bias: bool = True, attn_drop: float = 0.0, proj_drop: float = 0.0, device=None, dtype=None) -> None:
+        super().__init__()
+        of = {"device": device, "dtype": dtype}
+        self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
+        self.window_size = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
+        inner = num_heads * (head_dim or dim // num_heads)
+        self._make_tables(*self.window_size, **of)
+        self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias, **of)
+        self.proj = nn.Linear(inner, dim, **of)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def _make_tables(self, height: int, width: int, **of) -> None:
+        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * height - 1) * (2 * width - 1), self.num_heads, **of))
+        nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
+
+    def term(self) -> relpos.Term:
+        """The biases of a window as a term."""
+        return relpos.Swin(self.relative_position_bias_table, grid=self.window_size)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(windows, N, dim)."""
+        q, k, v = (_split(part, self.num_heads) for part in self.qkv(x).chunk(3, -1))
+        if mask is not None:
+            mask = mask.repeat(len(x) // len(mask), 1, 1)[:, None]
+        out = relpos.attention(q, k, v, **_masked(mask, self.term()), **_dropout(self, self.attn_drop))
+        return self.proj_drop(self.proj(_join(out)))
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        state_dict.pop(prefix + "relative_position_index", None)  # the grid says it
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class FactorisedWindowAttention(WindowAttention):
+    """WindowAttention with a bias for the difference of rows and one for that of columns, b_h[y_j - y_i] + b_w[x_j - x_i], which takes
+    2 Wh + 2 Ww - 2 numbers for each head in place of (2 Wh - 1)(2 Ww - 1).
+
+    Shapes   as WindowAttention.
+    Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), zero at first; qkv and proj as there.
+    Sign     key - query; column Wh - 1 of bias_h is difference 0.
+    Source   the term axial; a table of Swin that is a sum of the two is the same bias.
+    """
+
+    def _make_tables(self, height: int, width: int, **of) -> None:
+        self.bias_h = nn.Parameter(torch.zeros(self.num_heads, 2 * height - 1, **of))
+        self.bias_w = nn.Parameter(torch.zeros(self.num_heads, 2 * width - 1, **of))
+
+    def term(self) -> relpos.Term:
+        """The biases of a window as a term."""
+        return relpos.Axial(self.bias_h, self.bias_w, grid=self.window_size)

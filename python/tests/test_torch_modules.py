@@ -280,6 +280,40 @@ def test_dropout():
     assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
 
 
+# ---------------------------------------------------------------------------------------------- windows of a grid
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("head_dim", [None, 4])
+def test_window_attention_beside_timm(head_dim, fused):
+    timm = pytest.importorskip("timm.models.swin_transformer")
+    module = shake(rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3)))
+    peer = timm.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))
+    peer.fused_attn = fused
+    peer.load_state_dict(module.state_dict())
+    weights = {"a." + name: w for name, w in peer.state_dict().items()} | {"a.relative_position_index": peer.relative_position_index}
+    holder = nn.ModuleDict({"a": rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))})
+    holder.load_state_dict(weights)
+    x, mask = draw(8, 6, DIM), torch.zeros(4, 6, 6).masked_fill(torch.rand(4, 6, 6) < 0.4, -100.0)
+    for options in ((), (mask,)):
+        agree(holder["a"](x, *options), peer(x, *options), ([x, *holder.parameters()], [x, *by_name(peer, holder["a"])]))
+
+
+def by_name(peer, module):
+    named = dict(peer.named_parameters())
+    return [named[name] for name, _ in module.named_parameters()]
+
+
+def test_factorised_window_attention():
+    module = shake(rt.FactorisedWindowAttention(DIM, HEADS, window_size=(2, 3)))
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items() if "bias_" in n} == {"bias_h": (HEADS, 3), "bias_w": (HEADS, 5)}
+    x, mask = draw(8, 6, DIM), torch.randn(2, 6, 6)
+    y, x_ = torch.arange(6) // 3, torch.arange(6) % 3
+    bias = module.bias_h[:, y - y[:, None] + 1] + module.bias_w[:, x_ - x_[:, None] + 2]
+    q, k, v = (split(part) for part in module.qkv(x).chunk(3, -1))
+    want = softmax(q @ k.mT / (DIM / HEADS)**0.5 + bias + mask.repeat(4, 1, 1)[:, None], v)[0]
+    agree(module(x, mask), module.proj(join(want)), [x, *module.parameters()])
+
+
 # ---------------------------------------------------------------------------------------------- every module
 
 def selfish(module, x):
@@ -292,6 +326,8 @@ MODULES = {
     "RelativeSelfAttention": (lambda: rt.RelativeSelfAttention(8, 4, 4), lambda m, x: m(x, need_weights=False)[0]),
     "T5Attention": (lambda: rt.T5Attention(8, 2), lambda m, x: m(x)[0]),
     "AdditiveRelMultiheadAttention": (lambda: rt.AdditiveRelMultiheadAttention(8, 2, max_distance=5), selfish),
+    "WindowAttention": (lambda: rt.WindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
+    "FactorisedWindowAttention": (lambda: rt.FactorisedWindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
 }
 
 
@@ -333,6 +369,8 @@ def test_nothing_grows_with_the_square(name):
             return found
 
     module, x = make(), torch.randn(1, n, 8, requires_grad=True)
+    if hasattr(module, "window_size"):
+        module = type(module)(8, 2, window_size=(16, 32))
     with Watch():
         call(module, x).sum().backward()
     assert max(sizes) <= 3 * n * 8
