@@ -20,7 +20,8 @@ import relpos
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
-           "T5Attention", "AdditiveRelMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
+           "T5Attention", "AdditiveRelMultiheadAttention", "ClippedBiasMultiheadAttention", "ShawMultiheadAttention",
+           "RoPEMultiheadAttention", "ALiBiMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
            "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs", "cross_attention_with_bias"]
 
 
@@ -355,6 +356,108 @@ class AdditiveRelMultiheadAttention(nn.Module):
                            q_position_mask=q_position_mask, k_position_mask=k_position_mask)
         out, weights = _multihead(self, q, k, v, self.num_heads, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, term)
         return attn.out_proj(out), weights
+
+
+class _MultiheadAttention(nn.Module):
+    """What the four classes below share: projections, masks, and weights as the mean of the heads'."""
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
+        super().__init__()
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim is {embed_dim}: a multiple of num_heads, {num_heads}, is needed")
+        self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, embed_dim // num_heads, dropout
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the terms."""
+        raise NotImplementedError
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None,
+                need_weights: bool = False, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention."""
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        out, weights = _multihead(self, q, k, v, self.num_heads, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
+                                  **self.terms(q_positions=q_positions, k_positions=k_positions))
+        return self.out_proj(out), weights
+
+
+class ClippedBiasMultiheadAttention(_MultiheadAttention):
+    """A number for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, zero at first; q_proj, k_proj,
+             v_proj and out_proj.
+    Sign     query - key.
+    Source   Shaw, Uszkoreit, Vaswani 2018 for the clipping.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, shared: bool = False, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.max_distance = max_distance
+        shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
+        self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the table, turned round since terms count key - query."""
+        table = self.relative_bias.flip(-1)
+        return {"bias": relpos.Table(table if table.dim() == 2 else table[None], left=self.max_distance, right=self.max_distance,
+                                     **positions)}
+
+
+class ShawMultiheadAttention(_MultiheadAttention):
+    """Vectors for keys and values at each clipped offset, as RelativeSelfAttention, in every head.
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  rel_embed.a_K and rel_embed.a_V (2 max_distance + 1, head_dim), shared by the heads; q_proj, k_proj, v_proj, out_proj.
+    Sign     key - query.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
+        self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the vectors."""
+        return self.rel_embed.terms(**positions)
+
+
+class RoPEMultiheadAttention(_MultiheadAttention):
+    """Queries and keys turned by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
+
+    Shapes   as AdditiveRelMultiheadAttention; both or neither of q_positions and k_positions. layout="half" pairs c with
+             c + head_dim / 2 instead.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     a score depends on key - query alone.
+    Source   Su et al. 2021, equation 15; the layout and the names of symm_learning.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, rope_base: float = 10000.0,
+                 device=None, dtype=None, *, layout: str = "interleaved") -> None:
+        super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
+        self.rope_base, self.layout = rope_base, layout
+
+    def terms(self, **positions) -> dict:
+        """The option rope of relpos.attention."""
+        return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
+
+
+class ALiBiMultiheadAttention(_MultiheadAttention):
+    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h = 1 ... where
+    the number of heads is a power of two, and the paper's slopes for other numbers.
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     none. The paper is causal: is_causal=True.
+    Source   Press, Smith, Lewis 2022, section 3.
+    """
+
+    def terms(self, **positions) -> dict:
+        """The option bias of relpos.attention."""
+        return {"bias": relpos.ALiBi(**positions)}
 
 
 # ---------------------------------------------------------------------------------------------- windows of a grid

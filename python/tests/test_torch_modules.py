@@ -280,6 +280,71 @@ def test_dropout():
     assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
 
 
+def turn(x, positions, layout):
+    """Rotation of pairs of channels, by complex numbers."""
+    d = x.shape[-1]
+    angle = positions[..., None] / 10000 ** (torch.arange(0, d, 2) / d)
+    angle = angle[:, None] if angle.dim() == 3 else angle
+    pairs = x.unflatten(-1, (-1, 2)) if layout == "interleaved" else x.unflatten(-1, (2, -1)).mT
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angle), angle))
+    return (turned if layout == "interleaved" else turned.mT).flatten(-2)
+
+
+FAMILIES = {
+    "clipped": lambda **o: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=3, **o),
+    "shared": lambda **o: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=3, shared=True, **o),
+    "shaw": lambda **o: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3, **o),
+    "alibi": lambda **o: rt.ALiBiMultiheadAttention(DIM, HEADS, **o),
+    "rope": lambda **o: rt.RoPEMultiheadAttention(DIM, HEADS, **o),
+    "half": lambda **o: rt.RoPEMultiheadAttention(DIM, HEADS, layout="half", **o),
+}
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family, causal, given):
+    module = shake(FAMILIES[family]())
+    query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
+    at_q, at_k = (torch.arange(LQ) * 2 - 5, torch.randint(-9, 9, (B, LK))) if given else (torch.arange(LQ), torch.arange(LK))
+    q, k, v = (split(f(x)) for f, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key)))
+    r = at_k[..., None, :] - at_q[:, None]
+    r = r[:, None] if given else r  # (B, 1, Lq, Lk) or (Lq, Lk)
+    keep = ~PAD[:, None, None] & (offsets(LQ, LK) <= 0 if causal else True)
+    index, extra = r.clamp(-3, 3) + 3, 0
+    if family in ("rope", "half"):
+        q, k = turn(q, at_q, module.layout), turn(k, at_k, module.layout)
+    scores = q @ k.mT
+    if family == "shaw":
+        scores = scores + (q[..., None, :] * module.rel_embed.a_K[index]).sum(-1)
+    scores = scores / (DIM / HEADS)**0.5
+    if family == "alibi":
+        scores = scores - torch.tensor([2.0**-4, 2.0**-8])[:, None, None] * r.abs()
+    if family == "shared":
+        scores = scores + module.relative_bias[6 - index]
+    if family == "clipped":
+        scores = scores + torch.stack([module.relative_bias[h][6 - index].expand(B, 1, LQ, LK)[:, 0] for h in range(HEADS)], 1)
+    out, weights = softmax(scores, v, keep)
+    if family == "shaw":
+        out = out + (weights[..., None] * module.rel_embed.a_V[index]).sum(-2)
+    positions = {"q_positions": at_q, "k_positions": at_k} if given else {}
+    got, mean = module(query, key, key, key_padding_mask=PAD, need_weights=True, is_causal=causal, **positions)
+    torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
+    agree(got, module.out_proj(join(out)), [query, key, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+
+
+def test_shapes_of_the_families():
+    for family, make in FAMILIES.items():
+        made = make(dtype=torch.float32, bias=False, dropout=0.1)
+        assert made.dropout == 0.1 and all(p.dtype == torch.float32 for p in made.parameters())
+        want = dict.fromkeys(("q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight"), (DIM, DIM))
+        want |= {"clipped": {"relative_bias": (HEADS, 7)}, "shared": {"relative_bias": (7,)},
+                 "shaw": {"rel_embed.a_K": (7, DIM // HEADS), "rel_embed.a_V": (7, DIM // HEADS)}}.get(family, {})
+        assert {n: tuple(p.shape) for n, p in made.state_dict().items()} == want
+    with pytest.raises(ValueError, match="embed_dim is 9: a multiple of num_heads, 2"):
+        rt.ALiBiMultiheadAttention(9, 2)
+
+
 # ---------------------------------------------------------------------------------------------- windows of a grid
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -326,6 +391,10 @@ MODULES = {
     "RelativeSelfAttention": (lambda: rt.RelativeSelfAttention(8, 4, 4), lambda m, x: m(x, need_weights=False)[0]),
     "T5Attention": (lambda: rt.T5Attention(8, 2), lambda m, x: m(x)[0]),
     "AdditiveRelMultiheadAttention": (lambda: rt.AdditiveRelMultiheadAttention(8, 2, max_distance=5), selfish),
+    "ClippedBiasMultiheadAttention": (lambda: rt.ClippedBiasMultiheadAttention(8, 2, max_distance=5), selfish),
+    "ShawMultiheadAttention": (lambda: rt.ShawMultiheadAttention(8, 2, max_distance=5), selfish),
+    "RoPEMultiheadAttention": (lambda: rt.RoPEMultiheadAttention(8, 2), selfish),
+    "ALiBiMultiheadAttention": (lambda: rt.ALiBiMultiheadAttention(8, 2), selfish),
     "WindowAttention": (lambda: rt.WindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
     "FactorisedWindowAttention": (lambda: rt.FactorisedWindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
 }
