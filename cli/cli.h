@@ -134,9 +134,6 @@ int cli_dtype(const char *option, const char *text, rp_dtype *type);
 /* Tokens of the grid that the terms lie on, 0 where none does. */
 int64_t cli_grid(const cli_problem *p);
 
-/* Sizes of a term that its text leaves open are those of its arrays. CLI_OK or CLI_FAILED after printing. */
-int cli_term_sizes(rp_term *t, const rp_array *arrays);
-
 /* Find the arrays that terms, masks and --q-offset name in a file, each in its own type; with `whole` the terms have all
  * that they need. CLI_OK or an exit code after printing. */
 int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t);

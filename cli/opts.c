@@ -473,43 +473,6 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
     return CLI_OK;
 }
 
-/* An open size takes the length of an axis, counted from the last; the array has it `per` times. */
-static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_t per)
-{
-    if (*size == 0 && a->data && a->ndim >= from_end)
-        *size = a->shape[a->ndim - from_end] / per;
-}
-
-int cli_term_sizes(rp_term *t, const rp_array *a)
-{
-    int tells = 0; /* the array that does */
-    bool open = false;
-    switch (t->kind) {
-    case RP_TERM_FIRE:
-        take_size(&t->width, &a[0], 2, 1);
-        take_size(&t->width2, a[4].data ? &a[2] : &a[4], 2, 1);
-        open = t->width == 0;
-        break;
-    case RP_TERM_BAND:
-        tells = 1;
-        take_size(&t->width, &a[1], 2, 1);
-        take_size(&t->extent, &a[1], 1, 1);
-        open = t->width == 0 || t->extent == 0;
-        break;
-    case RP_TERM_DEBERTA:
-        tells = a[0].data ? 0 : 1;
-        take_size(&t->span, &a[tells], 2, 2);
-        open = t->span == 0;
-        break;
-    default: break;
-    }
-    if (open && a[tells].data)
-        return cli_error(CLI_FAILED,
-                         "%s: the shape of its array %s does not tell its sizes (relpos(1) says what it is)",
-                         rp_term_name(t->kind), rp_term_array(t->kind, tells));
-    return CLI_OK;
-}
-
 int cli_problem_no_file(const cli_problem *p, bool whole)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
@@ -554,8 +517,8 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors 
             if ((code = cli_array(in, name, CLI_OWN_TYPE, NULL, &t->term[n][x])) != CLI_OK)
                 return code;
         }
-        if ((code = cli_term_sizes(term, t->term[n])) != CLI_OK)
-            return code;
+        if (rp_term_sizes(term, t->term[n]) != RP_OK)
+            return cli_error(CLI_FAILED, "%s (relpos(1) says what it is)", rp_last_error());
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (*p->mask_array[n] && (code = cli_array(in, p->mask_array[n], CLI_OWN_TYPE, NULL, &t->mask[n])) != CLI_OK)

@@ -224,6 +224,8 @@ typedef struct rpi_scheme {
     rpi_array array[RP_MAX_ARRAYS]; /* name NULL past the last */
     int32_t positions;       /* index of q_positions among the arrays, k_positions next; see rpi_takes_positions */
     const rpi_param *params; /* key NULL last; NULL for none */
+    /* sizes left open (0) from the arrays; the index of an array that does not tell them, else -1; NULL: none is left open */
+    int (*sizes)(rp_term *term, const rp_array *array);
     /* check the parameters of terms[n] and resolve their defaults; NULL: nothing to check */
     rp_status (*check)(const rp_desc *desc, rp_term *term, int32_t n);
     /* check arrays that were given, whose shapes are right already; NULL: nothing to check */

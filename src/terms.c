@@ -95,6 +95,20 @@ int rp_term_array_learned(rp_term_kind kind, int index)
     return a && a->role == RPI_LEARNED;
 }
 
+rp_status rp_term_sizes(rp_term *term, const rp_array *arrays)
+{
+    if (!term || !arrays)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "arrays");
+    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    if (!s)
+        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
+    const int tells = s->sizes ? s->sizes(term, arrays) : -1;
+    if (tells >= 0)
+        return rpi_fail(RP_E_SHAPE, "%s: the shape of its array %s does not tell its sizes", rp_term_name(term->kind),
+                        s->array[tells].name);
+    return RP_OK;
+}
+
 int32_t rpi_count_arrays(const rpi_scheme *s)
 {
     int32_t n = 0;

@@ -135,6 +135,68 @@ static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, 
     }
 }
 
+/* The fewest digits that read back as x, with a point under every locale; a whole number has one too. */
+static void write_real(char *to, size_t size, double x)
+{
+    char digits[40];
+    size_t used = 0;
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, x);
+        if (strtod(digits, NULL) == x)
+            break;
+    }
+    for (const char *c = digits; *c && used + 1 < size; c++) {
+        const bool point = !strchr("0123456789+-eE", *c);
+        if (!point || used == 0 || to[used - 1] != '.') /* a locale's point may have several bytes */
+            to[used++] = point ? '.' : *c;
+    }
+    to[used] = 0;
+    if (!strpbrk(to, ".e") && used + 3 <= size)
+        memcpy(to + used, ".0", 3);
+}
+
+/* The value of a parameter as set_param reads it; false where it has none. */
+static bool write_param(char *to, size_t size, const rp_term *term, const rpi_param *p)
+{
+    const char *field = (const char *)term + p->offset;
+    int64_t n[2];
+    double x;
+    int32_t small;
+    switch (p->type) {
+    case RPI_INT: memcpy(n, field, sizeof *n); return snprintf(to, size, "%lld", (long long)n[0]) > 0;
+    case RPI_REAL: memcpy(&x, field, sizeof x); return write_real(to, size, x), isfinite(x);
+    case RPI_GRID:
+        memcpy(n, field, sizeof n);
+        return snprintf(to, size, "%lldx%lld", (long long)n[0], (long long)n[1]) > 0;
+    default: break;
+    }
+    memcpy(&small, field, sizeof small); /* flags, signs and enumerations are ints */
+    if (p->type != RPI_CHOICE)
+        return snprintf(to, size, "%d", (int)small) > 0;
+    for (int32_t c = 0; p->choices[c]; c++)
+        if (c == small)
+            return snprintf(to, size, "%s", p->choices[c]) > 0;
+    return false;
+}
+
+rp_status rp_term_print(const rp_term *term, char *text, size_t size)
+{
+    if (!term || !text)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "text");
+    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    if (!s)
+        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
+    size_t used = (size_t)snprintf(text, size, "%s", rp_term_name(term->kind));
+    for (const rpi_param *p = s->params; p && p->key && used < size; p++) {
+        char value[64];
+        if (!write_param(value, sizeof value, term, p))
+            return rpi_fail(RP_E_RANGE, "%s: the value of %s cannot be written: a finite number, or one of its names",
+                            rp_term_name(term->kind), p->key);
+        used += (size_t)snprintf(text + used, size - used, ",%s=%s", p->key, value);
+    }
+    return used < size ? RP_OK : rpi_fail(RP_E_RANGE, "size is %zu: the text needs more; 1024 are enough", size);
+}
+
 static rp_status unknown_term(const char *name)
 {
     const char *best = NULL;

@@ -1171,6 +1171,82 @@ static void texts(void **state)
     parse_bad(many, RP_E_ARG, "lambda", NULL);
 }
 
+/* What rp_term_print writes, rp_term_parse reads: every kind, with a value of every parameter that is not its default. */
+static void printed(void **state)
+{
+    char text[1024], again[1024], names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    rp_term t, read;
+    (void)state;
+    for (int k = 1; k < RP_TERM_COUNT; k++) {
+        t = rp_term_init((rp_term_kind)k);
+        for (int turn = 0; turn < 2; turn++) {
+            good(rp_term_print(&t, text, sizeof text));
+            good(rp_term_parse(text, &read, names));
+            assert_memory_equal(&read, &t, sizeof t);
+            good(rp_term_print(&read, again, sizeof again));
+            assert_string_equal(again, text);
+            t.left = 3, t.right = 4, t.buckets = 6, t.max_distance = -77, t.bidirectional = 0, t.dim = 12;
+            t.lambda = 0.1 + 0.2, t.rate_left = -1e-300, t.base = 5e5, t.eps = 0x1p-40, t.sign = 1, t.grid_h = 5;
+            t.scaling = RP_SCALING_YARN, t.layout = RP_LAYOUT_INTERLEAVED, t.factor = 1.0 / 3;
+            t.strategy = RP_STRATEGY_LINEAR, t.kerple = RP_KERPLE_POWER, t.extra = 1, t.span = 7, t.width = 9;
+            good(rp_term_print(&t, text, sizeof text)); /* what the kind does not read is not written */
+            good(rp_term_parse(text, &t, names));
+        }
+    }
+    t = rp_term_init(RP_TERM_T5);
+    good(rp_term_print(&t, text, sizeof text));
+    assert_string_equal(text, "t5,buckets=32,max_distance=128,bidirectional=1");
+    assert_int_equal(rp_term_print(&t, text, strlen(text) + 1), RP_OK);
+    t = rp_term_init(RP_TERM_LINEAR);
+    t.rate_right = 0.1;
+    good(rp_term_print(&t, again, sizeof again));
+    assert_string_equal(again, "linear,left=1.0,right=0.1");
+    t = rp_term_init(RP_TERM_T5);
+    said(rp_term_print(&t, text, strlen(text)), RP_E_RANGE, "size", "46");
+    said(rp_term_print(NULL, text, 9), RP_E_ARG, "term", "NULL");
+    said(rp_term_print(&t, NULL, 9), RP_E_ARG, "text", "NULL");
+    t.kind = RP_TERM_COUNT;
+    said(rp_term_print(&t, text, sizeof text), RP_E_ARG, "term.kind", NULL);
+    t = rp_term_init(RP_TERM_LOG);
+    t.lambda = NAN;
+    said(rp_term_print(&t, text, sizeof text), RP_E_RANGE, "lambda", NULL);
+    t = rp_term_init(RP_TERM_KERPLE);
+    t.kerple = (rp_kerple)9;
+    said(rp_term_print(&t, text, sizeof text), RP_E_RANGE, "kind", NULL);
+}
+
+/* Sizes that a term leaves open come from its arrays; those that are set stay. */
+static void open_sizes(void **state)
+{
+    static const float x;
+    const int64_t w1[2] = {5, 1}, w2[2] = {3, 5}, p[3] = {2, 4, 6}, pos[3] = {2, 14, 8}, none[2] = {0, 1};
+    rp_array a[RP_MAX_ARRAYS] = {0};
+    rp_term t = rp_term_init(RP_TERM_FIRE);
+    (void)state;
+    good(rp_term_sizes(&t, a));
+    assert_int_equal(t.width, 0);
+    a[0] = rp_array_of(&x, RP_F32, 2, w1), a[2] = rp_array_of(&x, RP_F32, 2, w2), a[4] = a[0];
+    good(rp_term_sizes(&t, a));
+    assert_true(t.width == 5 && t.width2 == 3);
+    a[0] = rp_array_of(&x, RP_F32, 2, w2);
+    good(rp_term_sizes(&t, a));
+    assert_int_equal(t.width, 5);
+    t.width = 0;
+    a[0] = rp_array_of(&x, RP_F32, 2, none);
+    said(rp_term_sizes(&t, a), RP_E_SHAPE, "w1", NULL);
+    t = rp_term_init(RP_TERM_BAND);
+    a[1] = rp_array_of(&x, RP_F32, 3, p);
+    good(rp_term_sizes(&t, a));
+    assert_true(t.width == 4 && t.extent == 6);
+    t = rp_term_init(RP_TERM_DEBERTA);
+    memset(a, 0, sizeof a);
+    a[1] = rp_array_of(&x, RP_F32, 3, pos);
+    good(rp_term_sizes(&t, a));
+    assert_int_equal(t.span, 7);
+    said(rp_term_sizes(NULL, a), RP_E_ARG, "term", "NULL");
+    said(rp_term_sizes(&t, NULL), RP_E_ARG, "arrays", "NULL");
+}
+
 static void locales(void **state)
 {
     static const char *const with_comma[] = {"de_DE.UTF-8", "de_DE.utf8",  "de_DE",      "fr_FR.UTF-8",
@@ -1271,6 +1347,7 @@ int main(void)
         cmocka_unit_test(mask_types),      cmocka_unit_test(work),
         cmocka_unit_test(no_memory),       cmocka_unit_test(looking_inside),
         cmocka_unit_test(texts),           cmocka_unit_test(locales),
+        cmocka_unit_test(printed),         cmocka_unit_test(open_sizes),
         cmocka_unit_test(without_v),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -415,6 +415,18 @@ RP_API int rp_term_array_learned(rp_term_kind kind, int index);
  * Returns  RP_OK, RP_E_ARG. */
 RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX]);
 
+/* Write a term as rp_term_parse reads it, every parameter with its value and no array: "t5,buckets=32,max_distance=128,…".
+ *
+ * Shapes   text has room for `size` bytes; 1024 are enough for any term.
+ * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
+RP_API rp_status rp_term_print(const rp_term *term, char *text, size_t size);
+
+/* Sizes that a term leaves open (0: width and width2 of FIRE, width and extent of BAND, span of DEBERTA) from the shapes of
+ * its arrays, of which there are RP_MAX_ARRAYS; data == NULL where absent. What no array tells stays open.
+ * Returns  RP_OK; RP_E_ARG; RP_E_SHAPE where the array that tells a size has too few axes, or none of that length. */
+RP_API rp_status rp_term_sizes(rp_term *term, const rp_array *arrays);
+
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
 /* A checked description and the choices that follow from it. Immutable: any number of threads may use one at once. */

@@ -60,8 +60,15 @@ static void band_query_grad(const rpi_pair *p, int64_t c, double g, const rpi_su
     rpi_add(to, 0, p->b, p->h, p->i, c, g);
 }
 
+static int band_sizes(rp_term *t, const rp_array *a)
+{
+    take_size(&t->width, &a[1], 2, 1);
+    take_size(&t->extent, &a[1], 1, 1);
+    return (t->width == 0 || t->extent == 0) && a[1].data ? 1 : -1;
+}
+
 RPI_SCHEME(BAND, .form = RPI_VEC, .bias = true, .unscaled = true, .array = {RPI_LEARN("r"), RPI_LEARN("p")},
-           .params = band_params, .check = band_check, .shape = band_shape,
+           .params = band_params, .sizes = band_sizes, .check = band_check, .shape = band_shape,
            .part = {{.array = 1,
                      .zero_outside = true,
                      .count = band_count,

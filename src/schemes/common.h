@@ -18,6 +18,13 @@ static rp_status check_size(int32_t n, const char *field, int64_t x, int64_t mos
     return RP_OK;
 }
 
+/* A size left open takes the length of an axis, counted from the last; the array has it `per` times. */
+static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_t per)
+{
+    if (*size == 0 && a->data && a->ndim >= from_end && a->ndim <= RP_MAX_AXES)
+        *size = a->shape[a->ndim - from_end] / per;
+}
+
 /* Truncated toward zero; what int64 does not hold saturates. */
 static int64_t whole_of(double x)
 {

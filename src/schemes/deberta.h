@@ -109,9 +109,17 @@ RPI_SIDE(k_pos, 0)
 RPI_SIDE(q_pos, 1)
 #undef RPI_SIDE
 
+static int deberta_sizes(rp_term *t, const rp_array *a)
+{
+    const int tells = a[0].data ? 0 : 1;
+    take_size(&t->span, &a[tells], 2, 2);
+    return t->span == 0 && a[tells].data ? tells : -1;
+}
+
 RPI_SCHEME(DEBERTA, .form = RPI_VEC, .array = {RPI_MAY_LEARN("k_pos"), RPI_MAY_LEARN("q_pos")},
-           .params = deberta_params, .check = deberta_check, .check_arrays = deberta_check_arrays,
-           .shape = deberta_shape, .prepare_size = clip_count, .prepare = deberta_prepare,
+           .params = deberta_params, .sizes = deberta_sizes, .check = deberta_check,
+           .check_arrays = deberta_check_arrays, .shape = deberta_shape, .prepare_size = clip_count,
+           .prepare = deberta_prepare,
            .part = {{.present = deberta_has_k_pos,
                      .count = clip_count,
                      .first = clip_first,

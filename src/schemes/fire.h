@@ -370,9 +370,18 @@ static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums
             fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);
 }
 
+/* The layers have as many units as their weights have rows. */
+static int fire_sizes(rp_term *t, const rp_array *a)
+{
+    take_size(&t->width, &a[0], 2, 1);
+    take_size(&t->width2, a[4].data ? &a[2] : &a[4], 2, 1);
+    return t->width == 0 && a[0].data ? 0 : -1;
+}
+
 RPI_SCHEME(FIRE, .form = RPI_TILE,
            .array = {RPI_LEARN("w1"), RPI_LEARN("b1"), RPI_LEARN("w2"), RPI_LEARN("b2"), RPI_MAY_LEARN("w3"),
                      RPI_MAY_LEARN("b3"), RPI_TWO_POSITIONS},
-           .positions = 6, .params = fire_params, .check = fire_check, .check_arrays = fire_check_arrays,
-           .shape = fire_shape, .pair = fire_pair, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
-           .row_grad = fire_row_grad, .fold_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)
+           .positions = 6, .params = fire_params, .sizes = fire_sizes, .check = fire_check,
+           .check_arrays = fire_check_arrays, .shape = fire_shape, .pair = fire_pair, .grad = fire_grad,
+           .row = fire_row, .sums_size = fire_sums_size, .row_grad = fire_row_grad, .fold_sums = fire_fold_sums,
+           .prepare_size = fire_size, .prepare = fire_prepare)

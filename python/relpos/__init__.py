@@ -1,0 +1,207 @@
+"""Exact attention with relative positions, forward and backward, on a CPU.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = np.ones((1, 8, 100, 64), np.float32)
+    >>> relpos.attention(q, k, v, bias=relpos.ALiBi(), causal=True).shape
+    (1, 8, 100, 64)
+
+NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/terms.md has the formula of every term.
+
+SPDX-License-Identifier: Apache-2.0"""
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._terms import TERMS, Sum, Term
+
+globals().update({cls.__name__: cls for cls in TERMS.values()})
+__all__ = ["attention", "attention_backward", "explain", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
+           "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())]
+__version__ = _core.config()["version"]
+
+
+class Summary(NamedTuple):
+    """What `attention(..., summary=True)` adds: for each head the mean weight of each offset key - query from the lowest up,
+    the weight that each key received, and the entropy of each row in nats."""
+
+    profile: object
+    key_mass: object
+    entropy: object
+
+
+class Result(NamedTuple):
+    """The results of one call; None where not asked for."""
+
+    out: object
+    weights: object
+    lse: object
+    summary: object
+
+
+def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
+              mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
+              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None):
+    """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
+
+    q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B. Any strides, as long as
+    the last axis is contiguous. float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
+    The offset of a pair is key - query = j - (i + q_offset).
+
+    bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
+    rope             RoPE, which turns q and k
+    relkey           RelKey, XL, AxialKey or Deberta, which add to the product of q and k
+    relval           RelValue, which adds to v
+    sink             Sink, a logit beside each row: the weights then sum to less than one
+    causal           no key after the query
+    window           (left, right): so many keys before and after the query; -1 or None = no limit
+    key_mask, mask   (B, Lk), and what broadcasts to (B, H, Lq, Lk): bool or integers, non-zero = attend
+    lengths          (B): so many keys are valid
+    segments         (B, L): a pair attends where its numbers are equal; positions count within each segment
+    scale            1/sqrt(D) unless given
+    softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
+    q_offset         position of query 0: an integer, or an array (B)
+    dropout, seed    share of the weights that are dropped; the seed says which, on any machine
+    threads          None = all this process may use; the result does not depend on it
+    precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
+    out              where the result goes
+
+    out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
+    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
+    >>> relpos.attention(q, k, v, bias=relpos.Linear(left=9, right=9)).argmax(-1)
+    array([[[0, 1, 2, 3]]])
+    >>> relpos.attention(q, k, v, causal=True, return_lse=True).lse.round(2)
+    array([[[0.5 , 0.97, 1.29, 1.54]]], dtype=float32)
+    """
+    found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
+                            softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
+                            summary)
+    return _results(found) if type(found) is tuple else found
+
+
+def _results(found):
+    """What _core gives where more than out was asked for."""
+    out, weights, lse, summary = found
+    return Result(out, weights, lse, summary and Summary(*summary))
+
+
+class Gradients(NamedTuple):
+    """The gradients of one call; None where not wanted. `terms` has a dictionary for each term, in the order of the keywords bias,
+    rope, relkey, relval, sink, from the name of each learned array to its gradient."""
+
+    q: object
+    k: object
+    v: object
+    terms: tuple
+
+
+def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **options):
+    """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`.
+
+    `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
+    ("q", "table"), where not all gradients are wanted; the work for the others is not done.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
+    >>> g = relpos.attention_backward(dout, q, k, v, bias=relpos.ALiBi(np.ones(2, np.float32)))
+    >>> g.q.shape, g.terms[0]["slopes"].shape
+    ((1, 2, 5, 4), (2,))
+    """
+    return Gradients(*_core.backward(dout, q, k, v, out=out, lse=lse, wanted=wanted, **options))
+
+
+class Plan:
+    """A checked problem for many calls, such as the steps of decoding: the lengths are bounds, and what depends on positions and
+    learned arrays alone, such as tables and the turns of RoPE, is made once. Make another when a learned array changes.
+
+    Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
+    what is computed. A call takes q, k and v, out and return_… as there, and may replace q_offset and the arrays of masks that
+    the plan was made with.
+
+    >>> import numpy as np, relpos
+    >>> cache = np.ones((1, 8, 64, 16), np.float32)
+    >>> plan = relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
+    >>> for n in range(3):
+    ...     out = plan(cache[:, :, n:n + 1], cache[:, :, :n + 1], cache[:, :, :n + 1], q_offset=n)
+    >>> out.shape
+    (1, 8, 1, 16)
+    """
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
+        dtype = getattr(dtype, "__name__", dtype)  # numpy.float32 is "float32"
+        self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
+
+    def __call__(self, q, k, v, *, return_weights=False, return_lse=False, summary=False, **options):
+        found = _core.plan_call(self._plan, q, k, v, **options, return_weights=return_weights, return_lse=return_lse,
+                                summary=summary)
+        return _results(found) if type(found) is tuple else found
+
+
+class Explanation(NamedTuple):
+    """One row of attention, step by step, in float64: raw = <q, k>, scaled = scale * raw + relkey, bias, score = what the softmax
+    sees (-inf where masked), weights, out, and lse, the log of the row's sum."""
+
+    raw: object
+    scaled: object
+    bias: object
+    score: object
+    weights: object
+    out: object
+    lse: float
+
+    def __repr__(self):
+        lines = [f"{'key':>5}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}"]
+        columns = [[float(x) for x in column] for column in self[:5]]
+        keys = range(len(columns[0]))
+        shown = sorted(sorted(keys, key=lambda j: -columns[4][j])[:40])  # of many keys those with the largest weights
+        for j in shown:
+            lines.append(f"{j:5}{''.join(f'{column[j]:10.4f}' for column in columns)}  {'#' * round(40 * columns[4][j])}".rstrip())
+        if len(shown) < len(keys):
+            lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
+        return "\n".join([*lines, f"lse {self.lse:.6g}"])
+
+
+def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
+    """The steps that lead to one row of attention, for the options of `attention`; its repr is a table.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
+    >>> relpos.explain(q, k, v, query=1, bias=relpos.LogDecay(1.0), causal=True)
+      key       raw    scaled      bias     score    weight
+        0    4.0000    2.0000   -0.6931    1.3069    0.3333  #############
+        1    4.0000    2.0000    0.0000    2.0000    0.6667  ###########################
+        2    4.0000    2.0000   -0.6931      -inf    0.0000
+    lse 2.40547
+    """
+    rows, heads, batches = q.shape[-2], q.shape[-3], q.shape[0] if len(q.shape) == 4 else 1
+    at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
+    return Explanation(*_core.row(q, k, v, *at, **options))
+
+
+def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):
+    """The bucket of each offset key - query; with strategy "log" those of T5, bit for bit.
+
+    >>> import relpos
+    >>> relpos.bucket(range(-9, 10, 3))
+    array([ 8,  6,  3,  0, 19, 22, 24])
+    """
+    offsets = np.asarray(offsets, dtype=np.int64)
+    to = np.empty(offsets.size, dtype=np.int64)
+    text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
+    _core.bucket(offsets.ravel(), to, f"bucket,{text}")
+    return to.reshape(offsets.shape)[()]
+
+
+def show_config():
+    """What this build and this machine have.
+
+    >>> import relpos
+    >>> sorted(relpos.show_config())
+    ['compiler', 'isa', 'isas', 'threads', 'version']
+    """
+    return _core.config()

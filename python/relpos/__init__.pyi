@@ -1,0 +1,80 @@
+# What type checkers read; the tests compare the names with __init__.py. SPDX-License-Identifier: Apache-2.0
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._terms import *
+from ._terms import AxialKey, Deberta, RelKey, RelValue, RoPE, Sink, Sum, Term, XL
+
+__version__: str
+
+A = TypeVar("A")  # a NumPy array or a torch tensor
+Pair = tuple[int | None, int | None]
+
+class Options(TypedDict, total=False):
+    bias: Term | Sum | None
+    rope: RoPE | None
+    relkey: RelKey | XL | AxialKey | Deberta | None
+    relval: RelValue | None
+    sink: Sink | None
+    causal: bool
+    window: Pair | None
+    key_mask: Any
+    mask: Any
+    lengths: Any
+    segments: Any
+    scale: float | None
+    softcap: float | None
+    softcap_after: bool
+    q_offset: Any
+    dropout: float
+    seed: int
+    threads: int | None
+    precision: Literal["highest", "high"]
+
+class Summary(NamedTuple, Generic[A]):
+    profile: A
+    key_mass: A
+    entropy: A
+
+class Result(NamedTuple, Generic[A]):
+    out: A
+    weights: A | None
+    lse: A | None
+    summary: Summary[A] | None
+
+class Gradients(NamedTuple, Generic[A]):
+    q: A
+    k: A
+    v: A
+    terms: tuple[dict[str, A], ...]
+
+class Explanation(NamedTuple, Generic[A]):
+    raw: A
+    scaled: A
+    bias: A
+    score: A
+    weights: A
+    out: A
+    lse: float
+
+@overload
+def attention(q: A, k: A, v: A, *, return_weights: Literal[False] = False, return_lse: Literal[False] = False,
+              summary: Literal[False] = False, out: A | None = None, **options: Unpack[Options]) -> A: ...
+@overload
+def attention(q: A, k: A, v: A, *, return_weights: bool = False, return_lse: bool = False, summary: bool = False,
+              out: A | None = None, **options: Unpack[Options]) -> Result[A]: ...
+def attention_backward(dout: A, q: A, k: A, v: A, *, out: A | None = None, lse: A | None = None,
+                       wanted: Collection[str] | None = None, **options: Unpack[Options]) -> Gradients[A]: ...
+def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0, **options: Unpack[Options]) -> Explanation[A]: ...
+def bucket(offsets: ArrayLike | Iterable[int], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
+           strategy: Literal["log", "uniform", "linear", "quadratic"] = "log") -> NDArray[np.int64]: ...
+def show_config() -> dict[str, Any]: ...
+
+class Plan:
+    def __init__(self, batch: int, heads: int, len_q: int, len_k: int, dim: int, *, kv_heads: int | None = None,
+                 dim_v: int | None = None, dtype: Any = "float32", **options: Unpack[Options]) -> None: ...
+    def __call__(self, q: A, k: A, v: A, *, return_weights: bool = False, return_lse: bool = False, summary: bool = False,
+                 **options: Any) -> Any: ...

@@ -1,0 +1,177 @@
+"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not come
+here.  SPDX-License-Identifier: Apache-2.0"""
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import _core, _terms
+
+_AT = {name: n for n, name in enumerate(_core.NAMES)}
+_TERMS = ("bias", "rope", "relkey", "relval", "sink")
+_COMPUTED = _core.NAMES[:_AT["out"]]
+_VALUES = {"None": None, "True": True, "False": False}
+
+# The schema of an operator knows tensors, integers and text, and no terms. So a call is written as text, a line for each option:
+# name, value, places; the places are indices of tensors in one list, "-" where a term has none. What changes from call to call
+# without another meaning, q_offset and seed, goes as integers, so that nothing is traced again.
+
+
+@functools.lru_cache(256)
+def _read(text):
+    found = []
+    for line in text.splitlines():
+        name, value, places = line.split("|")
+        found.append((name, value, [None if n == "-" else int(n) for n in places.split(",") if n]))
+    return found
+
+
+def _value(name, text):
+    if name == "window":
+        return tuple(map(int, text.split(",")))
+    return _VALUES[text] if text in _VALUES else _terms._value(text)
+
+
+def _options(text, arrays, q_offset, seed):
+    """The options of _core.attention, in its order."""
+    options = dict.fromkeys(_core.NAMES)
+    options |= {"q_offset": q_offset, "seed": seed, "precision": "highest"}
+    for name, value, places in _read(text):
+        given = [None if n is None else arrays[n] for n in places]
+        if name in _TERMS:
+            options[name] = (*(options[name] or ()), _terms._load(value, tuple(given)))
+        else:
+            options[name] = given[0] if given else _value(name, value)
+    return options
+
+
+@torch.library.custom_op("relpos::attention", mutates_args=())
+def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], options: str, q_offset: int, seed: int) -> list[Tensor]:
+    given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
+    out, weights, lse, summary = _core.attention(q, k, v, *given.values())
+    return [x for x in (out, lse, weights, *(summary or ())) if x is not None]
+
+
+@_attention.register_fake
+def _(q, k, v, arrays, options, q_offset, seed):
+    asked = {name for name, value, _ in _read(options) if value == "True"}
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    rows, lk = q.shape[:-1], k.shape[-2]
+    found = [q.new_empty((*rows, v.shape[-1])), q.new_empty(rows, dtype=wide)]
+    if "return_weights" in asked:
+        found.append(q.new_empty((*rows, lk), dtype=wide))
+    if "summary" in asked:
+        found += [q.new_empty((*rows[:-1], n), dtype=wide) for n in (rows[-1] + lk - 1, lk, rows[-1])]
+    return found
+
+
+@torch.library.custom_op("relpos::attention_backward", mutates_args=())
+def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
+              options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
+    """The gradients of those of q, k, v and arrays that are wanted."""
+    given = _options(options, arrays, q_offset, seed)
+    names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
+    *inner, terms = _core.backward(dout if dout.stride(-1) == 1 else dout.contiguous(), q, k, v, out=out, lse=lse,
+                                   wanted={name for n, name in names.items() if wanted[n]}, **{n: given[n] for n in _COMPUTED})
+    of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
+    every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
+    return [gradient for gradient, is_wanted in zip(every, wanted) if is_wanted]
+
+
+@_backward.register_fake
+def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted):
+    return [x.new_empty(x.shape) for x, is_wanted in zip((q, k, v, *arrays), wanted) if is_wanted]
+
+
+@functools.lru_cache(256)
+def _learned(text):
+    """(term, name) of each learned array by its place, terms counted in the order in which _core takes them."""
+    found = {}
+    lines = [line for line in _read(text) if line[0] in _TERMS]
+    for count, (_, value, places) in enumerate(sorted(lines, key=lambda line: _TERMS.index(line[0]))):
+        kind = _terms.TERMS[value.partition(",")[0]]
+        for place, (name, _, learned) in zip(places, _terms._BY_CLASS[kind][4]):
+            if learned and place is not None:
+                found[place] = count, name
+    return found
+
+
+def _save(ctx, inputs, output):
+    q, k, v, arrays, *ctx.rest = inputs
+    ctx.save_for_backward(q, k, v, *output[:2], *arrays)
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _differentiate(ctx, gradients):
+    q, k, v, out, lse, *arrays = ctx.saved_tensors
+    needs = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
+    learned = _learned(ctx.rest[0])
+    wanted = [x and (n < 3 or n - 3 in learned) for n, x in enumerate(needs)]
+    half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
+    found = iter(_backward(gradients[0], q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted))
+    every = [next(found) if x else None for x in wanted]
+    return *every[:3], every[3:], None, None, None
+
+
+def _refuse(ctx, *_):
+    raise RuntimeError("relpos::attention has no second derivatives: call backward without create_graph")
+
+
+_attention.register_autograd(_differentiate, setup_context=_save)
+_backward.register_autograd(_refuse)
+
+
+class TracedTerm:
+    """A term made while torch.compile traces: text and arrays alone."""
+
+    def __init__(self, text, arrays):
+        self._text, self._arrays = text, arrays
+
+    def term(self):
+        """The term, for a call that is not traced."""
+        return _terms._load(self._text, self._arrays)
+
+    __add__, __radd__ = _terms.Term.__add__, _terms.Term.__radd__
+
+
+def _create(cls, text, arrays):
+    return TracedTerm(text, arrays)
+
+
+def attention(q, k, v, *options):
+    """What stands for _core.attention where a call is traced."""
+    lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
+    for name, value in zip(_core.NAMES, options):
+        if value is None:
+            continue
+        if name == "out":
+            raise TypeError("out: a call that torch traces makes its own: leave it away")
+        if name in _TERMS:
+            for term in value if isinstance(value, tuple) else (value,):
+                places = []
+                for array in term._arrays:
+                    places.append("-" if array is None else str(len(arrays)))
+                    if array is not None:
+                        arrays.append(torch.as_tensor(array))
+                lines.append(f"{name}|{term._text}|{','.join(places)}")
+        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor):
+            lines.append(f"{name}||{len(arrays)}")
+            arrays.append(torch.as_tensor(value))
+        elif name in whole:
+            whole[name] = value
+        elif name == "window":
+            left, right = (-1 if side is None else side for side in value)
+            lines.append(f"window|{left},{right}|")
+        else:
+            lines.append(f"{name}|{value!r}|" if not isinstance(value, str) else f"{name}|{value}|")
+    out, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
+    asked = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
+    if not any(asked):
+        return out
+    lse, *more = more
+    return out, more.pop(0) if asked[0] else None, lse if asked[1] else None, tuple(more) if asked[2] else None
+
+
+torch.compiler.substitute_in_graph(_terms._create)(_create)
+torch.compiler.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)

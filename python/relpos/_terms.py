@@ -1,0 +1,219 @@
+"""The position terms: a class for each kind of term that the C library has, made from what the library says of it.
+
+SPDX-License-Identifier: Apache-2.0"""
+from . import _core
+
+# Where the class is not called as the term is on the command line, with a capital.
+_NAMES = {"t5": "T5", "log": "LogDecay", "alibi": "ALiBi", "rope": "RoPE", "relkey": "RelKey", "relval": "RelValue", "xl": "XL",
+          "axialkey": "AxialKey"}
+_KEYWORDS = {"lambda": "lambda_"}  # keys that Python does not allow as a name
+
+
+class Term(_core.Term):
+    """A position term: the parent of T5, ALiBi, RoPE and the others, which `relpos.TERMS` lists.
+
+    A term does not change. `a + b` adds biases up; `repr` shows a call that makes the same term, in which each array stands
+    as its type and shape.
+
+    >>> import relpos
+    >>> relpos.ALiBi() + relpos.LogDecay(0.5)
+    relpos.ALiBi() + relpos.LogDecay(lambda_=0.5)
+    """
+
+    __slots__ = ()
+
+    @property
+    def arrays(self):
+        """The arrays of the term by name.
+
+        >>> import numpy, relpos
+        >>> relpos.ALiBi(numpy.ones(3)).arrays
+        {'slopes': array([1., 1., 1.])}
+        """
+        return {name: array for (name, *_), array in zip(_info(self)[4], self._arrays) if array is not None}
+
+    @property
+    def learned(self):
+        """Those of the arrays that have gradients.
+
+        >>> import numpy, relpos
+        >>> list(relpos.RelKey(numpy.ones((3, 8)), left=1, right=1, k_positions=numpy.arange(5)).learned)
+        ['table']
+        """
+        return {name: array for (name, _, learned), array in zip(_info(self)[4], self._arrays) if learned and array is not None}
+
+    @property
+    def params(self):
+        """The parameters of the term by name, those left at their defaults too.
+
+        >>> import relpos
+        >>> relpos.Linear(left=2).params
+        {'left': 2, 'right': 1.0}
+        """
+        given = _params(self._text)
+        return {key: given.get(key, value) for key, value in _params(_info(self)[3]).items()}
+
+    def matrix(self, lq, lk=None, **options):
+        """The biases as an array (H, lq, lk) of float64; `heads` where no array tells them, `q_offset`: as for
+        `attention`.
+
+        >>> import relpos
+        >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
+        array([[[ 0.  , -0.69, -1.1 ]]])
+        """
+        return _matrix(self, lq, lk, **options)
+
+    def plot(self, lq=64, lk=None, *, head=0, ax=None, **options):
+        """Draw the biases of one head by matplotlib, and return the axes."""
+        return _plot(self, lq, lk, head, ax, options)
+
+    def __add__(self, other):
+        return Sum((self,)) + other
+
+    def __radd__(self, other):
+        return Sum((self,)) if other == 0 else NotImplemented  # sum(terms) begins at 0
+
+    def __repr__(self):
+        arrays = self.arrays
+        parts = [_show(arrays.pop(name)) if name in arrays else "None" for name, _, learned in _info(self)[4] if learned]
+        while parts and parts[-1] == "None":
+            parts.pop()
+        parts += [f"{_KEYWORDS.get(key, key)}={value!r}" for key, value in _params(self._text).items()]
+        parts += [f"{name}={_show(array)}" for name, array in arrays.items()]
+        return f"relpos.{type(self).__name__}({', '.join(parts)})"
+
+    def __reduce__(self):
+        return _load, (self._text, self._arrays)
+
+
+class Sum(tuple):
+    """Several terms of one keyword, added up.
+
+    >>> import relpos
+    >>> sum([relpos.ALiBi(), relpos.LogDecay(), relpos.Linear(left=2)])
+    relpos.ALiBi() + relpos.LogDecay() + relpos.Linear(left=2)
+    """
+
+    __slots__ = ()
+
+    def __add__(self, other):
+        if hasattr(other, "_text"):  # a term
+            other = (other,)
+        return Sum((*self, *other)) if isinstance(other, tuple) else NotImplemented
+
+    def __repr__(self):
+        return " + ".join(map(repr, self))
+
+    matrix, plot = Term.matrix, Term.plot
+
+
+def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
+    terms = terms if isinstance(terms, tuple) else (terms,)
+    return _core.matrix(terms, lq, lq if lk is None else lk, heads or 0, q_offset)
+
+
+def _plot(terms, lq, lk, head, ax, options):
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as why:
+        raise ImportError("plot() needs matplotlib: pip install matplotlib") from why
+    if ax is None:
+        ax = plt.subplots()[1]
+    image = ax.imshow(terms.matrix(lq, lk, **options)[head], cmap="viridis")
+    ax.set(title=repr(terms), xlabel="key", ylabel="query")
+    ax.figure.colorbar(image, ax=ax)
+    return ax
+
+
+def _show(array):
+    return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"
+
+
+def _value(text):
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _params(text):
+    return {key: _value(value) for key, _, value in (part.partition("=") for part in text.split(",")[1:])}
+
+
+def _text(value):
+    """A parameter as the library reads it: True is 1, (7, 5) is 7x5."""
+    if isinstance(value, (tuple, list)):
+        return "x".join(map(_text, value))
+    return value if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else str(int(value))
+
+
+def _new(cls, arrays, params):
+    name, _, _, defaults, _ = _BY_CLASS[cls]
+    defaults = _params(defaults)
+    text = name + "".join(f",{key}={_text(value)}" for key, value in params.items()
+                          if value != defaults[key])
+    return _create(cls, text, arrays)
+
+
+def _load(text, arrays):
+    return _create(TERMS[text.partition(",")[0]], text, arrays)
+
+
+def _create(cls, text, arrays):
+    """Every term is made here; where torch.compile traces, _operator.py puts another function in this one's place."""
+    return _core.Term.__new__(cls, text, arrays)
+
+
+def _info(term):
+    return _BY_CLASS[type(term)]
+
+
+def _signature(info):
+    """Names with their defaults, of a kind: those that may go by position, and those that go by name. Learned arrays come first,
+    then parameters and the other arrays; a term without learned arrays takes its first parameter by position."""
+    _, syntax, _, defaults, arrays = info
+    required = {part.partition("=")[0] for part in _outside_brackets(syntax).split(",")[1:]}
+    by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
+    params = [_KEYWORDS.get(k, k) + ("" if k in required else f"={v!r}") for k, v in _params(defaults).items()]
+    by_name = params + [f"{n}=None" for n, _, learned in arrays if not learned]
+    return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
+
+
+def _make(info):
+    """The class of one kind."""
+    name, syntax, source, defaults, arrays = info
+    by_position, by_name = _signature(info)
+    keys = {key: _KEYWORDS.get(key, key) for key in _params(defaults)}
+    signature = by_position + (["*", *by_name] if by_name else [])
+    slots = [n for n, *_ in arrays] + ["None"] * (_core.MAX_ARRAYS - len(arrays))
+    source_text = (f"def __new__(cls, {', '.join(signature)}):\n"
+                   f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
+    space = {"_new": _new, "__name__": __name__}
+    exec(source_text, space)
+    title = _NAMES.get(name, name.capitalize())
+    shown = ", ".join(f"{n} (optional)" if optional else n for n, optional, learned in arrays if learned) or "none"
+    doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {name} of docs/terms.md; on the command line {syntax}.\n"
+           f"Learned arrays: {shown}.")
+    cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
+    cls.__new__.__qualname__ = f"{title}.__new__"
+    _BY_CLASS[cls] = info
+    return cls
+
+
+def _outside_brackets(text):
+    depth, kept = 0, []
+    for c in text:
+        depth += (c == "[") - (c == "]")
+        kept.append(c if depth == 0 and c != "]" else "")
+    return "".join(kept)
+
+
+_BY_CLASS = {}
+TERMS = {}
+_kind = 1
+while (_one := _core.term_info(_kind)) is not None:
+    TERMS[_one[0]] = _make(_one)
+    _kind += 1
+globals().update({cls.__name__: cls for cls in TERMS.values()})

@@ -1,0 +1,529 @@
+"""Modules of attention with relative positions, and relpos.attention under torch.compile and torch.export.
+
+    >>> import torch, relpos.torch
+    >>> layer = relpos.torch.T5Attention(64, num_heads=8)
+    >>> out, position_bias = layer(torch.randn(2, 100, 64))     # position_bias is for the layers after it
+    >>> out.shape
+    torch.Size([2, 100, 64])
+
+Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and
+shaped as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: no
+gradient goes through them. Offsets are key - query where a docstring says nothing else.
+
+SPDX-License-Identifier: Apache-2.0"""
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import relpos
+
+from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
+
+__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
+           "T5Attention", "AdditiveRelMultiheadAttention", "ClippedBiasMultiheadAttention", "ShawMultiheadAttention",
+           "RoPEMultiheadAttention", "ALiBiMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
+           "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs", "cross_attention_with_bias"]
+
+
+# ---------------------------------------------------------------------------------------------- what the modules share
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(B, L, H D) as (B, H, L, D)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _join(x: Tensor) -> Tensor:
+    """(B, H, L, D) as (B, L, H D)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def _dropout(module: nn.Module, share: float) -> dict:
+    """The options of dropout, the seed from torch's generator."""
+    return {"dropout": share, "seed": torch.randint(2**62, ())} if module.training and share > 0 else {}
+
+
+def _added(*biases) -> tuple:
+    """Terms and arrays of biases, None among them, as the terms of one call."""
+    terms = []
+    for bias in biases:
+        if isinstance(bias, Tensor):
+            terms.append(relpos.Dense(bias))
+        elif isinstance(bias, tuple):
+            terms += bias
+        elif bias is not None:  # where a compiled layer returned it, it is a term yet to be made
+            terms.append(bias.term() if isinstance(bias, _operator.TracedTerm) else bias)
+    return tuple(terms)
+
+
+def _masked(mask: Tensor | None, bias=None, attend: bool = True) -> dict:
+    """The options of biases and a mask: a mask of bool says where to attend (or, with attend=False, where not), another is added
+    to the scores."""
+    if mask is None or mask.dtype != torch.bool:
+        return {"bias": _added(bias, mask)}
+    return {"bias": _added(bias), "mask": mask if attend else ~mask}
+
+
+# ---------------------------------------------------------------------------------------------- decay and buckets, one head
+
+class RelativePositionBiasAttention(nn.Module):
+    """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale * log(1 + |i - j|); or, with learned=True,
+    relative_bias_table[bucket(j - i)] with the buckets of T5.
+
+    Shapes   Q (..., N, d_k), K (..., M, d_k), V (..., M, d_v), with up to two axes in front; weights (..., N, M), output (..., N, d_v).
+             mask: bool, broadcasts to (..., N, M), True = masked. A row whose every key is masked gives zeros.
+    Sign     the decay is symmetric; the offset of a bucket is key - query.
+    Weights  relative_bias_table (num_buckets,). The logarithmic decay has no parameter and leaves it unused.
+    Source   Raffel et al. 2020 for the buckets.
+
+    max_seq_len is kept for callers and bounds nothing.
+    """
+
+    def __init__(self, d_k: int, max_seq_len: int = 512, num_buckets: int = 32, bias_scale: float = 0.3, *, learned: bool = False,
+                 max_distance: int = 128) -> None:
+        super().__init__()
+        self.d_k, self.max_seq_len, self.num_buckets, self.bias_scale = d_k, max_seq_len, num_buckets, bias_scale
+        self.learned, self.max_distance = learned, max_distance
+        self.relative_bias_table = nn.Parameter(torch.zeros(num_buckets))
+
+    def term(self) -> relpos.Term:
+        """The bias B as a term."""
+        if self.learned:
+            return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
+        return relpos.LogDecay(self.bias_scale)
+
+    def _options(self, mask: Tensor | None) -> dict:
+        return {"scale": self.d_k**-0.5, **_masked(mask, self.term(), attend=False)}
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
+                need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
+        """(weights, output); weights are None with need_weights=False, which saves their N x M numbers."""
+        axes = Q.dim()
+        q, k, v = (x[(None,) * (4 - axes)] for x in (Q, K, V))
+        found = relpos.attention(q, k, v, **self._options(mask), return_weights=True) if need_weights else relpos.Result(
+            relpos.attention(q, k, v, **self._options(mask)), None, None, None)
+        out, weights = (x if x is None else x.reshape(x.shape[4 - axes:]) for x in found[:2])
+        return weights, out
+
+    def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
+        """Print how the row of one token comes about, for Q, K and V with two axes, and return it."""
+        with torch.no_grad():
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None))
+        print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self.term()!r}")
+        print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
+        for token, *numbers in zip(tokens, *row[:5]):
+            print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  {'#' * round(40 * float(numbers[-1]))}".rstrip())
+        print("output", " ".join(f"{x:.4f}" for x in row.out.tolist()))
+        return row
+
+
+# ---------------------------------------------------------------------------------------------- vectors for keys and values
+
+class RelativePositionEmbedding(nn.Module):
+    """Vectors a_K and a_V for each offset from -max_distance to max_distance; offsets beyond take the last.
+
+    Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), drawn from a normal distribution of variance
+             2 / (rows + columns) (Xavier); from a generator of its own where a seed is given.
+    Sign     the offset is key - query, that of row 0 is -max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
+    """
+
+    def __init__(self, max_distance: int, d_k: int, d_v: int, seed: int | None = None) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        self.a_K, self.a_V = (_xavier(2 * max_distance + 1, d, seed, at) for at, d in enumerate((d_k, d_v)))
+
+    def get_key_embedding(self, rel_pos: int) -> Tensor:
+        """a_K of an offset."""
+        return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def get_value_embedding(self, rel_pos: int) -> Tensor:
+        """a_V of an offset."""
+        return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def terms(self, **positions) -> dict:
+        """The options relkey and relval of relpos.attention."""
+        reach = {"left": self.max_distance, "right": self.max_distance, **positions}
+        return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
+
+
+def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn.Parameter:
+    """A matrix of its own for each seed and place."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed * 8 + at)
+    return nn.Parameter(nn.init.xavier_normal_(torch.empty(rows, columns), generator=generator))
+
+
+class RelativeSelfAttention(nn.Module):
+    """One head of self-attention with relative positions in keys and values:
+    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
+
+    Shapes   X (N, embed_dim) or (B, N, embed_dim); output (..., N, d_v), weights (..., N, N).
+    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all Xavier.
+    Sign     key - query, clipped to max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+    """
+
+    def __init__(self, embed_dim: int, d_k: int, d_v: int, max_distance: int = 16, seed: int | None = None) -> None:
+        super().__init__()
+        self.d_k = d_k
+        self.W_q, self.W_k, self.W_v = (_xavier(embed_dim, d, seed, 2 + at) for at, d in enumerate((d_k, d_k, d_v)))
+        self.rel_embed = RelativePositionEmbedding(max_distance, d_k, d_v, seed)
+
+    def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
+        """(output, weights); weights are None with need_weights=False. `options`, such as causal, go to relpos.attention."""
+        q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
+        if not need_weights:
+            return relpos.attention(q, k, v, **self.rel_embed.terms(), **options).squeeze(-3), None
+        found = relpos.attention(q, k, v, **self.rel_embed.terms(), **options, return_weights=True)
+        return found.out.squeeze(-3), found.weights.squeeze(-3)
+
+
+def clip_relative_position(j: int, i: int, max_dist: int) -> int:
+    """j - i, at least -max_dist and at most max_dist.
+
+    >>> clip_relative_position(0, 5, 4)
+    -4
+    """
+    return max(-max_dist, min(max_dist, j - i))
+
+
+def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
+    """What positions add to the scores: <Q[i], a_K[j - i]> / sqrt(d_k) for every pair, in float64, without a gradient; Q (N, d_k).
+
+    >>> compute_position_biases(torch.ones(3, 4), RelativePositionEmbedding(2, 4, 4)).shape
+    torch.Size([3, 3])
+    """
+    q = Q.detach()[None]
+    key = rel_embed.terms()["relkey"]
+    with torch.no_grad():
+        return torch.stack([relpos.explain(q, torch.zeros_like(q), q, query=i, relkey=key).scaled for i in range(len(Q))])
+
+
+def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
+    """The mean weight of each offset key - query from -max_offset to max_offset that weights (..., N, M) have.
+    relpos.attention(..., summary=True).summary.profile has it for long rows, without their weights.
+
+    >>> analyze_position_bias(torch.eye(3), 1)
+    {-1: 0.0, 0: 1.0, 1: 0.0}
+    """
+    n, m = attention_weights.shape[-2:]
+    return {offset: attention_weights.diagonal(offset, -2, -1).mean().item()
+            for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
+
+
+def count_position_pairs(max_len_train: int, max_len_test: int) -> tuple[int, int]:
+    """How many pairs (i, j) of the longer length the shorter one does not have, and how many there are.
+
+    >>> count_position_pairs(128, 256)
+    (49152, 65536)
+    """
+    return max_len_test**2 - min(max_len_train, max_len_test)**2, max_len_test**2
+
+
+# ---------------------------------------------------------------------------------------------- T5
+
+class RelativePositionalBias(nn.Module):
+    """The learned biases of T5, one for each bucket of offsets and each head.
+
+    Weights  relative_attention_bias.weight (num_buckets, num_heads).
+    Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
+    Source   Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
+        super().__init__()
+        self.num_heads, self.num_buckets, self.max_distance, self.bidirectional = num_heads, num_buckets, max_distance, bidirectional
+        self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
+        nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+
+    def term(self) -> relpos.Term:
+        """The biases as relpos.attention takes them, for any lengths."""
+        return relpos.T5(self.relative_attention_bias.weight, buckets=self.num_buckets, max_distance=self.max_distance,
+                         bidirectional=self.bidirectional)
+
+    def forward(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
+        """The biases as an array (1, num_heads, query_length, key_length), for other code; the attention here takes term()."""
+        offsets = range(1 - query_length, key_length)
+        buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance, bidirectional=self.bidirectional)
+        strip = self.relative_attention_bias(torch.from_numpy(buckets)).T
+        return strip.unfold(1, key_length, 1).flip(1)[None].to(device)
+
+
+class T5Attention(nn.Module):
+    """Multi-head attention with the biases of T5: softmax(scale Q K^T + bias[bucket(j - i)]) V, projected.
+
+    Shapes   x (B, L, dim); key_value_states (B, Lk, dim), where the keys and values of cross-attention come from.
+             mask: bool (True = attend) or numbers to add, broadcasts to (B, num_heads, L, Lk).
+    Weights  q_proj, k_proj, v_proj (num_heads head_dim, dim), o_proj (dim, num_heads head_dim), without biases, and
+             relative_bias.relative_attention_bias.weight (num_buckets, num_heads).
+    Sign     the offset is key - query.
+    Source   Raffel et al. 2020. T5 itself does not divide scores: scale=1 and transformers' weights q, k, v and o as q_proj,
+             k_proj, v_proj and o_proj make the same layer.
+
+    >>> first, second = T5Attention(16, 2), T5Attention(16, 2, has_relative_bias=False)
+    >>> x, position_bias = first(torch.randn(1, 5, 16))
+    >>> second(x, position_bias=position_bias)[0].shape
+    torch.Size([1, 5, 16])
+    """
+
+    def __init__(self, dim: int, num_heads: int, num_buckets: int = 32, max_distance: int = 128, has_relative_bias: bool = True,
+                 bidirectional: bool = True, *, head_dim: int | None = None, scale: float | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dim, self.num_heads, self.head_dim = dim, num_heads, head_dim or dim // num_heads
+        self.has_relative_bias, self.scale, self.dropout = has_relative_bias, scale, dropout
+        inner = num_heads * self.head_dim
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(dim, inner, bias=False) for _ in range(3))
+        self.o_proj = nn.Linear(inner, dim, bias=False)
+        if has_relative_bias:
+            self.relative_bias = RelativePositionalBias(num_heads, num_buckets, max_distance, bidirectional)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, position_bias: relpos.Term | Tensor | None = None, *,
+                key_value_states: Tensor | None = None, **options) -> tuple[Tensor, relpos.Term | Tensor | None]:
+        """(output, position_bias). The second is a term, which holds the table alone and serves any lengths: give it to the layers
+        after this one, which share it. An array (1 or B, num_heads, L, Lk) is taken too. `options`, such as causal or
+        q_offset, go to relpos.attention."""
+        if position_bias is None and self.has_relative_bias:
+            position_bias = self.relative_bias.term()
+        source = x if key_value_states is None else key_value_states
+        q, k, v = (_split(x, self.num_heads) for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
+        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias), **_dropout(self, self.dropout), **options)
+        return self.o_proj(_join(out)), position_bias
+
+
+def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relative_bias: RelativePositionalBias,
+                              mask: Tensor | None = None) -> Tensor:
+    """softmax(query key^T / sqrt(head_dim) + bias + mask) value, for (B, num_heads, L, head_dim) of any lengths.
+
+    >>> q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
+    >>> cross_attention_with_bias(q, k, k, RelativePositionalBias(2)).shape
+    torch.Size([1, 2, 3, 8])
+    """
+    return relpos.attention(query, key, value, **_masked(mask, relative_bias.term()))
+
+
+# ---------------------------------------------------------------------------------------------- in the manner of torch
+
+def _multihead(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, heads: int, dropout: float, attn_mask: Tensor | None,
+               key_padding_mask: Tensor | None, need_weights: bool, is_causal: bool, bias=None,
+               **options) -> tuple[Tensor, Tensor | None]:
+    """(out, mean weights) of projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
+    q, k, v = (_split(x, heads) for x in (q, k, v))
+    if attn_mask is not None and attn_mask.dim() == 3:  # (B H, Lq, Lk)
+        attn_mask = attn_mask.unflatten(0, (-1, heads))
+    if key_padding_mask is not None:
+        if key_padding_mask.dtype == torch.bool:
+            options["key_mask"] = ~key_padding_mask
+        else:
+            bias = _added(bias, key_padding_mask[:, None, None])
+    options |= {"causal": is_causal, **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
+    if not need_weights:
+        return _join(relpos.attention(q, k, v, **options)), None
+    found = relpos.attention(q, k, v, **options, return_weights=True)
+    return _join(found.out), found.weights.mean(1)
+
+
+class AdditiveRelMultiheadAttention(nn.Module):
+    """torch.nn.MultiheadAttention with a learned function of the difference of two positions subtracted from the logits:
+    A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
+
+    Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
+             integer or real; their masks alike, False = no bias for the pairs of this position, which still attend.
+             attn_mask (Lq, Lk) or (B num_heads, Lq, Lk), key_padding_mask (B, Lk): as in torch, bool (True = masked) or added.
+             Returns (B, Lq, embed_dim) and, with need_weights, the mean of the heads' weights (B, Lq, Lk), before dropout.
+    Weights  rel_bias (2 max_distance + 1,), shared by the heads, zero at first; attn.in_proj_weight, attn.in_proj_bias,
+             attn.out_proj.weight, attn.out_proj.bias.
+    Sign     query - key, and the bias is subtracted. A row whose every key is masked gives the bias of the output, not NaN.
+    Source   symm_learning.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, dropout: float = 0.0, bias: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__()
+        if max_distance < 0:
+            raise ValueError(f"max_distance is {max_distance}: at least 0")
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout=dropout, bias=bias, batch_first=True, device=device, dtype=dtype)
+        self.embed_dim, self.num_heads, self.max_distance = embed_dim, num_heads, max_distance
+        self.rel_bias = nn.Parameter(torch.zeros(2 * max_distance + 1, device=device, dtype=dtype))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """(output, weights or None). is_causal masks keys after the query by index, whatever their positions."""
+        attn = self.attn
+        biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
+        q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
+        term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=q_positions, k_positions=k_positions,
+                           q_position_mask=q_position_mask, k_position_mask=k_position_mask)
+        out, weights = _multihead(self, q, k, v, self.num_heads, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, term)
+        return attn.out_proj(out), weights
+
+
+class _MultiheadAttention(nn.Module):
+    """What the four classes below share: projections, masks, and weights as the mean of the heads'."""
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
+        super().__init__()
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim is {embed_dim}: a multiple of num_heads, {num_heads}, is needed")
+        self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, embed_dim // num_heads, dropout
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the terms."""
+        raise NotImplementedError
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None,
+                need_weights: bool = False, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention."""
+        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        out, weights = _multihead(self, q, k, v, self.num_heads, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
+                                  **self.terms(q_positions=q_positions, k_positions=k_positions))
+        return self.out_proj(out), weights
+
+
+class ClippedBiasMultiheadAttention(_MultiheadAttention):
+    """A number for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, zero at first; q_proj, k_proj,
+             v_proj and out_proj.
+    Sign     query - key.
+    Source   Shaw, Uszkoreit, Vaswani 2018 for the clipping.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, shared: bool = False, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.max_distance = max_distance
+        shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
+        self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the table, turned round since terms count key - query."""
+        table = self.relative_bias.flip(-1)
+        return {"bias": relpos.Table(table if table.dim() == 2 else table[None], left=self.max_distance, right=self.max_distance,
+                                     **positions)}
+
+
+class ShawMultiheadAttention(_MultiheadAttention):
+    """Vectors for keys and values at each clipped offset, as RelativeSelfAttention, in every head.
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  rel_embed.a_K and rel_embed.a_V (2 max_distance + 1, head_dim), shared by the heads; q_proj, k_proj, v_proj, out_proj.
+    Sign     key - query.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, **options)
+        self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
+        self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
+
+    def terms(self, **positions) -> dict:
+        """The options of relpos.attention that hold the vectors."""
+        return self.rel_embed.terms(**positions)
+
+
+class RoPEMultiheadAttention(_MultiheadAttention):
+    """Queries and keys turned by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
+
+    Shapes   as AdditiveRelMultiheadAttention; both or neither of q_positions and k_positions. layout="half" pairs c with
+             c + head_dim / 2 instead.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     a score depends on key - query alone.
+    Source   Su et al. 2021, equation 15; the layout and the names of symm_learning.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, rope_base: float = 10000.0,
+                 device=None, dtype=None, *, layout: str = "interleaved") -> None:
+        super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
+        self.rope_base, self.layout = rope_base, layout
+
+    def terms(self, **positions) -> dict:
+        """The option rope of relpos.attention."""
+        return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
+
+
+class ALiBiMultiheadAttention(_MultiheadAttention):
+    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h = 1 ... where
+    the number of heads is a power of two, and the paper's slopes for other numbers.
+
+    Shapes   as AdditiveRelMultiheadAttention.
+    Weights  q_proj, k_proj, v_proj, out_proj.
+    Sign     none. The paper is causal: is_causal=True.
+    Source   Press, Smith, Lewis 2022, section 3.
+    """
+
+    def terms(self, **positions) -> dict:
+        """The option bias of relpos.attention."""
+        return {"bias": relpos.ALiBi(**positions)}
+
+
+# ---------------------------------------------------------------------------------------------- windows of a grid
+
+class WindowAttention(nn.Module):
+    """Multi-head self-attention within windows of a grid, with a learned bias for each difference of places:
+    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, projected.
+
+    Shapes   x (windows, N, dim), N = Wh Ww, windows of one image one after the other; mask (m, N, N), numbers to add, where m divides
+             the number of windows: window w takes mask w mod m.
+    Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj: those of timm's
+             WindowAttention and of Swin's own, whose relative_position_index is not needed and may be among them.
+    Sign     the row of the table is (y_i - y_j + Wh - 1)(2 Ww - 1) + x_i - x_j + Ww - 1: query - key.
+    Source   Liu et al. 2021, equation 4.
+
+    >>> WindowAttention(32, 4, window_size=(2, 3))(torch.randn(8, 6, 32)).shape
+    torch.Size([8, 6, 32])
+    """
+
+    def __init__(self, dim: int, num_heads: int, head_dim: int | None = None, window_size: int | tuple[int, int] = 7,
+                 qkv_bias: bool = True, attn_drop: float = 0.0, proj_drop: float = 0.0, device=None, dtype=None) -> None:
+        super().__init__()
+        of = {"device": device, "dtype": dtype}
+        self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
+        self.window_size = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
+        inner = num_heads * (head_dim or dim // num_heads)
+        self._make_tables(*self.window_size, **of)
+        self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias, **of)
+        self.proj = nn.Linear(inner, dim, **of)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def _make_tables(self, height: int, width: int, **of) -> None:
+        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * height - 1) * (2 * width - 1), self.num_heads, **of))
+        nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
+
+    def term(self) -> relpos.Term:
+        """The biases of a window as a term."""
+        return relpos.Swin(self.relative_position_bias_table, grid=self.window_size)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(windows, N, dim)."""
+        q, k, v = (_split(part, self.num_heads) for part in self.qkv(x).chunk(3, -1))
+        if mask is not None:
+            mask = mask.repeat(len(x) // len(mask), 1, 1)[:, None]
+        out = relpos.attention(q, k, v, **_masked(mask, self.term()), **_dropout(self, self.attn_drop))
+        return self.proj_drop(self.proj(_join(out)))
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        state_dict.pop(prefix + "relative_position_index", None)  # the grid says it
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class FactorisedWindowAttention(WindowAttention):
+    """WindowAttention with a bias for the difference of rows and one for that of columns, b_h[y_j - y_i] + b_w[x_j - x_i], which takes
+    2 Wh + 2 Ww - 2 numbers for each head in place of (2 Wh - 1)(2 Ww - 1).
+
+    Shapes   as WindowAttention.
+    Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), zero at first; qkv and proj as there.
+    Sign     key - query; column Wh - 1 of bias_h is difference 0.
+    Source   the term axial; a table of Swin that is a sum of the two is the same bias.
+    """
+
+    def _make_tables(self, height: int, width: int, **of) -> None:
+        self.bias_h = nn.Parameter(torch.zeros(self.num_heads, 2 * height - 1, **of))
+        self.bias_w = nn.Parameter(torch.zeros(self.num_heads, 2 * width - 1, **of))
+
+    def term(self) -> relpos.Term:
+        """The biases of a window as a term."""
+        return relpos.Axial(self.bias_h, self.bias_w, grid=self.window_size)

@@ -1,0 +1,111 @@
+"""Bad input gets one line that names the argument, what it is and what it should be.  SPDX-License-Identifier: Apache-2.0"""
+import numpy as np
+import pytest
+import relpos
+
+q = np.ones((2, 4, 13, 8), np.float32)
+k = np.ones((2, 2, 17, 8), np.float32)
+v = np.ones((2, 2, 17, 5), np.float32)
+table = np.ones((32, 4), np.float32)
+KEYS = np.ones((2, 17), int)
+other = np.dtype(">f4")
+
+
+def attention(*args, **options):
+    return lambda: relpos.attention(*args, **options)
+
+
+BAD = [
+    (attention(q, k, v[:, :1]), ValueError, r"v: shape is \(2, 1, 17, 5\): \(2, 2, 17, 5\) is needed"),
+    (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\): \(2, 2, 17, 8\) is needed"),
+    (attention(q[:, :3], k, v), ValueError, "kv_heads is 2: it must divide heads, which is 3"),
+    (attention(q[0], k, v), ValueError, "k: 4 axes, and q has 3"),
+    (attention(q[0, 0], k, v), ValueError, "q: 2 axes: 4 are needed"),
+    (attention(q[None, :], k, v), ValueError, "q: 5 axes: 0 to 4 are allowed"),
+    (attention(q[..., :0], k[..., :0], v), ValueError, "dim_k is 0"),
+    (attention(q[:, :0], k, v), ValueError, "q has an axis of length 0"),
+    (attention(q, k[:, :0], v[:, :0]), ValueError, "k has an axis of length 0"),
+    (attention(q, k, v[..., :0]), ValueError, "v has an axis of length 0"),
+    (attention(q, k.astype(float), v), TypeError, "k: its elements are f64, and those of q f32"),
+    (attention(q.astype(int), k.astype(int), v.astype(int)), TypeError, "dtype is i64"),
+    (attention(q.astype(complex), k, v), TypeError, 'q: elements of format "Zd"'),
+    (attention(q.astype(other), k, v), TypeError, 'q: elements of format ">f"'),
+    (attention(q[..., ::2], k[..., ::2], v), ValueError, "q: the stride of the last axis is 2: it must be 1"),
+    (attention(np.zeros((2, 4, 13, 8), [("x", "f4"), ("y", "i1")])["x"], k, v), ValueError, "q: the stride of axis 3 is 5 bytes: a multiple of the 4"),
+    (attention([[1.0]], k, v), TypeError, "q is of type list: a NumPy array or a torch tensor is needed"),
+    (attention(q, k, None), TypeError, "v is of type NoneType"),
+    (attention(q, k, v, bias=table), TypeError, "bias is of type ndarray: a term is needed"),
+    (attention(q, k, v, bias=relpos.RoPE()), TypeError, "bias: the term rope is given as rope="),
+    (attention(q, k, v, rope=relpos.ALiBi()), TypeError, "rope: the term alibi is given as bias="),
+    (attention(q, k, v, relval=relpos.Sink(table[0])), TypeError, "relval: the term sink is given as sink="),
+    (attention(q, k, v, bias=sum([relpos.ALiBi()] * 17)), ValueError, "bias: more than 16 terms"),
+    (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, r"terms\[1\] is rope: terms\[0\], rope"),
+    (attention(q, k, v, bias=relpos.T5(table[:, :3])), ValueError, r"term\[0\].table \(of t5\): shape is \(32, 3\): \(32, 4\)"),
+    (attention(q, k, v, bias=relpos.T5(table.astype(int))), TypeError, r"term\[0\].table \(of t5\): dtype is i64"),
+    (attention(q, k, v, bias=relpos.T5("table")), TypeError, "table of t5 is of type str"),
+    (attention(q, k, v, bias=relpos.Fire(table[:0, :1], table[0], table, table[0], c=1, L=1)), ValueError,
+     "fire: the shape of its array w1"),
+    (attention(q, k, v, key_mask=KEYS[:, :3]), ValueError, r"mask\[0\] \(key_mask\): shape is \(2, 3\): \(2, 17\) is needed"),
+    (attention(q, k, v, key_mask=k[:, 0, :, 0]), TypeError, "key_mask.*a mask is bool or of an integer type"),
+    (attention(q, k, v, mask=[True]), TypeError, "mask is of type list"),
+    (attention(q, k, v, window=3), TypeError, r"window is of type int: a pair \(left, right\) is needed"),
+    (attention(q, k, v, window=(1, 2, 3)), TypeError, "window is of type tuple"),
+    (attention(q, k, v, window=(-2, 1)), ValueError, "window is -2,1"),
+    (attention(q, k, v, window=("a", 1)), TypeError, "window is of type str: an integer is needed"),
+    (attention(q, k, v, scale="big"), TypeError, "scale is of type str: a number is needed"),
+    (attention(q, k, v, scale=1e30), ValueError, r"scale is 1e\+30: -1e20 to 1e20"),
+    (attention(q, k, v, softcap=-1), ValueError, "softcap is -1: 0"),
+    (attention(q, k, v, dropout=1.0), ValueError, "dropout is 1: 0"),
+    (attention(q, k, v, seed=-1), ValueError, "seed: 0 to"),
+    (attention(q, k, v, seed=1.5), TypeError, "seed is of type float: an integer is needed"),
+    (attention(q, k, v, q_offset=2.5), TypeError, "q_offset is of type float"),
+    (attention(q, k, v, q_offset=2**70), ValueError, "q_offset does not fit in 63 bits"),
+    (attention(q, k, v, threads=0), ValueError, "threads is 0: 1 to 4096"),
+    (attention(q, k, v, threads="2"), TypeError, "threads is of type str"),
+    (attention(q, k, v, precision="low"), ValueError, "precision is 'low': \"highest\" or \"high\""),
+    (attention(q, k, v, out=q), ValueError, r"out: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
+    (attention(q, k, k, out=q), ValueError, "out .*overlaps|out.*lies over"),
+    (attention(q, k, v, out=q[0]), ValueError, "out: 3 axes, and q has 4"),
+    (attention(q, k, v, biass=1), TypeError, "biass"),
+    (attention(q, k), TypeError, "missing 1 required positional argument: 'v'"),
+    (lambda: relpos.attention_backward(q, q, k, v), ValueError, r"dout: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
+    (lambda: relpos.attention_backward(None, q, k, v), TypeError, "dout is of type NoneType"),
+    (lambda: relpos.attention_backward(q, q, k, v, return_lse=True), TypeError, 'no argument is called "return_lse"'),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=3), TypeError, "int"),
+    (lambda: relpos.explain(q, k, v, query=13), ValueError, r"row \(b 0, h 0, i 13\) is outside"),
+    (lambda: relpos.explain(q, k, v, head=4), ValueError, r"row \(b 0, h 4, i 12\) is outside"),
+    (lambda: relpos.explain(q, k, v, out=q), TypeError, 'no argument is called "out"'),
+    (lambda: relpos.bucket([1], buckets=3), ValueError, "buckets is 3"),
+    (lambda: relpos.bucket([1], strategy="cubic"), ValueError, 'strategy is "cubic": one of log, uniform, linear, quadratic'),
+    (lambda: relpos.T5(), TypeError, "missing 1 required positional argument: 'table'"),
+    (lambda: relpos.Table(table), TypeError, "missing 2 required keyword-only arguments: 'left' and 'right'"),
+    (lambda: relpos.T5(table, bucket=3), TypeError, "bucket"),
+    (lambda: relpos.T5(table, buckets="many"), ValueError, 't5: buckets is "many": a whole number is needed'),
+    (lambda: relpos.Kerple(table[0], table[0], kind="cubic"), ValueError, 'kind is "cubic": one of log, power'),
+    (lambda: relpos.LogDecay(float("nan")), ValueError, 'lambda is "nan": a decimal number is needed'),
+    (lambda: relpos.ALiBi() + 3, TypeError, "unsupported operand"),
+    (lambda: relpos.RoPE().matrix(3), TypeError, "bias: the term rope is given as rope="),
+    (lambda: relpos.ALiBi().matrix(-1), ValueError, "len_q is -1"),
+    (lambda: relpos.Plan(1, 2, 3, 4, 8, dtype="int8"), ValueError, "dtype is 'int8'"),
+    (lambda: relpos.Plan(1, 2, 3, 4, 8.5), TypeError, "dim is of type float: an integer is needed"),
+    (lambda: relpos.Plan(1, 2, 3, 4, 8, kv_heads=3), ValueError, "kv_heads is 3"),
+    (lambda: relpos.Plan(2, 4, 13, 17, 8, dim_v=5)(q, k, v, key_mask=k), TypeError, "key_mask: the plan was made without it"),
+    (lambda: relpos.Plan(2, 4, 13, 16, 8, kv_heads=2, dim_v=5)(q, k, v), ValueError,
+     "k: its length is 17: the plan was made for up to 16"),
+    (lambda: relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, dtype="float64")(q, k, v), TypeError, "dtype is f32"),
+]
+
+
+@pytest.mark.parametrize("call, error, text", BAD, ids=[text for *_, text in BAD])
+def test_bad(call, error, text):
+    with pytest.raises(error, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value) and "desc." not in str(caught.value)[:5]
+
+
+def test_plot_without_matplotlib(monkeypatch):
+    import sys
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        relpos.ALiBi().plot()

@@ -1,0 +1,190 @@
+"""Torch tensors: values, types, strides, autograd. Run where torch is.  SPDX-License-Identifier: Apache-2.0"""
+import numpy as np
+import pytest
+import relpos
+
+torch = pytest.importorskip("torch")
+
+
+def tensors(dtype=torch.float32, grad=False):
+    g = torch.Generator().manual_seed(3)
+    return [torch.randn(shape, generator=g, dtype=torch.float64).to(dtype).requires_grad_(grad)
+            for shape in [(2, 4, 13, 8), (2, 2, 17, 8), (2, 2, 17, 6)]]
+
+
+def eager(q, k, v, bias=0.0, keep=None):
+    n = q.shape[1] // k.shape[1]
+    s = q @ k.repeat_interleave(n, 1).mT / q.shape[-1] ** 0.5 + bias
+    if keep is not None:
+        s = s.masked_fill(~keep, float("-inf"))
+    return s.softmax(-1) @ v.repeat_interleave(n, 1)
+
+
+R = torch.arange(17) - torch.arange(13)[:, None]
+
+
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.mark.parametrize("dtype, tolerance", TOLERANCE.items())
+def test_types(dtype, tolerance):
+    q, k, v = tensors(dtype)
+    slopes = torch.tensor([0.5, 0.25, 1, 2], dtype=dtype)
+    got = relpos.attention(q, k, v, bias=relpos.ALiBi(slopes), causal=True, return_lse=True, return_weights=True, summary=True)
+    assert isinstance(got.out, torch.Tensor) and got.out.dtype == dtype and got.out.shape == (2, 4, 13, 6)
+    want = eager(*(x.double() for x in (q, k, v)), -slopes.double()[:, None, None] * R.abs(), R <= 0)
+    torch.testing.assert_close(got.out.double(), want, atol=tolerance, rtol=0)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    assert got.lse.dtype == got.weights.dtype == got.summary.entropy.dtype == wide
+
+
+def test_the_bits_of_numpy():
+    q, k, v = tensors()
+    got = relpos.attention(q, k, v, key_mask=torch.arange(17).expand(2, 17) != 3)
+    want = relpos.attention(*(x.numpy() for x in (q, k, v)), key_mask=np.broadcast_to(np.arange(17) != 3, (2, 17)))
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_types_of_masks(dtype):
+    q, k, v = tensors()
+    keys = torch.tensor([[1] * 9 + [0] * 8, [0, 1] * 8 + [1]])
+    torch.testing.assert_close(relpos.attention(q, k, v, key_mask=keys.to(dtype)), eager(q, k, v, keep=keys.bool()[:, None, None]),
+                               atol=3e-6, rtol=0)
+
+
+def test_strides_and_out():
+    q, k, v = tensors()
+    want = relpos.attention(q, k, v)
+    out = torch.empty(2, 13, 4, 6)
+    got = relpos.attention(q.transpose(1, 2).contiguous().transpose(1, 2), k, v, out=out.transpose(1, 2))
+    assert got.data_ptr() == out.data_ptr() and torch.equal(got, want) and torch.equal(out.transpose(1, 2), want)
+    assert torch.equal(relpos.attention(q[:1].expand_as(q), k, v)[0], want[0])
+
+
+def test_other_ways_in():
+    """NumPy and tensors in one call; a tensor type without the exchange API, as in older versions."""
+    q, k, v = tensors()
+    table = np.ones((32, 4), np.float32)
+    assert isinstance(relpos.attention(q, k.numpy(), v.numpy(), bias=relpos.T5(table)), torch.Tensor)
+    assert isinstance(relpos.attention(q.numpy(), k, v), np.ndarray)
+
+    class Old(torch.Tensor):
+        __dlpack_c_exchange_api__ = None
+
+    want = relpos.attention(q, k, v, return_lse=True)
+    got = relpos.attention(*(x.as_subclass(Old) for x in (q, k, v)), return_lse=True)
+    assert torch.equal(got.out, want.out) and torch.equal(got.lse, want.lse)
+    half = [x.bfloat16().as_subclass(Old) for x in (q, k, v)]
+    assert relpos.attention(*half).dtype == torch.bfloat16
+    with torch.no_grad():
+        assert torch.equal(relpos.attention(torch.nn.Parameter(q), k, v), want.out)
+
+
+def test_bad_tensors():
+    q, k, v = tensors()
+    with pytest.raises(TypeError, match="q: elements of DLPack type 5"):
+        relpos.attention(q.to(torch.complex64), k, v)
+    with pytest.raises((ValueError, RuntimeError, BufferError), match="meta"):
+        relpos.attention(q.to("meta"), k, v)
+    with pytest.raises(ValueError, match=r"v: shape is \(2, 1, 17, 6\)"):
+        relpos.attention(q, k, v[:, :1])
+    with pytest.raises(RuntimeError, match="storage"):
+        relpos.attention(q.to_sparse(), k, v)
+    with pytest.raises(RuntimeError, match="storage"):
+        torch.vmap(lambda x: relpos.attention(x, x, x))(q[None])
+    q.requires_grad_()
+    with pytest.raises(TypeError, match="out: torch records no gradient"):
+        relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
+    with pytest.raises(TypeError, match="a plan records none"):
+        relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6)(q, k, v)
+    with pytest.raises(TypeError, match="q is no torch tensor"):
+        relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_tensor_on_a_gpu_is_refused():
+    q, k, v = tensors()
+    with pytest.raises(ValueError, match=r"k is on a device that is not the CPU .*use k.cpu\(\)"):
+        relpos.attention(q, k.cuda(), v)
+
+
+def test_gradients():
+    q, k, v = tensors(torch.float64, grad=True)
+    slopes = torch.tensor([0.5, 0.25, 1, 2], dtype=torch.float64, requires_grad=True)
+    dense = torch.randn(13, 17, dtype=torch.float64, requires_grad=True)
+    inputs = (q, k, v, slopes, dense)
+    dout = torch.randn(2, 4, 13, 6, dtype=torch.float64)
+    got = relpos.attention(q, k, v, bias=relpos.ALiBi(slopes) + relpos.LogDecay() + relpos.Dense(dense), causal=True)
+    want = eager(q, k, v, -slopes[:, None, None] * R.abs() - 0.3 * torch.log1p(R.abs().double()) + dense, R <= 0)
+    torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+    for a, b in zip(torch.autograd.grad(got, inputs, dout), torch.autograd.grad(want, inputs, dout)):
+        torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-11)
+
+
+def test_gradcheck():
+    g = torch.Generator().manual_seed(1)
+    shapes = [(1, 2, 4, 3), (1, 2, 5, 3), (1, 2, 5, 2), (8, 2), (3, 3), (3, 2), (2,)]
+    x = [torch.randn(s, generator=g, dtype=torch.float64, requires_grad=True) for s in shapes]
+    call = lambda q, k, v, t5, rk, rv, sink: relpos.attention(
+        q, k, v, bias=relpos.T5(t5, buckets=8), rope=relpos.RoPE(dim=2), relkey=relpos.RelKey(rk, left=1, right=1),
+        relval=relpos.RelValue(rv, left=1, right=1), sink=relpos.Sink(sink), softcap=2.0, dropout=0.2, seed=3)
+    assert torch.autograd.gradcheck(call, x)
+
+
+def test_gradients_in_half_precision():
+    wide = tensors(torch.float64, grad=True)
+    narrow = [x.detach().bfloat16().requires_grad_() for x in wide]
+    table = torch.zeros(32, 4, requires_grad=True)  # f32 beside bf16
+    relpos.attention(*narrow, bias=relpos.T5(table)).float().pow(2).sum().backward()
+    eager(*wide).pow(2).sum().backward()
+    for a, b in zip(narrow, wide):
+        assert a.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(a.grad.double(), b.grad, atol=0.06, rtol=0.06)
+    assert table.grad.dtype == torch.float32 and table.grad.abs().sum() > 0
+
+
+def test_gradients_that_are_wanted():
+    q, k, v = tensors()
+    table = torch.zeros(32, 4, requires_grad=True)
+    relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient of stride 0
+    assert q.grad is None and table.grad.shape == (32, 4)
+    got = relpos.attention(q, k, v, bias=relpos.T5(table), return_lse=True, summary=True)
+    assert got.out.requires_grad and not got.lse.requires_grad and not got.summary.profile.requires_grad and got.weights is None
+    weights = relpos.attention(q, k, v, bias=relpos.T5(table), return_weights=True)
+    assert weights.lse is None and weights.weights.shape == (2, 4, 13, 17)
+    with torch.no_grad():
+        assert not relpos.attention(q, k, v, bias=relpos.T5(table)).requires_grad
+    one = torch.randn(1, 1, 4, 8, requires_grad=True)
+    relpos.attention(one, one, one).sum().backward()
+    two = one.detach().clone().requires_grad_()
+    eager(two, two, two).sum().backward()
+    torch.testing.assert_close(one.grad, two.grad, atol=1e-5, rtol=0)
+
+
+def test_a_change_in_place_is_noticed():
+    q, k, v = tensors(grad=True)
+    table = torch.zeros(32, 4, requires_grad=True)
+    out = relpos.attention(q, k, v, bias=relpos.T5(table))
+    with torch.no_grad():
+        table.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_copies_of_terms_with_tensors():
+    import copy
+    import pickle
+    term = relpos.T5(torch.randn(32, 4), buckets=32, max_distance=64)
+    assert repr(term) == "relpos.T5(float32[32, 4], max_distance=64)"
+    for other in (copy.deepcopy(term), pickle.loads(pickle.dumps(term))):
+        assert torch.equal(other.arrays["table"], term.arrays["table"]) and other.params == term.params
+
+
+def test_plan_and_explain():
+    q, k, v = tensors()
+    plan = relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6, dtype=torch.float32, causal=True)
+    assert torch.equal(plan(q, k, v), relpos.attention(q, k, v, causal=True))
+    e = relpos.explain(q, k, v, query=4, head=1, causal=True)
+    torch.testing.assert_close(e.out, eager(*(x.double() for x in (q, k, v)), keep=R <= 0)[0, 1, 4], atol=1e-12, rtol=0)
+    assert len(repr(e).splitlines()) == 19

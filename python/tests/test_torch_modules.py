@@ -1,0 +1,462 @@
+"""The modules of relpos.torch beside their peers' own classes, or beside their formula written out, with the same weights: outputs and
+gradients.  SPDX-License-Identifier: Apache-2.0"""
+import copy
+import doctest
+import math
+import pickle
+
+import pytest
+import relpos
+
+torch = pytest.importorskip("torch")
+import relpos.torch as rt  # noqa: E402
+from torch import nn  # noqa: E402
+
+B, LQ, LK, DIM, HEADS = 3, 7, 11, 12, 2
+
+
+@pytest.fixture(autouse=True)
+def in_doubles():
+    torch.manual_seed(5)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def draw(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+
+def shake(module):
+    """Weights away from what they are at first, zeros above all."""
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.randn_like(p) * 0.5)
+    return module
+
+
+def split(x):
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+
+def join(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+def offsets(lq, lk):
+    """key - query."""
+    return torch.arange(lk) - torch.arange(lq)[:, None]
+
+
+def softmax(scores, v, keep=None):
+    weights = (scores if keep is None else scores.masked_fill(~keep, -math.inf)).softmax(-1)
+    return weights @ v, weights
+
+
+def agree(got, want, inputs, tolerance=1e-11):
+    """Two results and their gradients by two lists of tensors: those of the module, and those of the other side."""
+    torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
+    dout = torch.randn_like(want)
+    mine, others = inputs if isinstance(inputs, tuple) else (inputs, inputs)
+    gradients = (torch.autograd.grad(x, to, dout, retain_graph=True) for x, to in ((got, mine), (want, others)))
+    for a, b in zip(*gradients, strict=True):
+        assert b.abs().max() > 0
+        torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+KEEP = torch.rand(LQ, LK, generator=torch.Generator().manual_seed(9)) < 0.6
+KEEP[:, 0] = True
+PAD = torch.arange(LK) >= torch.tensor([11, 8, 4])[:, None]  # True = not there
+
+
+# ---------------------------------------------------------------------------------------------- one head
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("front", [(), (B,), (B, HEADS)])
+def test_relative_position_bias_attention(learned, front):
+    module = shake(rt.RelativePositionBiasAttention(4, learned=learned))
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {"relative_bias_table": (32,)}
+    q, k, v = draw(*front, LQ, 4), draw(*front, LK, 4), draw(*front, LK, 3)
+    r = offsets(LQ, LK)
+    bias = module.relative_bias_table[torch.from_numpy(relpos.bucket(r))] if learned else -0.3 * torch.log(1 + r.abs())
+    want, weights = softmax(q @ k.mT / 2 + bias, v, KEEP)
+    got = module(q, k, v, ~KEEP)
+    torch.testing.assert_close(got[0], weights, atol=1e-12, rtol=0)
+    agree(got[1], want, [q, k, v, *module.parameters()][:4 if learned else 3])
+    none, out = module(q, k, v, ~KEEP, need_weights=False)
+    assert none is None and torch.equal(out, got[1])
+
+
+def test_relative_position_bias_attention_of_the_worked_example(capsys):
+    """The five tokens of errata.md: the row of "The" without and with a decay of 0.3."""
+    q = torch.tensor([[1., 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
+    k = torch.tensor([[0., 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, .5, .5]])
+    v = torch.cat([torch.eye(4), torch.full((1, 4), 0.5)])
+    module = rt.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
+    weights, out = module(q, k, v)
+    torch.testing.assert_close(weights[0], torch.tensor([.1473, .3253, .1747, .1603, .1924]), atol=5e-5, rtol=0)
+    torch.testing.assert_close(out[0], torch.tensor([.2435, .4215, .2709, .2565]), atol=5e-5, rtol=0)
+    row = module.explain(q, k, v, ["The", "cat", "sat", "on", "mat"], query_idx=1)
+    torch.testing.assert_close(row.weights, weights[1], atol=1e-12, rtol=0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("query 'cat', d_k 4") and len(lines) == 8
+    assert lines[4].split()[:6] == ["sat", "2.0000", "1.0000", "-0.2079", "0.7921", "0.2486"]
+
+
+def test_relative_self_attention():
+    module = rt.RelativeSelfAttention(DIM, 4, 6, max_distance=3)
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {
+        "W_q": (DIM, 4), "W_k": (DIM, 4), "W_v": (DIM, 6), "rel_embed.a_K": (7, 4), "rel_embed.a_V": (7, 6)}
+    x = draw(B, LK, DIM)
+    at = offsets(LK, LK).clamp(-3, 3) + 3
+    q, k, v = x @ module.W_q, x @ module.W_k, x @ module.W_v
+    a_k, a_v = module.rel_embed.a_K[at], module.rel_embed.a_V[at]
+    for causal in (False, True):
+        keep = offsets(LK, LK) <= 0 if causal else None
+        weights = softmax((q @ k.mT + torch.einsum("bid,ijd->bij", q, a_k)) / 2, v, keep)[1]
+        want = weights @ v + torch.einsum("bij,ijd->bid", weights, a_v)
+        out, got = module(x, causal=causal)
+        torch.testing.assert_close(got, weights, atol=1e-12, rtol=0)
+        agree(out, want, [x, *module.parameters()])
+    torch.testing.assert_close(module(x[0], causal=True, need_weights=False)[0], out[0])
+
+
+def test_xavier():
+    embed = rt.RelativePositionEmbedding(200, 100, 300, seed=4)
+    for p, columns in ((embed.a_K, 100), (embed.a_V, 300)):
+        assert abs(p.std().item() / math.sqrt(2 / (401 + columns)) - 1) < 0.02
+    assert torch.equal(embed.a_K, rt.RelativePositionEmbedding(200, 100, 300, seed=4).a_K)
+    assert not torch.equal(embed.a_K, rt.RelativePositionEmbedding(200, 100, 300, seed=5).a_K)
+    assert torch.equal(embed.get_key_embedding(-999), embed.a_K[0]) and torch.equal(embed.get_value_embedding(7), embed.a_V[207])
+
+
+def test_analysis():
+    embed = rt.RelativePositionEmbedding(2, 4, 4)
+    q = draw(6, 4)
+    want = torch.einsum("id,ijd->ij", q, embed.a_K[offsets(6, 6).clamp(-2, 2) + 2]) / 2
+    torch.testing.assert_close(rt.compute_position_biases(q, embed), want, atol=1e-12, rtol=0)
+    weights = torch.rand(B, 5, 6)
+    got = rt.analyze_position_bias(weights, 9)
+    assert list(got) == list(range(-4, 6))
+    assert got[-1] == pytest.approx(weights[:, [1, 2, 3, 4], [0, 1, 2, 3]].mean().item())
+    assert rt.count_position_pairs(128, 256) == (49152, 65536) and rt.count_position_pairs(9, 4) == (0, 16)
+    assert [rt.clip_relative_position(j, 5, 4) for j in (0, 1, 6, 99)] == [-4, -4, 1, 4]
+
+
+# ---------------------------------------------------------------------------------------------- T5
+
+def t5_of_transformers(module, is_decoder, **config):
+    models = pytest.importorskip("transformers.models.t5.modeling_t5")
+    config = models.T5Config(d_model=DIM, d_kv=module.head_dim, num_heads=HEADS, is_decoder=is_decoder, dropout_rate=0.0, **config)
+    config._attn_implementation = "eager"
+    peer = models.T5Attention(config, has_relative_attention_bias=module.has_relative_bias, layer_idx=0)
+    weights = {name.replace("_proj", "").replace("relative_bias.", ""): w for name, w in module.state_dict().items()}
+    peer.load_state_dict(weights)
+    return peer.double()
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_t5_attention_beside_transformers(is_decoder):
+    module = shake(rt.T5Attention(DIM, HEADS, 8, 10, bidirectional=not is_decoder, head_dim=5, scale=1.0))
+    peer = t5_of_transformers(module, is_decoder, relative_attention_num_buckets=8, relative_attention_max_distance=10)
+    x = draw(B, LK, DIM)
+    mask = torch.zeros(B, 1, LK, LK).masked_fill(PAD[:, None, None], torch.finfo(torch.float64).min)
+    if is_decoder:
+        mask = mask.masked_fill(offsets(LK, LK) > 0, torch.finfo(torch.float64).min)
+    (got, position_bias), (want, dense, _) = module(x, mask), peer(x, mask=mask)
+    parameters = [x, *module.parameters()], [x, *peer.parameters()]
+    agree(got, want, parameters)
+    torch.testing.assert_close(module.relative_bias(LK, LK), dense)
+    keep = ~PAD[:, None, None] & (offsets(LK, LK) <= 0 if is_decoder else True)
+    agree(module(x, keep)[0], want, parameters)
+    # the next layer shares the bias, as a term or as an array
+    module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, head_dim=5, scale=1.0))
+    peer = t5_of_transformers(module, is_decoder)
+    want = peer(x, mask=mask, position_bias=dense)[0]
+    torch.testing.assert_close(module(x, mask, position_bias)[0], want)
+    torch.testing.assert_close(module(x, mask, dense)[0], want)
+
+
+def test_cross_attention_beside_transformers():
+    module = shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False, scale=1.0))
+    peer = t5_of_transformers(module, True)
+    x, memory = draw(B, LQ, DIM), draw(B, LK, DIM)
+    mask = torch.zeros(B, 1, 1, LK).masked_fill(PAD[:, None, None], torch.finfo(torch.float64).min)
+    (got, none), want = module(x, mask, key_value_states=memory), peer(x, mask=mask, key_value_states=memory)[0]
+    assert none is None
+    agree(got, want, ([x, memory, *module.parameters()], [x, memory, *peer.parameters()]))
+
+
+def test_relative_positional_bias():
+    bias = rt.RelativePositionalBias(HEADS, 16, 20, bidirectional=False)
+    assert {n: tuple(p.shape) for n, p in bias.state_dict().items()} == {"relative_attention_bias.weight": (16, HEADS)}
+    dense = bias(LQ, LK)
+    assert dense.shape == (1, HEADS, LQ, LK)
+    torch.testing.assert_close(dense[0].detach(), torch.from_numpy(bias.term().matrix(LQ, LK)))
+    assert dense[0, 0, 3, 4] == bias.relative_attention_bias.weight[0, 0]  # a key after the query: bucket 0
+    q, k, v = (draw(B, HEADS, n, 4) for n in (LQ, LK, LK))
+    agree(rt.cross_attention_with_bias(q, k, v, bias, ~PAD[:, None, None]),
+          softmax(q @ k.mT / 2 + dense, v, ~PAD[:, None, None])[0], [q, k, v, *bias.parameters()])
+
+
+def test_t5_attention_step_by_step():
+    module = shake(rt.T5Attention(DIM, HEADS, bidirectional=False))
+    x = draw(B, LK, DIM)
+    whole = module(x, causal=True)[0]
+    last = module(x[:, -1:], key_value_states=x, q_offset=LK - 1)[0]
+    torch.testing.assert_close(last, whole[:, -1:])
+
+
+# ---------------------------------------------------------------------------------------------- in the manner of torch
+
+def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=None, **options):
+    """The module by torch.nn.MultiheadAttention itself, with the bias as a mask of numbers."""
+    m = module.max_distance
+    p_q = torch.arange(query.shape[1]) if p_q is None else p_q
+    p_k = torch.arange(key.shape[1]) if p_k is None else p_k
+    difference = p_q[..., :, None] - p_k[..., None, :]
+    bias = module.rel_bias[difference.clamp(-m, m).long() + m]
+    if seen_q is not None:
+        bias = bias * (seen_q[..., :, None] & seen_k[..., None, :])
+    bias = bias.expand(len(query), *bias.shape[-2:]).repeat_interleave(HEADS, 0)
+    mask = options.pop("attn_mask", None)
+    if mask is not None:
+        mask = torch.zeros(mask.shape).masked_fill(mask, -math.inf) if mask.dtype == torch.bool else mask
+    return module.attn(query, key, value, attn_mask=-bias if mask is None else mask - bias, **options)
+
+
+REAL_Q, REAL_K = torch.randn(B, LQ, generator=torch.Generator().manual_seed(1)) * 4, torch.arange(LK) * 0.75
+
+
+@pytest.mark.parametrize("p_q, p_k", [(None, None), (REAL_Q, REAL_K), (REAL_Q[0], None), (torch.arange(LQ) + 3, torch.arange(LK).flip(0))])
+@pytest.mark.parametrize("masks", ["", "pairs", "heads", "numbers", "padding", "padding numbers"])
+def test_additive_rel_multihead_attention(p_q, p_k, masks):
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
+    query, key, value = draw(B, LQ, DIM), draw(B, LK, DIM), draw(B, LK, DIM)
+    options = {"": {}, "pairs": {"attn_mask": ~KEEP}, "heads": {"attn_mask": torch.stack([~KEEP, ~KEEP.roll(0, 0)] * B)},
+               "numbers": {"attn_mask": torch.randn(LQ, LK)}, "padding": {"key_padding_mask": PAD},
+               "padding numbers": {"key_padding_mask": torch.randn(B, LK)}}[masks]
+    got, weights = module(query, key, value, q_positions=p_q, k_positions=p_k, need_weights=True, **options)
+    if "key_padding_mask" in options and options["key_padding_mask"].dtype == torch.bool:
+        options["key_padding_mask"] = torch.zeros(B, LK).masked_fill(PAD, -math.inf)
+    want, mean = additive(module, query, key, value, p_q, p_k, need_weights=True, **options)
+    torch.testing.assert_close(weights, mean, atol=1e-12, rtol=0)
+    agree(got, want, [query, key, value, *module.parameters()])
+
+
+def test_additive_rel_multihead_attention_elsewhere():
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4, bias=False))
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == {
+        "rel_bias": (9,), "attn.in_proj_weight": (3 * DIM, DIM), "attn.out_proj.weight": (DIM, DIM)}
+    x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
+    got = module(x, x, x, q_positions=REAL_K, q_position_mask=seen_q, k_position_mask=seen_k)
+    assert got[1] is None
+    agree(got[0], additive(module, x, x, x, REAL_K, None, seen_q, seen_k)[0], [x, *module.parameters()])
+    causal = offsets(LK, LK) > 0
+    agree(module(x, x, x, is_causal=True)[0], additive(module, x, x, x, attn_mask=causal)[0], [x, *module.parameters()])
+    full = torch.zeros(LK, LK, dtype=torch.bool)
+    full[2] = True
+    assert torch.equal(module(x, x, x, attn_mask=full)[0][:, 2], torch.zeros(B, DIM))
+    with pytest.raises(ValueError, match="max_distance is -1"):
+        rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=-1)
+
+
+def test_dropout():
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4, dropout=0.4))
+    x = draw(200, LK, DIM)
+    one = module(x[:1].expand(200, -1, -1), x[:1].expand(200, -1, -1), x[:1].expand(200, -1, -1))[0]
+    assert not torch.equal(one[0], one[1])
+    torch.manual_seed(1)
+    first = module(x, x, x)[0]
+    assert not torch.equal(first, module(x, x, x)[0])
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    for again in (module, compiled):
+        torch.manual_seed(1)
+        agree(again(x, x, x)[0], first, [x, *module.parameters()])
+    assert not torch.equal(compiled(x, x, x)[0], first)
+    module.eval()
+    assert ((one.mean(0) - module(x[:1], x[:1], x[:1])[0][0]).abs() < 5 * one.std(0) / 200**0.5).all()
+    assert torch.equal(module(x, x, x)[0], module(x, x, x)[0])
+
+
+def turn(x, positions, layout):
+    """Rotation of pairs of channels, by complex numbers."""
+    d = x.shape[-1]
+    angle = positions[..., None] / 10000 ** (torch.arange(0, d, 2) / d)
+    angle = angle[:, None] if angle.dim() == 3 else angle
+    pairs = x.unflatten(-1, (-1, 2)) if layout == "interleaved" else x.unflatten(-1, (2, -1)).mT
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angle), angle))
+    return (turned if layout == "interleaved" else turned.mT).flatten(-2)
+
+
+FAMILIES = {
+    "clipped": lambda **o: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=3, **o),
+    "shared": lambda **o: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=3, shared=True, **o),
+    "shaw": lambda **o: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3, **o),
+    "alibi": lambda **o: rt.ALiBiMultiheadAttention(DIM, HEADS, **o),
+    "rope": lambda **o: rt.RoPEMultiheadAttention(DIM, HEADS, **o),
+    "half": lambda **o: rt.RoPEMultiheadAttention(DIM, HEADS, layout="half", **o),
+}
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family, causal, given):
+    module = shake(FAMILIES[family]())
+    query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
+    at_q, at_k = (torch.arange(LQ) * 2 - 5, torch.randint(-9, 9, (B, LK))) if given else (torch.arange(LQ), torch.arange(LK))
+    q, k, v = (split(f(x)) for f, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key)))
+    r = at_k[..., None, :] - at_q[:, None]
+    r = r[:, None] if given else r  # (B, 1, Lq, Lk) or (Lq, Lk)
+    keep = ~PAD[:, None, None] & (offsets(LQ, LK) <= 0 if causal else True)
+    index, extra = r.clamp(-3, 3) + 3, 0
+    if family in ("rope", "half"):
+        q, k = turn(q, at_q, module.layout), turn(k, at_k, module.layout)
+    scores = q @ k.mT
+    if family == "shaw":
+        scores = scores + (q[..., None, :] * module.rel_embed.a_K[index]).sum(-1)
+    scores = scores / (DIM / HEADS)**0.5
+    if family == "alibi":
+        scores = scores - torch.tensor([2.0**-4, 2.0**-8])[:, None, None] * r.abs()
+    if family == "shared":
+        scores = scores + module.relative_bias[6 - index]
+    if family == "clipped":
+        scores = scores + torch.stack([module.relative_bias[h][6 - index].expand(B, 1, LQ, LK)[:, 0] for h in range(HEADS)], 1)
+    out, weights = softmax(scores, v, keep)
+    if family == "shaw":
+        out = out + (weights[..., None] * module.rel_embed.a_V[index]).sum(-2)
+    positions = {"q_positions": at_q, "k_positions": at_k} if given else {}
+    got, mean = module(query, key, key, key_padding_mask=PAD, need_weights=True, is_causal=causal, **positions)
+    torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
+    agree(got, module.out_proj(join(out)), [query, key, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+
+
+def test_shapes_of_the_families():
+    for family, make in FAMILIES.items():
+        made = make(dtype=torch.float32, bias=False, dropout=0.1)
+        assert made.dropout == 0.1 and all(p.dtype == torch.float32 for p in made.parameters())
+        want = dict.fromkeys(("q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight"), (DIM, DIM))
+        want |= {"clipped": {"relative_bias": (HEADS, 7)}, "shared": {"relative_bias": (7,)},
+                 "shaw": {"rel_embed.a_K": (7, DIM // HEADS), "rel_embed.a_V": (7, DIM // HEADS)}}.get(family, {})
+        assert {n: tuple(p.shape) for n, p in made.state_dict().items()} == want
+    with pytest.raises(ValueError, match="embed_dim is 9: a multiple of num_heads, 2"):
+        rt.ALiBiMultiheadAttention(9, 2)
+
+
+# ---------------------------------------------------------------------------------------------- windows of a grid
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("head_dim", [None, 4])
+def test_window_attention_beside_timm(head_dim, fused):
+    timm = pytest.importorskip("timm.models.swin_transformer")
+    module = shake(rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3)))
+    peer = timm.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))
+    peer.fused_attn = fused
+    peer.load_state_dict(module.state_dict())
+    weights = {"a." + name: w for name, w in peer.state_dict().items()} | {"a.relative_position_index": peer.relative_position_index}
+    holder = nn.ModuleDict({"a": rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))})
+    holder.load_state_dict(weights)
+    x, mask = draw(8, 6, DIM), torch.zeros(4, 6, 6).masked_fill(torch.rand(4, 6, 6) < 0.4, -100.0)
+    for options in ((), (mask,)):
+        agree(holder["a"](x, *options), peer(x, *options), ([x, *holder.parameters()], [x, *by_name(peer, holder["a"])]))
+
+
+def by_name(peer, module):
+    named = dict(peer.named_parameters())
+    return [named[name] for name, _ in module.named_parameters()]
+
+
+def test_factorised_window_attention():
+    module = shake(rt.FactorisedWindowAttention(DIM, HEADS, window_size=(2, 3)))
+    assert {n: tuple(p.shape) for n, p in module.state_dict().items() if "bias_" in n} == {"bias_h": (HEADS, 3), "bias_w": (HEADS, 5)}
+    x, mask = draw(8, 6, DIM), torch.randn(2, 6, 6)
+    y, x_ = torch.arange(6) // 3, torch.arange(6) % 3
+    bias = module.bias_h[:, y - y[:, None] + 1] + module.bias_w[:, x_ - x_[:, None] + 2]
+    q, k, v = (split(part) for part in module.qkv(x).chunk(3, -1))
+    want = softmax(q @ k.mT / (DIM / HEADS)**0.5 + bias + mask.repeat(4, 1, 1)[:, None], v)[0]
+    agree(module(x, mask), module.proj(join(want)), [x, *module.parameters()])
+
+
+# ---------------------------------------------------------------------------------------------- every module
+
+def selfish(module, x):
+    return module(x, x, x)[0]
+
+
+MODULES = {
+    "RelativePositionBiasAttention": (lambda: rt.RelativePositionBiasAttention(8, learned=True),
+                                      lambda m, x: m(x, x, x, need_weights=False)[1]),
+    "RelativeSelfAttention": (lambda: rt.RelativeSelfAttention(8, 4, 4), lambda m, x: m(x, need_weights=False)[0]),
+    "T5Attention": (lambda: rt.T5Attention(8, 2), lambda m, x: m(x)[0]),
+    "AdditiveRelMultiheadAttention": (lambda: rt.AdditiveRelMultiheadAttention(8, 2, max_distance=5), selfish),
+    "ClippedBiasMultiheadAttention": (lambda: rt.ClippedBiasMultiheadAttention(8, 2, max_distance=5), selfish),
+    "ShawMultiheadAttention": (lambda: rt.ShawMultiheadAttention(8, 2, max_distance=5), selfish),
+    "RoPEMultiheadAttention": (lambda: rt.RoPEMultiheadAttention(8, 2), selfish),
+    "ALiBiMultiheadAttention": (lambda: rt.ALiBiMultiheadAttention(8, 2), selfish),
+    "WindowAttention": (lambda: rt.WindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
+    "FactorisedWindowAttention": (lambda: rt.FactorisedWindowAttention(8, 2, window_size=4), lambda m, x: m(x)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module(name):
+    make, call = MODULES[name]
+    module, x = shake(make()), torch.randn(2, 16, 8)
+    want = call(module, x)
+    others = [copy.deepcopy(module), pickle.loads(pickle.dumps(module)), make()]
+    others[2].load_state_dict(module.state_dict())
+    for other in others:
+        assert torch.equal(call(other, x), want)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(module, x), want)
+    # a step of training lessens the loss
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (call(module, x) - 1).pow(2).mean()
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
+    narrow = module.to(torch.bfloat16)
+    assert call(narrow, x.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_grows_with_the_square(name):
+    make, call = MODULES[name]
+    sizes, n = [], 512
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            sizes.extend(x.numel() for x in torch.utils._pytree.tree_leaves(found) if isinstance(x, torch.Tensor))
+            return found
+
+    module, x = make(), torch.randn(1, n, 8, requires_grad=True)
+    if hasattr(module, "window_size"):
+        module = type(module)(8, 2, window_size=(16, 32))
+    with Watch():
+        call(module, x).sum().backward()
+    assert max(sizes) <= 3 * n * 8
+
+
+def test_a_bias_out_of_a_compiled_layer():
+    torch._dynamo.reset()
+    first, second = rt.T5Attention(8, 2), rt.T5Attention(8, 2, has_relative_bias=False)
+    x = torch.randn(2, 6, 8)
+    position_bias = torch.compile(first, fullgraph=True, backend="aot_eager")(x)[1]
+    assert torch.equal(second(x, position_bias=position_bias)[0], second(x, position_bias=first(x)[1])[0])
+
+
+def test_documentation():
+    torch.set_default_dtype(torch.float32)
+    assert doctest.testmod(rt).failed == 0
+    for name in rt.__all__:
+        assert getattr(rt, name).__doc__, name
+    assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - {"RelativePositionEmbedding",
+                                                                                   "RelativePositionalBias"} == set(MODULES)

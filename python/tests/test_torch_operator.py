@@ -1,0 +1,157 @@
+"""attention as torch's operator: where calls are traced, and where torch's own flags say something. SPDX-License-Identifier: Apache-2.0"""
+import copy
+
+import numpy as np
+import pytest
+import relpos
+
+torch = pytest.importorskip("torch")
+import relpos.torch  # noqa: E402
+
+KEYS = torch.tensor([[1, 1, 0, 1, 1]])
+ROPE = relpos.RoPE(dim=2)  # made outside of what is compiled
+
+
+def inputs(dtype=torch.float64):
+    g = torch.Generator().manual_seed(1)
+    shapes = [(1, 2, 4, 4), (1, 2, 5, 4), (1, 2, 5, 3), (8, 2), (3, 4), (3, 3), (2,)]
+    return [torch.randn(s, generator=g, dtype=dtype).requires_grad_() for s in shapes]
+
+
+def call(q, k, v, t5, rk, rv, sink, q_offset=1, seed=3, **more):
+    return relpos.attention(
+        q, k, v, bias=relpos.T5(t5, buckets=8) + relpos.LogDecay(0.5) + relpos.ALiBi(np.array([0.5, 1])), rope=ROPE,
+        relkey=relpos.RelKey(rk, left=1, right=1), relval=relpos.RelValue(rv, left=1, right=1), sink=relpos.Sink(sink),
+        window=(3, None), key_mask=KEYS, scale=0.7, softcap=3.0, dropout=0.2, q_offset=q_offset, seed=seed, **more)
+
+
+TEXT = "bias|t5,buckets=8|3,-,-,-,-,-,-,-\nrelkey|relkey,left=1,right=1|0,-,-,-,-,-,-,-\nkey_mask||1\ncausal|True|\nscale|0.5|"
+
+
+def operands():
+    q, k, v, t5, rk, *_ = inputs()
+    return q, k, v, [rk, KEYS, torch.ones(1), t5], TEXT, 1, 0
+
+
+def test_opcheck():
+    args = operands()
+    torch.library.opcheck(torch.ops.relpos.attention.default, args)
+    torch.library.opcheck(torch.ops.relpos.attention.default, (*args[:4], TEXT + "\nsummary|True|\nreturn_weights|True|", 1, 0))
+    q, k, v, arrays, *rest = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
+    arrays = [x.detach() for x in arrays]
+    out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
+    torch.library.opcheck(torch.ops.relpos.attention_backward.default,
+                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True]))
+
+
+def test_gradcheck_of_the_operator():
+    *qkv, (rk, keys, other, t5), text, q_offset, seed = operands()
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, rk, t5: torch.ops.relpos.attention(q, k, v, [rk, keys, other, t5], text, q_offset, seed)[0], (*qkv, rk, t5))
+
+
+def compiled(function, **options):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_compile(dtype):
+    args, count = inputs(dtype), torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    traced = torch.compile(call, fullgraph=True, backend=count)
+    for q_offset, seed in [(1, 3), (2, 4), (3, 5), (4, 6)]:
+        got, want = traced(*args, q_offset, seed), call(*args, q_offset, seed)
+        assert torch.equal(got, want)
+        dout = torch.randn_like(want)
+        for a, b in zip(torch.autograd.grad(got, args, dout), torch.autograd.grad(want, args, dout)):
+            assert torch.equal(a, b)
+    assert count.frame_count <= 3  # q_offset and seed do not compile again
+
+
+def test_compile_with_all_results():
+    args = inputs()
+    got, want = (f(*args, return_weights=True, return_lse=True, summary=True) for f in (compiled(call), call))
+    for a, b in zip((*got[:3], *got.summary), (*want[:3], *want.summary)):
+        assert torch.equal(a, b) and a.requires_grad == b.requires_grad
+    with pytest.raises(Exception, match="out: a call that torch traces makes its own"):
+        compiled(lambda q, k, v: relpos.attention(q, k, v, out=torch.empty(1, 2, 4, 3)))(*args[:3])
+
+
+def test_compile_with_a_term_from_outside():
+    q, k, v, t5, *_ = inputs()
+    term = relpos.T5(t5, buckets=8)
+    plain = lambda q, k, v: relpos.attention(q, k, v, bias=term + relpos.ALiBi())
+    got, = torch.autograd.grad(compiled(plain)(q, k, v).sin().sum(), t5)
+    want, = torch.autograd.grad(plain(q, k, v).sin().sum(), t5)
+    assert torch.equal(got, want)
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project, self.table = torch.nn.Linear(8, 8), torch.nn.Parameter(torch.randn(32, 2))
+
+    def forward(self, x):
+        q = self.project(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        return relpos.attention(q, q, q, bias=relpos.T5(self.table), causal=True)
+
+
+def test_lengths_that_change_and_export():
+    layer = Layer()
+    traced = compiled(layer, dynamic=True)
+    for length in (6, 7, 9):
+        x = torch.randn(2, length, 8)
+        torch.testing.assert_close(traced(x), layer(x))
+    torch.testing.assert_close(torch.export.export(layer, (x,)).module()(x), layer(x))
+
+
+def test_autocast_and_inference_mode():
+    layer, x = Layer(), torch.randn(2, 6, 8)
+    traced = compiled(copy.deepcopy(layer))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out, same = layer(x), traced(x)
+    assert out.dtype == same.dtype == torch.bfloat16 and torch.equal(out, same)
+    out.float().sum().backward()
+    assert layer.table.grad.dtype == torch.float32 and layer.table.grad.abs().sum() > 0
+    want = layer(x)
+    for function in (layer, traced):
+        with torch.inference_mode():
+            torch.testing.assert_close(function(x), want)
+
+
+def test_no_second_derivative():
+    q, k, v, *_ = inputs()
+    for out in (relpos.attention(q, k, v), torch.ops.relpos.attention(q, k, v, [], "", 0, 0)[0]):
+        gradient, = torch.autograd.grad(out.sin().sum(), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="no second derivatives|once_differentiable"):
+            gradient.sum().backward()
+
+
+def test_tensors_without_numbers():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode() as mode:
+        q = mode.from_tensor(torch.randn(2, 4, 5, 8, dtype=torch.bfloat16))
+        got = relpos.attention(q, q, q[..., :3], bias=relpos.ALiBi(), return_weights=True, summary=True)
+        assert got.out.shape == (2, 4, 5, 3) and got.out.dtype == torch.bfloat16 and got.weights.dtype == torch.float32
+        assert got.weights.shape == (2, 4, 5, 5) and got.summary.profile.shape == (2, 4, 9) and got.lse is None
+        with pytest.raises(TypeError, match="q is of type FakeTensor"):
+            relpos.explain(q, q, q)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_negative_bit(grad):
+    q, k, v, t5, *_ = inputs()
+    q.requires_grad_(grad), t5.requires_grad_(grad)
+    for at in range(4):
+        args = [q, k, v, t5]
+        args[at] = torch._neg_view(args[at])
+        got = relpos.attention(*args[:3], bias=relpos.T5(args[3], buckets=8))
+        args[at] = args[at].resolve_neg()
+        want = relpos.attention(*args[:3], bias=relpos.T5(args[3], buckets=8))
+        assert torch.equal(got, want)
+        if grad:
+            for a, b in zip(*(torch.autograd.grad(x.sin().sum(), (q, t5)) for x in (got, want))):
+                assert torch.equal(a, b)
+    with torch.no_grad(), pytest.raises(TypeError, match=r"k: its negative bit is set: use k.resolve_neg\(\)"):
+        relpos.attention_backward(q, q, torch._neg_view(q), q)
