@@ -121,6 +121,20 @@ def decode_section(data):
     return ["## Decoding: one query", "", "relpos's plan is prepared (`rp_prepare`), as a cache of keys would have it.", "", *out] if out else []
 
 
+def threads_section():
+    path = root / "bench/results/threads.json"
+    if not path.exists():
+        return []
+    data = json.loads(path.read_text())
+    n = str(data["threads"])
+    cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
+    return ["## Threads", "", f"One thread and {n} in turns, f32, no bias, B1 H8 D64 unless said, in milliseconds, median (first to third quartile). Every call goes to its "
+            "pool here; usually a call of fewer than 4 million multiply-adds stays on its caller's thread (RELPOS_SHORT). "
+            f"[bench/threads.py](../bench/threads.py), commit {data['commit']}.", ""] + table(
+        ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
+        [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
+
+
 def error_section(data):
     out = ["## Errors", "", "Against the same problem in f64: the largest error over the largest number of the result, and the mean error over "
            "the mean size; of a backward pass the worst of its results.", ""]
@@ -185,7 +199,7 @@ def page():
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + memory_section(data) + error_section(data) + skipped_section(data) + machine_section(data)
+    out += tables(data) + decode_section(data) + threads_section() + memory_section(data) + error_section(data) + skipped_section(data) + machine_section(data)
     return "\n".join(out) + "\n"
 
 
