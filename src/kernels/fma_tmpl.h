@@ -92,11 +92,11 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
                            (const real *)keys + (col + NR) * D + g * (NR * D / 16));
 }
 
-/* Up to so many query heads read keys and values where they lie, each for itself; more share a packed copy. */
+/* Whether few rows read keys and values where they lie; heads that share keys share a packed copy. */
 static bool near_pays(int64_t share, int64_t rows)
 {
     (void)rows; /* a register tile has MR of them */
-    return share <= 4;
+    return share == 1;
 }
 
 /* k->s as key_scores makes it, of one group of rows, from keys as they lie; k->near has room for a tile of them. false: some

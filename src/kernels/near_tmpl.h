@@ -4,10 +4,10 @@
  * A square adds to each of its sums, chunk by chunk and part by part, the products of the first numbers of 16 pairs, those
  * of the second ones, and both together to what it had. Vectors do the same in the same order, and nothing is packed. */
 
-/* Up to so many rows, of heads that share keys and values, read them where they lie; more share a packed copy. */
+/* Whether few rows read keys and values where they lie; heads that share keys, and more rows, share a packed copy. */
 static bool near_pays(int64_t share, int64_t rows)
 {
-    return share * rows <= 4;
+    return share == 1 && rows <= 2;
 }
 
 /* x as the parts that split_pair makes of it, each as f32. */
