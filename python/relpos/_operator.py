@@ -1,5 +1,5 @@
-"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not come
-here.  SPDX-License-Identifier: Apache-2.0"""
+"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not
+come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 from collections.abc import Sequence
 

@@ -1,4 +1,6 @@
-"""attention as torch's operator: where calls are traced, and where torch's own flags say something. SPDX-License-Identifier: Apache-2.0"""
+"""attention as torch's operator: where calls are traced, and where torch's own flags say something.
+
+SPDX-License-Identifier: Apache-2.0"""
 import copy
 
 import numpy as np
@@ -46,8 +48,8 @@ def test_opcheck():
 
 def test_gradcheck_of_the_operator():
     *qkv, (rk, keys, other, t5), text, q_offset, seed = operands()
-    assert torch.autograd.gradcheck(
-        lambda q, k, v, rk, t5: torch.ops.relpos.attention(q, k, v, [rk, keys, other, t5], text, q_offset, seed)[0], (*qkv, rk, t5))
+    call = lambda q, k, v, rk, t5: torch.ops.relpos.attention(q, k, v, [rk, keys, other, t5], text, q_offset, seed)[0]
+    assert torch.autograd.gradcheck(call, (*qkv, rk, t5))
 
 
 def compiled(function, **options):
