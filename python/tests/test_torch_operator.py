@@ -141,6 +141,25 @@ def test_tensors_without_numbers():
             relpos.explain(q, q, q)
 
 
+def test_types_of_tensors_that_see_each_call():
+    from torch.testing._internal.two_tensor import TwoTensor
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            with torch._C._DisableTorchDispatch():
+                return function(*args, **(kwargs or {}))
+
+    q, k, v, t5, *_ = (x.detach() for x in inputs())
+    want = relpos.attention(q, k, v, bias=relpos.T5(t5, buckets=8))
+    assert torch.equal(relpos.attention(q.as_subclass(Watched), k, v, bias=relpos.T5(t5.as_subclass(Watched), buckets=8)), want)
+    assert seen == ["relpos.attention.default"]
+    two = relpos.attention(TwoTensor(q, q + 1), TwoTensor(k, k), TwoTensor(v, v), bias=relpos.T5(t5, buckets=8))
+    assert torch.equal(two.a, want) and torch.equal(two.b, relpos.attention(q + 1, k, v, bias=relpos.T5(t5, buckets=8)))
+
+
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_negative_bit(grad):
     q, k, v, t5, *_ = inputs()
