@@ -10,8 +10,8 @@ Every module attends by relpos.attention, in memory that grows with the length, 
 shaped as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: no
 gradient goes through them. Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.15.
 
-There are no second derivatives, and torch.func's transforms are refused. Forward-mode derivatives do not exist either: a dual tensor
-that requires no gradient counts as its primal.
+There are no second derivatives, and torch.func's transforms are refused. Forward-mode derivatives do not exist either: a dual
+tensor that requires no gradient counts as its primal.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch
@@ -51,7 +51,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) 
 
 def _dropout(module: nn.Module, share: float) -> dict:
     """The options of dropout, the seed from torch's generator."""
-    return {"dropout": share, "seed": torch.randint(2**62, ())} if module.training and share > 0 else {}
+    return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")} if module.training and share > 0 else {}
 
 
 def _added(*biases) -> tuple:

@@ -443,6 +443,12 @@ def test_every_module(name):
         optimizer.step()
         losses.append(loss.item())
     assert losses[2] < losses[1] < losses[0]
+    module.float()
+    want = call(module, x.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = call(module, x.float())
+    torch.testing.assert_close(got.float(), want, atol=0.1, rtol=0.1)
+    got.float().sum().backward()
     narrow = module.to(torch.bfloat16)
     assert call(narrow, x.bfloat16()).dtype == torch.bfloat16
 
