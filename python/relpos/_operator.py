@@ -1,5 +1,5 @@
-"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not come
-here.  SPDX-License-Identifier: Apache-2.0"""
+"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not
+come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 from collections.abc import Sequence
 
@@ -46,8 +46,14 @@ def _options(text, arrays, q_offset, seed):
     return options
 
 
+def _plain(x):
+    """A tensor whose own type has seen the call: _core.c would send that type here again."""
+    return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
+
+
 @torch.library.custom_op("relpos::attention", mutates_args=())
 def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], options: str, q_offset: int, seed: int) -> list[Tensor]:
+    q, k, v, *arrays = map(_plain, (q, k, v, *arrays))
     given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
     out, weights, lse, summary = _core.attention(q, k, v, *given.values())
     return [x for x in (out, lse, weights, *(summary or ())) if x is not None]
@@ -70,6 +76,7 @@ def _(q, k, v, arrays, options, q_offset, seed):
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
               options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
     """The gradients of those of q, k, v and arrays that are wanted."""
+    dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
     *inner, terms = _core.backward(dout if dout.stride(-1) == 1 else dout.contiguous(), q, k, v, out=out, lse=lse,

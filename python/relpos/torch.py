@@ -8,7 +8,10 @@
 
 Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and
 shaped as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: no
-gradient goes through them. Offsets are key - query where a docstring says nothing else.
+gradient goes through them. Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.15.
+
+There are no second derivatives, and torch.func's transforms are refused. Forward-mode derivatives do not exist either: a dual
+tensor that requires no gradient counts as its primal.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch
@@ -22,7 +25,8 @@ from . import _operator  # relpos.attention becomes an operator of torch whereve
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
            "T5Attention", "AdditiveRelMultiheadAttention", "ClippedBiasMultiheadAttention", "ShawMultiheadAttention",
            "RoPEMultiheadAttention", "ALiBiMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
-           "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs", "cross_attention_with_bias"]
+           "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs",
+           "cross_attention_with_bias"]
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share
@@ -37,9 +41,17 @@ def _join(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
+def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) -> tuple[Tensor, Tensor | None]:
+    """(out, weights), or (out, None), which saves their Lq x Lk numbers."""
+    if not need_weights:
+        return relpos.attention(q, k, v, **options), None
+    found = relpos.attention(q, k, v, **options, return_weights=True)
+    return found.out, found.weights
+
+
 def _dropout(module: nn.Module, share: float) -> dict:
     """The options of dropout, the seed from torch's generator."""
-    return {"dropout": share, "seed": torch.randint(2**62, ())} if module.training and share > 0 else {}
+    return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")} if module.training and share > 0 else {}
 
 
 def _added(*biases) -> tuple:
@@ -69,7 +81,8 @@ class RelativePositionBiasAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale * log(1 + |i - j|); or, with learned=True,
     relative_bias_table[bucket(j - i)] with the buckets of T5.
 
-    Shapes   Q (..., N, d_k), K (..., M, d_k), V (..., M, d_v), with up to two axes in front; weights (..., N, M), output (..., N, d_v).
+    Shapes   Q (..., N, d_k), K (..., M, d_k), V (..., M, d_v), with up to two axes in front; weights (..., N, M), output
+             (..., N, d_v).
              mask: bool, broadcasts to (..., N, M), True = masked. A row whose every key is masked gives zeros.
     Sign     the decay is symmetric; the offset of a bucket is key - query.
     Weights  relative_bias_table (num_buckets,). The logarithmic decay has no parameter and leaves it unused.
@@ -96,13 +109,11 @@ class RelativePositionBiasAttention(nn.Module):
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
                 need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
-        """(weights, output); weights are None with need_weights=False, which saves their N x M numbers."""
-        axes = Q.dim()
-        q, k, v = (x[(None,) * (4 - axes)] for x in (Q, K, V))
-        found = relpos.attention(q, k, v, **self._options(mask), return_weights=True) if need_weights else relpos.Result(
-            relpos.attention(q, k, v, **self._options(mask)), None, None, None)
-        out, weights = (x if x is None else x.reshape(x.shape[4 - axes:]) for x in found[:2])
-        return weights, out
+        """(weights, output); weights are None with need_weights=False."""
+        front = 4 - Q.dim()
+        q, k, v = (x[(None,) * front] for x in (Q, K, V))
+        out, weights = _attend(q, k, v, need_weights, self._options(mask))
+        return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
 
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
         """Print how the row of one token comes about, for Q, K and V with two axes, and return it."""
@@ -171,10 +182,8 @@ class RelativeSelfAttention(nn.Module):
     def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
         """(output, weights); weights are None with need_weights=False. `options`, such as causal, go to relpos.attention."""
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
-        if not need_weights:
-            return relpos.attention(q, k, v, **self.rel_embed.terms(), **options).squeeze(-3), None
-        found = relpos.attention(q, k, v, **self.rel_embed.terms(), **options, return_weights=True)
-        return found.out.squeeze(-3), found.weights.squeeze(-3)
+        out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
+        return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
 
 
 def clip_relative_position(j: int, i: int, max_dist: int) -> int:
@@ -231,7 +240,8 @@ class RelativePositionalBias(nn.Module):
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
-        self.num_heads, self.num_buckets, self.max_distance, self.bidirectional = num_heads, num_buckets, max_distance, bidirectional
+        self.num_heads, self.num_buckets = num_heads, num_buckets
+        self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
 
@@ -243,7 +253,8 @@ class RelativePositionalBias(nn.Module):
     def forward(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
         """The biases as an array (1, num_heads, query_length, key_length), for other code; the attention here takes term()."""
         offsets = range(1 - query_length, key_length)
-        buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance, bidirectional=self.bidirectional)
+        buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance,
+                                bidirectional=self.bidirectional)
         strip = self.relative_attention_bias(torch.from_numpy(buckets)).T
         return strip.unfold(1, key_length, 1).flip(1)[None].to(device)
 
@@ -266,7 +277,8 @@ class T5Attention(nn.Module):
     """
 
     def __init__(self, dim: int, num_heads: int, num_buckets: int = 32, max_distance: int = 128, has_relative_bias: bool = True,
-                 bidirectional: bool = True, *, head_dim: int | None = None, scale: float | None = None, dropout: float = 0.0) -> None:
+                 bidirectional: bool = True, *, head_dim: int | None = None, scale: float | None = None,
+                 dropout: float = 0.0) -> None:
         super().__init__()
         self.dim, self.num_heads, self.head_dim = dim, num_heads, head_dim or dim // num_heads
         self.has_relative_bias, self.scale, self.dropout = has_relative_bias, scale, dropout
@@ -285,7 +297,8 @@ class T5Attention(nn.Module):
             position_bias = self.relative_bias.term()
         source = x if key_value_states is None else key_value_states
         q, k, v = (_split(x, self.num_heads) for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
-        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias), **_dropout(self, self.dropout), **options)
+        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias), **_dropout(self, self.dropout),
+                               **options)
         return self.o_proj(_join(out)), position_bias
 
 
@@ -302,23 +315,20 @@ def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relativ
 
 # ---------------------------------------------------------------------------------------------- in the manner of torch
 
-def _multihead(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, heads: int, dropout: float, attn_mask: Tensor | None,
-               key_padding_mask: Tensor | None, need_weights: bool, is_causal: bool, bias=None,
-               **options) -> tuple[Tensor, Tensor | None]:
+def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+               need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
     """(out, mean weights) of projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
-    q, k, v = (_split(x, heads) for x in (q, k, v))
+    q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
     if attn_mask is not None and attn_mask.dim() == 3:  # (B H, Lq, Lk)
-        attn_mask = attn_mask.unflatten(0, (-1, heads))
+        attn_mask = attn_mask.unflatten(0, (-1, module.num_heads))
     if key_padding_mask is not None:
         if key_padding_mask.dtype == torch.bool:
             options["key_mask"] = ~key_padding_mask
         else:
             bias = _added(bias, key_padding_mask[:, None, None])
     options |= {"causal": is_causal, **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
-    if not need_weights:
-        return _join(relpos.attention(q, k, v, **options)), None
-    found = relpos.attention(q, k, v, **options, return_weights=True)
-    return _join(found.out), found.weights.mean(1)
+    out, weights = _attend(q, k, v, need_weights, options)
+    return _join(out), None if weights is None else weights.mean(1)
 
 
 class AdditiveRelMultiheadAttention(nn.Module):
@@ -340,7 +350,7 @@ class AdditiveRelMultiheadAttention(nn.Module):
         super().__init__()
         if max_distance < 0:
             raise ValueError(f"max_distance is {max_distance}: at least 0")
-        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout=dropout, bias=bias, batch_first=True, device=device, dtype=dtype)
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
         self.embed_dim, self.num_heads, self.max_distance = embed_dim, num_heads, max_distance
         self.rel_bias = nn.Parameter(torch.zeros(2 * max_distance + 1, device=device, dtype=dtype))
 
@@ -354,7 +364,7 @@ class AdditiveRelMultiheadAttention(nn.Module):
         q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
         term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=q_positions, k_positions=k_positions,
                            q_position_mask=q_position_mask, k_position_mask=k_position_mask)
-        out, weights = _multihead(self, q, k, v, self.num_heads, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, term)
+        out, weights = _multihead(self, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
         return attn.out_proj(out), weights
 
 
@@ -378,7 +388,7 @@ class _MultiheadAttention(nn.Module):
                 need_weights: bool = False, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention."""
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
-        out, weights = _multihead(self, q, k, v, self.num_heads, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
+        out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
                                   **self.terms(q_positions=q_positions, k_positions=k_positions))
         return self.out_proj(out), weights
 
@@ -387,8 +397,8 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
     """A number for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
 
     Shapes   as AdditiveRelMultiheadAttention.
-    Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, zero at first; q_proj, k_proj,
-             v_proj and out_proj.
+    Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, zero at first; q_proj,
+             k_proj, v_proj and out_proj.
     Sign     query - key.
     Source   Shaw, Uszkoreit, Vaswani 2018 for the clipping.
     """
@@ -428,7 +438,7 @@ class ShawMultiheadAttention(_MultiheadAttention):
 class RoPEMultiheadAttention(_MultiheadAttention):
     """Queries and keys turned by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
 
-    Shapes   as AdditiveRelMultiheadAttention; both or neither of q_positions and k_positions. layout="half" pairs c with
+    Shapes   as AdditiveRelMultiheadAttention. layout="half" pairs c with
              c + head_dim / 2 instead.
     Weights  q_proj, k_proj, v_proj, out_proj.
     Sign     a score depends on key - query alone.
@@ -446,8 +456,8 @@ class RoPEMultiheadAttention(_MultiheadAttention):
 
 
 class ALiBiMultiheadAttention(_MultiheadAttention):
-    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h = 1 ... where
-    the number of heads is a power of two, and the paper's slopes for other numbers.
+    """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h from 1,
+    where the number of heads is a power of two, and the paper's slopes for other numbers.
 
     Shapes   as AdditiveRelMultiheadAttention.
     Weights  q_proj, k_proj, v_proj, out_proj.
@@ -466,8 +476,8 @@ class WindowAttention(nn.Module):
     """Multi-head self-attention within windows of a grid, with a learned bias for each difference of places:
     softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, projected.
 
-    Shapes   x (windows, N, dim), N = Wh Ww, windows of one image one after the other; mask (m, N, N), numbers to add, where m divides
-             the number of windows: window w takes mask w mod m.
+    Shapes   x (windows, N, dim), N = Wh Ww, windows of one image one after the other; mask (m, N, N), numbers to add, where m
+             divides the number of windows: window w takes mask w mod m.
     Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj: those of timm's
              WindowAttention and of Swin's own, whose relative_position_index is not needed and may be among them.
     Sign     the row of the table is (y_i - y_j + Wh - 1)(2 Ww - 1) + x_i - x_j + Ww - 1: query - key.
@@ -482,9 +492,10 @@ class WindowAttention(nn.Module):
         super().__init__()
         of = {"device": device, "dtype": dtype}
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
-        self.window_size = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
+        height, width = (window_size, window_size) if isinstance(window_size, int) else window_size
+        self.window_size = height, width
         inner = num_heads * (head_dim or dim // num_heads)
-        self._make_tables(*self.window_size, **of)
+        self._make_tables(height, width, **of)
         self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias, **of)
         self.proj = nn.Linear(inner, dim, **of)
         self.proj_drop = nn.Dropout(proj_drop)
@@ -511,8 +522,8 @@ class WindowAttention(nn.Module):
 
 
 class FactorisedWindowAttention(WindowAttention):
-    """WindowAttention with a bias for the difference of rows and one for that of columns, b_h[y_j - y_i] + b_w[x_j - x_i], which takes
-    2 Wh + 2 Ww - 2 numbers for each head in place of (2 Wh - 1)(2 Ww - 1).
+    """WindowAttention with a bias for the difference of rows and one for that of columns, b_h[y_j - y_i] + b_w[x_j - x_i], which
+    takes 2 Wh + 2 Ww - 2 numbers for each head in place of (2 Wh - 1)(2 Ww - 1).
 
     Shapes   as WindowAttention.
     Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), zero at first; qkv and proj as there.

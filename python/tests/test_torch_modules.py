@@ -1,10 +1,11 @@
-"""The modules of relpos.torch beside their peers' own classes, or beside their formula written out, with the same weights: outputs and
-gradients.  SPDX-License-Identifier: Apache-2.0"""
+"""The modules of relpos.torch beside their peers' own classes, or beside their formula written out, with the same weights:
+outputs and gradients.  SPDX-License-Identifier: Apache-2.0"""
 import copy
 import doctest
 import math
 import pickle
 
+import numpy as np
 import pytest
 import relpos
 
@@ -121,6 +122,24 @@ def test_relative_self_attention():
     torch.testing.assert_close(module(x[0], causal=True, need_weights=False)[0], out[0])
 
 
+def test_relative_self_attention_of_the_worked_example():
+    """Six tokens and the weights of NumPy's seeds 42 and 123: the matrix that the text prints, to its three digits."""
+    def glorot(random, rows, columns):
+        return torch.from_numpy(random.randn(rows, columns) * np.sqrt(2 / (rows + columns)))
+
+    random = np.random.RandomState(123)
+    weights = {name: glorot(random, 8, 4) for name in ("W_q", "W_k", "W_v")}
+    random = np.random.RandomState(123)  # the text seeds anew for the embedding
+    weights |= {name: glorot(random, 7, 4) for name in ("rel_embed.a_K", "rel_embed.a_V")}
+    module = rt.RelativeSelfAttention(8, 4, 4, max_distance=3)
+    module.load_state_dict(weights)
+    got = module(torch.from_numpy(np.random.RandomState(42).randn(6, 8)))[1]
+    want = torch.tensor([[.008, .028, .001, .12, .62, .223], [.26, .098, .35, .157, .052, .083],
+                         [.794, .002, .077, .122, .002, .002], [.016, .394, .025, .108, .356, .101],
+                         [.475, .023, .002, .13, .069, .301], [.002, .227, .001, .014, .66, .097]])
+    torch.testing.assert_close(got, want, atol=5.1e-4, rtol=0)
+
+
 def test_xavier():
     embed = rt.RelativePositionEmbedding(200, 100, 300, seed=4)
     for p, columns in ((embed.a_K, 100), (embed.a_V, 300)):
@@ -228,7 +247,8 @@ def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=
 REAL_Q, REAL_K = torch.randn(B, LQ, generator=torch.Generator().manual_seed(1)) * 4, torch.arange(LK) * 0.75
 
 
-@pytest.mark.parametrize("p_q, p_k", [(None, None), (REAL_Q, REAL_K), (REAL_Q[0], None), (torch.arange(LQ) + 3, torch.arange(LK).flip(0))])
+@pytest.mark.parametrize("p_q, p_k", [(None, None), (REAL_Q, REAL_K), (REAL_Q[0], None),
+                                      (torch.arange(LQ) + 3, torch.arange(LK).flip(0))])
 @pytest.mark.parametrize("masks", ["", "pairs", "heads", "numbers", "padding", "padding numbers"])
 def test_additive_rel_multihead_attention(p_q, p_k, masks):
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
@@ -355,7 +375,8 @@ def test_window_attention_beside_timm(head_dim, fused):
     peer = timm.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))
     peer.fused_attn = fused
     peer.load_state_dict(module.state_dict())
-    weights = {"a." + name: w for name, w in peer.state_dict().items()} | {"a.relative_position_index": peer.relative_position_index}
+    weights = {"a." + name: w for name, w in peer.state_dict().items()}
+    weights["a.relative_position_index"] = peer.relative_position_index  # as in files of Swin
     holder = nn.ModuleDict({"a": rt.WindowAttention(DIM, HEADS, head_dim, window_size=(2, 3))})
     holder.load_state_dict(weights)
     x, mask = draw(8, 6, DIM), torch.zeros(4, 6, 6).masked_fill(torch.rand(4, 6, 6) < 0.4, -100.0)
@@ -370,7 +391,7 @@ def by_name(peer, module):
 
 def test_factorised_window_attention():
     module = shake(rt.FactorisedWindowAttention(DIM, HEADS, window_size=(2, 3)))
-    assert {n: tuple(p.shape) for n, p in module.state_dict().items() if "bias_" in n} == {"bias_h": (HEADS, 3), "bias_w": (HEADS, 5)}
+    assert module.bias_h.shape == (HEADS, 3) and module.bias_w.shape == (HEADS, 5)
     x, mask = draw(8, 6, DIM), torch.randn(2, 6, 6)
     y, x_ = torch.arange(6) // 3, torch.arange(6) % 3
     bias = module.bias_h[:, y - y[:, None] + 1] + module.bias_w[:, x_ - x_[:, None] + 2]
@@ -422,6 +443,12 @@ def test_every_module(name):
         optimizer.step()
         losses.append(loss.item())
     assert losses[2] < losses[1] < losses[0]
+    module.float()
+    want = call(module, x.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = call(module, x.float())
+    torch.testing.assert_close(got.float(), want, atol=0.1, rtol=0.1)
+    got.float().sum().backward()
     narrow = module.to(torch.bfloat16)
     assert call(narrow, x.bfloat16()).dtype == torch.bfloat16
 

@@ -1,4 +1,6 @@
-"""attention as torch's operator: where calls are traced, and where torch's own flags say something. SPDX-License-Identifier: Apache-2.0"""
+"""attention as torch's operator: where calls are traced, and where torch's own flags say something.
+
+SPDX-License-Identifier: Apache-2.0"""
 import copy
 
 import numpy as np
@@ -46,8 +48,8 @@ def test_opcheck():
 
 def test_gradcheck_of_the_operator():
     *qkv, (rk, keys, other, t5), text, q_offset, seed = operands()
-    assert torch.autograd.gradcheck(
-        lambda q, k, v, rk, t5: torch.ops.relpos.attention(q, k, v, [rk, keys, other, t5], text, q_offset, seed)[0], (*qkv, rk, t5))
+    call = lambda q, k, v, rk, t5: torch.ops.relpos.attention(q, k, v, [rk, keys, other, t5], text, q_offset, seed)[0]
+    assert torch.autograd.gradcheck(call, (*qkv, rk, t5))
 
 
 def compiled(function, **options):
@@ -137,6 +139,25 @@ def test_tensors_without_numbers():
         assert got.weights.shape == (2, 4, 5, 5) and got.summary.profile.shape == (2, 4, 9) and got.lse is None
         with pytest.raises(TypeError, match="q is of type FakeTensor"):
             relpos.explain(q, q, q)
+
+
+def test_types_of_tensors_that_see_each_call():
+    from torch.testing._internal.two_tensor import TwoTensor
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            seen.append(str(function))
+            with torch._C._DisableTorchDispatch():
+                return function(*args, **(kwargs or {}))
+
+    q, k, v, t5, *_ = (x.detach() for x in inputs())
+    want = relpos.attention(q, k, v, bias=relpos.T5(t5, buckets=8))
+    assert torch.equal(relpos.attention(q.as_subclass(Watched), k, v, bias=relpos.T5(t5.as_subclass(Watched), buckets=8)), want)
+    assert seen == ["relpos.attention.default"]
+    two = relpos.attention(TwoTensor(q, q + 1), TwoTensor(k, k), TwoTensor(v, v), bias=relpos.T5(t5, buckets=8))
+    assert torch.equal(two.a, want) and torch.equal(two.b, relpos.attention(q + 1, k, v, bias=relpos.T5(t5, buckets=8)))
 
 
 @pytest.mark.parametrize("grad", [False, True])
