@@ -1,0 +1,199 @@
+"""attn_implementation="relpos" for models of Hugging Face transformers, on a CPU.
+
+    >>> import relpos.hf                                                                          # doctest: +SKIP
+    >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
+
+Importing this module registers it. Every model that asks transformers for its attention function can take it; what such a model
+hands over as an array (a bias, a mask of its caller) is used as given. No bias and no mask of queries by keys is made for
+
+- masks: padding, causal, sliding windows and packed sequences, in any model;
+- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets.
+
+A model whose attention cannot be replaced is refused when it is made. A query without a key gives zero, where other
+implementations give a mean of masked values; this concerns padding, whose results are not used.
+
+SPDX-License-Identifier: Apache-2.0"""
+import functools
+import importlib
+
+import relpos
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
+
+NAME = "relpos"
+_REFUSED = ("cache", "indices", "block_indices", "sinks")  # keywords of single models, or of paged caches, that change the result
+
+
+class Mask(torch.Tensor):
+    """What a model carries to its attention in place of a mask (B, 1, Lq, Lk): `options` of relpos.attention. It has that shape and
+    no elements, so whoever computes with it gets an error."""
+
+    @staticmethod
+    def __new__(cls, shape, options):
+        self = torch.empty((), dtype=torch.bool).expand(shape).as_subclass(cls)
+        self.options = options
+        return self
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", str(function))
+        if name in ("__get__", "size", "dim"):
+            return super().__torch_function__(function, types, args, kwargs or {})
+        if name in ("contiguous", "detach", "clone"):
+            return args[0]
+        raise TypeError(f'attn_implementation="{NAME}": this model computes with its attention mask '
+                        f'({name}), which holds no numbers here: use "sdpa" or "eager" for it')
+
+    def __repr__(self):
+        return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
+
+
+def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
+              is_causal=None, output_attentions=False, **others):
+    """The attention function of transformers: query (B, H, Lq, D), key and value (B, Hk, Lk, D); gives (B, Lq, H, D) and, if
+    asked for, the weights. attention_mask is a Mask, bool (True = attend) or added to the scores; position_bias is a tensor,
+    or a dictionary of options of relpos.attention, which the models of this module hand over."""
+    for name in _REFUSED:
+        if others.get(name) is not None:
+            raise ValueError(f'attn_implementation="{NAME}" does not know the argument {name} of {type(module).__name__}: '
+                             'use another implementation for this model')
+    options, dense = {}, []
+    if isinstance(attention_mask, Mask):
+        if attention_mask.shape[-2:] != (query.shape[-2], key.shape[-2]):
+            raise ValueError(f"attention_mask is for {tuple(attention_mask.shape[-2:])} queries and keys, which are "
+                             f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
+        options.update(attention_mask.options)
+    elif attention_mask is None:  # as for sdpa: only a causal module's own queries, which then begin at key 0
+        options["causal"] = query.shape[-2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    elif attention_mask.dtype == torch.bool:
+        options["mask"] = attention_mask
+    else:
+        dense.append(attention_mask)
+    if isinstance(position_bias, dict):
+        if options.get("q_offset", 0) != position_bias.get("q_offset", options.get("q_offset", 0)):
+            raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
+                             f"{options['q_offset']} for the mask")
+        options.update(position_bias)
+    elif position_bias is not None:
+        dense.append(position_bias)
+    if dense:
+        options["bias"] = sum(map(relpos.Dense, dense), relpos.Sum())
+    if s_aux is not None:
+        options["sink"] = relpos.Sink(s_aux)
+    if dropout:
+        options.update(dropout=dropout, seed=int(torch.randint(2**63 - 1, ())))  # torch.manual_seed decides
+    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+    found = relpos.attention(query, key, value, scale=scaling, softcap=softcap, threads=torch.get_num_threads(),
+                             return_weights=bool(output_attentions), **options)
+    out, weights = (found.out, found.weights) if output_attentions else (found, None)
+    return out.transpose(1, 2).contiguous(), weights
+
+
+def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
+         attention_mask=None, **others):
+    """The mask function of transformers: a Mask. A mask_function that is not known becomes an array of queries by keys."""
+    options = {}
+    shape = (batch_size, 1, q_length, kv_length)
+    if _read(mask_function, options):
+        padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        if padding is not None:
+            padding = padding[:, kv_offset:kv_offset + kv_length].bool()
+            if not padding.all():
+                options["key_mask"] = padding.contiguous()
+        if (offset := int(q_offset) - int(kv_offset)) != 0:
+            options["q_offset"] = offset
+        return Mask(shape, options)
+    others.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+    array = masking_utils.sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function=mask_function,
+                                    attention_mask=attention_mask, **others)
+    return Mask(shape, {"mask": array})
+
+
+def _read(function, options):
+    """Add what a mask function of transformers says to options; False if it is not known."""
+    if function is masking_utils.bidirectional_mask_function:
+        return True
+    if function is masking_utils.causal_mask_function:
+        options["causal"] = True
+        return True
+    if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
+        return False
+    held = {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__)}
+    maker = function.__qualname__.partition(".")[0]
+    if maker == "and_masks":
+        return all(_read(part, options) for part in held["mask_functions"])
+    if maker == "sliding_window_overlay":
+        options["window"] = (held["sliding_window"] - 1, None)
+    elif maker == "sliding_window_bidirectional_overlay":
+        options["window"] = (held["sliding_window"], held["sliding_window"])
+    elif maker == "packed_sequence_mask_function":
+        options["segments"] = held["packed_sequence_mask"]
+    elif maker == "remap_positions_for_packed_sequence":  # beside segments, within which positions differ as indices do
+        return _read(held["mask_function"], options)
+    else:
+        return False
+    return True
+
+
+def _asked(module, *_, **__):
+    return module.config._attn_implementation == NAME
+
+
+def _replace(cls, name, when):
+    """Decorate what takes the place of a method in the calls of which `when` is true; it gets the method after self."""
+    def decorate(function):
+        original = getattr(cls, name)
+
+        @functools.wraps(original)
+        def method(self, *args, **kwargs):
+            if when(self, *args, **kwargs):
+                return function(self, original, *args, **kwargs)
+            return original(self, *args, **kwargs)
+
+        setattr(cls, name, method)
+    return decorate
+
+
+def _t5_bias(module, q_offset=0):
+    """The options that stand for the bias of an attention module with T5's table, or without one."""
+    if not hasattr(module, "relative_attention_bias"):
+        return {}
+    term = relpos.T5(module.relative_attention_bias.weight, buckets=module.relative_attention_num_buckets,
+                     max_distance=module.relative_attention_max_distance, bidirectional=not module.is_decoder)
+    return {"bias": term, "q_offset": int(q_offset)}
+
+
+def _t5(cls):
+    """T5Attention and its copies: compute_bias gives a dictionary, and is asked where forward would make zeros."""
+    @_replace(cls, "compute_bias", _asked)
+    def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
+        return _t5_bias(self, past_seen_tokens)
+
+    @_replace(cls, "forward", _asked)
+    def forward(self, original, *args, **kwargs):
+        self.has_relative_attention_bias = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.has_relative_attention_bias = hasattr(self, "relative_attention_bias")
+
+
+def _register():
+    if NAME in AttentionInterface():
+        return
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, mask)
+
+    @_replace(PreTrainedModel, "get_correct_attn_implementation", lambda self, requested, *_, **__: requested == NAME)
+    def refuse(self, original, *args, **kwargs):
+        if not self._can_set_attn_implementation():
+            raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and relpos has '
+                             'no replacement for it: use attn_implementation="eager"')
+        return original(self, *args, **kwargs)
+
+    for name, cls in [("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("longt5", "LongT5Attention"),
+                      ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention")]:
+        _t5(getattr(importlib.import_module(f"transformers.models.{name}.modeling_{name}"), cls))
+
+
+_register()
