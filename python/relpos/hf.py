@@ -57,7 +57,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         if others.get(name) is not None:
             raise ValueError(f'attn_implementation="{NAME}" does not know the argument {name} of {type(module).__name__}: '
                              'use another implementation for this model')
-    options, dense = {}, []
+    options, bias = {}, relpos.Sum()
     if isinstance(attention_mask, Mask):
         if attention_mask.shape[-2:] != (query.shape[-2], key.shape[-2]):
             raise ValueError(f"attention_mask is for {tuple(attention_mask.shape[-2:])} queries and keys, which are "
@@ -68,22 +68,22 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     elif attention_mask.dtype == torch.bool:
         options["mask"] = attention_mask
     else:
-        dense.append(attention_mask)
+        bias += relpos.Dense(attention_mask)
     if isinstance(position_bias, dict):
-        if options.get("q_offset", 0) != position_bias.get("q_offset", options.get("q_offset", 0)):
+        first = options.get("q_offset", 0)
+        if position_bias.get("q_offset", first) != first:
             raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
-                             f"{options['q_offset']} for the mask")
+                             f"{first} for the mask")
         options.update(position_bias)
+        bias += options.pop("bias", relpos.Sum())
     elif position_bias is not None:
-        dense.append(position_bias)
-    if dense:
-        options["bias"] = sum(map(relpos.Dense, dense), relpos.Sum())
+        bias += relpos.Dense(position_bias)
     if s_aux is not None:
         options["sink"] = relpos.Sink(s_aux)
     if dropout:
         options.update(dropout=dropout, seed=int(torch.randint(2**63 - 1, ())))  # torch.manual_seed decides
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    found = relpos.attention(query, key, value, scale=scaling, softcap=softcap, threads=torch.get_num_threads(),
+    found = relpos.attention(query, key, value, bias=bias or None, scale=scaling, softcap=softcap, threads=torch.get_num_threads(),
                              return_weights=bool(output_attentions), **options)
     out, weights = (found.out, found.weights) if output_attentions else (found, None)
     return out.transpose(1, 2).contiguous(), weights

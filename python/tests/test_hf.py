@@ -84,3 +84,11 @@ def test_t5(name, padding):
 @pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)], ids=str)
 def test_t5_generates_the_same(cache):
     generated(t5(), IDS, attention_mask=LEFT, **cache)
+
+
+def test_a_mask_of_the_caller():
+    model = t5().encoder
+    square = torch.rand(3, 1, 29, 29, generator=torch.Generator().manual_seed(0)) < 0.5
+    square |= torch.eye(29, dtype=torch.bool)
+    agree(model, implementations=["sdpa"], input_ids=IDS, attention_mask=square)
+    agree(model, input_ids=IDS, attention_mask=torch.where(square, 0.0, -30.0))
