@@ -7,10 +7,11 @@ Importing this module registers it. Every model that asks transformers for its a
 hands over as an array (a bias, a mask of its caller) is used as given. No bias and no mask of queries by keys is made for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
-- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets.
+- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets;
+- BLOOM: ALiBi; Swin: the table of a window; DeBERTa-v2 and v3: vectors of positions.
 
-A model whose attention cannot be replaced is refused when it is made. A query without a key gives zero, where other
-implementations give a mean of masked values; this concerns padding, whose results are not used.
+A model whose attention cannot be replaced is refused. A query without a key gives zero, where other implementations give a mean
+of masked values; this concerns padding, whose results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -41,7 +42,7 @@ class Mask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone"):
             return args[0]
-        raise TypeError(f'attn_implementation="{NAME}": this model computes with its attention mask '
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask '
                         f'({name}), which holds no numbers here: use "sdpa" or "eager" for it')
 
     def __repr__(self):
@@ -178,22 +179,142 @@ def _t5(cls):
             self.has_relative_attention_bias = hasattr(self, "relative_attention_bias")
 
 
+def _given(self, *args, **kwargs):
+    return any(isinstance(x, Mask) for x in (*args, *kwargs.values()))
+
+
+def _bloom(module):
+    """BLOOM: its slopes times key positions are ALiBi but for a constant in each row. Where padding lies between tokens, positions
+    count tokens."""
+    @_replace(module.BloomAttention, "forward", _given)
+    def forward(self, original, hidden_states, residual, alibi, attention_mask, layer_past=None, use_cache=False,
+                output_attentions=False, **others):
+        if not attention_mask.options.get("causal") or (self.pretraining_tp > 1 and self.slow_but_exact):
+            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact: use "eager"')
+        query, key, value = self._reshape(self.query_key_value(hidden_states))
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        out, weights = attention(self, query, key, value, attention_mask, scaling=self.inv_norm_factor,
+                                 dropout=self.attention_dropout.p if self.training else 0.0, output_attentions=output_attentions,
+                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask))})
+        return module.dropout_add(self.dense(out.flatten(2)), residual, self.hidden_dropout, self.training), weights
+
+    module.BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
+
+
+def _token_positions(mask):
+    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens."""
+    keys = mask.options.get("key_mask")
+    if keys is None or not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
+        return {}
+    positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
+    return {"q_positions": positions[:, first:first + mask.shape[-2]].contiguous(), "k_positions": positions}
+
+
+def _swin(module):
+    """Swin: the table of a window, and its shift mask, whose -100 are a mask."""
+    @_replace(module.SwinAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, **kwargs):
+        *shape, length = hidden_states.shape[:-1]
+        query, key, value = (project(hidden_states).view(*shape, length, -1, self.head_dim).transpose(1, 2)
+                             for project in (self.q_proj, self.k_proj, self.v_proj))
+        bias = self.relative_position_bias
+        options = {"bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size)}
+        if attention_mask is not None:  # (windows, length, length), the same for each image
+            images = len(hidden_states) // len(attention_mask)
+            options["mask"] = (attention_mask == 0).expand(images, -1, -1, -1).reshape(-1, 1, length, length)
+        out, weights = attention(self, query, key, value, None, scaling=self.scaling, position_bias=options,
+                                 dropout=self.attention_dropout if self.training else 0.0, **kwargs)
+        return self.o_proj(out.flatten(2)), weights
+
+
+def _deberta(module):
+    """DeBERTa-v2 and v3: content to position and position to content, without positions of queries by keys."""
+    @_replace(module.DebertaV2Encoder, "get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
+    def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
+        if relative_pos is not None or query_states is not None:
+            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states given: use "eager"')
+
+    @_replace(module.DebertaV2Encoder, "get_attention_mask", lambda self, *_, **__: _asked(self.layer[0].attention))
+    def get_attention_mask(self, original, attention_mask):
+        batch, length = attention_mask.shape[0], attention_mask.shape[-1]
+        given = attention_mask.bool()
+        options = {"key_mask": given} if given.dim() <= 2 else {"mask": original(self, given)}
+        return Mask((batch, 1, length, length), {} if given.all() else options)
+
+    @_replace(module.DisentangledSelfAttention, "forward", _given)
+    def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None, relative_pos=None,
+                rel_embeddings=None):
+        def heads(x):
+            return x.view(*x.shape[:-1], self.num_attention_heads, -1).transpose(-2, -3)
+
+        query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
+        kinds = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type]
+        options = {}
+        if self.relative_attention and kinds:
+            vectors = self.pos_dropout(rel_embeddings)[:2 * self.pos_ebd_size]
+            to_key, to_query = ((self.key_proj, self.query_proj) if self.share_att_key else
+                                (getattr(self, "pos_key_proj", None), getattr(self, "pos_query_proj", None)))
+            options["relkey"] = relpos.Deberta(
+                heads(to_key(vectors)).contiguous() if "c2p" in kinds else None,
+                heads(to_query(vectors)).contiguous() if "p2c" in kinds else None,
+                span=self.pos_ebd_size, buckets=self.position_buckets, max_position=self.max_relative_positions)
+        out, weights = attention(self, query, key, value, attention_mask, position_bias=options,
+                                 output_attentions=output_attentions, scaling=(query.shape[-1] * (1 + len(kinds))) ** -0.5,
+                                 dropout=self.dropout.p if self.training else 0.0)
+        return out.flatten(2), weights
+
+    module.DebertaV2PreTrainedModel._can_set_attn_implementation_cached_value = True
+
+
+def _longt5(module):
+    """LongT5 with local attention: a window of local_radius to each side."""
+    @_replace(module.LongT5Stack, "forward", lambda self, *_, **__: _asked(self) and not self.is_decoder)
+    def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
+              inputs_embeds=None, **kwargs):
+        batch, length = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
+        options = {"window": (self.local_radius, self.local_radius)}
+        if attention_mask is not None:
+            options["key_mask"] = attention_mask.bool()
+        return original(self, input_ids, Mask((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
+                        inputs_embeds, **kwargs)
+
+    local_mask = module._get_local_attention_mask
+    module._get_local_attention_mask = lambda mask, *args: mask if isinstance(mask, Mask) else local_mask(mask, *args)
+
+    @_replace(module.LongT5LocalAttention, "forward", _given)
+    def forward(self, original, hidden_states, mask=None, position_bias=None, output_attentions=False):
+        query, key, value = (project(hidden_states).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+                             for project in (self.q, self.k, self.v))
+        position_bias = _t5_bias(self) if position_bias is None else position_bias
+        out, weights = attention(self, query, key, value, mask, scaling=1.0, position_bias=position_bias,
+                                 dropout=self.dropout if self.training else 0.0, output_attentions=output_attentions)
+        found = self.o(out.flatten(2)), position_bias
+        return (*found, weights) if output_attentions else found
+
+
 def _register():
     if NAME in AttentionInterface():
         return
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
 
-    @_replace(PreTrainedModel, "get_correct_attn_implementation", lambda self, requested, *_, **__: requested == NAME)
-    def refuse(self, original, *args, **kwargs):
-        if not self._can_set_attn_implementation():
-            raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and relpos has '
-                             'no replacement for it: use attn_implementation="eager"')
-        return original(self, *args, **kwargs)
+    for name in ("get_correct_attn_implementation", "set_attn_implementation"):  # of a new model, and of one that is there
+        @_replace(PreTrainedModel, name, lambda self, *args, **kwargs: NAME in (*args, *kwargs.values()))
+        def refuse(self, original, *args, **kwargs):
+            if not self._can_set_attn_implementation() or getattr(self.config, "encoder_attention_type", "local") != "local":
+                raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
+                                 'relpos has no replacement for it: use attn_implementation="eager"')
+            return original(self, *args, **kwargs)
+
+    def models(name):
+        return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
 
     for name, cls in [("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("longt5", "LongT5Attention"),
                       ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention")]:
-        _t5(getattr(importlib.import_module(f"transformers.models.{name}.modeling_{name}"), cls))
+        _t5(getattr(models(name), cls))
+    for name, adapt in [("longt5", _longt5), ("bloom", _bloom), ("swin", _swin), ("deberta_v2", _deberta)]:
+        adapt(models(name))
 
 
 _register()
