@@ -161,6 +161,127 @@ def test_deberta(more):
         agree(model, padding, ["eager"], input_ids=IDS, attention_mask=padding)
 
 
+def test_the_same_training():
+    losses = {}
+    for implementation in ("relpos", "eager"):
+        torch.manual_seed(3)
+        model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, dropout_rate=0.0)).train()
+        model.set_attn_implementation(implementation)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        g = torch.Generator().manual_seed(7)
+        losses[implementation] = []
+        for _ in range(20):
+            ids = torch.randint(3, 60, (4, 24), generator=g)
+            loss = model(input_ids=ids, attention_mask=(torch.arange(24) < 20).expand(4, 24), labels=ids[:, :9].contiguous()).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[implementation].append(loss.item())
+    assert losses["eager"][-1] < losses["eager"][0] - 0.5
+    assert losses["relpos"] == pytest.approx(losses["eager"], abs=1e-4)
+
+
+class Storage(torch.utils._python_dispatch.TorchDispatchMode):
+    """The size in bytes of the largest tensor made."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        for x in found if isinstance(found, (tuple, list)) else (found,):
+            if isinstance(x, torch.Tensor):
+                self.largest = max(self.largest, x.untyped_storage().nbytes())
+        return found
+
+
+@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2"])
+def test_nothing_of_queries_by_keys_is_made(name):
+    n = 1024
+    ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
+    inputs = dict(input_ids=ids, attention_mask=(torch.arange(n) < 1000).long()[None])
+    if "T5" in name:
+        model = t5(name)
+        inputs["decoder_input_ids"] = ids
+    elif name == "DebertaV2":
+        config = transformers.DebertaV2Config(**DEBERTA, pos_att_type=["c2p", "p2c"], position_buckets=8)
+        model = made(transformers.DebertaV2Model, config)
+    else:
+        model = causal(name)
+    for implementation in ("relpos", "eager"):
+        with Storage() as storage:
+            results(model, implementation, **inputs)
+        assert (storage.largest < n * n) == (implementation == "relpos"), storage.largest
+
+
+def with_dropout(name):
+    """A model that drops weights of attention and nothing else."""
+    if "T5" in name:
+        model = t5(name, dropout_rate=0.4)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return model.encoder, dict(input_ids=IDS)
+    if name == "Swin":
+        config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4,
+                                         drop_path_rate=0.0, attention_probs_dropout_prob=0.4)
+        return made(transformers.SwinModel, config), dict(pixel_values=torch.ones(1, 3, 16, 16).cumsum(-1))
+    if name == "DebertaV2":
+        config = transformers.DebertaV2Config(**DEBERTA, pos_att_type=["c2p"], hidden_dropout_prob=0.0,
+                                              attention_probs_dropout_prob=0.4)
+        return made(transformers.DebertaV2Model, config), dict(input_ids=IDS)
+    config = dict(hidden_size=48, n_head=6, n_layer=2) if name == "Bloom" else LLAMA
+    return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(
+        **{**config, "vocab_size": 60}, attention_dropout=0.4)), dict(input_ids=IDS, use_cache=False)
+
+
+@pytest.mark.parametrize("name", ["T5", "LongT5", "Llama", "Bloom", "Swin", "DebertaV2"])
+def test_dropout(name):
+    """The seed of torch decides, and recomputing for gradients draws the same."""
+    model, inputs = with_dropout(name)
+    model.train()
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(results(model, "relpos", **inputs))
+    assert torch.equal(found[0][0], found[1][0]) and not torch.equal(found[0][0], found[2][0])
+    torch.manual_seed(1)
+    model.gradient_checkpointing_enable()
+    out, gradients = results(model, "relpos", **inputs)
+    assert torch.equal(out, found[0][0])
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(gradient, found[0][1][key], atol=1e-5 * float(gradient.abs().max()), rtol=0)
+
+
+def test_dropout_keeps_the_mean():
+    module, one = torch.nn.Module(), torch.ones(1, 4, 400, 8)
+    torch.manual_seed(0)
+    out, weights = relpos.hf.attention(module, one, one, one, None, dropout=0.25, is_causal=False)
+    assert weights is None and out.shape == (1, 400, 4, 8)
+    assert out.mean() == pytest.approx(1, abs=0.003) and out.std() == pytest.approx((1 / 3 / 400) ** 0.5, rel=0.1)
+
+
+def test_a_new_model_and_attentions():
+    config = transformers.LlamaConfig(**LLAMA)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="relpos").eval()
+    assert model.config._attn_implementation == "relpos"
+    got = model(IDS, attention_mask=RIGHT, output_attentions=True)
+    model.set_attn_implementation("eager")
+    want = model(IDS, attention_mask=RIGHT, output_attentions=True)
+    assert len(got.attentions) == 2
+    for a, b in zip(got.attentions, want.attentions):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+
+
+def test_bfloat16():
+    model = causal("Llama").bfloat16()
+    got, _ = results(model, "relpos", RIGHT, input_ids=IDS, attention_mask=RIGHT)
+    want, _ = results(model.float(), "eager", RIGHT, input_ids=IDS, attention_mask=RIGHT)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
+
+
 def test_what_is_refused():
     small = transformers.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
     with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
