@@ -42,8 +42,10 @@ class Mask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone"):
             return args[0]
-        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask '
-                        f'({name}), which holds no numbers here: use "sdpa" or "eager" for it')
+        if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # it masks nothing: the other remains
+            return next((x for x in args if not isinstance(x, cls)), args[0])
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which holds '
+                                  'no numbers here: use "sdpa" or "eager" for it')
 
     def __repr__(self):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
