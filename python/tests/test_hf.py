@@ -117,6 +117,23 @@ def test_causal_generates_the_same(name, cache):
     generated(causal(name), IDS, attention_mask=LEFT, **cache)
 
 
+@pytest.mark.parametrize("name", ["T5", *CAUSAL])
+def test_a_chunk_after_a_cache(name):
+    """Nine queries after twenty that the cache holds, or that a sliding window has dropped from it."""
+    model = t5() if name == "T5" else causal(name)
+    ids = "decoder_input_ids" if name == "T5" else "input_ids"
+    mask = "decoder_attention_mask" if name == "T5" else "attention_mask"
+    more = dict(input_ids=IDS, attention_mask=RIGHT) if name == "T5" else {}
+    found = {}
+    with torch.no_grad():
+        for implementation in ("relpos", "eager"):
+            model.set_attn_implementation(implementation)
+            first = model(**{ids: IDS[:, :20], mask: LEFT[:, :20]}, **more, use_cache=True)
+            then = model(**{ids: IDS[:, 20:], mask: LEFT}, **more, past_key_values=first.past_key_values)
+            found[implementation] = then.logits[:, 5:]
+    torch.testing.assert_close(found["relpos"], found["eager"], atol=2e-5 * float(found["eager"].abs().max()), rtol=0)
+
+
 def test_bloom_with_padding_between_tokens():
     padding = LEFT.clone()
     padding[:, 20:23] = 0
