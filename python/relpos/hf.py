@@ -66,8 +66,11 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
             raise ValueError(f"attention_mask is for {tuple(attention_mask.shape[-2:])} queries and keys, which are "
                              f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
         options.update(attention_mask.options)
-    elif attention_mask is None:  # as for sdpa: only a causal module's own queries, which then begin at key 0
-        options["causal"] = query.shape[-2] > 1 and (getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    elif attention_mask is None:  # as for sdpa: the module says whether it is causal, and its queries begin at key 0
+        if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
+            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} gives no attention_mask and does not say '
+                             'whether it is causal: give one, or use another implementation')
+        options["causal"] = bool(is_causal) and query.shape[-2] > 1
     elif attention_mask.dtype == torch.bool:
         options["mask"] = attention_mask
     else:

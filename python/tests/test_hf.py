@@ -307,6 +307,18 @@ def test_bfloat16():
     torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
 
 
+def test_masks_that_are_not_known_become_arrays():
+    from transformers import masking_utils
+    chunks = masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3]))
+    padding = RIGHT[:2, :12].bool()
+    for function in (chunks, lambda b, h, i, j: (i + j) % 3 == 0):
+        options = dict(mask_function=function, attention_mask=padding, q_offset=5, dtype=torch.float32)
+        mask = relpos.hf.mask(2, 7, 12, **options)
+        assert list(mask.options) == ["mask"] and mask.shape == (2, 1, 7, 12)
+        want = masking_utils.sdpa_mask(2, 7, 12, **options, allow_is_causal_skip=False)
+        assert torch.equal(mask.options["mask"], want) and want.any() and not want.all()
+
+
 def test_what_is_refused():
     small = transformers.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
     with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
@@ -322,6 +334,8 @@ def test_what_is_refused():
         mask + 1
     with pytest.raises(ValueError, match=r"for \(3, 3\) queries and keys, which are \(2, 3\)"):
         relpos.hf.attention(torch.nn.Module(), q[:, :, :2], q, q, mask)
+    with pytest.raises(ValueError, match="does not say whether it is causal"):
+        relpos.hf.attention(torch.nn.Module(), q, q, q, None)
     with pytest.raises(ValueError, match="argument indices of Module"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, indices=q)
     with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
