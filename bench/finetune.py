@@ -4,7 +4,8 @@ with relpos.
     bench/finetune.py [-o bench/results/finetune.json] [--length 4096] [--threads 1] [--steps 5]
 
 Each implementation runs in a process of its own, with the same weights and the same tokens, and takes one step that is not timed
-first. peak_bytes is the largest resident size of that process, start_bytes what it had before its first step.
+first. peak_bytes is the largest resident size of that process, start_bytes what it had before its first step. It needs the Python
+package, torch and transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
