@@ -128,17 +128,17 @@ def _read(function, options):
     maker = function.__qualname__.partition(".")[0]
     if maker == "and_masks":
         return all(_read(part, options) for part in held["mask_functions"])
+    if maker == "remap_positions_for_packed_sequence":  # beside segments, within which positions differ as indices do
+        return "segments" in options and _read(held["mask_function"], options)
     if maker == "sliding_window_overlay":
-        options["window"] = (held["sliding_window"] - 1, None)
+        name, value = "window", (held["sliding_window"] - 1, None)
     elif maker == "sliding_window_bidirectional_overlay":
-        options["window"] = (held["sliding_window"], held["sliding_window"])
+        name, value = "window", (held["sliding_window"], held["sliding_window"])
     elif maker == "packed_sequence_mask_function":
-        options["segments"] = held["packed_sequence_mask"]
-    elif maker == "remap_positions_for_packed_sequence":  # beside segments, within which positions differ as indices do
-        return _read(held["mask_function"], options)
+        name, value = "segments", held["packed_sequence_mask"]
     else:
         return False
-    return True
+    return options.setdefault(name, value) is value  # there is room for one of each
 
 
 def _asked(module, *_, **__):

@@ -311,7 +311,8 @@ def test_masks_that_are_not_known_become_arrays():
     from transformers import masking_utils
     chunks = masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3]))
     padding = RIGHT[:2, :12].bool()
-    for function in (chunks, lambda b, h, i, j: (i + j) % 3 == 0):
+    windows = masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5)))
+    for function in (chunks, windows, lambda b, h, i, j: (i + j) % 3 == 0):
         options = dict(mask_function=function, attention_mask=padding, q_offset=5, dtype=torch.float32)
         mask = relpos.hf.mask(2, 7, 12, **options)
         assert list(mask.options) == ["mask"] and mask.shape == (2, 1, 7, 12)
