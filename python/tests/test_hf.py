@@ -1,0 +1,343 @@
+"""relpos.hf: models of transformers with attn_implementation="relpos" against eager and sdpa. Run where transformers is.
+
+SPDX-License-Identifier: Apache-2.0"""
+import pytest
+
+transformers = pytest.importorskip("transformers")
+import relpos
+import relpos.hf
+import torch
+
+IDS = torch.randint(3, 60, (3, 29), generator=torch.Generator().manual_seed(5))
+RIGHT = (torch.arange(29) < torch.tensor([29, 11, 20])[:, None]).long()  # padding masks: at the end, at the beginning
+LEFT = RIGHT.flip(1)
+
+
+def made(cls, config):
+    """A model with weights that make attention far from uniform."""
+    g = torch.Generator().manual_seed(1)
+    model = cls(config).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1:
+                p.normal_(std=1.5 / p.shape[-1] ** 0.5 if p.shape[-1] > 8 else 1.0, generator=g)
+    return model
+
+
+def results(model, implementation, keep=None, **inputs):
+    """The outputs where keep is true, and the gradients of a sum over them by every weight."""
+    model.set_attn_implementation(implementation)
+    assert model.config._attn_implementation == implementation
+    model.zero_grad()
+    out = model(**inputs)
+    out = out.logits if "logits" in out else out.last_hidden_state
+    out = out if keep is None else out[keep.bool()]
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    return out.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
+    got, gradients = results(model, "relpos", keep, **inputs)
+    for implementation in implementations:
+        want, expected = results(model, implementation, keep, **inputs)
+        assert want.abs().max() > 0.1
+        torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
+        assert gradients.keys() == expected.keys()
+        size = {name: float(x.abs().max()) for name, x in expected.items()}
+        for name in expected:  # those of biases of keys are rounding errors, beside the others
+            torch.testing.assert_close(gradients[name], expected[name], atol=1e-4 * size[name] + 1e-6 * max(size.values()), rtol=0,
+                                       msg=lambda m: f"{name}: {m}")
+
+
+def generated(model, ids, implementations=("relpos", "eager"), **options):
+    """The same tokens from every implementation, more than one of them."""
+    found = []
+    for implementation in implementations:
+        model.set_attn_implementation(implementation)
+        found.append(model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0, **options))
+    assert len(found[0][0].unique()) > 3
+    for other in found[1:]:
+        assert torch.equal(found[0], other)
+    return found[0]
+
+
+T5 = dict(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
+          tie_word_embeddings=False, relative_attention_num_buckets=12, relative_attention_max_distance=20)
+
+
+def t5(name="T5", **more):
+    more = {"local_radius": 6, **more} if name == "LongT5" else more
+    return made(getattr(transformers, f"{name}ForConditionalGeneration"), getattr(transformers, f"{name}Config")(**T5, **more))
+
+
+@pytest.mark.parametrize("padding", [None, RIGHT, LEFT], ids=["whole", "right", "left"])
+@pytest.mark.parametrize("name", ["T5", "MT5", "UMT5", "SwitchTransformers"])
+def test_t5(name, padding):
+    model = t5(name)
+    assert "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in dict(model.named_parameters())
+    agree(model, RIGHT[:, :13], ["eager"] if name == "SwitchTransformers" else ["eager", "sdpa"], input_ids=IDS,
+          attention_mask=padding, decoder_input_ids=IDS[:, 8:21], decoder_attention_mask=RIGHT[:, :13])
+
+
+@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)], ids=str)
+def test_t5_generates_the_same(cache):
+    generated(t5(), IDS, attention_mask=LEFT, **cache)
+
+
+def test_longt5():
+    for padding in (None, RIGHT, LEFT):
+        agree(t5("LongT5"), implementations=["eager"], keep=RIGHT[:, :13], input_ids=IDS, attention_mask=padding,
+              decoder_input_ids=IDS[:, 8:21], decoder_attention_mask=RIGHT[:, :13])
+    generated(t5("LongT5"), IDS, attention_mask=LEFT)
+
+
+LLAMA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             tie_word_embeddings=False, max_position_embeddings=64)
+CAUSAL = {  # name: what the config has beside LLAMA
+    "Llama": {}, "Mistral": dict(sliding_window=7), "Gemma2": dict(head_dim=8, sliding_window=9, attn_logit_softcapping=3.0),
+    "GptOss": dict(head_dim=8, sliding_window=9, num_local_experts=2, num_experts_per_tok=1),
+    "Bloom": dict(hidden_size=48, n_head=6, n_layer=2)}
+
+
+def causal(name):
+    config = {**({} if name == "Bloom" else LLAMA), "vocab_size": 60, **CAUSAL[name]}
+    return made(getattr(transformers, f"{name}ForCausalLM"), getattr(transformers, f"{name}Config")(**config))
+
+
+@pytest.mark.parametrize("padding", [None, RIGHT, LEFT], ids=["whole", "right", "left"])
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal(name, padding):
+    others = ("eager",) if name in ("Bloom", "GptOss", "Gemma2") else ("eager", "sdpa")
+    agree(causal(name), padding, others, input_ids=IDS, attention_mask=padding)
+
+
+@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)], ids=str)
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_generates_the_same(name, cache):
+    generated(causal(name), IDS, attention_mask=LEFT, **cache)
+
+
+@pytest.mark.parametrize("name", ["T5", *CAUSAL])
+def test_a_chunk_after_a_cache(name):
+    """Nine queries after twenty that the cache holds, or that a sliding window has dropped from it."""
+    model = t5() if name == "T5" else causal(name)
+    ids = "decoder_input_ids" if name == "T5" else "input_ids"
+    mask = "decoder_attention_mask" if name == "T5" else "attention_mask"
+    more = dict(input_ids=IDS, attention_mask=RIGHT) if name == "T5" else {}
+    found = {}
+    with torch.no_grad():
+        for implementation in ("relpos", "eager"):
+            model.set_attn_implementation(implementation)
+            first = model(**{ids: IDS[:, :20], mask: LEFT[:, :20]}, **more, use_cache=True)
+            then = model(**{ids: IDS[:, 20:], mask: LEFT}, **more, past_key_values=first.past_key_values)
+            found[implementation] = then.logits[:, 5:]
+    torch.testing.assert_close(found["relpos"], found["eager"], atol=2e-5 * float(found["eager"].abs().max()), rtol=0)
+
+
+def test_bloom_with_padding_between_tokens():
+    padding = LEFT.clone()
+    padding[:, 20:23] = 0
+    agree(causal("Bloom"), padding, ["eager"], input_ids=IDS, attention_mask=padding)
+    generated(causal("Bloom"), IDS, attention_mask=padding)
+
+
+def test_packed_sequences():
+    positions = torch.tensor([[*range(10), *range(12), *range(7)]])
+    agree(causal("Llama"), input_ids=IDS[:1], position_ids=positions, use_cache=False)
+
+
+@pytest.mark.parametrize("model", [lambda: causal("Llama"), lambda: t5().encoder], ids=["Llama", "T5"])
+def test_a_mask_of_the_caller(model):
+    square = torch.rand(3, 1, 29, 29, generator=torch.Generator().manual_seed(0)) < 0.5
+    square |= torch.eye(29, dtype=torch.bool)
+    agree(model(), implementations=["sdpa"], input_ids=IDS, attention_mask=square)
+    agree(model(), input_ids=IDS, attention_mask=torch.where(square, 0.0, -30.0))
+
+
+@pytest.mark.parametrize("image", [32, 28])
+def test_swin(image):
+    config = transformers.SwinConfig(image_size=image, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4,
+                                     drop_path_rate=0.0)
+    pixels = torch.randn(2, 3, image, image, generator=torch.Generator().manual_seed(0))
+    model = made(transformers.SwinModel, config)
+    agree(model, pixel_values=pixels)
+
+
+def test_a_bias_that_the_model_adds_to_its_mask():
+    """BEiT, as a model without code of its own here: its bias comes as an array."""
+    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                                     intermediate_size=48, use_relative_position_bias=True, drop_path_rate=0.0)
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    agree(made(transformers.BeitModel, config), pixel_values=pixels)
+
+
+DEBERTA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+               relative_attention=True, max_position_embeddings=64, position_biased_input=False, norm_rel_ebd="layer_norm", pad_token_id=0)
+
+
+@pytest.mark.parametrize("more", [
+    dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
+    dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False, conv_kernel_size=3),
+    dict(pos_att_type=["p2c"], max_relative_positions=10), dict(pos_att_type=["c2p"], max_relative_positions=40),
+    dict(relative_attention=False)], ids=str)
+def test_deberta(more):
+    model = made(transformers.DebertaV2Model, transformers.DebertaV2Config(**{**DEBERTA, **more}))
+    for padding in (None, RIGHT, LEFT):
+        agree(model, padding, ["eager"], input_ids=IDS, attention_mask=padding)
+
+
+def test_the_same_training():
+    losses = {}
+    for implementation in ("relpos", "eager"):
+        torch.manual_seed(3)
+        model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, dropout_rate=0.0)).train()
+        model.set_attn_implementation(implementation)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        g = torch.Generator().manual_seed(7)
+        losses[implementation] = []
+        for _ in range(20):
+            ids = torch.randint(3, 60, (4, 24), generator=g)
+            loss = model(input_ids=ids, attention_mask=(torch.arange(24) < 20).expand(4, 24), labels=ids[:, :9].contiguous()).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[implementation].append(loss.item())
+    assert losses["eager"][-1] < losses["eager"][0] - 0.5
+    assert losses["relpos"] == pytest.approx(losses["eager"], abs=1e-4)
+
+
+class Storage(torch.utils._python_dispatch.TorchDispatchMode):
+    """The size in bytes of the largest tensor made."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        for x in found if isinstance(found, (tuple, list)) else (found,):
+            if isinstance(x, torch.Tensor):
+                self.largest = max(self.largest, x.untyped_storage().nbytes())
+        return found
+
+
+@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2"])
+def test_nothing_of_queries_by_keys_is_made(name):
+    n = 1024
+    ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
+    inputs = dict(input_ids=ids, attention_mask=(torch.arange(n) < 1000).long()[None])
+    if "T5" in name:
+        model = t5(name)
+        inputs["decoder_input_ids"] = ids
+    elif name == "DebertaV2":
+        config = transformers.DebertaV2Config(**DEBERTA, pos_att_type=["c2p", "p2c"], position_buckets=8)
+        model = made(transformers.DebertaV2Model, config)
+    else:
+        model = causal(name)
+    for implementation in ("relpos", "eager"):
+        with Storage() as storage:
+            results(model, implementation, **inputs)
+        assert (storage.largest < n * n) == (implementation == "relpos"), storage.largest
+
+
+def with_dropout(name):
+    """A model that drops weights of attention and nothing else."""
+    if "T5" in name:
+        model = t5(name, dropout_rate=0.4)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return model.encoder, dict(input_ids=IDS)
+    if name == "Swin":
+        config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4,
+                                         drop_path_rate=0.0, attention_probs_dropout_prob=0.4)
+        return made(transformers.SwinModel, config), dict(pixel_values=torch.ones(1, 3, 16, 16).cumsum(-1))
+    if name == "DebertaV2":
+        config = transformers.DebertaV2Config(**DEBERTA, pos_att_type=["c2p"], hidden_dropout_prob=0.0,
+                                              attention_probs_dropout_prob=0.4)
+        return made(transformers.DebertaV2Model, config), dict(input_ids=IDS)
+    config = dict(hidden_size=48, n_head=6, n_layer=2) if name == "Bloom" else LLAMA
+    return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(
+        **{**config, "vocab_size": 60}, attention_dropout=0.4)), dict(input_ids=IDS, use_cache=False)
+
+
+@pytest.mark.parametrize("name", ["T5", "LongT5", "Llama", "Bloom", "Swin", "DebertaV2"])
+def test_dropout(name):
+    """The seed of torch decides, and recomputing for gradients draws the same."""
+    model, inputs = with_dropout(name)
+    model.train()
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(results(model, "relpos", **inputs))
+    assert torch.equal(found[0][0], found[1][0]) and not torch.equal(found[0][0], found[2][0])
+    torch.manual_seed(1)
+    model.activation_checkpointing_enable()
+    out, gradients = results(model, "relpos", **inputs)
+    assert torch.equal(out, found[0][0])
+    for key, gradient in gradients.items():
+        torch.testing.assert_close(gradient, found[0][1][key], atol=1e-5 * float(gradient.abs().max()), rtol=0)
+
+
+def test_dropout_keeps_the_mean():
+    module, one = torch.nn.Module(), torch.ones(1, 4, 400, 8)
+    torch.manual_seed(0)
+    out, weights = relpos.hf.attention(module, one, one, one, None, dropout=0.25, is_causal=False)
+    assert weights is None and out.shape == (1, 400, 4, 8)
+    assert out.mean() == pytest.approx(1, abs=0.003) and out.std() == pytest.approx((1 / 3 / 400) ** 0.5, rel=0.1)
+
+
+def test_a_new_model_and_attentions():
+    config = transformers.LlamaConfig(**LLAMA)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="relpos").eval()
+    assert model.config._attn_implementation == "relpos"
+    got = model(IDS, attention_mask=RIGHT, output_attentions=True)
+    model.set_attn_implementation("eager")
+    want = model(IDS, attention_mask=RIGHT, output_attentions=True)
+    assert len(got.attentions) == 2
+    for a, b in zip(got.attentions, want.attentions):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+
+
+def test_bfloat16():
+    model = causal("Llama").bfloat16()
+    got, _ = results(model, "relpos", RIGHT, input_ids=IDS, attention_mask=RIGHT)
+    want, _ = results(model.float(), "eager", RIGHT, input_ids=IDS, attention_mask=RIGHT)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
+
+
+def test_masks_that_are_not_known_become_arrays():
+    from transformers import masking_utils
+    chunks = masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3]))
+    padding = RIGHT[:2, :12].bool()
+    windows = masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5)))
+    for function in (chunks, windows, lambda b, h, i, j: (i + j) % 3 == 0):
+        options = dict(mask_function=function, attention_mask=padding, q_offset=5, dtype=torch.float32)
+        mask = relpos.hf.mask(2, 7, 12, **options)
+        assert list(mask.options) == ["mask"] and mask.shape == (2, 1, 7, 12)
+        want = masking_utils.sdpa_mask(2, 7, 12, **options, allow_is_causal_skip=False)
+        assert torch.equal(mask.options["mask"], want) and want.any() and not want.all()
+
+
+def test_what_is_refused():
+    small = transformers.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
+    with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
+        transformers.GPTJModel._from_config(small, attn_implementation="relpos")
+    with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
+        transformers.GPTJModel(small).set_attn_implementation("relpos")
+    with pytest.raises(ValueError, match="LongT5Model computes its attention by itself"):
+        transformers.LongT5Model._from_config(transformers.LongT5Config(**T5, encoder_attention_type="transient-global"),
+                                              attn_implementation="relpos")
+    q = torch.ones(1, 1, 3, 4)
+    mask = relpos.hf.mask(1, 3, 3)
+    with pytest.raises(NotImplementedError, match="computes with its attention mask"):
+        mask + 1
+    with pytest.raises(ValueError, match=r"for \(3, 3\) queries and keys, which are \(2, 3\)"):
+        relpos.hf.attention(torch.nn.Module(), q[:, :, :2], q, q, mask)
+    with pytest.raises(ValueError, match="does not say whether it is causal"):
+        relpos.hf.attention(torch.nn.Module(), q, q, q, None)
+    with pytest.raises(ValueError, match="argument indices of Module"):
+        relpos.hf.attention(torch.nn.Module(), q, q, q, mask, indices=q)
+    with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
+        relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
