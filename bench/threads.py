@@ -20,7 +20,7 @@ from machine import output  # noqa: E402
 from relpos_ctypes import Relpos, load, ptr  # noqa: E402
 
 # name, (batch, heads, queries, keys, head size), with gradients
-PROBLEMS = [*((f"forward, {n:,} keys", (1, 8, n, n, 64), False) for n in (16, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096)),
+PROBLEMS = [*((f"forward, {n:,} keys", (1, 8, n, n, 64), False) for n in (32, 48, 64, 72, 80, 96, 128, 256, 512, 1024, 2048, 4096)),
             *((f"forward and backward, {n:,} keys", (1, 8, n, n, 64), True) for n in (64, 256, 1024, 2048)),
             ("windows of 49 tokens, 512 x 8 of head size 32", (512, 8, 49, 49, 32), False),
             *((f"one query, {n:,} keys", (1, 8, 1, n, 64), False) for n in (1024, 4096, 32768))]

@@ -355,17 +355,17 @@ static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *n
     }
     if (b->ndim > RP_MAX_AXES)
         return too_many_axes(name, b->ndim);
-    a->data = b->buf ? b->buf : (void *)(uintptr_t)empty_place;
-    a->dtype = (rp_dtype)dtype;
-    a->ndim = b->ndim;
-    for (int x = 0; x < b->ndim; x++) {
+    int64_t shape[RP_MAX_AXES];
+    for (int x = 0; x < b->ndim; x++)
+        shape[x] = b->shape[x];
+    *a = rp_array_of(b->buf ? b->buf : empty_place, (rp_dtype)dtype, b->ndim, shape);
+    for (int x = 0; b->strides && x < b->ndim; x++) { /* ctypes gives none */
         if (b->shape[x] > 1 && b->strides[x] % b->itemsize != 0) {
             PyErr_Format(PyExc_ValueError,
                          "%s: the stride of axis %d is %zd bytes: a multiple of the %zd of an element is needed", name,
                          x, b->strides[x], b->itemsize);
             return -1;
         }
-        a->shape[x] = b->shape[x];
         a->stride[x] = b->strides[x] / b->itemsize;
     }
     return 0;
@@ -389,6 +389,13 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
     }
     if (d->ndim > RP_MAX_AXES)
         return too_many_axes(name, d->ndim);
+    bool empty = false;
+    for (int32_t x = 0; x < d->ndim; x++)
+        empty |= d->shape[x] == 0;
+    if (!d->data && !empty) {
+        PyErr_Format(PyExc_ValueError, "%s has no memory: its storage was freed, or it stands for a tensor only", name);
+        return -1;
+    }
     *a = rp_array_of(d->data ? (char *)d->data + d->byte_offset : empty_place, (rp_dtype)dtype, d->ndim, d->shape);
     for (int32_t x = 0; d->strides && x < d->ndim; x++)
         a->stride[x] = d->strides[x];
@@ -408,24 +415,41 @@ static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_a
     return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
 }
 
-/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. Called with the error of the buffer set. */
+/* Whether an array's type is bfloat16, in the machine's order of bytes; another error than of a missing attribute stays set. */
+static bool is_bfloat16(PyObject *object)
+{
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    PyObject *word = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
+    PyObject *native = word ? PyObject_GetAttrString(dtype, "isnative") : NULL;
+    const bool is =
+        native == Py_True && PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "bfloat16") == 0;
+    Py_XDECREF(dtype);
+    Py_XDECREF(word);
+    Py_XDECREF(native);
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear();
+    return is;
+}
+
+/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. The error of the buffer, if one is set,
+ * stays for arrays of other types. */
 static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, const char *name)
 {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
-    PyObject *word = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
-    const bool is = word && PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "bfloat16") == 0;
-    Py_XDECREF(dtype);
-    Py_XDECREF(word);
-    if (!is) {
-        PyErr_Clear();
+    const bool is = is_bfloat16(object);
+    if (!is && type && !PyErr_Occurred()) {
         PyErr_Restore(type, value, trace);
         return -1;
     }
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
+    if (!is) {
+        if (!PyErr_Occurred())
+            wrong_type(name, object, "bfloat16 in this machine's order of bytes is needed");
+        return -1;
+    }
     PyObject *view = PyObject_CallMethod(object, "view", "s", "uint16");
     if (hold(c, view) != 0)
         return -1;
@@ -1016,10 +1040,10 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
     if (given(option[SUMMARY]) && read_flag(option[SUMMARY], &want) != 0)
         return -1;
     if (want) {
-        PyObject *part[3] = {make_output(c, like, single, type, 3, profile, &c->t.profile),
-                             make_output(c, like, single, type, 3, keys, &c->t.key_mass),
-                             make_output(c, like, single, type, 3, full, &c->t.entropy)};
-        if (part[0] && part[1] && part[2])
+        PyObject *part[3] = {NULL, NULL, NULL};
+        if ((part[0] = make_output(c, like, single, type, 3, profile, &c->t.profile)) &&
+            (part[1] = make_output(c, like, single, type, 3, keys, &c->t.key_mass)) &&
+            (part[2] = make_output(c, like, single, type, 3, full, &c->t.entropy)))
             r->summary = PyTuple_Pack(3, part[0], part[1], part[2]);
         for (int n = 0; n < 3; n++)
             Py_XDECREF(part[n]);
@@ -1027,6 +1051,20 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
             return -1;
     }
     return 0;
+}
+
+/* Tell torch that a tensor of the caller's has changed, so that a backward pass that needs what it was says so. */
+static int was_written(PyObject *tensor)
+{
+    PyObject *graph = PyImport_ImportModule("torch.autograd.graph");
+    PyObject *done = graph ? PyObject_CallMethod(graph, "increment_version", "O", tensor) : NULL;
+    Py_XDECREF(graph);
+    Py_XDECREF(done);
+    if (!done && PyErr_ExceptionMatches(PyExc_RuntimeError)) { /* a tensor of inference mode has no version */
+        PyErr_Clear();
+        return 0;
+    }
+    return done ? 0 : -1;
 }
 
 /* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. Where torch
@@ -1038,7 +1076,9 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
     results r = {NULL, NULL, NULL, NULL};
     bool single = false, ok = false;
     rp_plan *own = NULL;
-    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0) {
+    int torch_out = 0; /* out is a tensor of torch */
+    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0 &&
+        (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : records(c);
         if (wanted != 0) {
             *record = wanted > 0;
@@ -1055,6 +1095,8 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
             ok = status == RP_OK;
             if (!ok)
                 raise_status(status);
+            else if (torch_out)
+                ok = was_written(option[OUT]) == 0;
         }
     }
     rp_plan_destroy(own);
@@ -1556,7 +1598,7 @@ static PyObject *core_config(PyObject *module, PyObject *unused)
     PyObject *found = PyList_New(0);
     for (int n = 0; found && rp_isa_name(n); n++) {
         PyObject *name = rp_isa_found(rp_isa_name(n)) == 1 ? PyUnicode_FromString(rp_isa_name(n)) : NULL;
-        if (name && PyList_Append(found, name) != 0)
+        if (name ? PyList_Append(found, name) != 0 : PyErr_Occurred() != NULL)
             Py_CLEAR(found);
         Py_XDECREF(name);
     }

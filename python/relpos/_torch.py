@@ -7,12 +7,19 @@ _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _COMPUTED = _core.NAMES[:_AT["out"]]  # what a backward call is given too
 
 
+_TERMS = ("bias", "rope", "relkey", "relval", "sink")
+
+
+def _terms_of(options, keyword):
+    terms = options[_AT[keyword]]
+    return terms if isinstance(terms, tuple) else () if terms is None else (terms,)
+
+
 def _learned(options):
     """(term, name, tensor) of each learned array, terms counted in the order in which _core takes them."""
     found, count = [], 0
-    for keyword in ("bias", "rope", "relkey", "relval", "sink"):
-        terms = options[_AT[keyword]]
-        for term in terms if isinstance(terms, tuple) else () if terms is None else (terms,):
+    for keyword in _TERMS:
+        for term in _terms_of(options, keyword):
             found += [(count, name, array) for name, array in term.learned.items() if isinstance(array, torch.Tensor)]
             count += 1
     return found
@@ -23,7 +30,9 @@ class _Attention(torch.autograd.Function):
     def forward(ctx, options, places, q, k, v, *arrays):
         out, weights, lse, summary = _core.attention(q, k, v, *options)
         ctx.options, ctx.places = dict(zip(_COMPUTED, options)), places
-        ctx.save_for_backward(q, k, v, out, lse, *arrays)
+        terms = [term for keyword in _TERMS for term in _terms_of(options, keyword)]
+        read = [x for x in (*options, *(x for term in terms for x in term.arrays.values())) if isinstance(x, torch.Tensor)]
+        ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # masks and positions too, which the backward pass reads again
         more = [x for x in (lse, weights, *(summary or ())) if x is not None]
         ctx.mark_non_differentiable(*more)
         return out, *more

@@ -109,3 +109,22 @@ def test_plot_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         relpos.ALiBi().plot()
+
+
+def test_ctypes():
+    import ctypes
+    x = np.ones((1, 1, 2, 4), np.float32)
+    mask = (ctypes.c_bool * 2)(True, True)
+    np.testing.assert_array_equal(relpos.attention(x, x, x, mask=mask), relpos.attention(x, x, x))
+    out = (ctypes.c_float * 4 * 2 * 1 * 1)()
+    assert relpos.attention(x, x, x, out=out) is out and out[0][0][1][3] == 1
+
+
+def test_bfloat16_of_another_byte_order():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.ones((1, 1, 2, 4), ml_dtypes.bfloat16)
+    other = x.astype(x.dtype.newbyteorder())
+    if other.dtype.isnative:
+        pytest.skip("NumPy keeps one order of bytes of bfloat16")
+    with pytest.raises((TypeError, ValueError), match="bfloat16|dtype"):
+        relpos.attention(other, x, x)

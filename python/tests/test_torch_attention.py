@@ -188,3 +188,33 @@ def test_plan_and_explain():
     e = relpos.explain(q, k, v, query=4, head=1, causal=True)
     torch.testing.assert_close(e.out, eager(*(x.double() for x in (q, k, v)), keep=R <= 0)[0, 1, 4], atol=1e-12, rtol=0)
     assert len(repr(e).splitlines()) == 19
+
+
+def test_freed_storage():
+    q, k, v = tensors()
+    q.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="q has no memory"):
+        relpos.attention(q, k, v)
+
+
+def test_masks_changed_before_backward():
+    q, k, v = tensors(grad=True)
+    for name, mask in ("lengths", torch.tensor([17, 12])), ("key_mask", torch.ones(2, 17, dtype=torch.bool)):
+        out = relpos.attention(q, k, v, **{name: mask})
+        mask.fill_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
+def test_out_is_seen_by_autograd():
+    q, k, v = tensors()
+    out = torch.ones(2, 4, 13, 6)
+    weight = torch.ones(2, 4, 13, 6, requires_grad=True)
+    loss = (weight * out).sum()
+    relpos.attention(q, k, v, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    with pytest.raises(TypeError, match="out: torch records no gradient"):
+        relpos.attention(q, k, v, out=torch.ones(2, 4, 13, 6, requires_grad=True))
+    with torch.inference_mode():
+        relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
