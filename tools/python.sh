@@ -15,7 +15,7 @@ clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b
 
 rm -rf $place/dist
 $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/dist \
-    -C cmake.define.RELPOS_WERROR=ON . >$place/wheel.log 2>&1 || { tail -n 60 $place/wheel.log; exit 1; }
+    --config-settings=cmake.define.RELPOS_WERROR=ON . >$place/wheel.log 2>&1 || { tail -n 60 $place/wheel.log; exit 1; }
 wheel=$(echo $place/dist/*.whl)
 $python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
 bytes=$(wc -c <"$wheel")
