@@ -100,6 +100,8 @@ static void decoding(void **state)
         for (int x = 0; terms[x]; x++) {
             if (strcmp(terms[x], "xl") == 0)
                 continue; /* its vectors are counted from the call's own lengths */
+            if (SANITIZED && x > 1 && strcmp(isa, "amx_emulated") == 0)
+                continue; /* minutes: the other builds run them */
             G = x % 2 ? 2 : 4;
             steps(terms[x], isa, 1, x % 2 == 0, x % 3 == 0, "f32");
             steps(terms[x], isa, 7, x % 2 == 1, x % 3 != 0, "f32");
