@@ -136,6 +136,14 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
     atomic_store(&pool->holder, 0);
 }
 
+rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
+{
+    if (!task)
+        return rpi_fail(RP_E_ARG, "task is NULL: what to run");
+    rpi_pool_run(rpi_pool_or_default(pool), n_tasks, task, context);
+    return RP_OK;
+}
+
 void rpi_progress_step(rpi_progress *p, int32_t worker)
 {
     if (!p->report) /* nobody counts */

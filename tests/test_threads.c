@@ -414,6 +414,39 @@ static void small_stack(void **state)
     shared_end(&s);
 }
 
+enum { TASKS = 1000, WORKERS = 3 };
+
+typedef struct tally {
+    atomic_int runs[TASKS], inside[WORKERS], bad;
+} tally;
+
+static void count_task(void *context, int64_t n, int32_t worker)
+{
+    tally *t = context;
+    atomic_fetch_add(&t->runs[n], 1);
+    if (worker < 0 || worker >= WORKERS || atomic_fetch_add(&t->inside[worker], 1) != 0)
+        atomic_fetch_add(&t->bad, 1);
+    else
+        atomic_fetch_sub(&t->inside[worker], 1);
+}
+
+/* Every task once, and no worker's number twice at a time. */
+static void run_tasks(void **state)
+{
+    static tally t;
+    rp_pool *pool;
+    (void)state;
+    good(rp_pool_create(&pool, WORKERS));
+    for (int round = 0; round < 3; round++)
+        good(rp_pool_run(pool, TASKS, count_task, &t));
+    good(rp_pool_run(pool, 0, count_task, &t));
+    for (int n = 0; n < TASKS; n++)
+        assert_int_equal(atomic_load(&t.runs[n]), 3);
+    assert_int_equal(atomic_load(&t.bad), 0);
+    assert_int_equal(rp_pool_run(pool, 1, NULL, &t), RP_E_ARG);
+    rp_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +454,7 @@ int main(void)
         cmocka_unit_test(first_use),          cmocka_unit_test(forks),
         cmocka_unit_test(forks_with_threads), cmocka_unit_test(forks_during_calls),
         cmocka_unit_test(errors_of_threads),  cmocka_unit_test(small_stack),
+        cmocka_unit_test(run_tasks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -457,6 +457,14 @@ RP_API void rp_pool_destroy(rp_pool *pool);
 /* Threads of a pool; of the default pool for NULL. */
 RP_API int32_t rp_pool_threads(const rp_pool *pool);
 
+/* One of the tasks of rp_pool_run; worker is below rp_pool_threads(pool), and no two tasks have the same one at once. */
+typedef void rp_task(void *context, int64_t n, int32_t worker);
+
+/* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), so that what surrounds attention need
+ * have no threads of its own. Tasks are begun in order; the call returns when all have ended.
+ * Returns  RP_OK; RP_E_ARG where task is NULL. */
+RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context);
+
 /* ------------------------------------------------------------------------------------------------ where: one call */
 
 /* Called now and then by the thread that called rp_attend, with the share of the work that is done, 0 … 1. */
