@@ -30,8 +30,8 @@ void cli_progress_show(void *context, double share)
     for (int n = 0; n < WIDTH; n++)
         bar[n] = n < share * WIDTH ? '#' : '.';
     bar[WIDTH] = 0;
-    fprintf(stderr, "\r%s [%s] %3.0f %%, %.0f s left \033[K", p->what, bar, 100 * share,
-            share > 0 ? (at - p->start) * (1 - share) / share : 0);
+    fprintf(stderr, "\r%s [%s] %3.0f %%, %s%s%.0f s left \033[K", p->what, bar, 100 * share, p->note ? p->note : "",
+            p->note ? ", " : "", share > 0 ? (at - p->start) * (1 - share) / share : 0);
     fflush(stderr);
 }
 

@@ -10,6 +10,7 @@ double cli_seconds(void);
 typedef struct cli_progress {
     const char *what;
     double start, shown; /* seconds; when the work began, when the bar was last drawn */
+    const char *note;    /* what else the line says, such as a loss; NULL: nothing */
 } cli_progress;
 
 /* An rp_progress: context is a cli_progress. */

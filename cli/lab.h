@@ -1,0 +1,59 @@
+/* lab.h -- what the commands of `relpos lab` share.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_LAB_H
+#define RELPOS_LAB_H
+
+#include "cli.h"
+#include "nn/nn.h"
+#include <jansson.h>
+
+extern const cli_command lab_train, lab_eval, lab_sample, lab_sweep, lab_report;
+
+/* A training run under way. */
+typedef struct lab_run {
+    nn_config c;
+    nn_model m;
+    nn_net *net;
+    rp_pool *pool;
+    nn_text text, valid; /* valid.bytes may lie inside text */
+    bool own_valid;      /* files of its own */
+    int64_t n_train;     /* bytes of text to learn from */
+    int32_t *tokens, *target;
+    double *loss;
+    int64_t step;
+} lab_run;
+
+/* Memory that the run needs, refused with a line if the machine has less. */
+int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX]);
+/* Texts, model (unless m is there already) and net from c. CLI_OK or CLI_FAILED after printing. */
+int lab_begin(lab_run *r);
+void lab_end(lab_run *r);
+/* One step: *loss, the norm of the gradients. -1 with err; a loss or norm that is not finite is returned as it is. */
+int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
+
+/* Cross-entropy in nats over windows of `length` of a text, of at most `bytes` of it: mean, and for each position where
+ * by_position (of `length` sums) is not NULL. */
+typedef struct lab_measure {
+    double mean, *by_position;
+    int64_t windows, tokens;
+} lab_measure;
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+                     char err[NN_ERR_MAX]);
+/* Perplexities at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "positions": [{"from",
+ * "to", "perplexity"}]}]. All lengths predict the same bytes. NULL with err. */
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                            char err[NN_ERR_MAX]);
+/* "512 1024" or "512,1024": how many, or -1 with err. */
+enum { LAB_MOST_LENGTHS = 16 };
+int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN_ERR_MAX]);
+
+/* Read a whole text file, to be freed; NULL with err. */
+char *lab_read(const char *path, char err[NN_ERR_MAX]);
+/* What the machine is, for logs: isa, blas, threads, version. */
+json_t *lab_machine(const rp_pool *pool);
+/* Weights that belong to positions. */
+int64_t lab_position_weights(const nn_model *m);
+/* One JSON value as a line; -1 with err. */
+int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
+
+#endif

@@ -1,0 +1,283 @@
+/* lab_run.c -- a training run: texts, memory, steps, and measuring on text.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab.h"
+#include "progress.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that new programs may have, as the kernel estimates them; -1: not known. */
+static double available_memory(void)
+{
+    char line[256];
+    double kib = -1;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = (double)strtoll(line + 13, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
+int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX])
+{
+    size_t bytes;
+    nn_model copy = *m; /* the plan alone is looked at */
+    if (nn_net_create(NULL, &copy, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
+        return -1;
+    const double need = (double)bytes + 4.0 * (double)m->n_weights * sizeof(real), have = available_memory();
+    if (have >= 0 && need > have)
+        return nn_fail(
+            err,
+            "lab: %.1f GB are needed (%.1f for activations, %.1f for weights and averages) and %.1f GB are free "
+            "(smaller batch, length, width or fewer layers)",
+            need * 1e-9, (double)bytes * 1e-9, 4e-9 * (double)m->n_weights * sizeof(real), have * 1e-9);
+    return 0;
+}
+
+static int start(lab_run *r, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    const int64_t rows = c->batch * c->length;
+    nn_model plan;
+    if (c->task != NN_DECODER)
+        return nn_fail(err, "task: classifier: texts have no classes (relpos lab trains decoders)");
+    if (c->vocab != 256)
+        return nn_fail(err, "vocab: %lld (text is bytes: 256)", (long long)c->vocab);
+    int code = nn_model_plan(&plan, c, err);
+    code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
+    nn_model_destroy(&plan);
+    if (code != 0 || nn_blas_open(err) != 0)
+        return -1;
+    if (nn_text_read(&r->text, c->text, c->length + 2, err) != 0)
+        return -1;
+    r->n_train = r->text.n;
+    if (c->valid[0]) {
+        r->own_valid = true;
+        if (nn_text_read(&r->valid, c->valid, c->length + 1, err) != 0)
+            return -1;
+    } else {
+        r->n_train = r->text.n - (int64_t)((double)r->text.n * c->valid_share);
+        r->valid = (nn_text){r->text.bytes + r->n_train, r->text.n - r->n_train};
+        if (r->n_train < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
+            return nn_fail(err, "text: %lld bytes, of which %lld are held out (both parts need more than length, %lld)",
+                           (long long)r->text.n, (long long)r->valid.n, (long long)c->length);
+    }
+    if (!r->m.w && nn_model_create(&r->m, c, true, err) != 0)
+        return -1;
+    if (nn_net_create(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, NULL, err) != 0)
+        return -1;
+    r->tokens = malloc((size_t)rows * sizeof *r->tokens);
+    r->target = malloc((size_t)rows * sizeof *r->target);
+    r->loss = malloc((size_t)rows * sizeof *r->loss);
+    return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: no memory for a batch (smaller batch)");
+}
+
+int lab_begin(lab_run *r)
+{
+    char err[NN_ERR_MAX];
+    return start(r, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+}
+
+void lab_end(lab_run *r)
+{
+    nn_net_destroy(r->net);
+    nn_model_destroy(&r->m);
+    nn_text_free(&r->text);
+    if (r->own_valid)
+        nn_text_free(&r->valid);
+    free(r->tokens);
+    free(r->target);
+    free(r->loss);
+}
+
+int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    nn_text_batch(&r->text, r->n_train, (uint64_t)c->seed, r->step, c->batch, c->length, r->tokens, r->target);
+    const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1;
+    if (nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err) != 0)
+        return -1;
+    *norm = NAN;
+    if (!isfinite(*loss))
+        return 0;
+    *norm = nn_adamw(&r->m, r->pool, r->step);
+    r->step += isfinite(*norm);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ measuring */
+
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+                     char err[NN_ERR_MAX])
+{
+    enum { ROWS = 2048 }; /* tokens at a time */
+    const int64_t most = bytes < t->n - 1 ? bytes : t->n - 1, windows = most / length;
+    const int64_t batch = length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
+    double sum = 0, mean;
+    nn_net *net;
+    if (windows < 1)
+        return nn_fail(err, "text: %lld bytes to measure on (more than the length, %lld, are needed)", (long long)t->n,
+                       (long long)length);
+    int code = nn_net_create(&net, m, pool, batch, length, false, 0, NULL, err);
+    int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens),
+            *target = malloc((size_t)(batch * length) * sizeof *target);
+    double *loss = malloc((size_t)(batch * length) * sizeof *loss);
+    if (code == 0 && (!tokens || !target || !loss))
+        code = nn_fail(err, "lab: no memory for a batch (shorter length)");
+    for (int64_t x = 0; to->by_position && x < length; x++)
+        to->by_position[x] = 0;
+    for (int64_t first = 0; code == 0 && first < windows; first += batch) {
+        for (int64_t b = 0; b < batch; b++)
+            for (int64_t i = 0; i < length; i++) {
+                const int64_t w = first + b < windows ? first + b : 0,
+                              at = w * length + i; /* the last batch may be filled up */
+                tokens[b * length + i] = t->bytes[at];
+                target[b * length + i] = first + b < windows ? t->bytes[at + 1] : -1;
+            }
+        code = nn_net_loss(net, length, tokens, target, 0, loss, &mean, err);
+        for (int64_t x = 0; code == 0 && x < batch * length; x++) {
+            sum += loss[x];
+            if (to->by_position)
+                to->by_position[x % length] += loss[x];
+        }
+    }
+    to->windows = windows;
+    to->tokens = windows * length;
+    to->mean = sum / (double)to->tokens;
+    free(tokens);
+    free(target);
+    free(loss);
+    if (net)
+        nn_net_destroy(net);
+    return code;
+}
+
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                            char err[NN_ERR_MAX])
+{
+    int64_t longest = 0;
+    json_t *all = json_array();
+    for (int x = 0; x < n; x++)
+        longest = lengths[x] > longest ? lengths[x] : longest;
+    const int64_t same = (bytes < t->n - 1 ? bytes : t->n - 1) / longest * longest;
+    if (same < longest) {
+        nn_fail(err,
+                "text: %lld bytes to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
+                (long long)(bytes < t->n ? bytes : t->n), (long long)longest);
+        json_decref(all);
+        return NULL;
+    }
+    for (int x = 0; x < n; x++) {
+        lab_measure r = {.by_position = malloc((size_t)lengths[x] * sizeof(double))};
+        if (!r.by_position || lab_measure_text(m, pool, t, same, lengths[x], &r, err) != 0) {
+            free(r.by_position);
+            json_decref(all);
+            return NULL;
+        }
+        json_t *places = json_array();
+        for (int64_t from = 0, to = 64; from < lengths[x]; from = to, to *= 2) {
+            double sum = 0;
+            to = to < lengths[x] ? to : lengths[x];
+            for (int64_t i = from; i < to; i++)
+                sum += r.by_position[i];
+            const double loss = sum / (double)((to - from) * r.windows);
+            json_array_append_new(places, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)from, "to", (json_int_t)to,
+                                                    "perplexity", exp(loss)));
+        }
+        json_array_append_new(all, json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "length", (json_int_t)lengths[x], "loss",
+                                             r.mean, "perplexity", exp(r.mean), "bits_per_byte", r.mean / log(2),
+                                             "tokens", (json_int_t)r.tokens, "positions", places));
+        free(r.by_position);
+    }
+    return all;
+}
+
+int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN_ERR_MAX])
+{
+    int n = 0;
+    for (const char *from = text + strspn(text, " ,"); *from; from += strspn(from, " ,")) {
+        char *end;
+        const long long length = strtoll(from, &end, 10);
+        if (end == from || (*end && !strchr(" ,", *end)) || length < 1 || length > 1 << 24)
+            return nn_fail(err, "lengths: \"%.40s\" (whole numbers of 1 to 2^24, such as 512,1024)", from);
+        if (n == LAB_MOST_LENGTHS)
+            return nn_fail(err, "lengths: more than %d", LAB_MOST_LENGTHS);
+        lengths[n++] = length;
+        from = end;
+    }
+    return n ? n : nn_fail(err, "lengths: none (such as 512,1024)");
+}
+
+/* ------------------------------------------------------------------------------------------------ files */
+
+char *lab_read(const char *path, char err[NN_ERR_MAX])
+{
+    enum { MOST = 1 << 28 };
+    FILE *f = fopen(path, "re");
+    char *text = NULL;
+    size_t size = 0, room = 0;
+    while (f) {
+        if (size + 4096 > room) {
+            char *more = room < MOST ? realloc(text, (room = 2 * room + 8192) + 1) : NULL;
+            if (!more) {
+                fclose(f);
+                free(text);
+                nn_fail(err, "%.300s: too large", path);
+                return NULL;
+            }
+            text = more;
+        }
+        const size_t got = fread(text + size, 1, room - size, f);
+        size += got;
+        if (got == 0)
+            break;
+    }
+    if (!f || ferror(f)) {
+        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
+        if (f)
+            fclose(f);
+        free(text);
+        return NULL;
+    }
+    fclose(f);
+    text[size] = 0;
+    if (strlen(text) != size) {
+        nn_fail(err, "%.300s: a NUL byte: this is no text", path);
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+json_t *lab_machine(const rp_pool *pool)
+{
+    return json_pack("{s:s, s:s, s:s, s:i}", "version", rp_version(), "isa", rp_isa_default(), "blas", nn_blas_name(),
+                     "threads", (int)rp_pool_threads(pool));
+}
+
+int64_t lab_position_weights(const nn_model *m)
+{
+    int64_t n = 0;
+    for (int32_t p = 0; p < m->n_params; p++) {
+        bool of_position = strcmp(m->params[p].name, "positions.weight") == 0;
+        for (int32_t t = 0; t < m->n_terms; t++) {
+            char part[32];
+            snprintf(part, sizeof part, "attn.%s.", m->terms[t].name);
+            of_position |= strstr(m->params[p].name, part) != NULL;
+        }
+        n += of_position ? m->params[p].size : 0;
+    }
+    return n + (m->columns - 3 * m->c.width) * m->c.width * m->c.layers;
+}
+
+int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX])
+{
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    const bool failed = !text || fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
+    json_decref(line);
+    free(text);
+    return failed ? nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno)) : 0;
+}

@@ -1,0 +1,305 @@
+/* lab_train.c -- relpos lab train: learn from text, with a log, checkpoints, and a resume that changes no bit.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab.h"
+#include "progress.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { THREADS = CLI_OWN, SET, RESUME, UNTIL };
+
+static const cli_option options[] = {
+    {"output", 'o', "DIR", "directory of the run: checkpoints and log.jsonl; made if it is not there"},
+    {"set", SET, "KEY=VALUE", "in place of what the experiment says; may be given more than once"},
+    {"resume", RESUME, NULL, "go on from the last checkpoint in DIR, as if the run had never stopped"},
+    {"until", UNTIL, "STEP", "stop at this step with a checkpoint, as Ctrl-C does"},
+    {"threads", THREADS, "N", "default: all this process may use; the results are the same"},
+    {0},
+};
+
+enum { MOST_SETS = 64 };
+typedef struct request {
+    const char *dir, *sets[MOST_SETS];
+    int n_sets;
+    bool resume;
+    int64_t threads, until;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *q = context;
+    switch (key) {
+    case 'o': q->dir = value; return CLI_OK;
+    case RESUME: q->resume = true; return CLI_OK;
+    case UNTIL: return cli_integer("--until", value, 1, INT64_MAX, &q->until);
+    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    case SET:
+        if (q->n_sets == MOST_SETS)
+            return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", MOST_SETS);
+        q->sets[q->n_sets++] = value;
+        return CLI_OK;
+    default: return -1;
+    }
+}
+
+static volatile sig_atomic_t stop_asked;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+/* The experiment, then what --set says. */
+static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
+{
+    char *text = lab_read(path, err);
+    nn_config_init(c);
+    int code = text ? nn_config_parse(c, path, text, NULL, NULL, err) : -1;
+    free(text);
+    for (int n = 0; n < q->n_sets && code == 0; n++) {
+        char key[64], why[NN_ERR_MAX];
+        const char *equal = strchr(q->sets[n], '=');
+        if (!equal || equal - q->sets[n] >= (int)sizeof key)
+            return nn_fail(err, "--set: \"%.60s\" is not KEY=VALUE", q->sets[n]);
+        snprintf(key, sizeof key, "%.*s", (int)(equal - q->sets[n]), q->sets[n]);
+        if (nn_config_set(c, key, equal + 1, why) != 0)
+            return nn_fail(err, "--set: %.400s", why);
+    }
+    return code == 0 ? nn_config_check(c, err) : code;
+}
+
+/* A run goes on as it was begun: what may differ is how often it is looked at. */
+static int same_experiment(const nn_config *now, const nn_config *then, char err[NN_ERR_MAX])
+{
+    nn_config a = *now, b = *then;
+    char x[NN_PRINT_MAX], y[NN_PRINT_MAX];
+    a.log_every = b.log_every;
+    a.eval_every = b.eval_every;
+    a.checkpoint_every = b.checkpoint_every;
+    snprintf(a.eval_lengths, sizeof a.eval_lengths, "%s", b.eval_lengths);
+    nn_config_print(&a, x);
+    nn_config_print(&b, y);
+    size_t line = 0;
+    for (size_t n = 0; x[n] || y[n]; n++) {
+        if (x[n] != y[n])
+            return nn_fail(
+                err,
+                "--resume: the run was begun with \"%.*s\", and now it is \"%.*s\" (the same experiment, or another "
+                "directory)",
+                (int)strcspn(y + line, "\n"), y + line, (int)strcspn(x + line, "\n"), x + line);
+        if (x[n] == '\n')
+            line = n + 1;
+    }
+    return 0;
+}
+
+/* Lines of the log of steps beyond the checkpoint belong to what is done again. */
+static int cut_log(const char *path, int64_t step, char err[NN_ERR_MAX])
+{
+    char *text = access(path, F_OK) == 0 ? lab_read(path, err) : NULL, why[IO_ERR_MAX];
+    size_t kept = 0;
+    for (size_t from = 0; text && text[from];) {
+        const size_t size = strcspn(text + from, "\n"), all = size + (text[from + size] == '\n');
+        json_t *line = json_loadb(text + from, size, 0, NULL), *number = json_object_get(line, "step");
+        const bool whole = line != NULL;
+        const bool keep = whole && (!number || json_integer_value(number) <= step);
+        json_decref(line);
+        if (keep) {
+            memmove(text + kept, text + from, all);
+            kept += all;
+        }
+        from += all;
+    }
+    const int code = text && io_write_bytes(path, text, kept, why) != 0 ? nn_fail(err, "%.400s", why) : 0;
+    free(text);
+    return code;
+}
+
+typedef struct trainer {
+    lab_run r;
+    const request *q;
+    const char *log_path;
+    FILE *log;
+    int64_t saved; /* step of the last checkpoint; -1: none */
+    cli_progress bar;
+    char note[96];
+} trainer;
+
+static int save(trainer *t, char err[NN_ERR_MAX])
+{
+    if (t->saved == t->r.step)
+        return 0;
+    if (nn_checkpoint_write(&t->r.m, t->q->dir, t->r.step, err) != 0)
+        return -1;
+    t->saved = t->r.step;
+    return 0;
+}
+
+static int measure(trainer *t, char err[NN_ERR_MAX])
+{
+    lab_measure m = {0};
+    if (t->r.valid.n <= t->r.c.length)
+        return 0;
+    if (lab_measure_text(&t->r.m, t->r.pool, &t->r.valid, t->r.c.eval_bytes, t->r.c.length, &m, err) != 0)
+        return -1;
+    return lab_write_line(t->log, t->log_path,
+                          json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean,
+                                    "valid_perplexity", exp(m.mean), "valid_tokens", (json_int_t)m.tokens),
+                          err);
+}
+
+/* Steps until the end, a signal, or a failure: 0, 1 where it was stopped, -1 with err. */
+static int train(trainer *t, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &t->r.c;
+    const int64_t end = t->q->until && t->q->until < c->steps ? t->q->until : c->steps;
+    const double begun = cli_seconds();
+    const int64_t first = t->r.step;
+    double loss = 0, norm = 0, logged = begun;
+    int64_t logged_step = t->r.step;
+    t->bar.what = "train";
+    t->bar.note = t->note;
+    while (t->r.step < end && !stop_asked) {
+        const int64_t step = t->r.step;
+        if (lab_step(&t->r, &loss, &norm, err) != 0)
+            return -1;
+        if (!isfinite(loss) || !isfinite(norm))
+            return t->saved >= 0
+                       ? nn_fail(err,
+                                 "train: step %lld: the %s is %g; the checkpoint of step %lld is kept (a lower lr, or "
+                                 "clip = 1)",
+                                 (long long)step, isfinite(loss) ? "norm of the gradients" : "loss",
+                                 isfinite(loss) ? norm : loss, (long long)t->saved)
+                       : nn_fail(err, "train: step %lld: the %s is %g, before any checkpoint (a lower lr, or clip = 1)",
+                                 (long long)step, isfinite(loss) ? "norm of the gradients" : "loss",
+                                 isfinite(loss) ? norm : loss);
+        const double now = cli_seconds(), tokens = (double)(c->batch * c->length);
+        if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
+            const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
+            if (lab_write_line(t->log, t->log_path,
+                               json_pack("{s:I, s:f, s:f, s:f, s:I, s:f}", "step", (json_int_t)t->r.step, "loss", loss,
+                                         "norm", norm, "lr", nn_rate(c, step), "tokens",
+                                         (json_int_t)(tokens * (double)t->r.step), "tokens_per_s", rate),
+                               err) != 0)
+                return -1;
+            logged = now;
+            logged_step = t->r.step;
+        }
+        if (c->eval_every > 0 && t->r.step % c->eval_every == 0 && t->r.step < c->steps && measure(t, err) != 0)
+            return -1;
+        if (c->checkpoint_every > 0 && t->r.step % c->checkpoint_every == 0 && save(t, err) != 0)
+            return -1;
+        snprintf(t->note, sizeof t->note, "step %lld of %lld, loss %.3f, %.0f tokens/s", (long long)t->r.step,
+                 (long long)c->steps, loss, tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9));
+        cli_progress_show(&t->bar, (double)(t->r.step - first) / (double)(end - first));
+    }
+    if (t->r.step == c->steps && first < c->steps && measure(t, err) != 0)
+        return -1;
+    if (save(t, err) != 0)
+        return -1;
+    return t->r.step < c->steps;
+}
+
+/* The run's directory, and what is in it already. */
+static int open_run(trainer *t, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], warning[NN_ERR_MAX];
+    const char *dir = t->q->dir;
+    nn_config now = t->r.c;
+    if (strlen(dir) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "--output: a name of %zu bytes (at most %d)", strlen(dir), NN_TEXT_MAX - 40);
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return nn_fail(err, "%.300s: cannot be made: %s", dir, strerror(errno));
+    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
+    const bool there = access(path, F_OK) == 0;
+    if (there && !t->q->resume)
+        return nn_fail(err, "%.300s: it holds a run already (--resume goes on with it; or name another directory)",
+                       dir);
+    t->saved = -1;
+    if (!t->q->resume)
+        return 0;
+    if (nn_checkpoint_read(&t->r.m, dir, true, &t->r.step, warning, err) != 0)
+        return -1;
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    if (same_experiment(&now, &t->r.m.c, err) != 0)
+        return -1;
+    t->r.m.c = now;
+    t->saved = warning[0] ? -1 : t->r.step;
+    return 0;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request q = {0};
+    const char *experiment;
+    char err[NN_ERR_MAX] = "", log_path[NN_TEXT_MAX];
+    int n, code = cli_options(self, argc, argv, on_option, &q, &experiment, 1, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_error(CLI_USAGE, "lab train: no experiment (such as relpos lab train lab/first.lab -o out/run)");
+    if (!q.dir)
+        return cli_error(CLI_USAGE, "lab train: no directory for the run (-o DIR)");
+    trainer t = {.q = &q, .log_path = log_path};
+    if (read_experiment(&t.r.c, experiment, &q, err) != 0)
+        return cli_error(CLI_USAGE, "%s", err);
+    if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
+        return cli_error(CLI_FAILED, "lab train: %s", rp_last_error());
+    code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
+    if (code == CLI_OK) {
+        struct sigaction on = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND}, before_int, before_term;
+        sigaction(SIGINT, &on, &before_int); /* a second one ends the program at once */
+        sigaction(SIGTERM, &on, &before_term);
+        snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
+        int state = q.resume ? cut_log(log_path, t.r.step, err) : 0;
+        t.log = state == 0 ? fopen(log_path, q.resume ? "ae" : "we") : NULL;
+        if (state == 0 && !t.log)
+            state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
+        if (state == 0 && !q.resume) {
+            char text[NN_PRINT_MAX];
+            nn_config_print(&t.r.c, text);
+            state =
+                lab_write_line(t.log, log_path,
+                               json_pack("{s:s, s:I, s:I, s:o}", "experiment", text, "weights",
+                                         (json_int_t)t.r.m.n_weights, "position_weights",
+                                         (json_int_t)lab_position_weights(&t.r.m), "machine", lab_machine(t.r.pool)),
+                               err);
+        }
+        state = state == 0 ? train(&t, err) : state;
+        if (t.log && fclose(t.log) != 0 && state >= 0)
+            state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
+        cli_progress_end(&t.bar);
+        sigaction(SIGINT, &before_int, NULL);
+        sigaction(SIGTERM, &before_term, NULL);
+        if (state < 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+        else if (state > 0 && stop_asked)
+            code = cli_error(
+                CLI_FAILED,
+                "train: stopped at step %lld of %lld, with a checkpoint (the same command and --resume go on)",
+                (long long)t.r.step, (long long)t.r.c.steps);
+        else
+            printf("%s: step %lld of %lld\n", q.dir, (long long)t.r.step, (long long)t.r.c.steps);
+    }
+    lab_end(&t.r);
+    rp_pool_destroy(t.r.pool);
+    return code;
+}
+
+const cli_command lab_train = {
+    .name = "lab train",
+    .summary = "learn from text",
+    .usage = "EXPERIMENT -o DIR [options]",
+    .example = "  relpos lab train lab/first.lab -o out/run\n"
+               "  relpos lab train lab/first.lab -o out/alibi --set position=alibi --set seed=2\n"
+               "  relpos lab train lab/first.lab -o out/run --resume\n"
+               "  relpos lab --help lists what an experiment may say.\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,266 @@
+/* lab_use.c -- relpos lab eval and sample: what a trained model knows, and what it writes.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = CLI_OWN, LENGTHS, TEXT, BYTES, JSON, PROMPT, TEMPERATURE, TOP_K, SEED };
+
+typedef struct request {
+    const char *lengths, *text, *prompt;
+    int64_t threads, bytes, top_k, seed;
+    double temperature;
+    bool json;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *q = context;
+    int code;
+    switch (key) {
+    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    case LENGTHS: q->lengths = value; return CLI_OK;
+    case TEXT: q->text = value; return CLI_OK;
+    case BYTES: return cli_integer("--bytes", value, 1, (int64_t)1 << 40, &q->bytes);
+    case JSON: q->json = true; return CLI_OK;
+    case PROMPT: q->prompt = value; return CLI_OK;
+    case TOP_K: return cli_integer("--top-k", value, 0, 256, &q->top_k);
+    case SEED: return cli_integer("--seed", value, 0, (int64_t)1 << 52, &q->seed);
+    case TEMPERATURE:
+        code = cli_real("--temperature", value, &q->temperature);
+        if (code == CLI_OK && !(q->temperature >= 0 && q->temperature <= 100))
+            return cli_error(CLI_USAGE, "--temperature: %s is out of range (0, the likeliest, to 100)", value);
+        return code;
+    default: return -1;
+    }
+}
+
+/* The model of a run or a file, on a pool. CLI_OK or CLI_FAILED after printing. */
+static int open_model(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+{
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    if (nn_blas_open(err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    if (m->c.task != NN_DECODER || rp_pool_create(pool, (int32_t)threads) != RP_OK) {
+        nn_model_destroy(m);
+        return cli_error(CLI_FAILED, "lab: %s", *pool ? rp_last_error() : "a classifier cannot be asked for text");
+    }
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ eval */
+
+static const cli_option eval_options[] = {
+    {"lengths", LENGTHS, "N,N,...", "lengths to measure at; default: the trained one"},
+    {"text", TEXT, "FILES", "text to measure on; default: what the experiment holds out"},
+    {"bytes", BYTES, "N", "of the text, at most; default 65536"},
+    {"threads", THREADS, "N", "default: all this process may use"},
+    {"json", JSON, NULL, "one object"},
+    {0},
+};
+
+/* The text to measure on: --text, or what the experiment held out. */
+static int eval_text(const nn_config *c, const request *q, nn_text *whole, nn_text *part, char err[NN_ERR_MAX])
+{
+    const char *files = q->text ? q->text : c->valid[0] ? c->valid : c->text;
+    if (nn_text_read(whole, files, 2, err) != 0)
+        return -1;
+    const int64_t held = q->text || c->valid[0] ? whole->n : (int64_t)((double)whole->n * c->valid_share);
+    *part = (nn_text){whole->bytes + whole->n - held, held};
+    return held > 1 ? 0 : nn_fail(err, "text: nothing was held out (--text FILE)");
+}
+
+static int eval_run(const cli_command *self, int argc, char **argv)
+{
+    request q = {.bytes = 65536};
+    const char *path;
+    char err[NN_ERR_MAX], own[32];
+    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_error(CLI_USAGE, "lab eval: no run (such as relpos lab eval out/run)");
+    nn_model m;
+    rp_pool *pool = NULL;
+    int64_t step, lengths[LAB_MOST_LENGTHS];
+    nn_text whole = {0}, part;
+    if (q.lengths && lab_lengths(q.lengths, lengths, err) < 0)
+        return cli_error(CLI_USAGE, "--%s", err);
+    if ((code = open_model(&m, path, &step, q.threads, &pool)) != CLI_OK)
+        return code;
+    snprintf(own, sizeof own, "%lld", (long long)m.c.length);
+    const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
+    json_t *all = eval_text(&m.c, &q, &whole, &part, err) == 0
+                      ? lab_measure_lengths(&m, pool, &part, q.bytes, lengths, count, err)
+                      : NULL;
+    if (!all) {
+        code = cli_error(CLI_FAILED, "%s", err);
+    } else if (q.json) {
+        json_t *line = json_pack("{s:s, s:I, s:O}", "position", m.c.position, "step", (json_int_t)step, "lengths", all);
+        code = lab_write_line(stdout, "standard output", line, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+    } else {
+        size_t x, y;
+        json_t *at, *place;
+        printf("position %s, trained at length %lld for %lld steps\n", m.c.position, (long long)m.c.length,
+               (long long)step);
+        json_array_foreach(all, x, at)
+        {
+            printf("length %6lld   perplexity %7.3f   %.3f bits/byte   %lld bytes\n",
+                   (long long)json_integer_value(json_object_get(at, "length")),
+                   json_real_value(json_object_get(at, "perplexity")),
+                   json_real_value(json_object_get(at, "bits_per_byte")),
+                   (long long)json_integer_value(json_object_get(at, "tokens")));
+            json_array_foreach(json_object_get(at, "positions"), y, place) printf(
+                "    from %6lld to %6lld   %7.3f\n", (long long)json_integer_value(json_object_get(place, "from")),
+                (long long)json_integer_value(json_object_get(place, "to")),
+                json_real_value(json_object_get(place, "perplexity")));
+        }
+    }
+    json_decref(all);
+    nn_text_free(&whole);
+    nn_model_destroy(&m);
+    rp_pool_destroy(pool);
+    return code;
+}
+
+const cli_command lab_eval = {
+    .name = "lab eval",
+    .summary = "perplexity of a run, overall and by position, at any length",
+    .usage = "DIR|FILE [options]",
+    .example = "  relpos lab eval out/run --lengths 128,256,512\n"
+               "  relpos lab eval out/run --text another.txt --json\n",
+    .options = eval_options,
+    .run = eval_run,
+};
+
+/* ------------------------------------------------------------------------------------------------ sample */
+
+static const cli_option sample_options[] = {
+    {"prompt", PROMPT, "TEXT", "what the text begins with; default: a line feed"},
+    {"bytes", BYTES, "N", "to write; default 400"},
+    {"temperature", TEMPERATURE, "T", "0: always the likeliest; default 0.8"},
+    {"top-k", TOP_K, "K", "among the K likeliest only; default 0: all"},
+    {"seed", SEED, "N", "the same seed writes the same text; default 1"},
+    {"threads", THREADS, "N", "default: all this process may use"},
+    {0},
+};
+
+/* A byte from its logits. */
+static int32_t draw(const real *logits, const request *q, int64_t n)
+{
+    enum { VOCAB = 256 };
+    double weight[VOCAB], sum = 0, most = -INFINITY;
+    bool taken[VOCAB] = {false};
+    int32_t best = 0;
+    for (int32_t x = 0; x < VOCAB; x++)
+        if ((double)logits[x] > most)
+            most = (double)logits[x], best = x;
+    if (q->temperature == 0)
+        return best;
+    for (int64_t k = 0; k < q->top_k; k++) { /* the K likeliest, one after another */
+        int32_t next = -1;
+        for (int32_t x = 0; x < VOCAB; x++)
+            if (!taken[x] && (next < 0 || logits[x] > logits[next]))
+                next = x;
+        taken[next] = true;
+    }
+    for (int32_t x = 0; x < VOCAB; x++)
+        sum += weight[x] = q->top_k && !taken[x] ? 0 : exp(((double)logits[x] - most) / q->temperature);
+    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)n);
+    for (int32_t x = 0; x < VOCAB; x++)
+        if ((left -= weight[x]) < 0)
+            return x;
+    return best;
+}
+
+/* Whole characters only, and none that steers a terminal: what is none becomes U+FFFD. `held` bytes wait for their rest. */
+static void put(unsigned char held[4], size_t *n, unsigned char byte)
+{
+    held[(*n)++] = byte;
+    while (*n > 0) {
+        const size_t size = io_utf8(held, *n), want = held[0] < 0xc2   ? 1
+                                                      : held[0] < 0xe0 ? 2
+                                                      : held[0] < 0xf0 ? 3
+                                                      : held[0] < 0xf5 ? 4
+                                                                       : 1;
+        const bool control = size == 1 && (held[0] < 0x20 || held[0] == 0x7f) && held[0] != '\n' && held[0] != '\t';
+        bool may_follow = *n < want;
+        for (size_t x = 1; x < *n; x++)
+            may_follow &= (held[x] & 0xc0) == 0x80;
+        if (size == 0 && may_follow)
+            return;
+        if (size > 0 && !control)
+            fwrite(held, 1, size, stdout);
+        else
+            fputs("\xef\xbf\xbd", stdout);
+        const size_t used = size > 0 ? size : 1;
+        memmove(held, held + used, *n - used);
+        *n -= used;
+    }
+}
+
+static int sample_run(const cli_command *self, int argc, char **argv)
+{
+    enum { PIECE = 256 }; /* bytes of the prompt at a time */
+    request q = {.bytes = 400, .temperature = 0.8, .seed = 1, .prompt = "\n"};
+    const char *path;
+    char err[NN_ERR_MAX];
+    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_error(CLI_USAGE, "lab sample: no run (such as relpos lab sample out/run)");
+    const int64_t given = (int64_t)strlen(q.prompt);
+    if (given == 0)
+        return cli_error(CLI_USAGE, "--prompt: empty (at least one byte)");
+    nn_model m;
+    nn_net *net = NULL;
+    rp_pool *pool = NULL;
+    int64_t step;
+    if ((code = open_model(&m, path, &step, q.threads, &pool)) != CLI_OK)
+        return code;
+    const int64_t piece = given < PIECE ? given : PIECE;
+    real logits[256];
+    unsigned char held[4];
+    size_t n_held = 0;
+    if (m.learned && given + q.bytes > m.c.length)
+        q.bytes = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
+    int state = nn_net_create(&net, &m, pool, 1, piece, false, given + q.bytes, NULL, err);
+    for (int64_t at = 0; state == 0 && at < given;) {
+        int32_t tokens[PIECE];
+        const int64_t some = given - at < piece ? given - at : piece;
+        for (int64_t x = 0; x < some; x++) {
+            tokens[x] = (unsigned char)q.prompt[at + x];
+            put(held, &n_held, (unsigned char)q.prompt[at + x]);
+        }
+        state = nn_net_logits(net, some, tokens, logits, err);
+        at += some;
+    }
+    for (int64_t x = 0; state == 0 && x < q.bytes; x++) {
+        const int32_t next = draw(logits, &q, x);
+        put(held, &n_held, (unsigned char)next);
+        fflush(stdout);
+        state = x + 1 < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
+    }
+    if (state == 0)
+        putchar('\n');
+    else
+        code = cli_error(CLI_FAILED, "%s", err);
+    nn_net_destroy(net);
+    nn_model_destroy(&m);
+    rp_pool_destroy(pool);
+    return code;
+}
+
+const cli_command lab_sample = {
+    .name = "lab sample",
+    .summary = "let a trained model write",
+    .usage = "DIR|FILE [options]",
+    .example = "  relpos lab sample out/run --prompt 'Four score' --bytes 200\n"
+               "  relpos lab sample out/run --temperature 0\n",
+    .options = sample_options,
+    .run = sample_run,
+};

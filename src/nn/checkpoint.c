@@ -1,0 +1,178 @@
+/* checkpoint.c -- the state of a training run in a file: whole or not at all, checked when read, the one before kept.
+ *
+ * A .safetensors file: every parameter under its name, the optimizer's averages as "optimizer.m.NAME" and "optimizer.v.NAME",
+ * and as metadata the configuration, the step and a checksum over all of it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "../random.h"
+#include "io/io.h"
+#include "nn.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CURRENT  "checkpoint.safetensors"
+#define PREVIOUS "previous.safetensors"
+
+/* Eight bytes at a time through the mixer: any changed bit changes the sum. */
+static uint64_t checksum(uint64_t z, const void *data, size_t size)
+{
+    const unsigned char *p = data;
+    uint64_t word;
+    for (; size >= 8; p += 8, size -= 8) {
+        memcpy(&word, p, 8);
+        z = (z ^ word) * 0x9e3779b97f4a7c15u;
+        z ^= z >> 29;
+    }
+    word = 0;
+    memcpy(&word, p, size);
+    return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
+}
+
+static uint64_t model_checksum(const nn_model *m, const char *config, const char *step)
+{
+    uint64_t z = checksum(checksum(1, config, strlen(config)), step, strlen(step));
+    const real *const arenas[] = {m->w, m->m, m->v};
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params && arenas[a]; n++)
+            z = checksum(z, arenas[a] + m->params[n].offset, (size_t)m->params[n].size * sizeof(real));
+    return z;
+}
+
+static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
+
+static int add_arrays(io_set *set, const nn_model *m)
+{
+    real *const arenas[] = {m->w, m->m, m->v};
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params && arenas[a]; n++) {
+            const nn_param *p = &m->params[n];
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
+            if (io_add(set, name, NN_REAL, p->ndim, p->shape, arenas[a] + p->offset, true) != 0)
+                return -1;
+        }
+    return 0;
+}
+
+int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX], config[NN_PRINT_MAX],
+        number[32], sum[32], why[IO_ERR_MAX];
+    io_set set = {0};
+    if (strlen(dir) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "lab: the directory's name is too long (at most %d bytes)", NN_TEXT_MAX - 40);
+    snprintf(path, sizeof path, "%s/" CURRENT, dir);
+    snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
+    snprintf(next, sizeof next, "%s/next.safetensors", dir);
+    snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
+    nn_config_print(&m->c, config);
+    snprintf(number, sizeof number, "%lld", (long long)step);
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)model_checksum(m, config, number));
+    if (add_arrays(&set, m) != 0 || io_add_meta(&set, "relpos.lab", config) != 0 ||
+        io_add_meta(&set, "step", number) != 0 || io_add_meta(&set, "checksum", sum) != 0) {
+        io_free(&set);
+        return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
+    }
+    const int code = io_write(next, IO_SAFETENSORS, &set, why);
+    io_free(&set);
+    if (code != 0)
+        return nn_fail(err, "%.400s", why);
+    /* At every moment CURRENT is a whole file: the one before gets a second name, then the first is taken over. */
+    unlink(link_name);
+    if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
+        rename(path, before) != 0)
+        return nn_fail(err, "%.300s: cannot be kept as " PREVIOUS ": %s", path, strerror(errno));
+    if (rename(next, path) != 0)
+        return nn_fail(err, "%.300s: cannot be replaced: %s", path, strerror(errno));
+    return 0;
+}
+
+/* One file into a model made for it. */
+static int read_one(nn_model *m, const char *path, bool train, int64_t *step, char err[NN_ERR_MAX])
+{
+    char why[IO_ERR_MAX];
+    io_set set;
+    nn_config c;
+    memset(m, 0, sizeof *m);
+    if (io_read(path, &set, NULL, why) != 0)
+        return nn_fail(err, "%.400s", why);
+    const char *config = io_meta(&set, "relpos.lab"), *number = io_meta(&set, "step"), *sum = io_meta(&set, "checksum");
+    nn_config_init(&c);
+    int code = -1;
+    if (!config || !number || !sum)
+        nn_fail(err, "%.300s: no checkpoint of relpos lab (its metadata lacks %s)", path,
+                !config   ? "relpos.lab"
+                : !number ? "step"
+                          : "checksum");
+    else if (nn_config_parse(&c, path, config, NULL, NULL, err) == 0 && nn_model_create(m, &c, true, err) == 0)
+        code = 0;
+    real *const arenas[] = {m->w, m->m, m->v};
+    bool averages = code == 0 && m->n_params > 0;
+    for (int a = 0; a < 3 && code == 0; a++)
+        for (int32_t n = 0; n < m->n_params && code == 0; n++) {
+            const nn_param *p = &m->params[n];
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
+            const io_array *from = io_find(&set, name);
+            if (!from && a > 0) { /* a model that is only used */
+                averages = false;
+                continue;
+            }
+            bool fits = from && from->dtype == NN_REAL && from->ndim == p->ndim;
+            for (int32_t x = 0; fits && x < p->ndim; x++)
+                fits = from->shape[x] == p->shape[x];
+            if (!fits)
+                code = nn_fail(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
+                               from ? "has another shape or type" : "is missing");
+            else
+                memcpy(arenas[a] + p->offset, from->data, from->bytes);
+        }
+    if (code == 0 && !averages) {
+        free(m->m);
+        free(m->v);
+        m->m = m->v = NULL;
+        if (train)
+            code =
+                nn_fail(err, "%.300s: no averages of the optimizer are in it (it can be used, not trained on)", path);
+    }
+    if (code == 0) {
+        char now[32];
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)model_checksum(m, config, number));
+        *step = strtoll(number, NULL, 10);
+        if (strcmp(now, sum) != 0)
+            code = nn_fail(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
+    }
+    if (code == 0 && !train) {
+        free(m->g);
+        free(m->m);
+        free(m->v);
+        m->g = m->m = m->v = NULL;
+    }
+    if (code != 0)
+        nn_model_destroy(m);
+    io_free(&set);
+    return code;
+}
+
+int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
+                       char err[NN_ERR_MAX])
+{
+    char file[NN_TEXT_MAX], first[NN_ERR_MAX];
+    struct stat st;
+    warning[0] = 0;
+    if (strlen(path) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "lab: a path of %zu bytes (at most %d)", strlen(path), NN_TEXT_MAX - 40);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return read_one(m, path, train, step, err);
+    snprintf(file, sizeof file, "%s/" CURRENT, path);
+    if (read_one(m, file, train, step, first) == 0)
+        return 0;
+    snprintf(file, sizeof file, "%s/" PREVIOUS, path);
+    if (access(file, F_OK) != 0 || read_one(m, file, train, step, err) != 0)
+        return nn_fail(err, "%s", first);
+    nn_fail(warning, "%.350s; the one before it is used, of step %lld", first, (long long)*step);
+    return 0;
+}

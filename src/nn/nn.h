@@ -1,0 +1,202 @@
+/* nn.h -- a small transformer over the public operator of relpos.h: what `relpos lab` trains. Not part of librelpos.
+ *
+ * Three nouns: nn_config says what the model is and how it is trained (plain data, read from text), nn_model has its weights,
+ * nn_net is a model at one batch and length: a list of layers over activations, forward and backward.
+ *
+ * Every result has the same bits for any number of threads: work is cut into pieces by shape alone, each piece is computed by
+ * one thread, and partial sums are added in order.
+ *
+ * Functions that may fail return 0, or -1 with one line in err: the field, the value, the bound, how to mend it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_NN_H
+#define RELPOS_NN_H
+
+#include <relpos/relpos.h>
+#include <stdbool.h>
+
+/* The type of weights and activations. The tests build all of this in double too: differences need the digits. */
+#ifdef NN_DOUBLE
+typedef double real;
+#define NN_REAL RP_F64
+#else
+typedef float real;
+#define NN_REAL RP_F32
+#endif
+
+#define NN_ERR_MAX 512
+
+/* ------------------------------------------------------------------------------------------------ what: the configuration */
+
+typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1 } nn_task;
+typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
+typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2 } nn_act;
+
+#define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
+
+/* An experiment. Keys, bounds and meanings: the table in config.c, which docs/lab.md prints. */
+typedef struct nn_config {
+    /* the model */
+    int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
+    int64_t layers, width, heads, mlp, vocab, classes;
+    int32_t tied;
+    char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
+    int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
+    double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
+    double dropout;
+    /* the training */
+    int64_t length, batch, steps, warmup, seed;
+    double lr, lr_min, beta1, beta2, eps, weight_decay, clip;
+    int64_t log_every, eval_every, checkpoint_every;
+    int64_t eval_bytes;
+    char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
+    char eval_lengths[NN_TEXT_MAX];
+    double valid_share;
+} nn_config;
+
+/* Defaults, those of a preset, one key, a whole text with a line for each key; and back to text, which reads as the same. */
+void nn_config_init(nn_config *c);
+int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
+int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
+/* line by line: "key = value", # begins a comment. `other` (may be NULL) gets the keys that begin with "vary.", and "seeds". */
+typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
+int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
+                    char err[NN_ERR_MAX]);
+#define NN_PRINT_MAX 8192
+void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
+/* The keys one after another, for help: false past the end. */
+bool nn_config_key(int index, const char **key, const char **value, const char **help);
+
+/* ------------------------------------------------------------------------------------------------ matrix products */
+
+/* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out. */
+int nn_blas_open(char err[NN_ERR_MAX]);
+const char *nn_blas_name(void); /* "OpenBLAS 0.3.21 … SkylakeX" once it is there */
+
+/* Row-major, y [rows, out], x [rows, in], w [out, in] as torch.nn.Linear has it; ld: elements between rows. */
+void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
+               int64_t ldy); /* y = x w^T */
+void nn_linear_dx(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *w,
+                  real beta, real *dx, int64_t lddx); /* dx = beta dx + dy w */
+void nn_linear_dw(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *x,
+                  int64_t ldx, real *dw); /* dw += dy^T x */
+
+/* ------------------------------------------------------------------------------------------------ rows */
+
+enum { NN_ROWS = 64 }; /* rows of a piece of work */
+
+void nn_norm_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+                     const real *beta, real *y, real *stat);
+/* dx = or += ; dgamma, dbeta += ; partial has 2 n (rows / NN_ROWS + 1) numbers */
+void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+                      const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta, real *partial);
+void nn_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y);
+void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh);
+/* y = x + keep z / (1 - p); row and column say what is kept. dz = keep dy / (1 - p) */
+void nn_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
+                    real *y);
+void nn_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz);
+/* Cross-entropy of rows of logits, in nats: loss[r]; the logits become their gradient times `share` where share > 0. */
+void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double share,
+                     double *loss);
+void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
+
+/* ------------------------------------------------------------------------------------------------ weights */
+
+typedef struct nn_param {
+    char name[96]; /* as in a state_dict: "layers.0.attn.qkv.weight" */
+    int32_t ndim;
+    int64_t shape[RP_MAX_AXES];
+    int64_t offset, size; /* in the arenas, in elements */
+    bool decay;           /* a matrix, which weight decay shrinks */
+    double least;         /* never below this; -INFINITY: no bound */
+} nn_param;
+
+/* A position term of the attention: its arrays come from parameters, or from a projection made in each call. */
+typedef enum nn_source {
+    NN_ABSENT = 0,
+    NN_LEARNED,  /* a parameter */
+    NN_SINUSOID, /* sinusoids of the distance times a matrix: xl's r */
+    NN_COLUMNS   /* columns of the projection that gives q, k and v: band's r */
+} nn_source;
+typedef struct nn_term {
+    rp_term term;
+    char name[24]; /* "t5", or "t5_1" for a second one */
+    nn_source source[RP_MAX_ARRAYS];
+    int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS: first of them */
+} nn_term;
+
+typedef struct nn_model {
+    nn_config c;
+    bool sinusoidal, learned; /* absolute positions */
+    nn_term terms[RP_MAX_TERMS];
+    int32_t n_terms;
+    int64_t columns; /* of the projection: 3 width, and what the terms want */
+    nn_param *params;
+    int32_t n_params;
+    int64_t n_weights;
+    real *w;         /* weights [n_weights] */
+    real *g, *m, *v; /* gradients and the optimizer's averages; NULL where not trained */
+} nn_model;
+
+/* Shapes alone; then memory and first values. nn_model_plan may be called to learn the sizes. */
+int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX]);
+int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR_MAX]);
+void nn_model_destroy(nn_model *m);
+int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
+
+/* ------------------------------------------------------------------------------------------------ a model at work */
+
+typedef struct nn_net nn_net;
+
+/* Batch x length tokens at most; with `train` a backward pass; with cache > 0 keys and values of up to so many tokens are
+ * kept between calls (batch 1). The model outlives the net. *bytes (may be NULL) gets the memory; with net NULL that is all.
+ * Returns -1 also where memory is wanting. */
+int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
+                  size_t *bytes, char err[NN_ERR_MAX]);
+void nn_net_destroy(nn_net *net);
+
+/* tokens [batch, length]; target [batch, length], or [batch] of a classifier; -1: no loss there. seed: of dropout, 0 for
+ * none. loss [batch * length] in nats for each target (0 where none); a train net fills the model's g (set to 0 first).
+ * length may be below the net's. *mean: over the targets. */
+int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
+                double *mean, char err[NN_ERR_MAX]);
+/* Logits of the last row of each batch entry [batch, vocab or classes]; of a net with a cache: of tokens that follow those
+ * of the calls before. */
+int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
+void nn_net_forget(nn_net *net); /* empty the cache */
+int64_t nn_net_cached(const nn_net *net);
+
+/* ------------------------------------------------------------------------------------------------ training */
+
+/* The learning rate of a step, from 0 on: linear to lr over warmup steps, then a cosine down to lr_min at steps. */
+double nn_rate(const nn_config *c, int64_t step);
+/* One step of AdamW from the model's gradients, scaled so that their norm is at most clip (0: any). Returns the norm before. */
+double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
+
+/* Text as tokens: bytes of UTF-8. */
+typedef struct nn_text {
+    unsigned char *bytes;
+    int64_t n;
+} nn_text;
+/* Files separated by blanks, one after another. At least `least` bytes in all. */
+int nn_text_read(nn_text *t, const char *files, int64_t least, char err[NN_ERR_MAX]);
+void nn_text_free(nn_text *t);
+/* The windows of a step: tokens and the next ones, [batch, length] each; they depend on seed and step alone. */
+void nn_text_batch(const nn_text *t, int64_t n, uint64_t seed, int64_t step, int64_t batch, int64_t length,
+                   int32_t *tokens, int32_t *target);
+
+/* A checkpoint: weights, averages and step in a .safetensors file, whole or not at all; the one before is kept beside it. */
+int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
+/* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used. path is a
+ * directory or a file. */
+int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
+                       char err[NN_ERR_MAX]);
+
+/* Numbers that depend on their arguments alone. */
+uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
+double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n); /* 0 <= u < 1 */
+double nn_normal(uint64_t seed, uint64_t stream, uint64_t n);
+
+__attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
+
+#endif
