@@ -61,15 +61,8 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     nn_config_init(c);
     int code = text ? nn_config_parse(c, path, text, NULL, NULL, err) : -1;
     free(text);
-    for (int n = 0; n < q->n_sets && code == 0; n++) {
-        char key[64], why[NN_ERR_MAX];
-        const char *equal = strchr(q->sets[n], '=');
-        if (!equal || equal - q->sets[n] >= (int)sizeof key)
-            return nn_fail(err, "--set: \"%.60s\" is not KEY=VALUE", q->sets[n]);
-        snprintf(key, sizeof key, "%.*s", (int)(equal - q->sets[n]), q->sets[n]);
-        if (nn_config_set(c, key, equal + 1, why) != 0)
-            return nn_fail(err, "--set: %.400s", why);
-    }
+    for (int n = 0; n < q->n_sets && code == 0; n++)
+        code = nn_config_parse(c, "--set", q->sets[n], NULL, NULL, err);
     return code == 0 ? nn_config_check(c, err) : code;
 }
 

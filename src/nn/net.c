@@ -662,6 +662,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
 {
     nn_net *n = calloc(1, sizeof *n);
     const size_t most = (size_t)m->c.layers * 10 + 8;
+    const int64_t reach = cache > length ? cache : length;
     int64_t numbers;
     if (net)
         *net = NULL;
@@ -670,13 +671,13 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         return nn_fail(err, "lab: no memory for the list of layers (fewer layers)");
     }
     if (__builtin_mul_overflow(batch, length, &numbers) || numbers > (int64_t)1 << 31 ||
-        (m->learned && length + cache > m->c.length)) {
+        (m->learned && reach > m->c.length)) {
         nn_net_destroy(n);
-        if (m->learned && length + cache > m->c.length)
+        if (m->learned && reach > m->c.length)
             return nn_fail(
                 err,
                 "position: learned ones end at %lld, and the length is %lld (train longer, or use another position)",
-                (long long)m->c.length, (long long)(length + cache));
+                (long long)m->c.length, (long long)reach);
         return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all)", (long long)batch,
                        (long long)length);
     }
