@@ -228,6 +228,33 @@ static void threads(void **state)
     free(g[1]);
 }
 
+/* The windows of steps: from all over the text, each followed by the next bytes, and other ones for each step and seed. */
+static void windows(void **state)
+{
+    enum { N = 300, LENGTH = 20, BATCH = 2, STEPS = 2000 };
+    unsigned char bytes[N];
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    bool begun[N] = {false};
+    const nn_text t = {bytes, N};
+    int all = 0, again = 0, before = -1;
+    (void)state;
+    for (int n = 0; n < N; n++)
+        bytes[n] = (unsigned char)(n % 251);
+    for (int step = 0; step < STEPS; step++) {
+        nn_text_batch(&t, N, 1, step, BATCH, LENGTH, tokens, target);
+        for (int x = 0; x < BATCH * LENGTH; x++)
+            assert_int_equal(target[x], (tokens[x] + 1) % 251);
+        again += tokens[0] == before;
+        before = tokens[0];
+        for (int b = 0; b < BATCH; b++)
+            begun[tokens[b * LENGTH]] = true;
+    }
+    for (int n = 0; n < 251; n++)
+        all += begun[n];
+    assert_int_equal(all, 251);
+    assert_true(again < STEPS / 50);
+}
+
 /* What is printed reads as the same. */
 static void configurations(void **state)
 {
@@ -256,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations), cmocka_unit_test(norms),   cmocka_unit_test(cross_entropy),
         cmocka_unit_test(residual),    cmocka_unit_test(threads), cmocka_unit_test(configurations),
+        cmocka_unit_test(windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ typedef struct node {
     int32_t in, in2, out; /* slots; in2: what ADD adds to `in` */
     int32_t layer;
     int32_t param[2];                           /* weight, and bias of a norm */
-    bool add;                                   /* the gradient of `in` is there already: add to it */
+    bool add;                                   /* NORM: the gradient of `in` is there already, add to it */
     real *aux;                                  /* NORM: mean and factor of each row; ATTENTION: lse */
     real *r;                                    /* ATTENTION: products of the sinusoids, for xl */
     real *cache;                                /* ATTENTION: keys and values of the tokens before */
@@ -182,8 +182,8 @@ static int linear_backward(nn_net *n, const node *e)
         const real *dy = grad_of(n, e->out) + rows * first;
         const int64_t width = out->part[p];
         nn_linear_dw(n->pool, rows, d, width, dy, width, in->data, d, gradient(n, e->param[0]) + first * d);
-        nn_linear_dx(n->pool, rows, d, width, dy, width, weight(n, e->param[0]) + first * d, e->add || p > 0,
-                     grad_of(n, e->in), d);
+        nn_linear_dx(n->pool, rows, d, width, dy, width, weight(n, e->param[0]) + first * d, p > 0, grad_of(n, e->in),
+                     d);
     }
     return 0;
 }
