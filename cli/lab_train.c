@@ -16,7 +16,7 @@ static const cli_option options[] = {
     {"output", 'o', "DIR", "directory of the run: checkpoints and log.jsonl; made if it is not there"},
     {"set", SET, "KEY=VALUE", "in place of what the experiment says; may be given more than once"},
     {"resume", RESUME, NULL, "go on from the last checkpoint in DIR, as if the run had never stopped"},
-    {"until", UNTIL, "STEP", "stop at this step with a checkpoint, as Ctrl-C does"},
+    {"until", UNTIL, "STEP", "stop at this step with a checkpoint; 0: the first weights"},
     {"threads", THREADS, "N", "default: all this process may use; the results are the same"},
     {0},
 };
@@ -35,7 +35,7 @@ static int on_option(void *context, int key, const char *value)
     switch (key) {
     case 'o': q->dir = value; return CLI_OK;
     case RESUME: q->resume = true; return CLI_OK;
-    case UNTIL: return cli_integer("--until", value, 1, INT64_MAX, &q->until);
+    case UNTIL: return cli_integer("--until", value, 0, INT64_MAX, &q->until);
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
     case SET:
         if (q->n_sets == MOST_SETS)
@@ -150,7 +150,7 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
 static int train(trainer *t, char err[NN_ERR_MAX])
 {
     const nn_config *c = &t->r.c;
-    const int64_t end = t->q->until && t->q->until < c->steps ? t->q->until : c->steps;
+    const int64_t end = t->q->until < c->steps ? t->q->until : c->steps;
     const double begun = cli_seconds();
     const int64_t first = t->r.step;
     double loss = 0, norm = 0, logged = begun;
@@ -229,7 +229,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request q = {0};
+    request q = {.until = INT64_MAX};
     const char *experiment;
     char err[NN_ERR_MAX] = "", log_path[NN_TEXT_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &q, &experiment, 1, &n);
