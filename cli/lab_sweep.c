@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN };
+enum { THREADS = CLI_OWN, LIST };
 enum { MOST_KEYS = 8, MOST_VALUES = 32, MOST_SEEDS = 32 };
 
 /* "vary.KEY = A | B | C": every value of every key with every other, and every seed. */
@@ -161,12 +161,14 @@ static json_t *run_one(const nn_config *c, json_t *vary, rp_pool *pool, cli_prog
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE", "results, a JSON line each; those that are there already are not made again"},
+    {"list", LIST, NULL, "check the experiments, print them and run none"},
     {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
     {0},
 };
 typedef struct request {
     const char *output;
     int64_t threads;
+    bool list;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -174,6 +176,7 @@ static int on_option(void *context, int key, const char *value)
     request *q = context;
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
+    case LIST: q->list = true; return CLI_OK;
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
     default: return -1;
     }
@@ -194,9 +197,15 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         if (choose(p, x, &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, pool, err) != 0)
             code = cli_error(CLI_USAGE, "%s", err);
+        char *text = json_dumps(vary, 0);
+        if (q->list && code == CLI_OK)
+            printf("%s, seed %lld: %lld weights\n", text ? text : "", (long long)c.seed, (long long)m.n_weights);
+        free(text);
         nn_model_destroy(&m);
         json_decref(vary);
     }
+    if (q->list)
+        return code;
     char *before = code == CLI_OK && access(q->output, F_OK) == 0 ? lab_read(q->output, err) : NULL;
     FILE *to = code == CLI_OK ? fopen(q->output, "ae") : NULL;
     if (code == CLI_OK && !to)
@@ -240,7 +249,7 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
-    if (n == 0 || !q.output)
+    if (n == 0 || !(q.output || q.list))
         return cli_error(CLI_USAGE, "lab sweep: %s (such as relpos lab sweep lab/first.lab -o out/first.jsonl)",
                          n ? "no file for the results" : "no experiment");
     nn_config base;

@@ -188,6 +188,15 @@ ok report "$T/results.jsonl"
 check 'rows of the table' 4 "$(wc -l <"$T/out")"
 check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \| .* \| 2 \|$' "$T/out")"
 
+# the experiments that come with the source
+for file in lab/*.lab; do
+    if grep -q '^vary' "$file"; then
+        ok sweep "$file" --list
+    else
+        ok train "$file" -o "$T/own.$(basename "$file")" --until 0
+    fi
+done
+
 # ---------------------------------------------------------------------------------------------------- refusals
 train() # train PATTERN LINE: the small experiment with a line more
 {
