@@ -202,7 +202,7 @@ static void threads(void **state)
     for (int t = 0; t < 2; t++) {
         nn_config c;
         nn_model m;
-        nn_net *net;
+        nn_net *net = NULL;
         rp_pool *pool;
         nn_config_init(&c);
         c.dropout = 0.1;
