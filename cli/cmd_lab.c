@@ -3,7 +3,7 @@
 #include "lab.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&lab_train, &lab_eval, &lab_sample, &lab_sweep, &lab_report};
+static const cli_command *const commands[] = {&lab_train, &lab_eval, &lab_sample, &lab_export, &lab_sweep, &lab_report};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)
@@ -13,7 +13,10 @@ static void usage(FILE *to)
           "Example:\n"
           "  relpos lab train lab/first.lab -o out/run     # learn, with checkpoints in out/run\n"
           "  relpos lab eval out/run --lengths 128,256     # perplexity, longer than it was trained too\n"
-          "  relpos lab sample out/run --prompt 'The '     # let it write\n\nCommands:\n",
+          "  relpos lab sample out/run --prompt 'The '     # let it write\n"
+          "  relpos lab export out/run --prompt 'The end' -o out/x.safetensors     # its attention, for attend and "
+          "explain\n\n"
+          "Commands:\n",
           to);
     for (int n = 0; n < N_COMMANDS; n++)
         fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("lab "), commands[n]->summary);

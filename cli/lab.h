@@ -7,7 +7,7 @@
 #include "nn/nn.h"
 #include <jansson.h>
 
-extern const cli_command lab_train, lab_eval, lab_sample, lab_sweep, lab_report;
+extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_sweep, lab_report;
 
 /* A training run under way. */
 typedef struct lab_run {
@@ -51,6 +51,8 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas, threads, version. */
 json_t *lab_machine(const rp_pool *pool);
+/* The model of a run or a file, on a pool, with a line about what is odd. CLI_OK or CLI_FAILED after printing. */
+int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 /* One JSON value as a line; -1 with err. */

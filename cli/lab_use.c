@@ -36,8 +36,7 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* The model of a run or a file, on a pool. CLI_OK or CLI_FAILED after printing. */
-static int open_model(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     if (nn_blas_open(err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
@@ -89,7 +88,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     nn_text whole = {0}, part;
     if (q.lengths && lab_lengths(q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
-    if ((code = open_model(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
@@ -220,7 +219,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     nn_net *net = NULL;
     rp_pool *pool = NULL;
     int64_t step;
-    if ((code = open_model(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
     const int64_t piece = given < PIECE ? given : PIECE;
     real logits[256];

@@ -109,7 +109,7 @@ same "$T/run.log" "$T/three.log"
 command='relpos lab train, and SIGINT'
 "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
 pid=$!
-for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     sleep 0.2
     [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ] && break
 done
@@ -168,6 +168,21 @@ refused 1 'cannot be opened' eval "$T/nothing"
 ok train "$T/small.lab" -o "$T/learned" --set position=learned --set steps=3
 refused 1 'learned ones end at 16' eval "$T/learned" --lengths 16,32
 ok sample "$T/learned" --bytes 100
+
+# what is exported is what relpos attend reads, to the bit: out lies last in both files
+ok export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
+options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+command="relpos $options"
+# shellcheck disable=SC2086
+timeout 100 "$program" $options >"$T/out" 2>"$T/err"
+check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
+for file in x y; do
+    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels of f32
+done
+same "$T/x.tail" "$T/y.tail"
+refused 1 'layer: 1 \(0 to 0\)' export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
+refused 2 'neither .npz nor .safetensors' export "$T/run" --prompt 'We are met' -o "$T/x.txt"
+refused 2 'no text' export "$T/run" -o "$T/x.npz"
 
 # ---------------------------------------------------------------------------------------------------- sweeps
 (

@@ -814,6 +814,20 @@ int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits
     return 0;
 }
 
+int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, char err[NN_ERR_MAX])
+{
+    rp_plan *plan;
+    n->err = err;
+    for (int32_t x = 0; x < n->n_nodes; x++)
+        if (n->nodes[x].kind == ATTENTION && n->nodes[x].layer == layer) {
+            if (attention_call(n, &n->nodes[x], &plan, t, NULL) != 0)
+                return -1;
+            rp_plan_destroy(plan);
+            return 0;
+        }
+    return nn_fail(err, "layer: %lld (0 to %lld)", (long long)layer, (long long)n->m->c.layers - 1);
+}
+
 void nn_net_forget(nn_net *n)
 {
     n->cached = 0;
