@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT = CLI_OWN, LAYER };
+enum { PROMPT = CLI_OWN, LAYER, MODEL };
 
 static const cli_option options[] = {
     {"output", 'o', "FILE", "the arrays, .safetensors or .npz"},
+    {"model", MODEL, NULL, "the weights alone, a third of a checkpoint, for eval and sample"},
     {"prompt", PROMPT, "TEXT", "the text that the model reads"},
     {"layer", LAYER, "N", "whose attention, from 0 on; default 0"},
     {0},
@@ -16,6 +17,7 @@ static const cli_option options[] = {
 typedef struct request {
     const char *output, *prompt;
     int64_t layer;
+    bool model;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -23,6 +25,7 @@ static int on_option(void *context, int key, const char *value)
     request *q = context;
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
+    case MODEL: q->model = true; return CLI_OK;
     case PROMPT: q->prompt = value; return CLI_OK;
     case LAYER: return cli_integer("--layer", value, 0, 1 << 20, &q->layer);
     default: return -1;
@@ -101,6 +104,22 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
     return code;
 }
 
+static int export_model(const char *path, const char *output)
+{
+    char err[NN_ERR_MAX];
+    nn_model m;
+    rp_pool *pool = NULL;
+    int64_t step;
+    int code = lab_open(&m, path, &step, 1, &pool);
+    if (code != CLI_OK)
+        return code;
+    if (nn_checkpoint_save(&m, output, step, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    nn_model_destroy(&m);
+    rp_pool_destroy(pool);
+    return code;
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     request q = {0};
@@ -109,13 +128,19 @@ static int run(const cli_command *self, int argc, char **argv)
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
-    if (n == 0 || !q.output || !q.prompt || !*q.prompt)
+    if (n == 0)
+        return cli_error(CLI_USAGE,
+                         "lab export: no run (such as relpos lab export out/run --model -o out/model.safetensors)");
+    if (!q.output)
+        return cli_error(CLI_USAGE, "lab export: no file to write (-o FILE)");
+    if (q.model == (q.prompt && *q.prompt))
         return cli_error(CLI_USAGE, "lab export: %s",
-                         n == 0 ? "no run (such as relpos lab export out/run --prompt 'The end' -o out/x.safetensors)"
-                         : !q.output ? "no file for the arrays (-o FILE)"
-                                     : "no text (--prompt TEXT)");
-    if (io_format_of(q.output) == IO_UNKNOWN)
-        return cli_error(CLI_USAGE, "--output: %s: neither .npz nor .safetensors", q.output);
+                         q.model ? "--model takes no text" : "no text (--prompt TEXT, or --model)");
+    const io_format format = io_format_of(q.output);
+    if (format == IO_UNKNOWN || (q.model && format != IO_SAFETENSORS))
+        return cli_error(CLI_USAGE, "--output: %s: not .safetensors%s", q.output, q.model ? "" : " or .npz");
+    if (q.model)
+        return export_model(path, q.output);
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
@@ -152,7 +177,7 @@ static int run(const cli_command *self, int argc, char **argv)
         }
         printf(" --causal\n");
     }
-    if (state == 0 && io_write(q.output, io_format_of(q.output), &set, why) != 0)
+    if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);
     if (state != 0)
         code = cli_error(CLI_FAILED, "lab export: %s", err);
@@ -166,10 +191,11 @@ static int run(const cli_command *self, int argc, char **argv)
 
 const cli_command lab_export = {
     .name = "lab export",
-    .summary = "q, k, v and learned arrays of a layer on a text, for relpos attend, explain and bias",
-    .usage = "DIR|FILE --prompt TEXT -o FILE [options]",
+    .summary = "a layer's attention on a text, for attend, explain and bias; or the model alone",
+    .usage = "DIR|FILE --prompt TEXT|--model -o FILE [options]",
     .example = "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
-               "  It prints the command that repeats the layer's attention; out is in the file too.\n",
+               "  It prints the command that repeats the layer's attention; out is in the file too.\n"
+               "  relpos lab export out/run --model -o out/model.safetensors\n",
     .options = options,
     .run = run,
 };

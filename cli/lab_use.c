@@ -43,9 +43,13 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    if (m->c.task != NN_DECODER || rp_pool_create(pool, (int32_t)threads) != RP_OK) {
+    if (m->c.task != NN_DECODER || m->c.vocab != 256) {
         nn_model_destroy(m);
-        return cli_error(CLI_FAILED, "lab: %s", *pool ? rp_last_error() : "a classifier cannot be asked for text");
+        return cli_error(CLI_FAILED, "%s: no decoder of bytes", path);
+    }
+    if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
+        nn_model_destroy(m);
+        return cli_error(CLI_FAILED, "lab: %s", rp_last_error());
     }
     return CLI_OK;
 }

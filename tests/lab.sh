@@ -181,8 +181,24 @@ for file in x y; do
 done
 same "$T/x.tail" "$T/y.tail"
 refused 1 'layer: 1 \(0 to 0\)' export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
-refused 2 'neither .npz nor .safetensors' export "$T/run" --prompt 'We are met' -o "$T/x.txt"
+refused 2 'not .safetensors or .npz' export "$T/run" --prompt 'We are met' -o "$T/x.txt"
 refused 2 'no text' export "$T/run" -o "$T/x.npz"
+ok export "$T/run" --model -o "$T/model.safetensors"
+check 'the weights alone are a third' 1 "$(($(wc -c <"$T/model.safetensors") * 2 < $(wc -c <"$T/run/checkpoint.safetensors")))"
+ok sample "$T/model.safetensors" --prompt 'We are' --bytes 50
+same "$T/sample" "$T/out"
+
+# a file that lies about itself; nothing is made that it could not hold
+sed 's/width = 16/width = 96/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'damaged: [0-9]+ bytes of arrays cannot be a model of' sample "$T/lie.safetensors"
+sed 's/vocab = 256/vocab = 255/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'embedding.weight. has another shape' sample "$T/lie.safetensors"
+sed 's/heads = 2/heads = 4/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'has another shape' sample "$T/lie.safetensors"
+sed 's/seed = 1/seed = 2/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
+mkdir "$T/resumed" && cp "$T/model.safetensors" "$T/resumed/checkpoint.safetensors"
+refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed" --resume
 
 # ---------------------------------------------------------------------------------------------------- sweeps
 (

@@ -57,17 +57,10 @@ static int add_arrays(io_set *set, const nn_model *m)
     return 0;
 }
 
-int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX])
 {
-    char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX], config[NN_PRINT_MAX],
-        number[32], sum[32], why[IO_ERR_MAX];
+    char config[NN_PRINT_MAX], number[32], sum[32], why[IO_ERR_MAX];
     io_set set = {0};
-    if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: the directory's name is too long (at most %d bytes)", NN_TEXT_MAX - 40);
-    snprintf(path, sizeof path, "%s/" CURRENT, dir);
-    snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
-    snprintf(next, sizeof next, "%s/next.safetensors", dir);
-    snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
     nn_config_print(&m->c, config);
     snprintf(number, sizeof number, "%lld", (long long)step);
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)model_checksum(m, config, number));
@@ -76,10 +69,22 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
         io_free(&set);
         return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
     }
-    const int code = io_write(next, IO_SAFETENSORS, &set, why);
+    const int code = io_write(path, IO_SAFETENSORS, &set, why);
     io_free(&set);
-    if (code != 0)
-        return nn_fail(err, "%.400s", why);
+    return code == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX];
+    if (strlen(dir) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "lab: the directory's name is too long (at most %d bytes)", NN_TEXT_MAX - 40);
+    snprintf(path, sizeof path, "%s/" CURRENT, dir);
+    snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
+    snprintf(next, sizeof next, "%s/next.safetensors", dir);
+    snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
+    if (nn_checkpoint_save(m, next, step, err) != 0)
+        return -1;
     /* At every moment CURRENT is a whole file: the one before gets a second name, then the first is taken over. */
     unlink(link_name);
     if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
@@ -88,6 +93,22 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     if (rename(next, path) != 0)
         return nn_fail(err, "%.300s: cannot be replaced: %s", path, strerror(errno));
     return 0;
+}
+
+/* Whether a file of so many bytes can hold the model that it describes: nothing larger is made for it. */
+static int fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
+{
+    nn_model m;
+    size_t bytes = 0;
+    for (size_t n = 0; n < set->n_arrays; n++)
+        bytes += set->arrays[n].bytes;
+    int code = nn_model_plan(&m, c, err);
+    if (code == 0 && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > bytes / sizeof(real) &&
+        m.n_weights > 15 * (int64_t)m.n_params)
+        code = nn_fail(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
+                       (long long)m.n_weights);
+    nn_model_destroy(&m);
+    return code;
 }
 
 /* One file into a model made for it. */
@@ -107,7 +128,8 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
                 !config   ? "relpos.lab"
                 : !number ? "step"
                           : "checksum");
-    else if (nn_config_parse(&c, path, config, NULL, NULL, err) == 0 && nn_model_create(m, &c, true, err) == 0)
+    else if (nn_config_parse(&c, path, config, NULL, NULL, err) == 0 && fits_file(&c, &set, path, err) == 0 &&
+             nn_model_create(m, &c, true, err) == 0)
         code = 0;
     real *const arenas[] = {m->w, m->m, m->v};
     bool averages = code == 0 && m->n_params > 0;
@@ -142,7 +164,10 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
         char now[32];
         snprintf(now, sizeof now, "%016llx", (unsigned long long)model_checksum(m, config, number));
         *step = strtoll(number, NULL, 10);
-        if (strcmp(now, sum) != 0)
+        if (*step < 0 || *step > c.steps)
+            code = nn_fail(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
+                           (long long)c.steps);
+        else if (strcmp(now, sum) != 0)
             code = nn_fail(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
     }
     if (code == 0 && !train) {

@@ -190,6 +190,8 @@ void nn_text_batch(const nn_text *t, int64_t n, uint64_t seed, int64_t step, int
 
 /* A checkpoint: weights, averages and step in a .safetensors file, whole or not at all; the one before is kept beside it. */
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
+/* The same to a file of its own; without averages where the model has none. */
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX]);
 /* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used. path is a
  * directory or a file. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
