@@ -23,8 +23,11 @@ typedef struct lab_run {
     int64_t step;
 } lab_run;
 
-/* Memory that the run needs, refused with a line if the machine has less. */
+/* Whether there is memory for a run: if not, a line says how much it needs. m may be a plan. */
 int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX]);
+/* nn_net_create, after the same question. */
+int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
+            char err[NN_ERR_MAX]);
 /* Texts, model (unless m is there already) and net from c. CLI_OK or CLI_FAILED after printing. */
 int lab_begin(lab_run *r);
 void lab_end(lab_run *r);

@@ -154,7 +154,7 @@ static int run(const cli_command *self, int argc, char **argv)
     real logits[256];
     for (int64_t x = 0; tokens && x < length; x++)
         tokens[x] = (unsigned char)q.prompt[x];
-    int state = !tokens || nn_net_create(&net, &m, pool, 1, length, false, 0, NULL, err) != 0 ||
+    int state = !tokens || lab_net(&net, &m, pool, 1, length, false, 0, err) != 0 ||
                         nn_net_logits(net, length, tokens, logits, err) != 0 ||
                         nn_net_attention(net, q.layer, &t, err) != 0
                     ? -1

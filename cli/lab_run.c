@@ -7,34 +7,63 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that new programs may have, as the kernel estimates them; -1: not known. */
-static double available_memory(void)
+/* A number in a file, after `label` where it is not NULL; -1 where there is none. */
+static double number_in(const char *path, const char *label)
 {
     char line[256];
-    double kib = -1;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "MemAvailable:", 13) == 0)
-            kib = (double)strtoll(line + 13, NULL, 10);
+    double found = -1;
+    FILE *f = fopen(path, "re");
+    while (f && found < 0 && fgets(line, sizeof line, f)) {
+        const size_t n = label ? strlen(label) : 0;
+        char *end;
+        if (n && strncmp(line, label, n) != 0)
+            continue;
+        const long long x = strtoll(line + n, &end, 10);
+        found = end > line + n ? (double)x : -1;
+    }
     if (f)
         fclose(f);
-    return kib < 0 ? -1 : kib * 1024;
+    return found;
+}
+
+/* Bytes that this process may still have: as the kernel estimates them, and as its control group allows; -1: not known. */
+static double available_memory(void)
+{
+    const double kib = number_in("/proc/meminfo", "MemAvailable:"), most = number_in("/sys/fs/cgroup/memory.max", NULL),
+                 used = number_in("/sys/fs/cgroup/memory.current", NULL), have = kib < 0 ? -1 : kib * 1024;
+    return most >= 0 && used >= 0 && (have < 0 || most - used < have) ? fmax(most - used, 0) : have;
+}
+
+static int enough(double activations, double weights, char err[NN_ERR_MAX])
+{
+    const double have = available_memory();
+    if (have < 0 || activations + weights <= have)
+        return 0;
+    return nn_fail(
+        err,
+        "lab: %.1f GB are needed (%.1f for activations, %.1f for weights) and %.1f GB are free (smaller batch, length, "
+        "width or fewer layers)",
+        (activations + weights) * 1e-9, activations * 1e-9, weights * 1e-9, have * 1e-9);
 }
 
 int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX])
 {
     size_t bytes;
-    nn_model copy = *m; /* the plan alone is looked at */
+    nn_model copy = *m; /* its sizes alone are looked at */
     if (nn_net_create(NULL, &copy, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return -1;
-    const double need = (double)bytes + 4.0 * (double)m->n_weights * sizeof(real), have = available_memory();
-    if (have >= 0 && need > have)
-        return nn_fail(
-            err,
-            "lab: %.1f GB are needed (%.1f for activations, %.1f for weights and averages) and %.1f GB are free "
-            "(smaller batch, length, width or fewer layers)",
-            need * 1e-9, (double)bytes * 1e-9, 4e-9 * (double)m->n_weights * sizeof(real), have * 1e-9);
-    return 0;
+    return enough((double)bytes, 4.0 * (double)m->n_weights * sizeof(real), err); /* gradients and averages too */
+}
+
+int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
+            char err[NN_ERR_MAX])
+{
+    size_t bytes;
+    *net = NULL;
+    if (nn_net_create(NULL, m, pool, batch, length, train, cache, &bytes, err) != 0 ||
+        enough((double)bytes, 0, err) != 0)
+        return -1;
+    return nn_net_create(net, m, pool, batch, length, train, cache, NULL, err);
 }
 
 static int start(lab_run *r, char err[NN_ERR_MAX])
@@ -67,7 +96,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     }
     if (!r->m.w && nn_model_create(&r->m, c, true, err) != 0)
         return -1;
-    if (nn_net_create(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, NULL, err) != 0)
+    if (lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
         return -1;
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
@@ -121,7 +150,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes
     if (windows < 1)
         return nn_fail(err, "text: %lld bytes to measure on (more than the length, %lld, are needed)", (long long)t->n,
                        (long long)length);
-    int code = nn_net_create(&net, m, pool, batch, length, false, 0, NULL, err);
+    int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens),
             *target = malloc((size_t)(batch * length) * sizeof *target);
     double *loss = malloc((size_t)(batch * length) * sizeof *loss);

@@ -231,7 +231,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     size_t n_held = 0;
     if (m.learned && given + q.bytes > m.c.length)
         q.bytes = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
-    int state = nn_net_create(&net, &m, pool, 1, piece, false, given + q.bytes, NULL, err);
+    int state = lab_net(&net, &m, pool, 1, piece, false, given + q.bytes, err);
     for (int64_t at = 0; state == 0 && at < given;) {
         int32_t tokens[PIECE];
         const int64_t some = given - at < piece ? given - at : piece;

@@ -163,6 +163,7 @@ ok sample "$T/run" --prompt 'We are' --bytes 50 --threads 3
 same "$T/sample" "$T/out"
 check 'it begins with the prompt' 'We are' "$(head -c 6 "$T/out")"
 ok sample "$T/run" --temperature 0 --bytes 5
+refused 1 'GB are needed .* GB are free' sample "$T/run" --bytes 1000000000000
 ok sample "$T/run" --top-k 1 --bytes 5 --seed 2
 refused 1 'cannot be opened' eval "$T/nothing"
 ok train "$T/small.lab" -o "$T/learned" --set position=learned --set steps=3
