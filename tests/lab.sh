@@ -109,7 +109,9 @@ same "$T/run.log" "$T/three.log"
 command='relpos lab train, and SIGINT'
 "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
 pid=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+waited=0
+while [ "$waited" -lt 300 ]; do
+    waited=$((waited + 1))
     sleep 0.2
     [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ] && break
 done
