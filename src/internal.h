@@ -516,9 +516,9 @@ typedef struct rpi_source {
 
 /* Entry or vector of a pair, by the definition: what GATHER and RUN tabulate. */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);
-/* g times the derivative of entry e of head h, of STRIP (every OFFSET term, entry 0 at delta = low) and GATHER. */
-void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t low, int64_t h, int64_t e, double g,
-                           rpi_term_sums *sums);
+/* g[h * step] times the derivative of entry e of every head h, of STRIP (every OFFSET term, entry 0 at delta = low) and GATHER. */
+void rpi_source_entry_grads(const rpi_source *s, const rpi_args *args, int64_t low, int64_t e, const double *g,
+                            int64_t step, rpi_term_sums *sums);
 
 /* All that a query block reads and writes: one for the whole call, the packed part renewed for each group of kv heads. */
 typedef struct rpi_call {

@@ -225,19 +225,27 @@ static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, 
     return scheme->entry(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e);
 }
 
-void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t low, int64_t h, int64_t e, double g,
-                           rpi_term_sums *sums)
+void rpi_source_entry_grads(const rpi_source *s, const rpi_args *args, int64_t low, int64_t e, const double *g,
+                            int64_t step, rpi_term_sums *sums)
 {
-    rpi_view array[RP_MAX_ARRAYS];
     for (int32_t n = 0; n < args->desc.n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(args->desc.terms[n].kind);
         if (s->kind == RPI_STRIP ? !in_strip(scheme, args->term[n]) : n != s->term)
             continue;
-        const rpi_pair p = entry_pair(args, n, array, h, (double)(e + low));
-        if (scheme->form == RPI_OFFSET && scheme->grad)
-            scheme->grad(&p, g, &sums->term[n]);
-        else if (scheme->form == RPI_INDEX && scheme->entry_grad)
-            scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g, &sums->term[n]);
+        rpi_view array[RP_MAX_ARRAYS];
+        rpi_pair p = entry_pair(args, n, array, 0, (double)(e + low));
+        double shared;
+        for (; p.h < args->desc.heads; p.h++) {
+            if (g[p.h * step] == 0)
+                continue;
+            if (scheme->shared && !p.shared)
+                shared = scheme->shared(&p), p.shared = &shared;
+            if (scheme->form == RPI_OFFSET && scheme->grad)
+                scheme->grad(&p, g[p.h * step], &sums->term[n]);
+            else if (scheme->form == RPI_INDEX && scheme->entry_grad)
+                scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g[p.h * step],
+                                   &sums->term[n]);
+        }
     }
 }
 
