@@ -363,21 +363,27 @@ static void strip_task(void *context, int64_t n, int32_t worker)
     const int64_t pieces = (s->strip_len + PIECE - 1) / PIECE, heads = s->strip_step ? d->heads : 1, b = n / pieces;
     const int64_t low = s->strip_batch ? -rpi_position(j->args, b, d->len_q - 1) : s->strip_low;
     (void)worker;
+    const rpi_scheme *scheme[RP_MAX_TERMS];
+    rpi_pair pair[RP_MAX_TERMS];
+    double shared[RP_MAX_TERMS];
+    int n_terms = 0;
+    for (int32_t m = 0; m < d->n_terms; m++) {
+        scheme[n_terms] = rpi_scheme_of(d->terms[m].kind);
+        if (in_strip(scheme[n_terms], j->args->term[m]))
+            pair[n_terms++] = (rpi_pair){.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
+    }
     for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, s->strip_len); e++) {
-        double shared[RP_MAX_TERMS];
+        for (int m = 0; m < n_terms; m++) {
+            pair[m].h = 0;
+            pair[m].delta = (double)(e + low);
+            if (scheme[m]->shared)
+                shared[m] = scheme[m]->shared(&pair[m]), pair[m].shared = &shared[m];
+        }
         for (int64_t h = 0; h < heads; h++) {
             double sum = 0;
-            for (int32_t m = 0; m < d->n_terms; m++) {
-                const rpi_scheme *scheme = rpi_scheme_of(d->terms[m].kind);
-                rpi_pair p = {.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
-                if (!in_strip(scheme, p.array))
-                    continue;
-                p.h = h;
-                p.delta = (double)(e + low);
-                if (scheme->shared && h == 0)
-                    shared[m] = scheme->shared(&p);
-                p.shared = scheme->shared ? &shared[m] : NULL;
-                sum = rpi_bias_sum(sum, scheme->pair(&p));
+            for (int m = 0; m < n_terms; m++) {
+                pair[m].h = h;
+                sum = rpi_bias_sum(sum, scheme[m]->pair(&pair[m]));
             }
             put_bias(j->plan, s->strip, b * s->strip_batch + h * s->strip_step + e, sum);
         }
