@@ -1,0 +1,65 @@
+"""The pictures of the terms on the documentation site, drawn while it is built. SPDX-License-Identifier: Apache-2.0"""
+import matplotlib.pyplot as plt
+import numpy as np
+import relpos
+
+plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False})
+
+
+def draw(q, k, v, **options):
+    """What the term among the options adds: to the scores as an image and by offset; for others to weights or outputs."""
+    if "relval" in options:
+        return _beside(_outputs(q, k, v), _outputs(q, k, v, **options))
+    if "sink" in options:
+        return _sink(q, k, v, **options)
+    if "rope" in options:  # of one vector at every place, so that offsets alone make a difference
+        q = k = np.ones_like(q)
+    with_it, without = _scores(q, k, v, **options), _scores(q, k, v)
+    added = np.where(np.isfinite(with_it), with_it - without, np.nan)
+    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
+    figure.colorbar(image.imshow(added[0], cmap="viridis"), ax=image, shrink=0.85)
+    image.set(title="added to the scores of head 0", xlabel="key", ylabel="query")
+    _curves(curve, added)
+    curve.set(title="by offset: each pair, and the mean", xlabel="offset, key - query")
+    curve.legend(frameon=False)
+
+
+def _scores(q, k, v, **options):
+    """The scores before the softmax, (H, Lq, Lk)."""
+    rows = [[relpos.explain(q, k, v, head=h, query=i, **options).score for i in range(q.shape[2])] for h in range(q.shape[1])]
+    return np.array(rows)
+
+
+def _curves(ax, added):
+    lq, lk = added.shape[1:]
+    for h, matrix in enumerate(added):
+        offsets = [n for n in range(1 - lq, lk) if np.isfinite(matrix.diagonal(n)).any()]
+        pairs = [(n, x) for n in offsets for x in matrix.diagonal(n)]
+        ax.plot(*zip(*pairs), ".", ms=1.5, alpha=0.25, color=f"C{h}")
+        ax.plot(offsets, [np.nanmean(matrix.diagonal(n)) for n in offsets], lw=1.2, color=f"C{h}", label=f"head {h}")
+
+
+def _outputs(q, k, v, **options):
+    return relpos.attention(q, k, v, **options)[0, 0]
+
+
+def _beside(without, with_it):
+    figure, axes = plt.subplots(1, 3, figsize=(7.2, 3), layout="constrained", sharey=True)
+    top = max(abs(without).max(), abs(with_it).max())
+    for ax, name, array in zip(axes, ("out without it", "out with it", "difference"), (without, with_it, with_it - without)):
+        image = ax.imshow(array, cmap="RdBu", vmin=-top, vmax=top, aspect="auto", interpolation="none")
+        ax.set(title=f"{name}, head 0", xlabel="channel")
+    axes[0].set_ylabel("query")
+    figure.colorbar(image, ax=axes, shrink=0.85)
+
+
+def _sink(q, k, v, **options):
+    without = relpos.attention(q, k, v, return_weights=True).weights[0]
+    with_it = relpos.attention(q, k, v, return_weights=True, **options).weights[0]
+    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
+    figure.colorbar(image.imshow(with_it[1] - without[1], cmap="viridis"), ax=image, shrink=0.85)
+    image.set(title="change of the weights of head 1", xlabel="key", ylabel="query")
+    for h, weights in enumerate(with_it):
+        curve.plot(weights.sum(-1), lw=1.2, color=f"C{h}", label=f"head {h}")
+    curve.set(title="sum of the weights of each row: without a sink it is 1", xlabel="query", ylim=(0, 1.05))
+    curve.legend(frameon=False)
