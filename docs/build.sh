@@ -19,7 +19,7 @@ fi
 python=$place/venv/bin/python
 if newer $place/installed "$wheel" docs/requirements.txt; then
     [ -x $place/venv/bin/pip ] || python3 -m venv $place/venv
-    $python -m pip install -q --disable-pip-version-check -r docs/requirements.txt
+    $python -m pip install -q --disable-pip-version-check --no-compile -r docs/requirements.txt
     $python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
     touch $place/installed
 fi
@@ -28,6 +28,9 @@ if newer $place/html/index.html $place/installed docs/*.py tools/terms.py; then 
 fi
 
 doxygen docs/Doxyfile
-$python -m sphinx -q -W --keep-going -b html -d $place/doctrees docs $place/html
-$python -m sphinx -q -W -b doctest -d $place/doctrees docs $place/doctest || { cat $place/doctest/output.txt; exit 1; }
+sphinx() { # what has warned once would not warn again: all pages are read anew after a failure
+    $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees; return 1; }
+}
+sphinx --keep-going -b html docs $place/html
+sphinx -b doctest docs $place/doctest || { cat $place/doctest/output.txt; exit 1; }
 echo "$place/html/index.html"

@@ -6,7 +6,7 @@ import types
 from pathlib import Path
 
 here = Path(__file__).resolve().parent
-sys.path[:0] = [str(here), str(here.parent / "tools")]  # pictures.py, snippets.py; terms.py
+sys.path += [str(here), str(here.parent / "tools")]  # pictures.py, snippets.py; terms.py
 import terms  # noqa: E402
 
 project, copyright = "relpos", "the relpos authors, Apache-2.0"
@@ -18,14 +18,14 @@ exclude_patterns = ["terms/head.md", "performance.notes.md"]
 html_theme, html_title = "furo", f"relpos {version}"
 html_static_path, html_css_files = ["static"], ["site.css"]
 html_show_sourcelink = html_copy_source = html_show_sphinx = False
-pygments_style, highlight_language = "sphinx", "text"
+highlight_language, smartquotes = "text", False
 default_role = "code"  # what docstrings mean by `name`
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 breathe_projects, breathe_default_project = {"relpos": str(here.parent / "build/xml")}, "relpos"
-breathe_domain_by_extension = {"h": "c"}
-nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(32|64)_t|size_t"), ("ref", "relpos_8h"), ("std:ref", "relpos_8h")]
+breathe_domain_by_extension, breathe_show_include = {"h": "c"}, False
+nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(32|64)_t|size_t"), ("ref", "relpos_8h")]
 autodoc_member_order, autodoc_typehints = "bysource", "none"
 doctest_test_doctest_blocks = ""  # python/tests runs those of the docstrings
 plot_html_show_source_link = plot_html_show_formats = False
@@ -42,12 +42,12 @@ def man_page(text):
         if line.startswith("```"):
             code = not code
         elif not code:
+            line = line.replace("<", "\\<")
             line = re.sub(r"\*(relpos(?:-\w+)?)\*\((\d)\)", r"{doc}`\1(\2) <\1.\2>`", line)
             line = re.sub(r"(?<![\w\\*])\*([^*]+)\*", r"**\1**", line)
             line = re.sub(r"(?<![\w\\])_([^_]+)_(?!\w)", r"*\1*", line)
             line = re.sub(r"\+\+$", r"\\", line)
             line = re.sub(r"^(#+) (.*)", lambda m: f"#{m[1]} {m[2].capitalize()}", line)
-            line = line.replace("<", "\\<")
             if line.startswith("\t"):
                 line = ("" if not lines or lines[-1].startswith((":", "   ")) else ": ") + line[1:]
                 line = line if line.startswith(": ") else "  " + line
@@ -75,8 +75,7 @@ def read_source(app, name, source):
 def read_docstring(app, what, name, thing, options, lines):
     """Columns of a docstring, "name    what it is", become a list, and what reStructuredText would take for a mark is none."""
     made, column = [], 0
-    for line in lines:
-        row = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
+    for line in (line for line in lines if not line.startswith("SPDX-")):
         if line.lstrip().startswith(">>>"):
             made.append(line)
             column = -1  # until the next empty line
@@ -90,14 +89,17 @@ def read_docstring(app, what, name, thing, options, lines):
                 if column == 0 and made and made[-1].strip():
                     made.append("")
                 column = row.start(2)
-                line = f":{row[1]}: {row[2]}"
+                made.append(f"``{row[1]}``")
+                line = "    " + row[2]
             elif column > 0 and line.startswith(" "):
                 line = "    " + line.strip()
         made.append(line)
     lines[:] = made
     for n, line in enumerate(lines):
         if found := re.match(r"The term (\w+) of docs/terms\.md; on the command line (.*)\.$", line):
-            lines[n] = f"The term :doc:`terms/{found[1]}`; on the command line ``{found[2]}``."
+            lines[n] = f"The term :doc:`terms/{found[1]}`; on the command line ``{found[2].replace(chr(92), '')}``."
+        else:
+            lines[n] = re.sub(r"\bdocs/(\w+)\.md", r":doc:`\1`", line)
 
 
 def stand_in_for_torch():

@@ -12,13 +12,15 @@ def draw(q, k, v, **options):
         return _beside(_outputs(q, k, v), _outputs(q, k, v, **options))
     if "sink" in options:
         return _sink(q, k, v, **options)
+    where = ""
     if "rope" in options:  # of one vector at every place, so that offsets alone make a difference
         q = k = np.ones_like(q)
+        where = ", where all of q and k is 1"
     with_it, without = _scores(q, k, v, **options), _scores(q, k, v)
     added = np.where(np.isfinite(with_it), with_it - without, np.nan)
     figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
     figure.colorbar(image.imshow(added[0], cmap="viridis"), ax=image, shrink=0.85)
-    image.set(title="added to the scores of head 0", xlabel="key", ylabel="query")
+    image.set(title=f"added to the scores of head 0{where}", xlabel="key", ylabel="query")
     _curves(curve, added)
     curve.set(title="by offset: each pair, and the mean", xlabel="offset, key - query")
     curve.legend(frameon=False)
@@ -35,7 +37,7 @@ def _curves(ax, added):
     for h, matrix in enumerate(added):
         offsets = [n for n in range(1 - lq, lk) if np.isfinite(matrix.diagonal(n)).any()]
         pairs = [(n, x) for n in offsets for x in matrix.diagonal(n)]
-        ax.plot(*zip(*pairs), ".", ms=1.5, alpha=0.25, color=f"C{h}")
+        ax.plot(*zip(*pairs), ".", ms=1.5, alpha=0.25, color=f"C{h}", rasterized=True)
         ax.plot(offsets, [np.nanmean(matrix.diagonal(n)) for n in offsets], lw=1.2, color=f"C{h}", label=f"head {h}")
 
 
@@ -61,5 +63,5 @@ def _sink(q, k, v, **options):
     image.set(title="change of the weights of head 1", xlabel="key", ylabel="query")
     for h, weights in enumerate(with_it):
         curve.plot(weights.sum(-1), lw=1.2, color=f"C{h}", label=f"head {h}")
-    curve.set(title="sum of the weights of each row: without a sink it is 1", xlabel="query", ylim=(0, 1.05))
+    curve.set(title="sum of the weights of each row", xlabel="query", ylim=(0, 1.05))
     curve.legend(frameon=False)

@@ -1,4 +1,4 @@
-"""The tables of migrate.md as calls: the page executes them when it is built, and python/tests compares them with the other libraries.
+"""The tables of migrate.md as calls: the page executes them when it is built, python/tests compares them with the other libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re

@@ -14,7 +14,7 @@ import relpos
 root = Path(__file__).parents[2]
 sys.path.insert(0, str(root / "docs"))
 import snippets  # noqa: E402
-from snippets import B, D, H, M, N, NAMES, q, k, v, x  # noqa: E402
+from snippets import B, D, H, M, N, NAMES, q, k, v  # noqa: E402
 
 ROWS = snippets.rows()
 
@@ -139,13 +139,13 @@ def test_start_torch():
     pytest.importorskip("torch")
     names = {}
     exec(starts("python", "PyTorch"), names)
-    assert names["q"].grad.shape == names["q"].shape and names["table"].grad.shape == (32, 8)
+    assert names["table"].grad.shape == (32, 8)
 
 
 def test_start_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = transformers.T5Config(d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
-    transformers.T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    config = transformers.T5Config(d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    transformers.T5Model(config).save_pretrained(tmp_path)
     names = {}
     exec(starts("python", "Hugging Face").replace("google-t5/t5-small", str(tmp_path)), names)
     assert names["model"].config._attn_implementation == "relpos"
