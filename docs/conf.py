@@ -29,7 +29,8 @@ nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(32|64)_t|size_t
 autodoc_member_order, autodoc_typehints = "bysource", "none"
 doctest_test_doctest_blocks = ""  # python/tests runs those of the docstrings
 plot_html_show_source_link = plot_html_show_formats = False
-plot_formats, plot_rcparams = [("svg", 100)], {"svg.hashsalt": "relpos"}
+plot_formats = [("svg", 100)]
+plot_rcparams = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "relpos"}
 
 
 # ---------------------------------------------------------------------------------------------- pages made from other sources

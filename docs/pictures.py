@@ -3,9 +3,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import relpos
 
-plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False})
-
-
 def draw(q, k, v, **options):
     """What the term among the options adds: to the scores as an image and by offset; for others to weights or outputs."""
     if "relval" in options:
@@ -21,9 +18,11 @@ def draw(q, k, v, **options):
     figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
     figure.colorbar(image.imshow(added[0], cmap="viridis"), ax=image, shrink=0.85)
     image.set(title=f"added to the scores of head 0{where}", xlabel="key", ylabel="query")
-    _curves(curve, added)
-    curve.set(title="by offset: each pair, and the mean", xlabel="offset, key - query")
-    curve.legend(frameon=False)
+    grid = next((term.params["grid"] for term in options.values() if "grid" in getattr(term, "params", ())), None)
+    if grid:
+        _places(curve, added[0], *map(int, grid.split("x")))
+    else:
+        _curves(curve, added)
 
 
 def _scores(q, k, v, **options):
@@ -39,6 +38,16 @@ def _curves(ax, added):
         pairs = [(n, x) for n in offsets for x in matrix.diagonal(n)]
         ax.plot(*zip(*pairs), ".", ms=1.5, alpha=0.25, color=f"C{h}", rasterized=True)
         ax.plot(offsets, [np.nanmean(matrix.diagonal(n)) for n in offsets], lw=1.2, color=f"C{h}", label=f"head {h}")
+    ax.set(title="by offset: each pair, and the mean", xlabel="offset, key - query")
+    ax.legend(frameon=False)
+
+
+def _places(ax, matrix, rows, columns):
+    """On a grid an offset is a step of rows and columns: what one query sees."""
+    y, x = rows // 2, columns // 2
+    ax.imshow(matrix[y * columns + x].reshape(rows, columns), cmap="viridis", vmin=matrix.min(), vmax=matrix.max())
+    ax.plot(x, y, "s", ms=14, mfc="none", mec="white")
+    ax.set(title=f"the same for the query in row {y}, column {x}", xlabel="column of the key", ylabel="row of the key")
 
 
 def _outputs(q, k, v, **options):
