@@ -3,6 +3,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import relpos
 
+ROOM = {"left": 0.06, "right": 0.98, "bottom": 0.14, "top": 0.92, "wspace": 0.2}
+
+
 def draw(q, k, v, **options):
     """What the term among the options adds: to the scores as an image and by offset; for others to weights or outputs."""
     if "relval" in options:
@@ -15,8 +18,8 @@ def draw(q, k, v, **options):
         where = ", where all of q and k is 1"
     with_it, without = _scores(q, k, v, **options), _scores(q, k, v)
     added = np.where(np.isfinite(with_it), with_it - without, np.nan)
-    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
-    figure.colorbar(image.imshow(added[0], cmap="viridis"), ax=image, shrink=0.85)
+    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 2.9), width_ratios=(1.15, 1), gridspec_kw=ROOM)
+    figure.colorbar(image.imshow(added[0], cmap="viridis"), ax=image, shrink=0.9)
     image.set(title=f"added to the scores of head 0{where}", xlabel="key", ylabel="query")
     grid = next((term.params["grid"] for term in options.values() if "grid" in getattr(term, "params", ())), None)
     if grid:
@@ -55,7 +58,7 @@ def _outputs(q, k, v, **options):
 
 
 def _beside(without, with_it):
-    figure, axes = plt.subplots(1, 3, figsize=(7.2, 3), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.9), sharey=True, gridspec_kw=ROOM | {"wspace": 0.08})
     top = max(abs(without).max(), abs(with_it).max())
     for ax, name, array in zip(axes, ("out without it", "out with it", "difference"), (without, with_it, with_it - without)):
         image = ax.imshow(array, cmap="RdBu", vmin=-top, vmax=top, aspect="auto", interpolation="none")
@@ -67,8 +70,8 @@ def _beside(without, with_it):
 def _sink(q, k, v, **options):
     without = relpos.attention(q, k, v, return_weights=True).weights[0]
     with_it = relpos.attention(q, k, v, return_weights=True, **options).weights[0]
-    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 3), width_ratios=(1, 1.25), layout="constrained")
-    figure.colorbar(image.imshow(with_it[1] - without[1], cmap="viridis"), ax=image, shrink=0.85)
+    figure, (image, curve) = plt.subplots(1, 2, figsize=(7.2, 2.9), width_ratios=(1.15, 1), gridspec_kw=ROOM)
+    figure.colorbar(image.imshow(with_it[1] - without[1], cmap="viridis"), ax=image, shrink=0.9)
     image.set(title="change of the weights of head 1", xlabel="key", ylabel="query")
     for h, weights in enumerate(with_it):
         curve.plot(weights.sum(-1), lw=1.2, color=f"C{h}", label=f"head {h}")

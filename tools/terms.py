@@ -214,7 +214,7 @@ def site_page(name):
     """The page of one term on the site: its call, which is executed and drawn, and what its section says."""
     title, out, settings = next(s[2:] for s in sections() if s[1] == name)
     lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
-    call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 92, subsequent_indent=" " * 23,
+    call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
                          break_long_words=False, break_on_hyphens=False)
     code = EXAMPLE + "\n" + call
     drawn = EXAMPLE + f"\nfrom pictures import draw\ndraw(q, k, v, {settings['python']})"
