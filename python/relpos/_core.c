@@ -270,8 +270,9 @@ typedef struct call {
         const dl_exchange *exchange;
         const void *data;
     } view[MAX_HELD];
-    double next; /* seconds: when signals are looked at; 0: not yet known */
-    bool raised; /* a signal's handler raised an exception */
+    const void **pages; /* pointers to pages of keys, then of values */
+    double next;        /* seconds: when signals are looked at; 0: not yet known */
+    bool raised;        /* a signal's handler raised an exception */
     PyThreadState *thread;
 } call;
 
@@ -317,6 +318,7 @@ static void call_start(call *c, state *st, bool asks)
     c->grad = c->foreign = c->raised = false;
     c->asks = asks;
     c->elsewhere = NULL;
+    c->pages = NULL;
     c->next = 0;
     c->t = rp_tensors_init();
 }
@@ -327,6 +329,7 @@ static void call_end(call *c)
         PyBuffer_Release(&c->buffer[--c->n_buffers]);
     while (c->n_objects > 0)
         Py_DECREF(c->object[--c->n_objects]);
+    PyMem_Free(c->pages);
 }
 
 /* Keep an object, of which the call takes the reference, until the call ends. */
@@ -1129,6 +1132,119 @@ static int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], 
     return 0;
 }
 
+/* Pointers to the pages that a table names: [B, columns] of `side`. */
+static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t columns, const void **to)
+{
+    const size_t size = rp_dtype_size(cache->dtype);
+    for (int64_t b = 0; b < table->shape[0]; b++)
+        for (int64_t n = 0; n < columns; n++) {
+            const int64_t at = b * table->stride[0] + n * table->stride[1];
+            const int64_t page =
+                table->dtype == RP_I32 ? ((const int32_t *)table->data)[at] : ((const int64_t *)table->data)[at];
+            if (page < 0 || page >= cache->shape[0]) {
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "pages[%lld, %lld] is %lld: k and v have the pages 0 to %lld; where a mask leaves out a whole "
+                    "page, any of them will do",
+                    (long long)b, (long long)n, (long long)page, (long long)cache->shape[0] - 1);
+                return -1;
+            }
+            *to++ = (const char *)cache->data + page * cache->stride[0] * (int64_t)size;
+        }
+    return 0;
+}
+
+/* q, and keys and values in pages: k and v are caches (pages, Hk, keys of a page, D), of which a row of the table names those of a
+ * batch entry. */
+static int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, origin from[3])
+{
+    static const char *const names[] = {"q", "k", "v"};
+    rp_array cache[2], table;
+    rp_desc *d = &p->desc;
+    int64_t asked = 0;
+    if (given(len_k) && read_int(len_k, "len_k", &asked) != 0)
+        return -1;
+    if (take(c, args[0], false, "q", &c->t.q, &from[0]) != 0)
+        return -1;
+    const int64_t dim[2] = {d->dim_k, d->dim_v};
+    for (int n = 0; n < 2; n++) {
+        if (take(c, args[1 + n], false, names[1 + n], &cache[n], &from[1 + n]) != 0)
+            return -1;
+        if (cache[n].ndim != 4 || cache[n].shape[1] != d->kv_heads || cache[n].shape[3] != dim[n] ||
+            cache[n].shape[2] < 1 || cache[n].shape[0] != cache[0].shape[0] || cache[n].shape[2] != cache[0].shape[2]) {
+            PyObject *shape = shape_tuple(cache[n].ndim, cache[n].shape);
+            if (shape)
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "%s: shape is %S: with pages, (pages, %lld, keys of a page, %lld) is needed, pages and keys of a "
+                    "page the same for k and v",
+                    names[1 + n], shape, (long long)d->kv_heads, (long long)dim[n]);
+            Py_XDECREF(shape);
+            return -1;
+        }
+        if (cache[n].shape[3] > 1 && cache[n].stride[3] != 1) {
+            PyErr_Format(PyExc_ValueError, "%s: the stride of the last axis is %lld: it must be 1", names[1 + n],
+                         (long long)cache[n].stride[3]);
+            return -1;
+        }
+        if (cache[n].dtype != d->dtype) {
+            PyErr_Format(PyExc_TypeError, "%s: its elements are %s, and the plan was made for %s", names[1 + n],
+                         rp_dtype_name(cache[n].dtype), rp_dtype_name(d->dtype));
+            return -1;
+        }
+    }
+    if (take(c, pages, false, "pages", &table, NULL) != 0)
+        return -1;
+    if (c->t.q.ndim != 4) {
+        PyErr_Format(PyExc_ValueError, "q: %d axes: with pages, 4 are needed, (B, H, L, D)", (int)c->t.q.ndim);
+        return -1;
+    }
+    if (table.dtype != RP_I32 && table.dtype != RP_I64) {
+        PyErr_Format(PyExc_TypeError, "pages: its elements are %s: int32 or int64 are needed",
+                     rp_dtype_name(table.dtype));
+        return -1;
+    }
+    if (table.ndim != 2 || table.shape[0] != c->t.q.shape[0]) {
+        PyObject *shape = shape_tuple(table.ndim, table.shape);
+        if (shape)
+            PyErr_Format(PyExc_ValueError, "pages: shape is %S: (%lld, pages of a batch entry) is needed", shape,
+                         (long long)c->t.q.shape[0]);
+        Py_XDECREF(shape);
+        return -1;
+    }
+    const int64_t page = cache[0].shape[2],
+                  all_keys = d->len_k / page < table.shape[1] ? d->len_k : table.shape[1] * page;
+    const int64_t keys = given(len_k) ? asked : all_keys;
+    if (keys < 0 || keys > d->len_k || (keys + page - 1) / page > table.shape[1]) {
+        PyErr_Format(PyExc_ValueError,
+                     "len_k is %lld: the plan was made for 0 to %lld keys, and %lld pages of %lld keys are named for a "
+                     "batch entry",
+                     (long long)keys, (long long)d->len_k, (long long)table.shape[1], (long long)page);
+        return -1;
+    }
+    const int64_t columns = (keys + page - 1) / page, all = table.shape[0] * columns;
+    if (!(c->pages = PyMem_Malloc((size_t)(2 * all + 1) * sizeof *c->pages))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (point_to_pages(&cache[0], &table, columns, c->pages) != 0 ||
+        point_to_pages(&cache[1], &table, columns, c->pages + all) != 0)
+        return -1;
+    c->t.pages = (rp_pages){.k = c->pages,
+                            .v = c->pages + all,
+                            .page = page,
+                            .per_batch = columns,
+                            .len_k = keys,
+                            .k_head = cache[0].stride[1],
+                            .k_key = cache[0].stride[2],
+                            .v_head = cache[1].stride[1],
+                            .v_key = cache[1].stride[2]};
+    d->batch = c->t.q.shape[0];
+    d->len_q = c->t.q.shape[2];
+    d->len_k = keys;
+    return 0;
+}
+
 /* Whether torch wants a gradient through this call: 1, 0, or -1 with an error set. */
 static int records(const call *c)
 {
@@ -1259,7 +1375,8 @@ static int was_written(PyObject *tensor)
     return done ? 0 : -1;
 }
 
-/* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. Where torch
+/* One forward call, once options are read: q, k and v, and for a Plan pages and len_k after them; `plan` and `prepared` are those of
+ * a Plan, or NULL: made for this call. Where torch
  * wants a gradient, *record is set instead, and NULL comes back without an error; a Plan refuses. */
 static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                         const rp_prepared *prepared, bool *record)
@@ -1270,8 +1387,14 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
     bool single = false, ok = false;
     rp_plan *own = NULL;
     int torch_out = 0; /* out is a tensor of torch */
-    if (read_asks(&asked, option) == 0 && take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0 &&
-        (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
+    if (plan && !given(args[3]) && given(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "len_k goes with pages: without them the length of k tells it");
+        return NULL;
+    }
+    if (read_asks(&asked, option) == 0 &&
+        (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
+                                : take_qkv(p, c, args, from, &single)) == 0 &&
+        take_arrays(p, c, NULL) == 0 && (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : records(c);
         if (wanted != 0) {
             *record = wanted > 0;
@@ -1637,7 +1760,7 @@ static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssiz
     problem p;
     call c;
     bool record = false;
-    if (n != 4 || !PyObject_TypeCheck(args[0], st->plan))
+    if (n != 6 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
     if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
         return NULL;
@@ -1859,7 +1982,7 @@ static PyMethodDef methods[] = {
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
     {"gradients", FASTCALL(core_gradients), "backward, which does not ask whether torch traces the call"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
-    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, **options)"},
+    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
     {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
     {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
     {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},
