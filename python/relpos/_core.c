@@ -266,8 +266,8 @@ typedef struct call {
     PyObject *object[MAX_HELD]; /* owned */
     int n_views;
     struct {
-        PyObject *object; /* borrowed: a tensor whose memory is not held */
-        const dl_exchange *exchange;
+        PyObject *object;            /* borrowed: a tensor whose memory is not held */
+        const dl_exchange *exchange; /* NULL: none */
         const void *data;
     } view[MAX_HELD];
     const void **pages; /* pointers to pages of keys, then of values */
@@ -642,18 +642,6 @@ static int note_torch(call *c, PyObject *object, const char *name)
     return -1;
 }
 
-static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
-{
-    PyObject *source =
-        PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
-    PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
-    Py_XDECREF(source);
-    if (hold(c, capsule) != 0)
-        return -1;
-    const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
-    return m ? view_dl(a, &m->tensor, name) : -1;
-}
-
 /* torch gives no view of a tensor: its reason has many lines, of which the first tells. */
 static int no_view(const char *name)
 {
@@ -675,6 +663,20 @@ static int no_view(const char *name)
     return -1;
 }
 
+static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
+{
+    PyObject *source =
+        PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
+    PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
+    Py_XDECREF(source);
+    if (!capsule && PyObject_HasAttr(object, c->st->requires_grad)) /* a tensor of torch */
+        return no_view(name);
+    if (hold(c, capsule) != 0)
+        return -1;
+    const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
+    return m ? view_dl(a, &m->tensor, name) : -1;
+}
+
 static int remember(call *c, PyObject *object, const dl_exchange *e, const void *data)
 {
     if (c->n_views == MAX_HELD) {
@@ -691,10 +693,20 @@ static int remember(call *c, PyObject *object, const dl_exchange *e, const void 
 static int still_there(const call *c)
 {
     for (int n = 0; c->foreign && n < c->n_views; n++) {
-        dl_tensor d;
-        if (c->view[n].exchange->view(c->view[n].object, &d) != 0)
-            return no_view("a tensor of the call");
-        if ((d.data ? (const void *)((char *)d.data + d.byte_offset) : empty_place) != c->view[n].data) {
+        const void *now = NULL;
+        if (c->view[n].exchange) {
+            dl_tensor d;
+            if (c->view[n].exchange->view(c->view[n].object, &d) != 0)
+                return no_view("a tensor of the call");
+            now = d.data ? (const char *)d.data + d.byte_offset : NULL;
+        } else { /* torch before its exchange API */
+            PyObject *at = PyObject_CallMethod(c->view[n].object, "data_ptr", NULL);
+            now = at ? PyLong_AsVoidPtr(at) : NULL;
+            Py_XDECREF(at);
+            if (PyErr_Occurred())
+                return -1;
+        }
+        if ((now ? now : empty_place) != c->view[n].data) {
             PyErr_SetString(PyExc_RuntimeError, "a tensor of the call lost its memory while another argument was read");
             return -1;
         }
@@ -725,7 +737,8 @@ static int take(call *c, PyObject *object, bool writable, const char *name, rp_a
         c->foreign = true;
         const int torch = note_torch(c, object, name);
         from = torch ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
-        failed = torch < 0 || take_capsule(c, object, a, name) != 0;
+        failed =
+            torch < 0 || take_capsule(c, object, a, name) != 0 || (torch && remember(c, object, NULL, a->data) != 0);
     } else {
         return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
     }

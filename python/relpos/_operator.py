@@ -52,7 +52,11 @@ def _plain(x):
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-@torch.library.custom_op("relpos::attention", mutates_args=())
+# Written out, since versions of torch differ in the types that they read.
+_INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
+
+
+@torch.library.custom_op("relpos::attention", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]")
 def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], options: str, q_offset: int, seed: int) -> list[Tensor]:
     q, k, v, *arrays = map(_plain, (q, k, v, *arrays))
     given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
@@ -73,7 +77,9 @@ def _(q, k, v, arrays, options, q_offset, seed):
     return found
 
 
-@torch.library.custom_op("relpos::attention_backward", mutates_args=())
+@torch.library.custom_op("relpos::attention_backward", mutates_args=(),
+                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted)"
+                                " -> Tensor[]")
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
               options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
     """The gradients of those of q, k, v and arrays that are wanted."""
