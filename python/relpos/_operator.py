@@ -179,12 +179,12 @@ def attention(q, k, v, *options):
             lines.append(f"window|{left},{right}|")
         else:
             lines.append(f"{name}|{value!r}|" if not isinstance(value, str) else f"{name}|{value}|")
-    out, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
+    out, lse, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
     asked = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
     if not any(asked):
         return out
-    lse, *more = more
-    return out, more.pop(0) if asked[0] else None, lse if asked[1] else None, tuple(more) if asked[2] else None
+    weights, summary = (more[0], more[1:]) if asked[0] else (None, more)
+    return out, weights, lse if asked[1] else None, tuple(summary) if asked[2] else None
 
 
 def _tensors(values):
