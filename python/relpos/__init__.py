@@ -67,7 +67,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     out              where the result goes
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
-    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too.
+    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too. Ctrl-C ends a long call;
+    what `out` then holds is undefined.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)

@@ -1319,11 +1319,11 @@ static rp_dtype wide(rp_dtype dtype)
 }
 
 /* What of the results is asked for beside out; read before any array, since a flag may be of a class with code of its own. */
-typedef struct asks {
+typedef struct extras {
     int32_t weights, lse, summary;
-} asks;
+} extras;
 
-static int read_asks(asks *a, PyObject *const *option)
+static int read_extras(extras *a, PyObject *const *option)
 {
     int32_t *const to[] = {&a->weights, &a->lse, &a->summary};
     for (int n = 0; n < 3; n++) {
@@ -1335,7 +1335,7 @@ static int read_asks(asks *a, PyObject *const *option)
     return 0;
 }
 
-static int make_results(results *r, const problem *p, const asks *asked, call *c, const origin *like, bool single,
+static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, bool single,
                         PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
@@ -1396,7 +1396,7 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
 {
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
-    asks asked;
+    extras asked;
     bool single = false, ok = false;
     rp_plan *own = NULL;
     int torch_out = 0; /* out is a tensor of torch */
@@ -1404,7 +1404,7 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
         PyErr_SetString(PyExc_TypeError, "len_k goes with pages: without them the length of k tells it");
         return NULL;
     }
-    if (read_asks(&asked, option) == 0 &&
+    if (read_extras(&asked, option) == 0 &&
         (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
                                 : take_qkv(p, c, args, from, &single)) == 0 &&
         take_arrays(p, c, NULL) == 0 && (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {

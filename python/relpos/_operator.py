@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _core, _terms
+from . import _core, _terms, _versions
+
+# the first whose torch.compile traces the terms
+_versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
+               "does not")
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")

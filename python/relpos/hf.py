@@ -19,9 +19,14 @@ import importlib
 
 import relpos
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
+import transformers
 
-from .torch import _added
+from . import _versions
+
+_versions.need("transformers", transformers.__version__, "5.22", "relpos.hf replaces methods that older ones have otherwise")
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
+
+from .torch import _added  # noqa: E402
 
 NAME = "relpos"
 _REFUSED = ("cache", "indices", "block_indices", "sinks")  # keywords of single models, or of paged caches, that change the result

@@ -1,6 +1,7 @@
 """Calls that torch reads or transforms while relpos.torch is not imported: each goes through torch, or is refused.
 
 SPDX-License-Identifier: Apache-2.0"""
+import re
 import subprocess
 import sys
 
@@ -113,3 +114,20 @@ def test_gradients_under_a_mode():
     with FlopCounterMode(display=False):
         out = call(x).sin().sum()
     assert torch.equal(torch.autograd.grad(out, x)[0], want)
+
+
+@pytest.mark.parametrize("version, module, text", [
+    ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is 2.7.1, and 2.8 or later is needed"),
+    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is 2.4.0a0[+]cpu, and 2.8 or later is needed"),
+    ("torch.__version__ = '2.10.0+cu128'", "relpos.torch", ""),
+    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf", "transformers is 5.21.3, and 5.22 or later is needed"),
+    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf", "transformers is 4.57.1, and 5.22 or later is needed"),
+])
+def test_older_versions_are_refused(version, module, text):
+    if "transformers" in version:
+        pytest.importorskip("transformers")
+    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", f"import torch; {version}; import {module}"], capture_output=True,
+                          text=True)
+    assert (done.returncode == 0) == (text == "")
+    if text:
+        assert re.search(f"ImportError: {text}", done.stderr), done.stderr
