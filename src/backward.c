@@ -380,11 +380,14 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     rpi_sources_fill(c, &l->sources, work, pool);
     rpi_turns_fill(c, &l->turns, work, pool);
     rpi_pool_run(pool, d->batch * d->heads * pieces, stats_task, c);
+    const atomic_bool *stop = &c->progress->stop;
     for (c->g0 = 0; c->g0 < kv; c->g0 += l->groups) {
         c->groups = rpi_min(l->groups, kv - c->g0);
         memset(work + l->turn_rows, 0, l->scratch - l->turn_rows);
         rpi_columns_fill(c, pool);
-        rpi_pool_run(pool, c->groups * bw->key_blocks, key_task, c);
+        rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
+        if (atomic_load(stop))
+            return;
         if (serial)
             for (int64_t n = 0; n < c->groups * share * pieces; n++)
                 rows_task(c, n, 0);
@@ -499,6 +502,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         c.scratch = (char *)work + l.scratch;
         c.scratch_step = (size_t)l.scratch_step;
         backward(&c, &l, work, pool);
+        status = rpi_progress_status(&progress);
     }
     for (int32_t n = 0; bw.private_sums && n < threads; n++)
         free(bw.private_sums[n].memory);
