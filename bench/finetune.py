@@ -1,11 +1,12 @@
-"""A step of fine-tuning a small T5 with random weights, on a CPU: time, memory and loss with torch's eager attention, with SDPA and
-with relpos.
+"""Fine-tuning a small T5 with random weights, on a CPU: time of a step, memory and losses with torch's eager attention, with SDPA
+and with relpos.
 
-    bench/finetune.py [-o bench/results/finetune.json] [--length 4096] [--threads 1] [--steps 5]
+    bench/finetune.py -o bench/results/finetune.json [--lengths 512,1024,2048,4096] [--threads 1] [--steps 3]
 
-Each implementation runs in a process of its own, with the same weights and the same tokens, and takes one step that is not timed
-first. peak_bytes is the largest resident size of that process, start_bytes what it had before its first step. It needs the Python
-package, torch and transformers.
+Each implementation runs in a process of its own, with the same weights and the same tokens. It takes one step that is not timed
+first, and a last one that times the products of linear layers for linear_seconds: these are torch's own in all three.
+peak_bytes is the largest resident size of that process, start_bytes what it had before its first step. It needs the Python
+package, torch and transformers; bench/report.py and bench/plots.py show the results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -37,10 +38,11 @@ def run(a):
     torch.manual_seed(1)
     model = transformers.T5ForConditionalGeneration._from_config(transformers.T5Config(**MODEL), attn_implementation=a.one).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    ids = torch.randint(3, MODEL["vocab_size"], (a.batch, a.length))
+    ids = torch.randint(3, MODEL["vocab_size"], (a.batch, a.one_length))
     labels = torch.randint(3, MODEL["vocab_size"], (a.batch, a.target))
     start, seconds, losses = status_bytes("VmHWM"), [], []
-    for _ in range(1 + a.steps):
+
+    def step():
         begin = time.perf_counter()
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
@@ -48,36 +50,56 @@ def run(a):
         optimizer.zero_grad()
         seconds.append(time.perf_counter() - begin)
         losses.append(loss.item())
-    timed = sorted(seconds[1:])
-    return dict(implementation=a.one, seconds=statistics.median(timed), seconds_min=timed[0], seconds_max=timed[-1],
-                peak_bytes=status_bytes("VmHWM"), start_bytes=start, losses=losses)
+
+    for _ in range(1 + a.steps):
+        step()
+    timed, peak = sorted(seconds[1:]), status_bytes("VmHWM")
+    linear = 0
+
+    class Products(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            nonlocal linear
+            begin = time.perf_counter()
+            result = operator(*args, **kwargs or {})
+            if operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default):
+                linear += time.perf_counter() - begin
+            return result
+
+    with Products():
+        step()
+    return dict(implementation=a.one, length=a.one_length, seconds=statistics.median(timed), seconds_min=timed[0],
+                seconds_max=timed[-1], linear_seconds=linear, peak_bytes=peak, start_bytes=start, losses=losses)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("-o", "--output", help="where the results go as JSON")
-    options.add_argument("--length", type=int, default=4096, help="tokens of the encoder")
+    options.add_argument("--lengths", default="512,1024,2048,4096", help="tokens of the encoder")
     options.add_argument("--target", type=int, default=128, help="tokens of the decoder")
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--steps", type=int, default=5, help="that are timed")
+    options.add_argument("--steps", type=int, default=3, help="that are timed")
     options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # of a process for one implementation
+    options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()
     if a.one:
         json.dump(run(a), sys.stdout)
         return
-    given = [f"--{name}={getattr(a, name)}" for name in ("length", "target", "batch", "threads", "steps")]
+    given = [f"--{name}={getattr(a, name)}" for name in ("target", "batch", "threads", "steps")]
     found = []
-    for name in IMPLEMENTATIONS:
-        done = subprocess.run([sys.executable, __file__, "--one", name, *given], stdout=subprocess.PIPE, text=True)
-        if done.returncode:  # such as too little memory
-            found.append(dict(implementation=name, failed=done.returncode))
-            print(f"{name:7} failed with {done.returncode}")
-            continue
-        found.append(json.loads(done.stdout))
-        x = found[-1]
-        print(f"{name:7} {x['seconds']:8.3f} s a step ({x['seconds_min']:.3f} to {x['seconds_max']:.3f}), "
-              f"{x['peak_bytes'] / 1e6:7.0f} MB at most, {x['start_bytes'] / 1e6:.0f} MB before, last loss {x['losses'][-1]:.5f}")
+    for length in map(int, a.lengths.split(",")):
+        for name in IMPLEMENTATIONS:
+            command = [sys.executable, __file__, "--one", name, "--one-length", str(length), *given]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+            if done.returncode:  # such as too little memory
+                found.append(dict(implementation=name, length=length, failed=done.returncode))
+                print(f"{length:6} {name:7} failed with {done.returncode}")
+                continue
+            found.append(json.loads(done.stdout))
+            x = found[-1]
+            print(f"{length:6} {name:7} {x['seconds']:8.3f} s a step ({x['seconds_min']:.3f} to {x['seconds_max']:.3f}), "
+                  f"{x['linear_seconds']:.3f} s of it linear layers, {x['peak_bytes'] / 1e6:.0f} MB at most, "
+                  f"{x['start_bytes'] / 1e6:.0f} MB before, last loss {x['losses'][-1]:.5f}", flush=True)
     import relpos
     import torch
     import transformers
@@ -85,7 +107,7 @@ def main():
                 if line.startswith("model name")), platform.machine())
     result = dict(machine=dict(cpu=cpu, cores=os.cpu_count(), relpos=relpos.show_config(), torch=torch.__version__,
                                transformers=transformers.__version__),
-                  problem=dict(model=MODEL, length=a.length, target=a.target, batch=a.batch, threads=a.threads, steps=a.steps),
+                  problem=dict(model=MODEL, target=a.target, batch=a.batch, threads=a.threads, steps=a.steps),
                   results=found)
     if a.output:
         Path(a.output).write_text(json.dumps(result, indent=1) + "\n")

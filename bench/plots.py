@@ -1,4 +1,4 @@
-"""Draw the plots of docs/performance.md from bench/results/peers.json. Needs matplotlib (bench/setup.sh).
+"""Draw the plots of docs/performance.md from bench/results/peers.json and finetune.json. Needs matplotlib (bench/setup.sh).
 
     build/venv/bin/python bench/plots.py [png]     png: also as PNG, into build/plots, to look at
 SPDX-License-Identifier: Apache-2.0
@@ -9,7 +9,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from report import groups, load, ratio, root
+from report import groups, load, ratio, root, training
 
 matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
@@ -141,8 +141,27 @@ def decode(data):
     save(fig, "decode", list(axes), 2)
 
 
+def train():
+    fig, axes = plt.subplots(1, 3, figsize=(9, 3.4))
+    for name, rows in training()[1].items():
+        rows = [r for r in rows if "seconds" in r]
+        look = dict(label={"sdpa": "SDPA"}.get(name, name), **style({"sdpa": "SDPA"}.get(name, name)))
+        ns = [r["length"] for r in rows]
+        axes[0].plot(ns, [r["seconds"] for r in rows], **look)
+        axes[1].plot(ns, [(r["peak_bytes"] - r["start_bytes"]) * 1e-9 for r in rows], **look)
+        axes[2].plot(range(1, 1 + len(rows[-1]["losses"])), rows[-1]["losses"], **look | {"linewidth": 1, "fillstyle": "none"})
+        for ax in axes[:2]:
+            ax.set_xticks(ns[-3:], [f"{n:,}" for n in ns[-3:]])
+            ax.set(xlabel="tokens", ylim=(0, None))
+    axes[0].set_title("seconds a step")
+    axes[1].set_title("GB that training adds")
+    axes[2].set(title=f"loss at {rows[-1]['length']:,} tokens, step by step", xlabel="step")
+    save(fig, "training", list(axes), 3)
+
+
 if __name__ == "__main__":
     found = load()
+    train()
     speedups(found, "forward", [("forward", "f32", "no bias"), ("forward", "f32", "T5 table"), ("forward", "f32", "T5 table, causal"),
                                 ("forward", "bf16", "T5 table")], (2, 2), (7, 6.6), 2)
     speedups(found, "backward", [("forward and backward", "f32", "no bias"), ("forward and backward", "f32", "T5 table")], (1, 2), (7, 3.6), 2)

@@ -3,7 +3,8 @@
     python3 bench/report.py              write it
     python3 bench/report.py --check      exit code 1 if it is stale or a plot is missing
 
-docs/performance.notes.md is written by hand and goes in as it is; bench/plots.py draws the plots.  SPDX-License-Identifier: Apache-2.0
+docs/performance.notes.md is written by hand and goes in as it is; bench/plots.py draws the plots. A race of bench/peers.py on another
+machine, kept as bench/results/peers.NAME.json, gets a section of its own.  SPDX-License-Identifier: Apache-2.0
 """
 import json
 import sys
@@ -15,7 +16,8 @@ PLOTS = {"forward": "Forward: how many times as long each peer takes, by the len
          "backward": "Forward and backward: how many times as long each peer takes, by the length",
          "rate": "Operations a second, and the measured peak, by the length",
          "memory": "Memory over the tensors, by the length",
-         "decode": "One query: bytes of keys and values a second, by their number"}
+         "decode": "One query: bytes of keys and values a second, by their number",
+         "training": "Fine-tuning a small T5: time of a step, memory, losses"}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
@@ -135,6 +137,53 @@ def threads_section():
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
 
 
+def training():
+    """Results of bench/finetune.py by implementation, in the order of lengths."""
+    data = json.loads((root / "bench/results/finetune.json").read_text())
+    by = {}
+    for r in data["results"]:
+        by.setdefault(r["implementation"], []).append(r)
+    return data, by
+
+
+def training_section():
+    data, by = training()
+    m, p = data["machine"], data["problem"]
+    threads = f"{p['threads']} thread{'s' * (p['threads'] > 1)}"
+    out = ["## Training a whole model", "", f"![{PLOTS['training']}](performance/training.svg)", "",
+           f"A step of AdamW on a T5 of {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
+           f"(the sizes of T5 v1.1 small), {p['target']} tokens of target, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]}, transformers "
+           f"{m['transformers']}: seconds, median of {p['steps']} steps (least to most), and the most memory that the process took beyond what it had "
+           "before its first step. The products of the linear layers are PyTorch's own in all three, and bound what faster attention can give: "
+           "the last column is their part of relpos's step. The losses agree.", ""]
+
+    def line(n):
+        rows = {name: next((r for r in rows if r["length"] == n and "seconds" in r), None) for name, rows in by.items()}
+        ours, peers = rows["relpos"], [r["seconds"] for name, r in rows.items() if name != "relpos" and r]
+        cell = lambda r: f"{r['seconds']:.2f} ({r['seconds_min']:.2f} to {r['seconds_max']:.2f}), {(r['peak_bytes'] - r['start_bytes']) * 1e-6:,.0f} MB" if r else "fails"  # noqa: E731
+        return f"{n:,}", *(cell(r) for r in rows.values()), f"{min(peers) / ours['seconds']:.2f} ×" if peers else "", f"{ours['linear_seconds']:.2f} s"
+    return out + table(("tokens", *by, "relpos faster than the better", "linear layers"), [line(r["length"]) for r in by["relpos"]]) + [
+        "`python bench/finetune.py -o bench/results/finetune.json` makes these numbers again.", ""]
+
+
+def another_section(path):
+    data = json.loads(path.read_text())
+    m, worse = data["machine"], slower(data["rows"])
+    out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"Another machine: {m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
+           f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
+           f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems some "
+           "peer is faster. Times of peers as multiples of relpos's; of SDPA and eager attention the bias is built before.", ""]
+
+    def best(row, test):
+        found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
+        return f"{min(found):.2f}" if found else ""
+    lines = [(f"{passes} {dtype}, {case}", f"{r['n']:,}", ms(r["times"]["relpos"]["ms"]), f"{100 * share(data, r):.0f} %",
+              best(r, lambda n: n in ("SDPA", "SDPA, bias built before")), best(r, lambda n: n == "SDPA, bias built in the call"),
+              best(r, lambda n: n.startswith("eager")), best(r, lambda n: n.startswith("flex")), best(r, lambda n: n.startswith("ONNX")))
+             for (passes, dtype, case), rows in groups(data["rows"]).items() for r in rows]
+    return out + table(("problem", "keys", "relpos, ms", "of peak", "SDPA", "SDPA, bias built in the call", "eager", "flex_attention", "ONNX Runtime"), lines)
+
+
 def error_section(data):
     out = ["## Errors", "", "Against the same problem in f64: the largest error over the largest number of the result, and the mean error over "
            "the mean size; of a backward pass the worst of its results.", ""]
@@ -195,11 +244,14 @@ def page():
            f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 but for windows (B512 H8 D32), taking turns in one process; medians. "
            "[bench/peers.py](../bench/peers.py) makes the numbers, `relpos bench` repeats any of ours.", ""]
     out += slower_section(data)
-    for name, what in PLOTS.items():
+    for name, what in list(PLOTS.items())[:-1]:
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + threads_section() + memory_section(data) + error_section(data) + skipped_section(data) + machine_section(data)
+    out += tables(data) + decode_section(data) + threads_section() + training_section() + memory_section(data)
+    for path in sorted((root / "bench/results").glob("peers.*.json")):
+        out += another_section(path)
+    out += error_section(data) + skipped_section(data) + machine_section(data)
     return "\n".join(out) + "\n"
 
 

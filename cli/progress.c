@@ -16,7 +16,7 @@ double cli_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void cli_progress_show(void *context, double share)
+int cli_progress_show(void *context, double share)
 {
     cli_progress *p = context;
     const double at = cli_seconds();
@@ -25,7 +25,7 @@ void cli_progress_show(void *context, double share)
     if (p->start == 0)
         p->start = at;
     if (at - p->start < 2 || at - p->shown < 0.2 || !isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
-        return;
+        return 0;
     p->shown = at;
     for (int n = 0; n < WIDTH; n++)
         bar[n] = n < share * WIDTH ? '#' : '.';
@@ -33,6 +33,7 @@ void cli_progress_show(void *context, double share)
     fprintf(stderr, "\r%s [%s] %3.0f %%, %s%s%.0f s left \033[K", p->what, bar, 100 * share, p->note ? p->note : "",
             p->note ? ", " : "", share > 0 ? (at - p->start) * (1 - share) / share : 0);
     fflush(stderr);
+    return 0;
 }
 
 void cli_progress_end(cli_progress *p)

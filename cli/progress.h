@@ -14,7 +14,7 @@ typedef struct cli_progress {
 } cli_progress;
 
 /* An rp_progress: context is a cli_progress. */
-void cli_progress_show(void *context, double share);
+int cli_progress_show(void *context, double share);
 /* Take the bar away. */
 void cli_progress_end(cli_progress *p);
 

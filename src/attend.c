@@ -348,6 +348,8 @@ static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
         if (atomic_load(&few.wild))
             return false;
         rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
+        if (atomic_load(&c->progress->stop))
+            return true;
     }
     return true;
 }
@@ -381,13 +383,14 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
     if (l->tiles && decode(&c, pool, l, work))
         return;
     if (l->whole)
-        rpi_pool_run(pool, (kv + c.whole - 1) / c.whole, whole_task, &c);
-    for (c.g0 = 0; !l->whole && c.g0 < kv; c.g0 += l->groups) {
+        rpi_pool_run_until(pool, (kv + c.whole - 1) / c.whole, whole_task, &c, &progress->stop);
+    for (c.g0 = 0; !l->whole && c.g0 < kv && !atomic_load(&progress->stop); c.g0 += l->groups) {
         c.groups = rpi_min(l->groups, kv - c.g0);
         rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
         rpi_columns_fill(&c, pool);
-        rpi_pool_run(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c);
-        if (c.partial)
+        rpi_pool_run_until(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c,
+                           &progress->stop);
+        if (c.partial && !atomic_load(&progress->stop))
             rpi_pool_run(pool, c.groups * share, summary_task, &c);
     }
 }
@@ -420,7 +423,7 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
     if (d->batch > 0)
         attend(plan, args, pool, progress, &l, work);
     free(own);
-    return RP_OK;
+    return rpi_progress_status(progress);
 }
 
 rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
@@ -458,7 +461,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
         (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
         status = rpi_fast_attend(plan, &args, pool, &progress, work);
     if (status == RP_OK && ref)
-        rpi_ref_run(ref, pool, &progress);
+        status = rpi_ref_run(ref, pool, &progress);
     rpi_ref_end(ref);
     rpi_args_free(&args);
     return status;

@@ -256,24 +256,20 @@ static void fold(const rpi_call *c)
         const rpi_source *s = n < c->n_sources ? &c->source[n] : &c->valvec;
         if (n == c->n_sources && !s->part)
             break;
+        for (int64_t b = 0; s->kind == RPI_STRIP && bw->strips && b < (s->strip_batch ? d->batch : 1); b++) {
+            const int64_t low = s->strip_batch ? -rpi_position(c->args, b, d->len_q - 1) : s->strip_low;
+            for (int64_t e = 0; e < s->strip_len; e++)
+                rpi_source_entry_grads(s, c->args, low, e, bw->strips + b * d->heads * s->strip_len + e, s->strip_len,
+                                       &bw->sums);
+        }
+        for (int64_t e = 0; s->kind == RPI_GATHER && bw->entries[n] && e < s->count; e++)
+            rpi_source_entry_grads(s, c->args, s->first, e, bw->entries[n] + e, s->count, &bw->sums);
         for (int64_t h = 0; h < d->heads; h++) {
             if (s->kind == RPI_ROWS && bw->entries[n]) {
                 const rpi_scheme *scheme = rpi_scheme_of(d->terms[s->term].kind);
                 const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
                 scheme->fold_sums(&p, bw->entries[n] + h * scheme->sums_size(d, p.term), &bw->sums.term[s->term]);
             }
-            if (s->kind == RPI_STRIP && bw->strips) {
-                for (int64_t b = 0; b < (s->strip_batch ? d->batch : 1); b++) {
-                    const int64_t low = s->strip_batch ? -rpi_position(c->args, b, d->len_q - 1) : s->strip_low;
-                    const double *from = bw->strips + (b * d->heads + h) * s->strip_len;
-                    for (int64_t e = 0; e < s->strip_len; e++)
-                        if (from[e] != 0)
-                            rpi_source_entry_grad(s, c->args, low, h, e, from[e], &bw->sums);
-                }
-            }
-            for (int64_t e = 0; s->kind == RPI_GATHER && bw->entries[n] && e < s->count; e++)
-                if (bw->entries[n][h * s->count + e] != 0)
-                    rpi_source_entry_grad(s, c->args, s->first, h, e, bw->entries[n][h * s->count + e], &bw->sums);
             if (!s->part)
                 continue;
             const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
@@ -384,11 +380,14 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     rpi_sources_fill(c, &l->sources, work, pool);
     rpi_turns_fill(c, &l->turns, work, pool);
     rpi_pool_run(pool, d->batch * d->heads * pieces, stats_task, c);
+    const atomic_bool *stop = &c->progress->stop;
     for (c->g0 = 0; c->g0 < kv; c->g0 += l->groups) {
         c->groups = rpi_min(l->groups, kv - c->g0);
         memset(work + l->turn_rows, 0, l->scratch - l->turn_rows);
         rpi_columns_fill(c, pool);
-        rpi_pool_run(pool, c->groups * bw->key_blocks, key_task, c);
+        rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
+        if (atomic_load(stop))
+            return;
         if (serial)
             for (int64_t n = 0; n < c->groups * share * pieces; n++)
                 rows_task(c, n, 0);
@@ -503,6 +502,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         c.scratch = (char *)work + l.scratch;
         c.scratch_step = (size_t)l.scratch_step;
         backward(&c, &l, work, pool);
+        status = rpi_progress_status(&progress);
     }
     for (int32_t n = 0; bw.private_sums && n < threads; n++)
         free(bw.private_sums[n].memory);

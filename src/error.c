@@ -37,6 +37,7 @@ const char *rp_status_name(rp_status status)
         [RP_E_UNSUPPORTED] = "RP_E_UNSUPPORTED",
         [RP_E_NOMEM] = "RP_E_NOMEM",
         [RP_E_OVERFLOW] = "RP_E_OVERFLOW",
+        [RP_E_CANCELLED] = "RP_E_CANCELLED",
     };
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
 }

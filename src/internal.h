@@ -382,9 +382,11 @@ typedef struct rpi_progress {
     void *context;
     int64_t total;
     atomic_llong done;
+    atomic_bool stop; /* report said so: what has not begun is left */
 } rpi_progress;
 
 void rpi_progress_step(rpi_progress *p, int32_t worker);
+rp_status rpi_progress_status(const rpi_progress *p);
 
 /* The keys [*lo, *hi) that query i may see, as far as intervals go: 0 <= *lo <= *hi <= Lk. */
 void rpi_interval(const rp_plan *plan, const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64_t *hi);
@@ -399,7 +401,7 @@ struct rpi_grads {
 typedef struct rpi_ref rpi_ref;
 rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args,
                         rp_pool *pool); /* all that may fail */
-void rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
+rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
 void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
@@ -422,6 +424,8 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads);
 #define RPI_MOST_THREADS 4096
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
+/* Until *stop, which a task may set; NULL: to the end. */
+void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context, const atomic_bool *stop);
 rp_pool *rpi_pool_or_default(rp_pool *pool);
 rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread alone for a short call */
 
@@ -475,9 +479,9 @@ typedef struct rpi_source {
 
 /* Entry or vector of a pair, by the definition: what GATHER and RUN tabulate. */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);
-/* g times the derivative of entry e of head h, of STRIP (every OFFSET term, entry 0 at delta = low) and GATHER. */
-void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t low, int64_t h, int64_t e, double g,
-                           rpi_term_sums *sums);
+/* g[h * step] times the derivative of entry e of every head h, of STRIP (every OFFSET term, entry 0 at delta = low) and GATHER. */
+void rpi_source_entry_grads(const rpi_source *s, const rpi_args *args, int64_t low, int64_t e, const double *g,
+                            int64_t step, rpi_term_sums *sums);
 
 /* All that a query block reads and writes: one for the whole call, the packed part renewed for each group of kv heads. */
 typedef struct rpi_call {

@@ -31,6 +31,7 @@ struct rp_pool {
     void *context;
     int64_t n_tasks;
     atomic_llong next;
+    const atomic_bool *stop;
 };
 
 typedef struct start_note {
@@ -39,11 +40,17 @@ typedef struct start_note {
     uint64_t round;
 } start_note;
 
+static bool stopped(const atomic_bool *stop)
+{
+    return stop && atomic_load_explicit(stop, memory_order_relaxed);
+}
+
+/* A task that was taken is run, whatever stop says: others may wait for its turn. */
 static void run_tasks(rp_pool *p, int32_t index)
 {
     const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
     int64_t n;
-    while ((n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_tasks)
+    while (!stopped(p->stop) && (n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_tasks)
         p->task(p->context, n, index);
     rpi_float_end(before);
 }
@@ -106,13 +113,13 @@ static bool hold(rp_pool *p)
     return true;
 }
 
-void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
+void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context, const atomic_bool *stop)
 {
     if (n_tasks <= 0)
         return;
     if (n_tasks == 1 || pool->threads == 1 || !hold(pool)) {
         const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
-        for (int64_t n = 0; n < n_tasks; n++)
+        for (int64_t n = 0; n < n_tasks && !stopped(stop); n++)
             task(context, n, 0);
         rpi_float_end(before);
         return;
@@ -123,6 +130,7 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
     pool->task = task;
     pool->context = context;
     pool->n_tasks = n_tasks;
+    pool->stop = stop;
     atomic_store(&pool->next, 0);
     pool->running = pool->n_started;
     pool->round++;
@@ -134,6 +142,11 @@ void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
         pthread_cond_wait(&pool->done, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
     atomic_store(&pool->holder, 0);
+}
+
+void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context)
+{
+    rpi_pool_run_until(pool, n_tasks, task, context, NULL);
 }
 
 rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context)
@@ -149,8 +162,14 @@ void rpi_progress_step(rpi_progress *p, int32_t worker)
     if (!p->report) /* nobody counts */
         return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
-    if (worker == 0)
-        p->report(p->context, (double)done / (double)rpi_max(p->total, 1));
+    if (worker == 0 && !stopped(&p->stop) && p->report(p->context, (double)done / (double)rpi_max(p->total, 1)) != 0)
+        atomic_store(&p->stop, true);
+}
+
+rp_status rpi_progress_status(const rpi_progress *p)
+{
+    return stopped(&p->stop) ? rpi_fail(RP_E_CANCELLED, "progress ended the call: what its outputs hold is undefined")
+                             : RP_OK;
 }
 
 /* Processors this process may use: its affinity, and the quota of its control group where there is one. */

@@ -361,14 +361,15 @@ rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args
     return status;
 }
 
-void rpi_ref_run(rpi_ref *j, rp_pool *pool, rpi_progress *progress)
+rp_status rpi_ref_run(rpi_ref *j, rp_pool *pool, rpi_progress *progress)
 {
     const rp_desc *d = &j->args->desc;
     const bool summary = j->args->profile.data || j->args->key_mass.data;
     const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
     j->progress = progress;
     progress->total += tasks;
-    rpi_pool_run(pool, tasks, summary ? summary_task : piece_task, j);
+    rpi_pool_run_until(pool, tasks, summary ? summary_task : piece_task, j, &progress->stop);
+    return rpi_progress_status(progress);
 }
 
 void rpi_ref_end(rpi_ref *j)

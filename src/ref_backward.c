@@ -282,16 +282,19 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
         }
         if (progress)
             rpi_progress_step(progress, 0);
+        if (progress && (status = rpi_progress_status(progress)) != RP_OK)
+            break;
     }
-    for (int32_t n = 0; bound && n < d->n_terms; n++)
+    for (int32_t n = 0; status == RP_OK && bound && n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             for (int64_t e = 0; e < s.sums.elements[n][x]; e++) {
                 double *at = (double *)s.sums.term[n].array[x].data + e;
                 *at = settled(true, *at);
             }
-    rpi_sums_store(&s.sums, plan, args, grads);
+    if (status == RP_OK)
+        rpi_sums_store(&s.sums, plan, args, grads);
     free(s.memory), free(s.row.memory), free(s.size.memory), free(s.sums.memory);
-    return RP_OK;
+    return status;
 }
 
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress)

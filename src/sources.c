@@ -225,19 +225,27 @@ static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, 
     return scheme->entry(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e);
 }
 
-void rpi_source_entry_grad(const rpi_source *s, const rpi_args *args, int64_t low, int64_t h, int64_t e, double g,
-                           rpi_term_sums *sums)
+void rpi_source_entry_grads(const rpi_source *s, const rpi_args *args, int64_t low, int64_t e, const double *g,
+                            int64_t step, rpi_term_sums *sums)
 {
-    rpi_view array[RP_MAX_ARRAYS];
     for (int32_t n = 0; n < args->desc.n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(args->desc.terms[n].kind);
         if (s->kind == RPI_STRIP ? !in_strip(scheme, args->term[n]) : n != s->term)
             continue;
-        const rpi_pair p = entry_pair(args, n, array, h, (double)(e + low));
-        if (scheme->form == RPI_OFFSET && scheme->grad)
-            scheme->grad(&p, g, &sums->term[n]);
-        else if (scheme->form == RPI_INDEX && scheme->entry_grad)
-            scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g, &sums->term[n]);
+        rpi_view array[RP_MAX_ARRAYS];
+        rpi_pair p = entry_pair(args, n, array, 0, (double)(e + low));
+        double shared;
+        for (; p.h < args->desc.heads; p.h++) {
+            if (g[p.h * step] == 0)
+                continue;
+            if (scheme->shared && !p.shared)
+                shared = scheme->shared(&p), p.shared = &shared;
+            if (scheme->form == RPI_OFFSET && scheme->grad)
+                scheme->grad(&p, g[p.h * step], &sums->term[n]);
+            else if (scheme->form == RPI_INDEX && scheme->entry_grad)
+                scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g[p.h * step],
+                                   &sums->term[n]);
+        }
     }
 }
 
@@ -355,21 +363,27 @@ static void strip_task(void *context, int64_t n, int32_t worker)
     const int64_t pieces = (s->strip_len + PIECE - 1) / PIECE, heads = s->strip_step ? d->heads : 1, b = n / pieces;
     const int64_t low = s->strip_batch ? -rpi_position(j->args, b, d->len_q - 1) : s->strip_low;
     (void)worker;
+    const rpi_scheme *scheme[RP_MAX_TERMS];
+    rpi_pair pair[RP_MAX_TERMS];
+    double shared[RP_MAX_TERMS];
+    int n_terms = 0;
+    for (int32_t m = 0; m < d->n_terms; m++) {
+        scheme[n_terms] = rpi_scheme_of(d->terms[m].kind);
+        if (in_strip(scheme[n_terms], j->args->term[m]))
+            pair[n_terms++] = (rpi_pair){.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
+    }
     for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, s->strip_len); e++) {
-        double shared[RP_MAX_TERMS];
+        for (int m = 0; m < n_terms; m++) {
+            pair[m].h = 0;
+            pair[m].delta = (double)(e + low);
+            if (scheme[m]->shared)
+                shared[m] = scheme[m]->shared(&pair[m]), pair[m].shared = &shared[m];
+        }
         for (int64_t h = 0; h < heads; h++) {
             double sum = 0;
-            for (int32_t m = 0; m < d->n_terms; m++) {
-                const rpi_scheme *scheme = rpi_scheme_of(d->terms[m].kind);
-                rpi_pair p = {.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
-                if (!in_strip(scheme, p.array))
-                    continue;
-                p.h = h;
-                p.delta = (double)(e + low);
-                if (scheme->shared && h == 0)
-                    shared[m] = scheme->shared(&p);
-                p.shared = scheme->shared ? &shared[m] : NULL;
-                sum = rpi_bias_sum(sum, scheme->pair(&p));
+            for (int m = 0; m < n_terms; m++) {
+                pair[m].h = h;
+                sum = rpi_bias_sum(sum, scheme[m]->pair(&pair[m]));
             }
             put_bias(j->plan, s->strip, b * s->strip_batch + h * s->strip_step + e, sum);
         }

@@ -105,8 +105,8 @@ static void names_of_nothing(void **state)
 {
     (void)state;
     assert_string_equal(rp_status_name((rp_status)-1), "unknown status");
-    assert_string_equal(rp_status_name((rp_status)9), "unknown status");
-    for (int s = RP_OK; s <= RP_E_OVERFLOW; s++)
+    assert_string_equal(rp_status_name((rp_status)(RP_E_CANCELLED + 1)), "unknown status");
+    for (int s = RP_OK; s <= RP_E_CANCELLED; s++)
         assert_string_not_equal(rp_status_name((rp_status)s), "unknown status");
     assert_int_equal(rp_dtype_size((rp_dtype)-1), 0);
     assert_int_equal(rp_dtype_size((rp_dtype)13), 0);

@@ -447,6 +447,66 @@ static void run_tasks(void **state)
     rp_pool_destroy(pool);
 }
 
+/* Ends a call at the block after the first `left`. */
+typedef struct ender {
+    int left, calls;
+    pthread_t caller;
+} ender;
+
+static int end_after(void *context, double share)
+{
+    ender *e = context;
+    assert_true(share > 0 && share <= 1);
+    assert_true(pthread_equal(pthread_self(), e->caller));
+    e->calls++;
+    return e->left-- == 0;
+}
+
+static void cancelled(void **state)
+{
+    static const char *const texts[] = {"fwd:f32:b2h2q200k300d8:t5:causal", "fwd:f32:b1h2q700k700d32:alibi",
+                                        "fwd:f32:b64h1q2k600d8:", "bwd:f32:b2h2q200k700d8:t5+relkey,left=3,right=3"};
+    (void)state;
+    alarm(SECONDS);
+    EACH_PATH(path)
+    for (int n = 0; n < 4; n++)
+        for (int threads = 1; threads < 4; threads++) {
+            problem p;
+            rp_plan *plan;
+            rp_pool *pool;
+            const bool backward = texts[n][0] == 'b';
+            if (EMULATED && n == 1)
+                continue;
+            pose(&p, 1, "%s", texts[n]);
+            p.desc.isa = path;
+            good(rp_plan_create(&plan, &p.desc));
+            good(rp_pool_create(&pool, threads));
+            p.t.pool = pool;
+            good(rp_attend(plan, &p.t, NULL)); /* whose out and lse a backward call reads */
+            for (int left = 0; left < 3; left++) {
+                ender e = {.left = left, .caller = pthread_self()};
+                p.t.progress = end_after;
+                p.t.progress_context = &e;
+                const rp_status status = backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL);
+                if (e.left < 0) { /* the last word */
+                    assert_int_equal(status, RP_E_CANCELLED);
+                    assert_non_null(strstr(rp_last_error(), "progress"));
+                    assert_int_equal(e.calls, left + 1);
+                } else {
+                    good(status);
+                }
+                if (left == 0 && threads == 1)
+                    assert_int_equal(status, RP_E_CANCELLED);
+                e.left = -1; /* the same plan and pool go on */
+                good(backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL));
+            }
+            rp_pool_destroy(pool);
+            rp_plan_destroy(plan);
+            problem_free(&p);
+        }
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,7 +514,7 @@ int main(void)
         cmocka_unit_test(first_use),          cmocka_unit_test(forks),
         cmocka_unit_test(forks_with_threads), cmocka_unit_test(forks_during_calls),
         cmocka_unit_test(errors_of_threads),  cmocka_unit_test(small_stack),
-        cmocka_unit_test(run_tasks),
+        cmocka_unit_test(run_tasks),          cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

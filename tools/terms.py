@@ -7,7 +7,8 @@
 
 From the code come how a term is written, its source, its parameters with their defaults, and its arrays with their shapes:
 terms.def, relpos.h (rp_term, rp_term_init, the table of terms) and the schemes. An example is the command of a case of
-tests/oracle, so the tests run it. The text of a term begins with its title and lines "family:", "example:" and "picture:".
+tests/oracle, so the tests run it. The text of a term begins with its title and lines "family:", "python:", "example:" and
+"picture:". docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
 import re
@@ -25,6 +26,10 @@ schemes = "\n".join(f.read_text() for f in sorted((root / "src/schemes").glob("*
 
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]
+# The arrays of the examples in Python: 48 tokens, which are also 6 rows of 8; docs/terms/head.md says so too.
+EXAMPLE = """import numpy as np, relpos
+rng = np.random.default_rng(0)
+q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
 # Shapes of arrays that are not learned: relpos.h says them in sentences.
 SHAPES = {"positions": "(L) or (B, L), for Lq = Lk = L", "q_position_mask": "(Lq) or (B, Lq)", "k_position_mask": "(Lk) or (B, Lk)",
           "short_factor": "(dim/2)", "long_factor": "(dim/2)"}
@@ -138,20 +143,27 @@ def read_text(name):
     return title.lstrip("# "), dict(s.split(": ", 1) for s in settings), body.strip("\n")
 
 
-def section(enum, name, syntax, source, cases):
-    title, settings, body = read_text(name)
+def facts(enum, name, syntax, source):
+    """What the code says of a term: its lines before the text."""
     scheme = inside(schemes, re.search(r"RPI_SCHEME\(\s*%s," % enum, schemes).start(), "()")
     form = re.search(r"\.form = RPI_(\w+)", scheme)[1]
     bias = form in ("OFFSET", "INDEX", "TILE") or ".bias = true" in scheme
+    said = [("Parameters", of_parameters(enum, syntax, scheme)), ("Arrays", of_arrays(enum, scheme))]
+    said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
+                          break_on_hyphens=False) for what, items in said if items]
+    return [f"    {written(name, syntax, bias)}"] + (["\n".join(said)] if said else [])
+
+
+def section(enum, name, syntax, source, cases):
+    title, settings, body = read_text(name)
     if settings.get("family") not in FAMILIES:
         fail(f'docs/terms/{name}.md: "family:" is one of {"; ".join(FAMILIES)}')
     if settings.get("example") not in cases:
         fail(f'docs/terms/{name}.md: "example:" names a case of tests/oracle/cases.txt')
-    out = [f"### {name}", f"**{title}.** {source[0].upper()}{source[1:]}.", f"    {written(name, syntax, bias)}"]
-    facts = [("Parameters", of_parameters(enum, syntax, scheme)), ("Arrays", of_arrays(enum, scheme))]
-    facts = [textwrap.fill(f"- {what}: {'; '.join(said)}.", 130, subsequent_indent="  ", break_long_words=False,
-                           break_on_hyphens=False) for what, said in facts if said]
-    out += ["\n".join(facts)] if facts else []
+    if "python" not in settings:
+        fail(f'docs/terms/{name}.md: "python:" gives the term to relpos.attention, for the arrays that docs/terms/head.md tells')
+    out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(enum, name, syntax, source)
+    out.append(f"    relpos.attention(q, k, v, {settings['python']})")
     out.append(body)
     case = settings["example"]
     out += ["An example that the tests run:",
@@ -160,27 +172,55 @@ def section(enum, name, syntax, source, cases):
         if not (images / f"term_{name}.png").exists():
             fail(f"docs/images/term_{name}.png is missing: tools/terms.py --images build/release/relpos")
         out += [f"    relpos bias {settings['picture']} -o {name}.png", f"![{name}](images/term_{name}.png)"]
-    return settings["family"], name, title, "\n\n".join(out)
+    return settings["family"], name, title, out, settings
 
 
-def make():
+def sections():
     terms = of_definitions()
     lines = [line.split("|") for line in (root / "tests/oracle/cases.txt").read_text().splitlines()]
     cases = {line[0].strip(): line[2].strip() for line in lines if len(line) == 3}
     for path in texts.glob("*.md"):
         if path.stem not in [t[1] for t in terms] + ["head"]:
             fail(f"docs/terms/{path.name}: no term of terms.def has this name")
-    sections = [section(*term, cases) for term in terms]
+    return [section(*term, cases) for term in terms]
+
+
+def contents(link):
+    """The head, with a table of the terms in the place of the mark; link(name) is where a term is."""
     head, mark, tail = (texts / "head.md").read_text().partition("<!-- contents -->\n")
     if not mark:
         fail("docs/terms/head.md: the line <!-- contents --> is missing")
-    contents, body = ["| | |", "|---|---|"], []
+    rows = ["| | |", "|---|---|"]
     for family in FAMILIES:
-        own = [s for s in sections if s[0] == family]
-        contents += [f"| {family if n == 0 else ''} | [{name}](#{name}): {title} |"
-                     for n, (_, name, title, _) in enumerate(own)]
-        body += [f"## {family}"] + [text for *_, text in own]
-    return (head.rstrip("\n") + "\n\n" + "\n".join(contents) + "\n\n" + tail.strip("\n") + "\n\n" + "\n\n".join(body) + "\n")
+        own = [s for s in sections() if s[0] == family]
+        rows += [f"| {family if n == 0 else ''} | [{name}]({link(name)}): {title} |" for n, (_, name, title, *_) in enumerate(own)]
+    return "\n\n".join([head.rstrip("\n"), "\n".join(rows), tail.strip("\n")])
+
+
+def make():
+    body = [contents(lambda name: f"#{name}")]
+    for family in FAMILIES:
+        body += [f"## {family}"] + ["\n\n".join([f"### {name}", *out]) for of, name, _, out, _ in sections() if of == family]
+    return "\n\n".join(body) + "\n"
+
+
+def site_contents():
+    """The page of all terms on the site, with its entries for the navigation."""
+    names = [f"terms/{s[1]}" for family in FAMILIES for s in sections() if s[0] == family]
+    return contents(lambda name: f"terms/{name}.md") + "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
+
+
+def site_page(name):
+    """The page of one term on the site: its call, which is executed and drawn, and what its section says."""
+    title, out, settings = next(s[2:] for s in sections() if s[1] == name)
+    lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
+    call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
+                         break_long_words=False, break_on_hyphens=False)
+    code = EXAMPLE + "\n" + call
+    drawn = EXAMPLE + f"\nfrom pictures import draw\ndraw(q, k, v, {settings['python']})"
+    plot = f"```{{eval-rst}}\n.. plot::\n   :alt: What {name} adds\n\n" + textwrap.indent(drawn, "   ") + "\n```"
+    parts = [f"# {name}", lead, f"```python\n{code}\n```", plot, syntax, *rest]
+    return re.sub(r"\]\((?=[a-z]+[./])", "](../", "\n\n".join(parts)) + "\n"
 
 
 def smaller(png):
@@ -214,12 +254,17 @@ def draw(program):
             path.write_bytes(smaller(path.read_bytes()))
 
 
-if len(sys.argv) == 3 and sys.argv[1] == "--images":
-    draw(sys.argv[2])
-elif sys.argv[1:] == ["--check"]:
-    if not page.exists() or page.read_text() != make():
-        fail("docs/terms.md is stale: run tools/terms.py")
-elif len(sys.argv) == 1:
-    page.write_text(make())
-else:
-    sys.exit(__doc__)
+def main():
+    if len(sys.argv) == 3 and sys.argv[1] == "--images":
+        draw(sys.argv[2])
+    elif sys.argv[1:] == ["--check"]:
+        if not page.exists() or page.read_text() != make():
+            fail("docs/terms.md is stale: run tools/terms.py")
+    elif len(sys.argv) == 1:
+        page.write_text(make())
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -52,7 +52,7 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------ status */
 
-/* What a call returns. On any status but RP_OK nothing has been written to the caller's arrays. */
+/* What a call returns. On any status but RP_OK and RP_E_CANCELLED nothing has been written to the caller's arrays. */
 typedef enum rp_status {
     RP_OK = 0,            /* done */
     RP_E_ARG = 1,         /* a NULL, an unknown name, an enumerator out of range, a struct of another version */
@@ -62,7 +62,8 @@ typedef enum rp_status {
     RP_E_OVERLAP = 5,     /* an output that lies over an input or over another output */
     RP_E_UNSUPPORTED = 6, /* valid, but not to be had: two terms of one family, a set this machine lacks */
     RP_E_NOMEM = 7,       /* memory could not be had */
-    RP_E_OVERFLOW = 8     /* a product of sizes that does not fit in 63 bits */
+    RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
+    RP_E_CANCELLED = 9    /* progress said so: what the outputs hold is undefined */
 } rp_status;
 
 /* The name of a status, such as "RP_E_SHAPE"; "unknown status" for a number that is none. */
@@ -467,8 +468,10 @@ RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void
 
 /* ------------------------------------------------------------------------------------------------ where: one call */
 
-/* Called now and then by the thread that called rp_attend, with the share of the work that is done, 0 … 1. */
-typedef void rp_progress(void *context, double share);
+/* Called now and then, between blocks of work, by the thread that called rp_attend or rp_backward, with the share of the work
+ * that is done, 0 … 1. Any other value than 0 ends the call: blocks that have begun are finished, no other begins, and the call
+ * returns RP_E_CANCELLED. */
+typedef int rp_progress(void *context, double share);
 
 /* Keys and values in pages that lie anywhere, as in a paged or a ring-buffer cache: key j of batch entry b is row j % page of
  * the page at [b * per_batch + j / page]. Every page has [Hk, page, Dk] (or Dv) elements of desc.dtype, with these strides.
@@ -551,7 +554,7 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  *          lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing; inputs may overlap each other.
  * Threads  one plan serves many threads at once, each with its own work. The bits depend on the instruction set, but
  *          not on the pool, nor on strides, nor on the other queries of the call.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);

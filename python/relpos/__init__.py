@@ -67,7 +67,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     out              where the result goes
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
-    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too.
+    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too. Ctrl-C ends a long call;
+    what `out` then holds is undefined.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -121,12 +122,19 @@ class Plan:
     what is computed. A call takes q, k and v, out and return_… as there, and may replace q_offset and the arrays of masks that
     the plan was made with.
 
+    With `pages`, k and v are caches of pages, (pages, Hk, keys of a page, D), and row b of `pages`, integers (B, n), names those of
+    batch entry b from the first on; len_k says how many keys there are, where it is not all that the pages hold. Caches (pages, keys of
+    a page, Hk, D) are given as k.transpose(1, 2), in NumPy k.swapaxes(1, 2). `lengths` lets batch entries differ.
+
     >>> import numpy as np, relpos
     >>> cache = np.ones((1, 8, 64, 16), np.float32)
     >>> plan = relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
     >>> for n in range(3):
     ...     out = plan(cache[:, :, n:n + 1], cache[:, :, :n + 1], cache[:, :, :n + 1], q_offset=n)
     >>> out.shape
+    (1, 8, 1, 16)
+    >>> pages = np.ones((9, 8, 16, 16), np.float32)                 # 9 pages of 16 keys
+    >>> plan(cache[:, :, :1], pages, pages, pages=np.array([[7, 2]]), len_k=20, q_offset=19).shape
     (1, 8, 1, 16)
     """
 
@@ -136,8 +144,8 @@ class Plan:
         dtype = getattr(dtype, "__name__", dtype)  # numpy.float32 is "float32"
         self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
 
-    def __call__(self, q, k, v, *, return_weights=False, return_lse=False, summary=False, **options):
-        found = _core.plan_call(self._plan, q, k, v, **options, return_weights=return_weights, return_lse=return_lse,
+    def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, **options):
+        found = _core.plan_call(self._plan, q, k, v, pages, len_k, **options, return_weights=return_weights, return_lse=return_lse,
                                 summary=summary)
         return _results(found) if type(found) is tuple else found
 

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "_dlpack.h"
 
@@ -91,9 +92,12 @@ typedef struct state {
     struct {
         PyObject *type; /* a type that has an exchange API, and that API */
         const dl_exchange *exchange;
+        bool own;        /* a type that torch has not made: reading its attributes may run any code */
     } tensor[MAX_TYPES]; /* the last ones met */
     int next_tensor;
-    PyObject *requires_grad, *is_neg, *grad_enabled;
+    PyObject *requires_grad, *is_neg, *grad_enabled, *current_level;
+    PyObject *modes, *interpreter,
+        *forward_ad; /* how torch tells who else reads a call; NULL before its first tensor */
 } state;
 
 /* Python keeps functions as void *; by way of an integer no compiler minds. */
@@ -253,18 +257,69 @@ typedef struct origin {
 typedef struct call {
     state *st;
     int n_buffers, n_objects;
-    bool grad;     /* an input wants a gradient from torch */
-    bool indirect; /* an input's numbers do not lie in its memory: torch's dispatcher has to see the call */
+    bool grad;             /* an input wants a gradient from torch */
+    bool asks;             /* whether torch has something that reads or transforms calls, once, at the first tensor */
+    bool foreign;          /* code that is not known has run, or may have, since the first view */
+    const char *elsewhere; /* the function of relpos._operator that takes the call instead */
     rp_tensors t;
     Py_buffer buffer[MAX_HELD];
     PyObject *object[MAX_HELD]; /* owned */
+    int n_views;
+    struct {
+        PyObject *object;            /* borrowed: a tensor whose memory is not held */
+        const dl_exchange *exchange; /* NULL: none */
+        const void *data;
+    } view[MAX_HELD];
+    const void **pages; /* pointers to pages of keys, then of values */
+    double next;        /* seconds: when signals are looked at; 0: not yet known */
+    bool raised;        /* a signal's handler raised an exception */
+    PyThreadState *thread;
 } call;
 
-static void call_start(call *c, state *st)
+/* How often a long call looks whether Ctrl-C was pressed, in seconds. */
+#define SIGNALS_EVERY 0.05
+
+/* An rp_progress: between blocks of work, without the interpreter's lock but for the moments in which signals are looked at. */
+static int look_at_signals(void *context, double share)
+{
+    call *c = context;
+    struct timespec now;
+    (void)share;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (c->next == 0)
+        c->next = at + SIGNALS_EVERY;
+    if (at < c->next)
+        return 0;
+    c->next = at + SIGNALS_EVERY;
+    PyEval_RestoreThread(c->thread);
+    c->raised = PyErr_CheckSignals() != 0;
+    c->thread = PyEval_SaveThread();
+    return c->raised;
+}
+
+/* rp_attend, or rp_backward where g is given, without the interpreter's lock. 0, or -1 with an error set. */
+static int compute(call *c, const rp_plan *plan, const rp_grads *g)
+{
+    c->t.progress = look_at_signals;
+    c->t.progress_context = c;
+    c->thread = PyEval_SaveThread();
+    const rp_status status = g ? rp_backward(plan, &c->t, g, NULL) : rp_attend(plan, &c->t, NULL);
+    PyEval_RestoreThread(c->thread);
+    if (status != RP_OK && !c->raised)
+        raise_status(status);
+    return status == RP_OK && !c->raised ? 0 : -1;
+}
+
+static void call_start(call *c, state *st, bool asks)
 {
     c->st = st;
-    c->n_buffers = c->n_objects = 0;
-    c->grad = c->indirect = false;
+    c->n_buffers = c->n_objects = c->n_views = 0;
+    c->grad = c->foreign = c->raised = false;
+    c->asks = asks;
+    c->elsewhere = NULL;
+    c->pages = NULL;
+    c->next = 0;
     c->t = rp_tensors_init();
 }
 
@@ -274,6 +329,7 @@ static void call_end(call *c)
         PyBuffer_Release(&c->buffer[--c->n_buffers]);
     while (c->n_objects > 0)
         Py_DECREF(c->object[--c->n_objects]);
+    PyMem_Free(c->pages);
 }
 
 /* Keep an object, of which the call takes the reference, until the call ends. */
@@ -402,6 +458,31 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
     return 0;
 }
 
+/* An object with a buffer that it does not give: says why. */
+static int no_buffer(PyObject *object, bool writable, const char *name)
+{
+    Py_buffer b;
+    PyErr_Clear();
+    if (writable && PyObject_GetBuffer(object, &b, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+        PyBuffer_Release(&b);
+        PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+        if (type)
+            PyErr_Format(PyExc_ValueError, "%s is read-only (%U): an array that may be written is needed", name, type);
+        Py_XDECREF(type);
+        return -1;
+    }
+    PyErr_Clear();
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    if (!dtype)
+        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+    PyErr_Format(PyExc_TypeError,
+                 "%s: elements of dtype %S are none that relpos reads: f32, f64, f16, bf16, bool or integers", name,
+                 dtype);
+    Py_DECREF(dtype);
+    return -1;
+}
+
+/* 0, -1 with an error set, or 1: the object gives no buffer, and *its* error is set. */
 static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_array *a, const char *name)
 {
     if (c->n_buffers == MAX_HELD) {
@@ -410,7 +491,7 @@ static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_a
     }
     Py_buffer *b = &c->buffer[c->n_buffers];
     if (PyObject_GetBuffer(object, b, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0)
-        return -1;
+        return 1;
     c->n_buffers++;
     return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
 }
@@ -431,29 +512,17 @@ static bool is_bfloat16(PyObject *object)
     return is;
 }
 
-/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. The error of the buffer, if one is set,
- * stays for arrays of other types. */
+/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. */
 static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, const char *name)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    const bool is = is_bfloat16(object);
-    if (!is && type && !PyErr_Occurred()) {
-        PyErr_Restore(type, value, trace);
-        return -1;
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    if (!is) {
-        if (!PyErr_Occurred())
-            wrong_type(name, object, "bfloat16 in this machine's order of bytes is needed");
-        return -1;
-    }
+    PyErr_Clear();
+    if (!is_bfloat16(object))
+        return PyErr_Occurred() ? -1 : no_buffer(object, writable, name);
     PyObject *view = PyObject_CallMethod(object, "view", "s", "uint16");
     if (hold(c, view) != 0)
         return -1;
-    return take_buffer(c, view, writable, RP_BF16, a, name);
+    const int failed = take_buffer(c, view, writable, RP_BF16, a, name);
+    return failed > 0 ? no_buffer(view, writable, name) : failed;
 }
 
 /* Whether a type of tensors sends calls elsewhere, as those without numbers do that are used for tracing. */
@@ -472,12 +541,28 @@ static bool dispatches(PyObject *type)
     return differ;
 }
 
-/* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
-static const dl_exchange *exchange_of(state *st, PyObject *type)
+/* torch.Tensor and torch.nn.Parameter */
+static bool is_of_torch(PyObject *type)
 {
+    PyObject *module = PyObject_GetAttrString(type, "__module__");
+    const bool is = module && PyUnicode_Check(module) &&
+                    (PyUnicode_CompareWithASCIIString(module, "torch") == 0 ||
+                     PyUnicode_CompareWithASCIIString(module, "torch.nn.parameter") == 0);
+    PyErr_Clear();
+    Py_XDECREF(module);
+    return is;
+}
+
+/* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
+static const dl_exchange *exchange_of(call *c, PyObject *type)
+{
+    state *st = c->st;
     for (int n = 0; n < MAX_TYPES; n++)
-        if (st->tensor[n].type == type)
+        if (st->tensor[n].type == type) {
+            c->foreign = c->foreign || st->tensor[n].own;
             return st->tensor[n].exchange;
+        }
+    c->foreign = true;
     PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
     const dl_exchange *e = NULL;
     if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
@@ -492,9 +577,39 @@ static const dl_exchange *exchange_of(state *st, PyObject *type)
     PyObject *before = st->tensor[n].type;
     st->tensor[n].type = Py_NewRef(type);
     st->tensor[n].exchange = e;
+    st->tensor[n].own = !is_of_torch(type);
     st->next_tensor = (n + 1) % MAX_TYPES;
     Py_XDECREF(before);
     return e;
+}
+
+/* Whether something in torch reads or transforms calls at present: a dispatch mode, as make_fx and fake tensors are, a transform of
+ * torch.func, or forward-mode differentiation. An older torch may lack a way to tell. */
+static bool is_watched(state *st)
+{
+    if (!st->modes) {
+        PyObject *torch = PyImport_ImportModule("torch._C"), *func = NULL;
+        if (torch && (func = PyObject_GetAttrString(torch, "_functorch")))
+            st->interpreter = PyObject_GetAttrString(func, "peek_interpreter_stack");
+        PyErr_Clear();
+        st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
+        PyErr_Clear();
+        st->modes = torch ? PyObject_GetAttrString(torch, "_len_torch_dispatch_stack") : NULL;
+        if (!st->modes)
+            st->modes = Py_NewRef(Py_None); /* looked for, and not there */
+        Py_XDECREF(torch);
+        Py_XDECREF(func);
+    }
+    PyObject *modes = st->modes != Py_None ? PyObject_CallNoArgs(st->modes) : NULL;
+    PyObject *interpreter = st->interpreter ? PyObject_CallNoArgs(st->interpreter) : NULL;
+    PyObject *level = st->forward_ad ? PyObject_GetAttr(st->forward_ad, st->current_level) : NULL;
+    const bool is = (modes && PyLong_AsLong(modes) > 0) || (interpreter && interpreter != Py_None) ||
+                    (level && PyLong_AsLong(level) >= 0);
+    PyErr_Clear();
+    Py_XDECREF(modes);
+    Py_XDECREF(interpreter);
+    Py_XDECREF(level);
+    return is;
 }
 
 /* Whether the object is a tensor of torch, by what torch alone has: 1, 0, or -1 with an error set. Notes whether it wants a
@@ -508,13 +623,43 @@ static int note_torch(call *c, PyObject *object, const char *name)
     }
     c->grad = c->grad || wants == Py_True;
     Py_DECREF(wants);
+    if (c->asks && is_watched(c->st)) {
+        c->elsewhere = "watched";
+        PyErr_Format(PyExc_TypeError,
+                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.func, forward-mode "
+                     "derivatives): only relpos.attention allows it",
+                     name);
+        return -1;
+    }
+    c->asks = false;
     if (!(neg = PyObject_CallMethodObjArgs(object, c->st->is_neg, NULL)))
         return -1;
     Py_DECREF(neg);
     if (neg != Py_True)
         return 1;
-    c->indirect = true;
+    c->elsewhere = "attention";
     PyErr_Format(PyExc_TypeError, "%s: its negative bit is set: use %s.resolve_neg()", name, name);
+    return -1;
+}
+
+/* torch gives no view of a tensor: its reason has many lines, of which the first tells. */
+static int no_view(const char *name)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : NULL, *lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *first = lines ? PyList_GetItem(lines, 0) : NULL;
+    PyErr_Clear();
+    if (first)
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed (%U)",
+                     name, first);
+    else
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed", name);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    Py_XDECREF(text);
+    Py_XDECREF(lines);
     return -1;
 }
 
@@ -524,10 +669,49 @@ static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name
         PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
     PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
     Py_XDECREF(source);
+    if (!capsule && PyObject_HasAttr(object, c->st->requires_grad)) /* a tensor of torch */
+        return no_view(name);
     if (hold(c, capsule) != 0)
         return -1;
     const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
     return m ? view_dl(a, &m->tensor, name) : -1;
+}
+
+static int remember(call *c, PyObject *object, const dl_exchange *e, const void *data)
+{
+    if (c->n_views == MAX_HELD) {
+        PyErr_SetString(PyExc_ValueError, "too many arrays in one call");
+        return -1;
+    }
+    c->view[c->n_views].object = object;
+    c->view[c->n_views].exchange = e;
+    c->view[c->n_views++].data = data;
+    return 0;
+}
+
+/* After the last code that is not known: every tensor lies where it lay. */
+static int still_there(const call *c)
+{
+    for (int n = 0; c->foreign && n < c->n_views; n++) {
+        const void *now = NULL;
+        if (c->view[n].exchange) {
+            dl_tensor d;
+            if (c->view[n].exchange->view(c->view[n].object, &d) != 0)
+                return no_view("a tensor of the call");
+            now = d.data ? (const char *)d.data + d.byte_offset : NULL;
+        } else { /* torch before its exchange API */
+            PyObject *at = PyObject_CallMethod(c->view[n].object, "data_ptr", NULL);
+            now = at ? PyLong_AsVoidPtr(at) : NULL;
+            Py_XDECREF(at);
+            if (PyErr_Occurred())
+                return -1;
+        }
+        if ((now ? now : empty_place) != c->view[n].data) {
+            PyErr_SetString(PyExc_RuntimeError, "a tensor of the call lost its memory while another argument was read");
+            return -1;
+        }
+    }
+    return 0;
 }
 
 /* Read an array where it lies. `o`, if not NULL, learns where it came from. */
@@ -537,20 +721,24 @@ static int take(call *c, PyObject *object, bool writable, const char *name, rp_a
     way from = BUFFER;
     int failed;
     if (PyObject_CheckBuffer(object)) {
+        c->foreign = c->foreign || (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE) != 0;
         failed = take_buffer(c, object, writable, -1, a, name);
-        if (failed && c->n_buffers < MAX_HELD && !PyErr_ExceptionMatches(PyExc_TypeError))
+        if (failed > 0)
             failed = take_bfloat16(c, object, writable, a, name);
-    } else if ((e = exchange_of(c->st, (PyObject *)Py_TYPE(object)))) {
+    } else if ((e = exchange_of(c, (PyObject *)Py_TYPE(object)))) {
         dl_tensor d;
         from = EXCHANGE;
-        failed = note_torch(c, object, name) < 0 || e->view(object, &d) != 0 || view_dl(a, &d, name) != 0;
+        failed = note_torch(c, object, name) < 0 || (e->view(object, &d) != 0 && no_view(name)) ||
+                 view_dl(a, &d, name) != 0 || remember(c, object, e, a->data) != 0;
     } else if (dispatches((PyObject *)Py_TYPE(object))) {
-        c->indirect = true;
+        c->elsewhere = "attention";
         return wrong_type(name, object, "tensors without memory of their own go to relpos.attention alone");
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
+        c->foreign = true;
         const int torch = note_torch(c, object, name);
         from = torch ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
-        failed = torch < 0 || take_capsule(c, object, a, name) != 0;
+        failed =
+            torch < 0 || take_capsule(c, object, a, name) != 0 || (torch && remember(c, object, NULL, a->data) != 0);
     } else {
         return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
     }
@@ -710,11 +898,11 @@ static int read_int(PyObject *object, const char *name, int64_t *n)
     return 0;
 }
 
-static int read_flag(PyObject *object, int32_t *flag)
+static int read_flag(PyObject *object, const char *name, int32_t *flag)
 {
     const int truth = PyObject_IsTrue(object);
     *flag = truth > 0;
-    return truth < 0 ? -1 : 0;
+    return truth < 0 ? wrong_type(name, object, "True or False is needed") : 0;
 }
 
 static int read_window(PyObject *object, rp_mask *m)
@@ -749,23 +937,23 @@ static PyObject *pool_of(const state *st, PyObject *threads)
 {
     int64_t n;
     rp_pool *pool;
-    PyObject *capsule = PyDict_GetItemWithError(st->pools, threads);
-    if (capsule || PyErr_Occurred())
-        return Py_XNewRef(capsule);
     if (read_int(threads, "threads", &n) != 0)
         return NULL;
     if (n < 1 || n > 4096)
         return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to 4096, or None for all", (long long)n);
+    PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
+    PyObject *capsule = key ? PyDict_GetItemWithError(st->pools, key) : NULL;
+    if (capsule || PyErr_Occurred()) {
+        Py_XDECREF(key);
+        return Py_XNewRef(capsule);
+    }
     const rp_status status = rp_pool_create(&pool, (int32_t)n);
     if (status != RP_OK)
-        return raise_status(status);
-    if (!(capsule = PyCapsule_New(pool, POOL, destroy_pool))) {
+        raise_status(status);
+    else if (!(capsule = PyCapsule_New(pool, POOL, destroy_pool)))
         rp_pool_destroy(pool);
-        return NULL;
-    }
-    PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
     Py_ssize_t at = 0;
-    bool failed = !key || PyDict_SetItem(st->pools, key, capsule) != 0;
+    bool failed = !capsule || PyDict_SetItem(st->pools, key, capsule) != 0;
     if (!failed && PyDict_Size(st->pools) > MAX_POOLS && PyDict_Next(st->pools, &at, &oldest, &value)) {
         Py_INCREF(oldest);
         failed = PyDict_DelItem(st->pools, oldest) != 0;
@@ -797,7 +985,7 @@ static int read_options(problem *p, call *c, PyObject *const *option)
     for (int n = BIAS; n <= SINK; n++)
         if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
             return -1;
-    if (given(option[CAUSAL]) && read_flag(option[CAUSAL], &flag) != 0)
+    if (given(option[CAUSAL]) && read_flag(option[CAUSAL], "causal", &flag) != 0)
         return -1;
     if (flag)
         add_mask(p, RP_MASK_CAUSAL, NULL);
@@ -809,11 +997,17 @@ static int read_options(problem *p, call *c, PyObject *const *option)
     for (size_t n = 0; n < sizeof mask_options / sizeof *mask_options; n++)
         if (given(option[mask_options[n].option]))
             add_mask(p, mask_options[n].kind, option[mask_options[n].option]);
-    if (given(option[SCALE]) && read_real(option[SCALE], "scale", &d->scale) != 0)
-        return -1;
+    if (given(option[SCALE])) {
+        if (read_real(option[SCALE], "scale", &d->scale) != 0)
+            return -1;
+        if (!isfinite(d->scale)) { /* -inf would be RP_SCALE_AUTO */
+            PyErr_Format(PyExc_ValueError, "scale is %R: -1e20 to 1e20, or None for 1/sqrt(D)", option[SCALE]);
+            return -1;
+        }
+    }
     if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
         return -1;
-    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], &d->cap_after) != 0)
+    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], "softcap_after", &d->cap_after) != 0)
         return -1;
     if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
         if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)
@@ -926,6 +1120,11 @@ static int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], 
         }
         *single = a[0]->ndim == 3;
     }
+    if (a[0]->dtype > RP_BF16) {
+        PyErr_Format(PyExc_TypeError, "q: its elements are %s: f32, f64, f16 or bf16 are needed",
+                     rp_dtype_name(a[0]->dtype));
+        return -1;
+    }
     for (int n = 0; n < 3 && *single; n++)
         lead(a[n]);
     d->batch = c->t.q.shape[0];
@@ -943,6 +1142,119 @@ static int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], 
                                        : "v");
         return -1;
     }
+    return 0;
+}
+
+/* Pointers to the pages that a table names: [B, columns] of `side`. */
+static int point_to_pages(const rp_array *cache, const rp_array *table, int64_t columns, const void **to)
+{
+    const size_t size = rp_dtype_size(cache->dtype);
+    for (int64_t b = 0; b < table->shape[0]; b++)
+        for (int64_t n = 0; n < columns; n++) {
+            const int64_t at = b * table->stride[0] + n * table->stride[1];
+            const int64_t page =
+                table->dtype == RP_I32 ? ((const int32_t *)table->data)[at] : ((const int64_t *)table->data)[at];
+            if (page < 0 || page >= cache->shape[0]) {
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "pages[%lld, %lld] is %lld: k and v have the pages 0 to %lld; where a mask leaves out a whole "
+                    "page, any of them will do",
+                    (long long)b, (long long)n, (long long)page, (long long)cache->shape[0] - 1);
+                return -1;
+            }
+            *to++ = (const char *)cache->data + page * cache->stride[0] * (int64_t)size;
+        }
+    return 0;
+}
+
+/* q, and keys and values in pages: k and v are caches (pages, Hk, keys of a page, D), of which a row of the table names those of a
+ * batch entry. */
+static int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, origin from[3])
+{
+    static const char *const names[] = {"q", "k", "v"};
+    rp_array cache[2], table;
+    rp_desc *d = &p->desc;
+    int64_t asked = 0;
+    if (given(len_k) && read_int(len_k, "len_k", &asked) != 0)
+        return -1;
+    if (take(c, args[0], false, "q", &c->t.q, &from[0]) != 0)
+        return -1;
+    const int64_t dim[2] = {d->dim_k, d->dim_v};
+    for (int n = 0; n < 2; n++) {
+        if (take(c, args[1 + n], false, names[1 + n], &cache[n], &from[1 + n]) != 0)
+            return -1;
+        if (cache[n].ndim != 4 || cache[n].shape[1] != d->kv_heads || cache[n].shape[3] != dim[n] ||
+            cache[n].shape[2] < 1 || cache[n].shape[0] != cache[0].shape[0] || cache[n].shape[2] != cache[0].shape[2]) {
+            PyObject *shape = shape_tuple(cache[n].ndim, cache[n].shape);
+            if (shape)
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "%s: shape is %S: with pages, (pages, %lld, keys of a page, %lld) is needed, pages and keys of a "
+                    "page the same for k and v",
+                    names[1 + n], shape, (long long)d->kv_heads, (long long)dim[n]);
+            Py_XDECREF(shape);
+            return -1;
+        }
+        if (cache[n].shape[3] > 1 && cache[n].stride[3] != 1) {
+            PyErr_Format(PyExc_ValueError, "%s: the stride of the last axis is %lld: it must be 1", names[1 + n],
+                         (long long)cache[n].stride[3]);
+            return -1;
+        }
+        if (cache[n].dtype != d->dtype) {
+            PyErr_Format(PyExc_TypeError, "%s: its elements are %s, and the plan was made for %s", names[1 + n],
+                         rp_dtype_name(cache[n].dtype), rp_dtype_name(d->dtype));
+            return -1;
+        }
+    }
+    if (take(c, pages, false, "pages", &table, NULL) != 0)
+        return -1;
+    if (c->t.q.ndim != 4) {
+        PyErr_Format(PyExc_ValueError, "q: %d axes: with pages, 4 are needed, (B, H, L, D)", (int)c->t.q.ndim);
+        return -1;
+    }
+    if (table.dtype != RP_I32 && table.dtype != RP_I64) {
+        PyErr_Format(PyExc_TypeError, "pages: its elements are %s: int32 or int64 are needed",
+                     rp_dtype_name(table.dtype));
+        return -1;
+    }
+    if (table.ndim != 2 || table.shape[0] != c->t.q.shape[0]) {
+        PyObject *shape = shape_tuple(table.ndim, table.shape);
+        if (shape)
+            PyErr_Format(PyExc_ValueError, "pages: shape is %S: (%lld, pages of a batch entry) is needed", shape,
+                         (long long)c->t.q.shape[0]);
+        Py_XDECREF(shape);
+        return -1;
+    }
+    const int64_t page = cache[0].shape[2],
+                  all_keys = d->len_k / page < table.shape[1] ? d->len_k : table.shape[1] * page;
+    const int64_t keys = given(len_k) ? asked : all_keys;
+    if (keys < 0 || keys > d->len_k || (keys + page - 1) / page > table.shape[1]) {
+        PyErr_Format(PyExc_ValueError,
+                     "len_k is %lld: the plan was made for 0 to %lld keys, and %lld pages of %lld keys are named for a "
+                     "batch entry",
+                     (long long)keys, (long long)d->len_k, (long long)table.shape[1], (long long)page);
+        return -1;
+    }
+    const int64_t columns = (keys + page - 1) / page, all = table.shape[0] * columns;
+    if (!(c->pages = PyMem_Malloc((size_t)(2 * all + 1) * sizeof *c->pages))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (point_to_pages(&cache[0], &table, columns, c->pages) != 0 ||
+        point_to_pages(&cache[1], &table, columns, c->pages + all) != 0)
+        return -1;
+    c->t.pages = (rp_pages){.k = c->pages,
+                            .v = c->pages + all,
+                            .page = page,
+                            .per_batch = columns,
+                            .len_k = keys,
+                            .k_head = cache[0].stride[1],
+                            .k_key = cache[0].stride[2],
+                            .v_head = cache[1].stride[1],
+                            .v_key = cache[1].stride[2]};
+    d->batch = c->t.q.shape[0];
+    d->len_q = c->t.q.shape[2];
+    d->len_k = keys;
     return 0;
 }
 
@@ -1006,14 +1318,31 @@ static rp_dtype wide(rp_dtype dtype)
     return dtype == RP_F64 ? RP_F64 : RP_F32;
 }
 
-static int make_results(results *r, const problem *p, call *c, const origin *like, bool single, PyObject *const *option)
+/* What of the results is asked for beside out; read before any array, since a flag may be of a class with code of its own. */
+typedef struct extras {
+    int32_t weights, lse, summary;
+} extras;
+
+static int read_extras(extras *a, PyObject *const *option)
+{
+    int32_t *const to[] = {&a->weights, &a->lse, &a->summary};
+    for (int n = 0; n < 3; n++) {
+        PyObject *flag = option[RETURN_WEIGHTS + n];
+        *to[n] = 0;
+        if (given(flag) && read_flag(flag, option_names[RETURN_WEIGHTS + n], to[n]) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, bool single,
+                        PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
     const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
     const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
                   profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
     const rp_dtype type = wide(d->dtype);
-    int32_t want = 0;
     if (given(option[OUT])) {
         if (take(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
             return -1;
@@ -1027,19 +1356,11 @@ static int make_results(results *r, const problem *p, call *c, const origin *lik
     } else if (!(r->out = make_output(c, like, single, d->dtype, 4, full, &c->t.out))) {
         return -1;
     }
-    if (given(option[RETURN_WEIGHTS]) && read_flag(option[RETURN_WEIGHTS], &want) != 0)
+    if (asked->weights && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
         return -1;
-    if (want && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
+    if (asked->lse && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
         return -1;
-    want = 0;
-    if (given(option[RETURN_LSE]) && read_flag(option[RETURN_LSE], &want) != 0)
-        return -1;
-    if (want && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
-        return -1;
-    want = 0;
-    if (given(option[SUMMARY]) && read_flag(option[SUMMARY], &want) != 0)
-        return -1;
-    if (want) {
+    if (asked->summary) {
         PyObject *part[3] = {NULL, NULL, NULL};
         if ((part[0] = make_output(c, like, single, type, 3, profile, &c->t.profile)) &&
             (part[1] = make_output(c, like, single, type, 3, keys, &c->t.key_mass)) &&
@@ -1067,36 +1388,39 @@ static int was_written(PyObject *tensor)
     return done ? 0 : -1;
 }
 
-/* One forward call, once options are read; `plan` and `prepared` are those of a Plan, or NULL: made for this call. Where torch
+/* One forward call, once options are read: q, k and v, and for a Plan pages and len_k after them; `plan` and `prepared` are those of
+ * a Plan, or NULL: made for this call. Where torch
  * wants a gradient, *record is set instead, and NULL comes back without an error; a Plan refuses. */
 static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                         const rp_prepared *prepared, bool *record)
 {
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
+    extras asked;
     bool single = false, ok = false;
     rp_plan *own = NULL;
     int torch_out = 0; /* out is a tensor of torch */
-    if (take_qkv(p, c, args, from, &single) == 0 && take_arrays(p, c, NULL) == 0 &&
-        (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
+    if (plan && !given(args[3]) && given(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "len_k goes with pages: without them the length of k tells it");
+        return NULL;
+    }
+    if (read_extras(&asked, option) == 0 &&
+        (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
+                                : take_qkv(p, c, args, from, &single)) == 0 &&
+        take_arrays(p, c, NULL) == 0 && (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : records(c);
         if (wanted != 0) {
             *record = wanted > 0;
             return NULL;
         }
-        rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
+        const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(status);
-        } else if (make_results(&r, p, c, &from[0], single, option) == 0) {
+        } else if (make_results(&r, p, &asked, c, &from[0], single, option) == 0 && still_there(c) == 0) {
             c->t.prepared = prepared;
-            Py_BEGIN_ALLOW_THREADS
-            status = rp_attend(plan ? plan : own, &c->t, NULL);
-            Py_END_ALLOW_THREADS
-            ok = status == RP_OK;
-            if (!ok)
-                raise_status(status);
-            else if (torch_out)
-                ok = was_written(option[OUT]) == 0;
+            ok = compute(c, plan ? plan : own, NULL) == 0;
+            if (torch_out && (ok || c->raised))
+                ok = was_written(option[OUT]) == 0 && ok;
         }
     }
     rp_plan_destroy(own);
@@ -1104,10 +1428,10 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
 }
 
 /* The same call through relpos._torch, which records it for torch's backward pass, or through relpos._operator, torch's operator. */
-static PyObject *attend_by_torch(const char *name, PyObject *const *args, Py_ssize_t n)
+static PyObject *attend_by_torch(const char *name, const char *called, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *module = PyImport_ImportModule(name), *answer = NULL;
-    PyObject *function = module ? PyObject_GetAttrString(module, "attention") : NULL;
+    PyObject *function = module ? PyObject_GetAttrString(module, called) : NULL;
     PyObject *tuple = function ? PyTuple_New(n) : NULL;
     for (Py_ssize_t x = 0; tuple && x < n; x++)
         if (PyTuple_SetItem(tuple, x, Py_NewRef(args[x])) != 0)
@@ -1120,8 +1444,7 @@ static PyObject *attend_by_torch(const char *name, PyObject *const *args, Py_ssi
     return answer;
 }
 
-/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
-static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
+static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t n, bool asks)
 {
     PyObject *answer = NULL;
     problem p;
@@ -1129,37 +1452,83 @@ static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssiz
     bool record = false;
     if (n != 3 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
-    call_start(&c, state_of(module));
+    call_start(&c, state_of(module), asks);
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);
-    if (c.indirect) {
+    if (c.elsewhere) {
         PyErr_Clear();
-        return attend_by_torch("relpos._operator", args, n);
+        return attend_by_torch("relpos._operator", c.elsewhere, args, n);
     }
-    return record ? attend_by_torch("relpos._torch", args, n) : answer;
+    return record ? attend_by_torch("relpos._torch", "attention", args, n) : answer;
+}
+
+/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
+static PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    return attend_now(module, args, n, true);
+}
+
+/* The same for those whom torch has shown the call already. */
+static PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    return attend_now(module, args, n, false);
 }
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
-/* Whether `wanted`, None or a collection of names, has a name; -1 with an error set. */
-static int wants(PyObject *wanted, const char *name)
+/* `wanted`, None or a collection of names, as a tuple of text that the call holds, or NULL for None. Each has to be of an array
+ * of the call. */
+static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
 {
-    if (!given(wanted))
-        return 1;
-    PyObject *word = PyUnicode_FromString(name);
-    const int has = word ? PySequence_Contains(wanted, word) : -1;
-    Py_XDECREF(word);
-    return has;
+    *wanted = NULL;
+    if (!given(object))
+        return 0;
+    if (PyUnicode_Check(object))
+        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
+    PyObject *names = PySequence_Tuple(object);
+    if (!names)
+        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
+    if (hold(c, names) != 0)
+        return -1;
+    for (Py_ssize_t n = 0; n < PyTuple_Size(names); n++) {
+        PyObject *name = PyTuple_GetItem(names, n);
+        if (!PyUnicode_Check(name))
+            return wrong_type("wanted", name, "names are needed, such as \"q\" or \"table\"");
+        bool known = PyUnicode_CompareWithASCIIString(name, "q") == 0 ||
+                     PyUnicode_CompareWithASCIIString(name, "k") == 0 ||
+                     PyUnicode_CompareWithASCIIString(name, "v") == 0;
+        for (int32_t t = 0; !known && t < p->desc.n_terms; t++)
+            for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[t].kind, x); x++)
+                known = known || (rp_term_array_learned(p->terms[t].kind, x) &&
+                                  PyUnicode_CompareWithASCIIString(name, rp_term_array(p->terms[t].kind, x)) == 0);
+        if (!known) {
+            PyErr_Format(
+                PyExc_ValueError,
+                "wanted has %R: \"q\", \"k\", \"v\" and the names of learned arrays of the call's terms are allowed",
+                name);
+            return -1;
+        }
+    }
+    *wanted = names;
+    return 0;
+}
+
+/* Whether `wanted` of read_wanted has a name. */
+static bool wants(PyObject *wanted, const char *name)
+{
+    for (Py_ssize_t n = 0; wanted && n < PyTuple_Size(wanted); n++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(wanted, n), name) == 0)
+            return true;
+    return !wanted;
 }
 
 /* A gradient of the shape, type and library of the array it belongs to; None where it is not wanted. A new reference. */
 static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, bool single, PyObject *wanted,
                                const char *name, rp_array *g)
 {
-    const int has = wants(wanted, name);
-    if (has <= 0)
-        return has < 0 ? NULL : Py_NewRef(Py_None);
+    if (!wants(wanted, name))
+        return Py_NewRef(Py_None);
     if (of->dtype > RP_BF16) {
         PyErr_Format(PyExc_TypeError, "%s: its elements are %s: f32, f64, f16 or bf16 are needed", name,
                      rp_dtype_name(of->dtype));
@@ -1189,8 +1558,7 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
     return terms;
 }
 
-/* attention_backward(dout, q, k, v): (dq, dk, dv, ({array: gradient}, …)). */
-static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names, bool asks)
 {
     PyObject *option[N_NAMES] = {NULL}, *part[4] = {NULL}, *answer = NULL;
     problem p;
@@ -1203,15 +1571,16 @@ static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize
         return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
     if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
         return NULL;
-    call_start(&c, state_of(module));
+    call_start(&c, state_of(module), asks);
+    PyObject *wanted = NULL;
     const struct {
         int option;
         const char *name;
         rp_array *to;
         int ndim;
     } inputs[] = {{N_NAMES, "dout", &g.dout, 4}, {FORWARD_OUT, "out", &c.t.out, 4}, {FORWARD_LSE, "lse", &c.t.lse, 3}};
-    bool ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args + 1, from, &single) == 0 &&
-              take_arrays(&p, &c, array_from) == 0;
+    bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
+              take_qkv(&p, &c, args + 1, from, &single) == 0 && take_arrays(&p, &c, array_from) == 0;
     for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
         PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
         if (x > 0 && !given(object))
@@ -1220,28 +1589,32 @@ static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize
         if (ok && inputs[x].to->ndim == inputs[x].ndim - 1 && single)
             lead(inputs[x].to);
     }
-    rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
+    const rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(status);
-    PyObject *wanted = option[WANTED];
     ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, single, wanted, "q", &g.dq)) &&
          (part[1] = make_gradient(&c, &from[1], &c.t.k, single, wanted, "k", &g.dk)) &&
          (part[2] = make_gradient(&c, &from[2], &c.t.v, single, wanted, "v", &g.dv)) &&
-         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g));
-    if (ok) {
-        Py_BEGIN_ALLOW_THREADS
-        status = rp_backward(plan, &c.t, &g, NULL);
-        Py_END_ALLOW_THREADS
-        if (status != RP_OK)
-            raise_status(status);
-        else
-            answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
-    }
+         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && still_there(&c) == 0;
+    if (ok && compute(&c, plan, &g) == 0)
+        answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
     for (int x = 0; x < 4; x++)
         Py_XDECREF(part[x]);
     rp_plan_destroy(plan);
     call_end(&c);
     return answer;
+}
+
+/* attention_backward(dout, q, k, v): (dq, dk, dv, ({array: gradient}, …)). */
+static PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return backward_now(module, args, n, names, true);
+}
+
+/* The same for those whom torch has shown the call already. */
+static PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return backward_now(module, args, n, names, false);
 }
 
 /* ---------------------------------------------------------------------------------------------- a plan for many calls */
@@ -1325,7 +1698,7 @@ static PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (!self)
         return NULL;
     problem *p = &self->p;
-    call_start(&c, st);
+    call_start(&c, st, true);
     bool ok = (self->options = PyTuple_New(N_OPTIONS));
     for (int x = 0; ok && x < N_OPTIONS; x++)
         ok = PyTuple_SetItem(self->options, x, Py_NewRef(option[x] ? option[x] : Py_None)) == 0;
@@ -1370,7 +1743,11 @@ static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offs
         while (at < p->desc.n_masks && (mask == RP_MASK_NONE || p->masks[at].kind != mask))
             at++;
         if (at == p->desc.n_masks) {
-            PyErr_Format(PyExc_TypeError, "%s: the plan was made without it: give it to relpos.Plan", option_names[x]);
+            PyErr_Format(
+                PyExc_TypeError,
+                "%s belongs to the plan: give it to relpos.Plan; a call may replace q_offset, and key_mask, mask, "
+                "lengths and segments where the plan was made with them",
+                option_names[x]);
             return -1;
         }
         p->mask[at] = option[x];
@@ -1396,7 +1773,7 @@ static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssiz
     problem p;
     call c;
     bool record = false;
-    if (n != 4 || !PyObject_TypeCheck(args[0], st->plan))
+    if (n != 6 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
     if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
         return NULL;
@@ -1404,7 +1781,7 @@ static PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssiz
     p = self->p;
     p.desc.terms = p.terms;
     p.desc.masks = p.masks;
-    call_start(&c, st);
+    call_start(&c, st, true);
     if (replace(&p, &c, option, &q_offset) == 0)
         answer = attend(&p, &c, args + 1, option, self->plan, self->prepared, &record);
     call_end(&c);
@@ -1430,7 +1807,7 @@ static PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n,
     for (int x = 0; x < 3; x++)
         if (read_int(args[3 + x], x == 0 ? "batch" : x == 1 ? "head" : "query", &at[x]) != 0)
             return NULL;
-    call_start(&c, state_of(module));
+    call_start(&c, state_of(module), true);
     ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &single) == 0 &&
          take_arrays(&p, &c, NULL) == 0;
     if (ok) {
@@ -1496,7 +1873,7 @@ static PyObject *core_matrix(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OLLLL", &terms, &lq, &lk, &heads, &q_offset))
         return NULL;
     option[BIAS] = terms;
-    call_start(&c, state_of(module));
+    call_start(&c, state_of(module), true);
     bool ok = read_options(&p, &c, option) == 0 && take_terms(&p, &c, NULL) == 0;
     p.desc.len_q = lq;
     p.desc.len_k = lk;
@@ -1540,7 +1917,7 @@ static PyObject *core_bucket(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, rp_last_error());
         return NULL;
     }
-    call_start(&c, state_of(module));
+    call_start(&c, state_of(module), true);
     bool ok = take(&c, from, false, "offsets", &a, NULL) == 0 && take(&c, to, true, "to", &b, NULL) == 0;
     if (ok && (a.dtype != RP_I64 || b.dtype != RP_I64 || a.ndim != 1 || b.ndim != 1 || a.shape[0] != b.shape[0])) {
         PyErr_SetString(PyExc_ValueError, "offsets: two arrays of int64 with one axis are needed");
@@ -1614,9 +1991,11 @@ static PyObject *core_config(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"attention", FUNCTION(core_attention), METH_FASTCALL, "attention(q, k, v, *options)"},
+    {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention, which does not ask whether torch traces the call"},
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
+    {"gradients", FASTCALL(core_gradients), "backward, which does not ask whether torch traces the call"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
-    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, **options)"},
+    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
     {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
     {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
     {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},
@@ -1638,7 +2017,8 @@ static int module_exec(PyObject *module)
         ok = (st->name[n] = PyUnicode_InternFromString(option_names[n]));
     ok = ok && (st->requires_grad = PyUnicode_InternFromString("requires_grad")) &&
          (st->is_neg = PyUnicode_InternFromString("is_neg")) &&
-         (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) && (st->pools = PyDict_New());
+         (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) &&
+         (st->current_level = PyUnicode_InternFromString("_current_level")) && (st->pools = PyDict_New());
     ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
          PyModule_AddType(module, st->term) == 0 &&
          (st->plan = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL));
@@ -1658,6 +2038,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->plan);
     Py_VISIT(st->empty);
     Py_VISIT(st->pools);
+    Py_VISIT(st->modes);
+    Py_VISIT(st->interpreter);
+    Py_VISIT(st->forward_ad);
     for (int n = 0; n < MAX_TYPES; n++)
         Py_VISIT(st->tensor[n].type);
     return 0;
@@ -1674,6 +2057,10 @@ static int module_clear(PyObject *module)
         Py_CLEAR(st->dtype[n]);
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
+    Py_CLEAR(st->modes);
+    Py_CLEAR(st->interpreter);
+    Py_CLEAR(st->forward_ad);
+    Py_CLEAR(st->current_level);
     for (int n = 0; n < MAX_TYPES; n++)
         Py_CLEAR(st->tensor[n].type);
     Py_CLEAR(st->requires_grad);

@@ -5,8 +5,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from . import _core, _terms
+from . import _core, _terms, _versions
+
+# the first whose torch.compile traces the terms
+_versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
+               "does not")
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
@@ -51,11 +56,15 @@ def _plain(x):
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-@torch.library.custom_op("relpos::attention", mutates_args=())
+# Written out, since versions of torch differ in the types that they read.
+_INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
+
+
+@torch.library.custom_op("relpos::attention", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]")
 def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], options: str, q_offset: int, seed: int) -> list[Tensor]:
     q, k, v, *arrays = map(_plain, (q, k, v, *arrays))
     given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
-    out, weights, lse, summary = _core.attention(q, k, v, *given.values())
+    out, weights, lse, summary = _core.compute(q, k, v, *given.values())
     return [x for x in (out, lse, weights, *(summary or ())) if x is not None]
 
 
@@ -72,14 +81,16 @@ def _(q, k, v, arrays, options, q_offset, seed):
     return found
 
 
-@torch.library.custom_op("relpos::attention_backward", mutates_args=())
+@torch.library.custom_op("relpos::attention_backward", mutates_args=(),
+                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted)"
+                                " -> Tensor[]")
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
               options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
     """The gradients of those of q, k, v and arrays that are wanted."""
     dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
-    *inner, terms = _core.backward(dout if dout.stride(-1) == 1 else dout.contiguous(), q, k, v, out=out, lse=lse,
+    *inner, terms = _core.gradients(dout if dout.stride(-1) == 1 else dout.contiguous(), q, k, v, out=out, lse=lse,
                                    wanted={name for n, name in names.items() if wanted[n]}, **{n: given[n] for n in _COMPUTED})
     of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
@@ -172,12 +183,39 @@ def attention(q, k, v, *options):
             lines.append(f"window|{left},{right}|")
         else:
             lines.append(f"{name}|{value!r}|" if not isinstance(value, str) else f"{name}|{value}|")
-    out, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
+    out, lse, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
     asked = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
     if not any(asked):
         return out
-    lse, *more = more
-    return out, more.pop(0) if asked[0] else None, lse if asked[1] else None, tuple(more) if asked[2] else None
+    weights, summary = (more[0], more[1:]) if asked[0] else (None, more)
+    return out, weights, lse if asked[1] else None, tuple(summary) if asked[2] else None
+
+
+def _tensors(values):
+    """The tensors of a call with the names of their arguments."""
+    for name, value in zip(("q", "k", "v", *_core.NAMES), values):
+        for term in (value if isinstance(value, tuple) else (value,)) if name in _TERMS and value is not None else ():
+            yield from ((f"{key} of {term._text.partition(',')[0]}", x) for key, x in term.arrays.items() if isinstance(x, Tensor))
+        if isinstance(value, Tensor):
+            yield name, value
+
+
+def watched(*values):
+    """_core.attention comes here where a mode of torch, a transform of torch.func or forward-mode differentiation is active."""
+    traced = torch._C._len_torch_dispatch_stack() > 0
+    for name, x in _tensors(values):
+        if torch._C._functorch.is_functionaltensor(x):
+            traced = True
+        elif torch._C._functorch.is_batchedtensor(x):
+            raise TypeError(f"{name} is a tensor of torch.vmap, for which relpos.attention has no rule: give q, k and v that axis as "
+                            "their batch, (B, H, L, D)")
+        elif torch._C._functorch.is_functorch_wrapped_tensor(x):
+            raise TypeError(f"{name} is a tensor of torch.func (grad, vjp, jvp or one made of them), for which relpos.attention has no "
+                            "rule: use requires_grad_() and torch.autograd.grad")
+        elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+            raise TypeError(f"{name} is a dual tensor, and relpos.attention has no forward-mode derivatives: use torch.autograd.grad, or "
+                            f"{name}.detach()")
+    return (attention if traced else _core.compute)(*values)
 
 
 torch.compiler.substitute_in_graph(_terms._create)(_create)

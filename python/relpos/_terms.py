@@ -51,7 +51,7 @@ class Term(_core.Term):
         {'left': 2, 'right': 1.0}
         """
         given = _params(self._text)
-        return {key: given.get(key, value) for key, value in _params(_info(self)[3]).items()}
+        return {key: given.get(key, value) for key, value in _DEFAULTS[type(self)].items()}
 
     def matrix(self, lq, lk=None, **options):
         """The biases as an array (H, lq, lk) of float64; `heads` where no array tells them, `q_offset`: as for
@@ -150,9 +150,8 @@ def _text(value):
 
 
 def _new(cls, arrays, params):
-    name, _, _, defaults, _ = _BY_CLASS[cls]
-    defaults = _params(defaults)
-    text = name + "".join(f",{key}={_text(value)}" for key, value in params.items()
+    defaults = _DEFAULTS[cls]
+    text = _BY_CLASS[cls][0] + "".join(f",{key}={_text(value)}" for key, value in params.items()
                           if value != defaults[key])
     return _create(cls, text, arrays)
 
@@ -198,7 +197,7 @@ def _make(info):
            f"Learned arrays: {shown}.")
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
     cls.__new__.__qualname__ = f"{title}.__new__"
-    _BY_CLASS[cls] = info
+    _BY_CLASS[cls], _DEFAULTS[cls] = info, _params(defaults)
     return cls
 
 
@@ -210,7 +209,7 @@ def _outside_brackets(text):
     return "".join(kept)
 
 
-_BY_CLASS = {}
+_BY_CLASS, _DEFAULTS = {}, {}
 TERMS = {}
 _kind = 1
 while (_one := _core.term_info(_kind)) is not None:

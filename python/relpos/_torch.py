@@ -28,7 +28,7 @@ def _learned(options):
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, places, q, k, v, *arrays):
-        out, weights, lse, summary = _core.attention(q, k, v, *options)
+        out, weights, lse, summary = _core.compute(q, k, v, *options)
         ctx.options, ctx.places = dict(zip(_COMPUTED, options)), places
         terms = [term for keyword in _TERMS for term in _terms_of(options, keyword)]
         read = [x for x in (*options, *(x for term in terms for x in term.arrays.values())) if isinstance(x, torch.Tensor)]
@@ -47,7 +47,7 @@ class _Attention(torch.autograd.Function):
             dout = dout.contiguous()
         if q.dtype in (torch.float16, torch.bfloat16):  # rounded to half its bits: computed again
             out = lse = None
-        dq, dk, dv, terms = _core.backward(dout, q, k, v, out=out, lse=lse, wanted=wanted, **ctx.options)
+        dq, dk, dv, terms = _core.gradients(dout, q, k, v, out=out, lse=lse, wanted=wanted, **ctx.options)
         return None, None, dq, dk, dv, *(terms[term][name] for term, name in ctx.places)
 
 

@@ -19,7 +19,14 @@ import importlib
 
 import relpos
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils
+import transformers
+
+from . import _versions
+
+_versions.need("transformers", transformers.__version__, "5.22", "relpos.hf replaces methods that older ones have otherwise")
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
+
+from .torch import _added  # noqa: E402
 
 NAME = "relpos"
 _REFUSED = ("cache", "indices", "block_indices", "sinks")  # keywords of single models, or of paged caches, that change the result
@@ -44,11 +51,38 @@ class Mask(torch.Tensor):
             return args[0]
         if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # it masks nothing: the other remains
             return next((x for x in args if not isinstance(x, cls)), args[0])
+        if name == "_is_view":  # torch.compile asks it
+            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call, as '
+                                      'for a static cache: use a dynamic one, or compile without it')
         raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which holds '
                                   'no numbers here: use "sdpa" or "eager" for it')
 
     def __repr__(self):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
+
+
+@torch.compiler.assume_constant_result  # of a graph, when it is compiled
+def _threads():
+    return torch.get_num_threads()
+
+
+class TracedMask:
+    """A Mask where torch.compile traces, which knows no tensors without elements: shape and options alone."""
+
+    def __init__(self, shape, options):
+        self.shape, self.options = shape, options
+
+
+_MASKS = (Mask, TracedMask)
+
+
+def _made(shape, options):
+    return (TracedMask if torch.compiler.is_compiling() else Mask)(shape, options)
+
+
+def _masks_nothing(mask):
+    """False where torch.compile traces, which knows no numbers."""
+    return not torch.compiler.is_compiling() and bool(mask.all())
 
 
 def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
@@ -60,8 +94,8 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         if others.get(name) is not None:
             raise ValueError(f'attn_implementation="{NAME}" does not know the argument {name} of {type(module).__name__}: '
                              'use another implementation for this model')
-    options, bias = {}, relpos.Sum()
-    if isinstance(attention_mask, Mask):
+    options, bias = {}, []
+    if isinstance(attention_mask, _MASKS):
         if attention_mask.shape[-2:] != (query.shape[-2], key.shape[-2]):
             raise ValueError(f"attention_mask is for {tuple(attention_mask.shape[-2:])} queries and keys, which are "
                              f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
@@ -74,22 +108,22 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     elif attention_mask.dtype == torch.bool:
         options["mask"] = attention_mask
     else:
-        bias += relpos.Dense(attention_mask)
+        bias.append(attention_mask)
     if isinstance(position_bias, dict):
         first = options.get("q_offset", 0)
         if position_bias.get("q_offset", first) != first:
             raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
                              f"{first} for the mask")
         options.update(position_bias)
-        bias += options.pop("bias", relpos.Sum())
+        bias.append(options.pop("bias", None))
     elif position_bias is not None:
-        bias += relpos.Dense(position_bias)
+        bias.append(position_bias)
     if s_aux is not None:
         options["sink"] = relpos.Sink(s_aux)
     if dropout:
-        options.update(dropout=dropout, seed=int(torch.randint(2**63 - 1, ())))  # torch.manual_seed decides
+        options.update(dropout=dropout, seed=torch.randint(2**62, (), device="cpu"))  # torch.manual_seed decides
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    found = relpos.attention(query, key, value, bias=bias or None, scale=scaling, softcap=softcap, threads=torch.get_num_threads(),
+    found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap, threads=_threads(),
                              return_weights=bool(output_attentions), **options)
     out, weights = (found.out, found.weights) if output_attentions else (found, None)
     return out.transpose(1, 2).contiguous(), weights
@@ -104,15 +138,15 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
-            if not padding.all():
+            if not _masks_nothing(padding):
                 options["key_mask"] = padding.contiguous()
         if (offset := int(q_offset) - int(kv_offset)) != 0:
             options["q_offset"] = offset
-        return Mask(shape, options)
+        return _made(shape, options)
     others.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     array = masking_utils.sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function=mask_function,
                                     attention_mask=attention_mask, **others)
-    return Mask(shape, {"mask": array})
+    return _made(shape, {"mask": array})
 
 
 def _read(function, options):
@@ -185,7 +219,7 @@ def _t5(cls):
 
 
 def _given(self, *args, **kwargs):
-    return any(isinstance(x, Mask) for x in (*args, *kwargs.values()))
+    return any(isinstance(x, _MASKS) for x in (*args, *kwargs.values()))
 
 
 def _bloom(module):
@@ -245,7 +279,7 @@ def _deberta(module):
         batch, length = attention_mask.shape[0], attention_mask.shape[-1]
         given = attention_mask.bool()
         options = {"key_mask": given} if given.dim() <= 2 else {"mask": original(self, given)}
-        return Mask((batch, 1, length, length), {} if given.all() else options)
+        return _made((batch, 1, length, length), {} if _masks_nothing(given) else options)
 
     @_replace(module.DisentangledSelfAttention, "forward", _given)
     def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None, relative_pos=None,
@@ -281,11 +315,11 @@ def _longt5(module):
         options = {"window": (self.local_radius, self.local_radius)}
         if attention_mask is not None:
             options["key_mask"] = attention_mask.bool()
-        return original(self, input_ids, Mask((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
+        return original(self, input_ids, _made((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
                         inputs_embeds, **kwargs)
 
     local_mask = module._get_local_attention_mask
-    module._get_local_attention_mask = lambda mask, *args: mask if isinstance(mask, Mask) else local_mask(mask, *args)
+    module._get_local_attention_mask = lambda mask, *args: mask if isinstance(mask, _MASKS) else local_mask(mask, *args)
 
     @_replace(module.LongT5LocalAttention, "forward", _given)
     def forward(self, original, hidden_states, mask=None, position_bias=None, output_attentions=False):

@@ -8,10 +8,10 @@
 
 Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and
 shaped as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: no
-gradient goes through them. Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.15.
+gradient goes through them. Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.8 and 2.15;
+older ones are refused.
 
-There are no second derivatives, and torch.func's transforms are refused. Forward-mode derivatives do not exist either: a dual
-tensor that requires no gradient counts as its primal.
+There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch

@@ -15,6 +15,10 @@ def attention(*args, **options):
     return lambda: relpos.attention(*args, **options)
 
 
+READ_ONLY = np.ones((2, 4, 13, 5), np.float32)
+READ_ONLY.flags.writeable = False
+plan = relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5)
+
 BAD = [
     (attention(q, k, v[:, :1]), ValueError, r"v: shape is \(2, 1, 17, 5\): \(2, 2, 17, 5\) is needed"),
     (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\): \(2, 2, 17, 8\) is needed"),
@@ -27,7 +31,7 @@ BAD = [
     (attention(q, k[:, :0], v[:, :0]), ValueError, "k has an axis of length 0"),
     (attention(q, k, v[..., :0]), ValueError, "v has an axis of length 0"),
     (attention(q, k.astype(float), v), TypeError, "k: its elements are f64, and those of q f32"),
-    (attention(q.astype(int), k.astype(int), v.astype(int)), TypeError, "dtype is i64"),
+    (attention(q.astype(int), k.astype(int), v.astype(int)), TypeError, "q: its elements are i64: f32, f64, f16 or bf16"),
     (attention(q.astype(complex), k, v), TypeError, 'q: elements of format "Zd"'),
     (attention(q.astype(other), k, v), TypeError, 'q: elements of format ">f"'),
     (attention(q[..., ::2], k[..., ::2], v), ValueError, "q: the stride of the last axis is 2: it must be 1"),
@@ -52,6 +56,12 @@ BAD = [
     (attention(q, k, v, window=(1, 2, 3)), TypeError, "window is of type tuple"),
     (attention(q, k, v, window=(-2, 1)), ValueError, "window is -2,1"),
     (attention(q, k, v, window=("a", 1)), TypeError, "window is of type str: an integer is needed"),
+    (attention(q > 0, k > 0, v > 0), TypeError, "q: its elements are bool: f32, f64, f16 or bf16 are needed"),
+    (attention(q, k.astype("M8[s]"), v), TypeError, r"k: elements of dtype datetime64\[s\] are none that relpos reads"),
+    (attention(q, k, v, causal=q), TypeError, "causal is of type ndarray: True or False is needed"),
+    (attention(q, k, v, return_lse=q), TypeError, "return_lse is of type ndarray: True or False is needed"),
+    (attention(q, k, v, scale=float("-inf")), ValueError, "scale is -inf: -1e20 to 1e20, or None"),
+    (attention(q, k, v, scale=float("nan")), ValueError, "scale is nan: -1e20 to 1e20, or None"),
     (attention(q, k, v, scale="big"), TypeError, "scale is of type str: a number is needed"),
     (attention(q, k, v, scale=1e30), ValueError, r"scale is 1e\+30: -1e20 to 1e20"),
     (attention(q, k, v, softcap=-1), ValueError, "softcap is -1: 0"),
@@ -62,6 +72,10 @@ BAD = [
     (attention(q, k, v, q_offset=2**70), ValueError, "q_offset does not fit in 63 bits"),
     (attention(q, k, v, threads=0), ValueError, "threads is 0: 1 to 4096"),
     (attention(q, k, v, threads="2"), TypeError, "threads is of type str"),
+    (attention(q, k, v, threads=[]), TypeError, "threads is of type list: an integer is needed"),
+    (lambda: (relpos.attention(q, k, v, threads=2), relpos.attention(q, k, v, threads=2.0)), TypeError, "threads is of type float"),
+    (attention(q, k, v, out=READ_ONLY), ValueError, r"out is read-only \(ndarray\): an array that may be written is needed"),
+    (attention(q, k, v, out=b"out"), ValueError, r"out is read-only \(bytes\)"),
     (attention(q, k, v, precision="low"), ValueError, "precision is 'low': \"highest\" or \"high\""),
     (attention(q, k, v, out=q), ValueError, r"out: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
     (attention(q, k, k, out=q), ValueError, "out .*overlaps|out.*lies over"),
@@ -71,7 +85,11 @@ BAD = [
     (lambda: relpos.attention_backward(q, q, k, v), ValueError, r"dout: shape is \(2, 4, 13, 8\): \(2, 4, 13, 5\) is needed"),
     (lambda: relpos.attention_backward(None, q, k, v), TypeError, "dout is of type NoneType"),
     (lambda: relpos.attention_backward(q, q, k, v, return_lse=True), TypeError, 'no argument is called "return_lse"'),
-    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=3), TypeError, "int"),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=3), TypeError, "wanted is of type int: a collection"),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=("Q",)), ValueError, "wanted has 'Q': \"q\", \"k\", \"v\" and"),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=("table",)), ValueError, "wanted has 'table'"),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted="q"), TypeError, "wanted is of type str: a collection"),
+    (lambda: relpos.attention_backward(q[..., :5], q, k, v, wanted=("q", 1)), TypeError, "wanted is of type int: names"),
     (lambda: relpos.explain(q, k, v, query=13), ValueError, r"row \(b 0, h 0, i 13\) is outside"),
     (lambda: relpos.explain(q, k, v, head=4), ValueError, r"row \(b 0, h 4, i 12\) is outside"),
     (lambda: relpos.explain(q, k, v, out=q), TypeError, 'no argument is called "out"'),
@@ -89,7 +107,10 @@ BAD = [
     (lambda: relpos.Plan(1, 2, 3, 4, 8, dtype="int8"), ValueError, "dtype is 'int8'"),
     (lambda: relpos.Plan(1, 2, 3, 4, 8.5), TypeError, "dim is of type float: an integer is needed"),
     (lambda: relpos.Plan(1, 2, 3, 4, 8, kv_heads=3), ValueError, "kv_heads is 3"),
-    (lambda: relpos.Plan(2, 4, 13, 17, 8, dim_v=5)(q, k, v, key_mask=k), TypeError, "key_mask: the plan was made without it"),
+    (lambda: relpos.Plan(2, 4, 13, 17, 8, dim_v=5)(q, k, v, key_mask=k), TypeError, "key_mask belongs to the plan: give it to relpos.Plan; a call may replace"),
+    (lambda: plan(q, k, v, causal=True), TypeError, "causal belongs to the plan: give it to relpos.Plan"),
+    (lambda: plan(q, k, v, bias=relpos.ALiBi()), TypeError, "bias belongs to the plan"),
+    (lambda: plan(q, k, v, scale=1.0), TypeError, "scale belongs to the plan"),
     (lambda: relpos.Plan(2, 4, 13, 16, 8, kv_heads=2, dim_v=5)(q, k, v), ValueError,
      "k: its length is 17: the plan was made for up to 16"),
     (lambda: relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, dtype="float64")(q, k, v), TypeError, "dtype is f32"),
@@ -101,6 +122,17 @@ def test_bad(call, error, text):
     with pytest.raises(error, match=text) as caught:
         call()
     assert "\n" not in str(caught.value) and "desc." not in str(caught.value)[:5]
+
+
+def test_no_code_runs_between_the_reading_of_names_and_the_work():
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            raise AssertionError("asked")
+
+    g = relpos.attention_backward(q[..., :5], q, k, v, wanted=iter([Name("q")]))
+    assert g.q.shape == q.shape and g.k is None
 
 
 def test_plot_without_matplotlib(monkeypatch):

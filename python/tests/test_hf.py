@@ -272,7 +272,7 @@ def test_dropout(name):
         found.append(results(model, "relpos", **inputs))
     assert torch.equal(found[0][0], found[1][0]) and not torch.equal(found[0][0], found[2][0])
     torch.manual_seed(1)
-    model.activation_checkpointing_enable()
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # before 5.23 by its older name
     out, gradients = results(model, "relpos", **inputs)
     assert torch.equal(out, found[0][0])
     for key, gradient in gradients.items():
@@ -341,3 +341,56 @@ def test_what_is_refused():
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, indices=q)
     with pytest.raises(ValueError, match="begin at 2 for the bias and at 0 for the mask"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
+
+
+COMPILED = {
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21])),
+    "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT)),
+    "Mistral": lambda: (small("Mistral", sliding_window=7, num_key_value_heads=2), dict(input_ids=IDS)),
+    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT)),
+    "DebertaV2": lambda: (small("DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8,
+                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT)),
+    "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT)),
+}
+
+
+def small(name, **more):
+    sizes = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(**sizes, **more))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compile(name):
+    """torch.compile of a whole model: one graph, but for BLOOM's and DeBERTa's, which look at numbers."""
+    model, inputs = COMPILED[name]()
+    keep = inputs.get("attention_mask", torch.ones_like(IDS)) if name != "T5" else RIGHT[:, :13]
+    want, expected = results(model, "eager", keep, **inputs)
+    model.set_attn_implementation("relpos")
+    torch._dynamo.reset()
+    traced = torch.compile(model, backend="aot_eager", fullgraph=name not in ("Bloom", "DebertaV2"))
+    out = traced(**inputs)
+    out = (out.logits if "logits" in out else out.last_hidden_state)[keep.bool()]
+    torch.testing.assert_close(out, want, atol=2e-5 * float(want.abs().max()), rtol=0)
+    model.zero_grad()
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    got, most = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, max(float(x.abs().max()) for x in expected.values())
+    for n, x in expected.items():
+        torch.testing.assert_close(got[n], x, atol=1e-4 * float(x.abs().max()) + 1e-6 * most, rtol=0)
+
+
+def test_generate_with_a_compiled_model():
+    model = t5()
+    want = generated(model, IDS)
+    model.set_attn_implementation("relpos")
+    torch._dynamo.reset()
+    model.forward = torch.compile(model.forward, backend="aot_eager")
+    assert torch.equal(generated(model, IDS, ("relpos",)), want)
+
+
+def test_a_mask_made_ahead_is_not_traced():
+    model = small("Llama")
+    model.set_attn_implementation("relpos")
+    ahead = relpos.hf.Mask((3, 1, 29, 29), {"causal": True})
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="torch.compile cannot trace a mask that was made before the call"):
+        torch.compile(model, backend="aot_eager")(input_ids=IDS, attention_mask=ahead)

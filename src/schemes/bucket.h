@@ -123,19 +123,30 @@ static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
+/* A distance's bucket is the same for every head, and its logarithm the dear part: exact as a double, at most 2^30. */
+static double bucket_shared(const rpi_pair *p)
+{
+    return (double)bucket_index(p);
+}
+
+static int64_t bucket_row(const rpi_pair *p)
+{
+    return p->shared ? (int64_t)*p->shared : bucket_index(p);
+}
+
 static double bucket_pair(const rpi_pair *p)
 {
-    return rpi_at(&p->array[0], bucket_index(p), p->h, 0, 0);
+    return rpi_at(&p->array[0], bucket_row(p), p->h, 0, 0);
 }
 
 static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
-    rpi_add(to, 0, bucket_index(p), p->h, 0, 0, g);
+    rpi_add(to, 0, bucket_row(p), p->h, 0, 0, g);
 }
 
 RPI_SCHEME(T5, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
            .params = bucket_params + 1, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
-           .grad = bucket_grad, .reach = bucket_reach)
+           .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)
 RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
            .params = bucket_params, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
-           .grad = bucket_grad, .reach = bucket_reach)
+           .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)

@@ -1,0 +1,36 @@
+#!/bin/sh
+# build.sh -- build the documentation site in build/docs/html, warnings as errors, in an environment of its own under build/, and
+# execute its examples. It takes the wheel of tools/python.sh, which it runs where the wheel is missing or older than its sources.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+cd "$(dirname "$0")/.."
+place=build/docs
+mkdir -p $place
+newer() { # FILE PATH...: FILE is missing, or something in the paths is newer
+    file=$1 && shift
+    [ ! -e "$file" ] || [ -n "$(find "$@" -type f -newer "$file" -not -path '*__pycache__*' -print -quit)" ]
+}
+
+wheel=$(echo build/python/dist/*.whl)
+if newer "$wheel" include src python/relpos CMakeLists.txt pyproject.toml; then
+    tools/python.sh
+    wheel=$(echo build/python/dist/*.whl)
+fi
+python=$place/venv/bin/python
+if newer $place/installed "$wheel" docs/requirements.txt; then
+    [ -x $place/venv/bin/pip ] || python3 -m venv $place/venv
+    $python -m pip install -q --disable-pip-version-check --no-compile -r docs/requirements.txt
+    $python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+    touch $place/installed
+fi
+if newer $place/html/index.html $place/installed docs/*.py tools/terms.py; then # all pages and pictures again
+    rm -rf $place/html $place/doctrees $place/plot_directive
+fi
+
+doxygen docs/Doxyfile
+sphinx() { # what has warned once would not warn again: all pages are read anew after a failure
+    $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees; return 1; }
+}
+sphinx --keep-going -b html docs $place/html
+sphinx -b doctest docs $place/doctest || { cat $place/doctest/output.txt; exit 1; }
+echo "$place/html/index.html"

@@ -1,0 +1,161 @@
+"""Sphinx's settings for the documentation site, which docs/build.sh builds. SPDX-License-Identifier: Apache-2.0"""
+import importlib.machinery
+import re
+import sys
+import types
+from pathlib import Path
+
+here = Path(__file__).resolve().parent
+sys.path += [str(here), str(here.parent / "tools")]  # pictures.py, snippets.py; terms.py
+import terms  # noqa: E402
+
+project, copyright = "relpos", "the relpos authors, Apache-2.0"
+version = release = re.search(r'RP_VERSION_STRING "([^"]+)"', terms.header)[1]
+
+extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.doctest", "matplotlib.sphinxext.plot_directive"]
+source_suffix = {".md": "markdown", ".scd": "markdown"}
+exclude_patterns = ["terms/head.md", "performance.notes.md"]
+html_theme, html_title = "furo", f"relpos {version}"
+html_static_path, html_css_files = ["static"], ["site.css"]
+html_show_sourcelink = html_copy_source = html_show_sphinx = False
+highlight_language, smartquotes = "text", False
+default_role = "code"  # what docstrings mean by `name`
+
+myst_enable_extensions = ["deflist"]
+myst_heading_anchors = 3
+breathe_projects, breathe_default_project = {"relpos": str(here.parent / "build/xml")}, "relpos"
+breathe_domain_by_extension, breathe_show_include = {"h": "c"}, False
+nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(32|64)_t|size_t"), ("ref", "relpos_8h")]
+autodoc_member_order, autodoc_typehints = "bysource", "none"
+doctest_test_doctest_blocks = ""  # python/tests runs those of the docstrings
+plot_html_show_source_link = plot_html_show_formats = False
+plot_formats = [("svg", 100)]
+plot_rcparams = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "relpos"}
+
+
+# ---------------------------------------------------------------------------------------------- pages made from other sources
+
+def man_page(text):
+    """A man page in scdoc's language as MyST: *bold* and _underlined_ change their marks, a tab makes a definition."""
+    title, _, text = text.partition("\n")
+    lines, code = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            code = not code
+        elif not code:
+            line = line.replace("<", "\\<")
+            line = re.sub(r"\*(relpos(?:-\w+)?)\*\((\d)\)", r"{doc}`\1(\2) <\1.\2>`", line)
+            line = re.sub(r"(?<![\w\\*])\*([^*]+)\*", r"**\1**", line)
+            line = re.sub(r"(?<![\w\\])_([^_]+)_(?!\w)", r"*\1*", line)
+            line = re.sub(r"\+\+$", r"\\", line)
+            line = re.sub(r"^(#+) (.*)", lambda m: f"#{m[1]} {m[2].capitalize()}", line)
+            if line.startswith("\t"):
+                line = ("" if not lines or lines[-1].startswith((":", "   ")) else ": ") + line[1:]
+                line = line if line.startswith(": ") else "  " + line
+        lines.append(line)
+    return f"# {title}\n" + "\n".join(lines) + "\n"
+
+
+def read_source(app, name, source):
+    """Pages of terms and of the manual stand in other forms in docs/terms and man; a README outside of docs is a page here."""
+    if name == "terms":
+        source[0] = terms.site_contents()
+    elif name.startswith("terms/"):
+        source[0] = terms.site_page(name.removeprefix("terms/"))
+    elif name.startswith("man/"):
+        source[0] = man_page(source[0])
+    source[0] = source[0].replace("../tests/oracle/README.md", "../oracles.md" if name.startswith("terms/") else "oracles.md")
+    if name.partition("/")[0] != "terms":
+        return
+    for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(), *(here.parent / "src/schemes").iterdir()]:
+        app.env.note_dependency(str(path))
+
+
+# ---------------------------------------------------------------------------------------------- docstrings
+
+def read_docstring(app, what, name, thing, options, lines):
+    """Columns of a docstring, "name    what it is", become a list, and what reStructuredText would take for a mark is none."""
+    made, column = [], 0
+    for line in (line for line in lines if not line.startswith("SPDX-")):
+        if line.lstrip().startswith(">>>"):
+            made.append(line)
+            column = -1  # until the next empty line
+            continue
+        if not line.strip():
+            column = 0
+        if column >= 0 and not line.startswith("    >>>"):
+            line = re.sub(r"(`[^`]*`)|([*|\\]|(?<=\w)_(?!\w))", lambda m: m[1] or "\\" + m[2], line)
+            row = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
+            if row and (column > 0 or not made or not made[-1].strip() or len(row[1]) < row.start(2) - 1):
+                if column == 0 and made and made[-1].strip():
+                    made.append("")
+                column = row.start(2)
+                made.append(f"``{row[1]}``")
+                line = "    " + row[2]
+            elif column > 0 and line.startswith(" "):
+                line = "    " + line.strip()
+        made.append(line)
+    lines[:] = made
+    for n, line in enumerate(lines):
+        if found := re.match(r"The term (\w+) of docs/terms\.md; on the command line (.*)\.$", line):
+            lines[n] = f"The term :doc:`terms/{found[1]}`; on the command line ``{found[2].replace(chr(92), '')}``."
+        else:
+            lines[n] = re.sub(r"\bdocs/(\w+)\.md", r":doc:`\1`", line)
+
+
+def stand_in_for_torch():
+    """What relpos.torch and relpos.hf ask of torch and transformers when they are imported: enough to read their docstrings."""
+    class Kind(type):
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Any()
+
+    class Any(metaclass=Kind):
+        def __init__(self, *args, **options):
+            pass
+
+        def __init_subclass__(cls, **options):
+            pass
+
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return self
+
+        def __call__(self, *args, **options):
+            return args[0] if len(args) == 1 and callable(args[0]) and not options else self
+
+        def __or__(self, other):
+            return self
+        __ror__ = __or__
+
+        def __iter__(self):
+            return iter(())
+
+    class Module(types.ModuleType):
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            if name in ("nn", "functional", "masking_utils"):
+                return importlib.import_module(f"{self.__name__}.{name}")
+            return Kind(name, (Any,), {}) if name[0].isupper() else Any()
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            found = name.partition(".")[0] in ("torch", "transformers") or name == "relpos._operator"
+            return importlib.machinery.ModuleSpec(name, self, is_package=True) if found else None
+
+        def create_module(self, spec):
+            return Module(spec.name)
+
+        def exec_module(self, module):
+            pass
+
+    sys.meta_path.insert(0, Finder())
+
+
+def setup(app):
+    stand_in_for_torch()
+    app.connect("source-read", read_source)
+    app.connect("autodoc-process-docstring", read_docstring)

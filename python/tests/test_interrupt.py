@@ -1,0 +1,91 @@
+"""Ctrl-C ends a long call soon, and leaves nothing behind.  SPDX-License-Identifier: Apache-2.0"""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import relpos
+
+N = 32768
+x = np.random.default_rng(1).standard_normal((1, 8, N, 64), dtype=np.float32)
+
+
+class Stop(Exception):
+    pass
+
+
+def forward(out):
+    relpos.attention(x, x, x, bias=relpos.ALiBi(), out=out)
+
+
+def backward(out):
+    relpos.attention_backward(x, x, x, x, out=out, lse=np.zeros((1, 8, N), np.float32))
+
+
+def plan(out):
+    relpos.Plan(1, 8, N, N, 64, causal=True, threads=1)(x, x, x, out=out)
+
+
+def weights(out):
+    relpos.attention(x[:, :1, :4096], x[:, :1], x[:, :1], return_weights=True)
+
+
+@pytest.mark.parametrize("call", [forward, backward, plan, weights])
+def test_a_signal_ends_a_call(call):
+    def handler(*_):
+        handler.at = time.monotonic()
+        raise Stop
+
+    out = np.empty_like(x)
+    references, before = sys.getrefcount(out), signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Stop):
+            call(out)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - handler.at < 1.0  # what had begun is finished first: below 0.1 s on a machine with nothing else to do
+    assert sys.getrefcount(out) == references
+    small = x[:, :, :64]
+    np.testing.assert_array_equal(relpos.attention(small, small, small, threads=2), relpos.attention(small, small, small, threads=1))
+
+
+def test_a_handler_that_raises_nothing():
+    def handler(*_):
+        handler.called = True
+
+    part = x[:, :, :4096]
+    want = relpos.attention(part, part, part)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        np.testing.assert_array_equal(relpos.attention(part, part, part), want)
+        time.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert handler.called
+
+
+CODE = """
+import numpy as np, relpos, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets those in its background ignore it
+x = np.ones((1, 8, 65536, 64), np.float32)
+print("begun", flush=True)
+try:
+    relpos.attention(x, x, x, return_lse=True)
+except KeyboardInterrupt:
+    print("ended", flush=True)
+"""
+
+
+def test_ctrl_c():
+    with subprocess.Popen([sys.executable, "-P", "-c", CODE], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "begun\n"
+        time.sleep(0.5)
+        os.kill(child.pid, signal.SIGINT)
+        assert child.communicate(timeout=20)[0] == "ended\n"
+        assert child.returncode == 0

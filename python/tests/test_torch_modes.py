@@ -1,0 +1,133 @@
+"""Calls that torch reads or transforms while relpos.torch is not imported: each goes through torch, or is refused.
+
+SPDX-License-Identifier: Apache-2.0"""
+import re
+import subprocess
+import sys
+
+import pytest
+import relpos
+
+torch = pytest.importorskip("torch")
+from torch.autograd import forward_ad  # noqa: E402
+
+q, k, v = (torch.randn(2, 3, n, 4, generator=torch.Generator().manual_seed(n)) for n in (5, 7, 8))
+k, v = k.clone(), v[..., :7, :].clone()
+
+
+def call(q, k=k, v=v, **more):
+    return relpos.attention(q, k, v, bias=relpos.ALiBi(torch.ones(3)), causal=True, **more)
+
+
+TRACED = """
+import sys, torch, relpos
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+x, y = (torch.randn(1, 2, 5, 4) for _ in range(2))
+f = lambda x: relpos.attention(x, x, x, causal=True)
+assert "relpos._operator" not in sys.modules
+graph = make_fx(f)(x)
+assert "relpos.attention" in graph.code, graph.code
+assert torch.equal(graph(y), f(y))
+
+class Names(TorchDispatchMode):
+    found = []
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.found.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+with Names():
+    assert torch.equal(f(x), f(y)) is False
+assert Names.found.count("relpos.attention.default") == 2, Names.found
+with FakeTensorMode():
+    fake = torch.empty(1, 2, 5, 4)
+    assert type(f(fake)).__name__ == "FakeTensor"
+with FunctionalTensorMode():
+    assert torch.equal(f(x), f(x))
+assert torch.equal(torch.func.functionalize(f)(x), f(x))
+assert "relpos.torch" not in sys.modules
+"""
+
+
+def test_modes_without_relpos_torch():
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", TRACED], check=True)
+
+
+@pytest.mark.parametrize("name, transform", [
+    ("torch.func", lambda f: torch.func.grad(lambda x: f(x).sum())(q)),
+    ("torch.func", lambda f: torch.func.vjp(f, q)),
+    ("torch.func", lambda f: torch.func.jvp(f, (q,), (q,))),
+    ("torch.vmap", lambda f: torch.vmap(f)(q[None])),
+    ("torch.vmap", lambda f: torch.func.jacrev(f)(q)),
+], ids=["grad", "vjp", "jvp", "vmap", "jacrev"])
+def test_transforms_are_refused(name, transform):
+    with pytest.raises(TypeError, match="q is a tensor of torch"):
+        transform(call)
+    with pytest.raises(TypeError, match="k is a tensor of torch"):
+        transform(lambda x: relpos.attention(k, x, x))
+    with pytest.raises(TypeError, match="table of dense is a tensor of torch|bias of dense is a tensor of torch"):
+        transform(lambda x: relpos.attention(q, k, v, bias=relpos.Dense(x[..., :1].expand(2, 3, 5, 7))))
+    with pytest.raises(TypeError, match="torch traces or transforms this call"):
+        transform(lambda x: relpos.Plan(2, 3, 5, 7, 4)(x, k, v))
+
+
+def test_other_tensors_of_a_transform():
+    """Tensors that a transform does not touch are tensors as ever."""
+    want = call(q)
+    got = torch.vmap(lambda x: x + call(q).sum())(torch.zeros(3))
+    torch.testing.assert_close(got, want.sum().expand(3))
+
+
+def test_dual_tensors_are_refused():
+    with forward_ad.dual_level():
+        for name in ("q", "k", "v"):
+            tensors = {"q": q, "k": k, "v": v}
+            tensors[name] = forward_ad.make_dual(tensors[name], tensors[name])
+            with pytest.raises(TypeError, match=f"{name} is a dual tensor.*no forward-mode derivatives"):
+                relpos.attention(**tensors)
+        slopes = forward_ad.make_dual(torch.ones(3), torch.ones(3))
+        with pytest.raises(TypeError, match="slopes of alibi is a dual tensor"):
+            relpos.attention(q, k, v, bias=relpos.ALiBi(slopes))
+        with pytest.raises(TypeError, match="q: torch traces or transforms this call"):
+            relpos.attention_backward(q, q, k, v)
+        dual = forward_ad.make_dual(q, q)
+        assert torch.equal(call(dual.detach()), call(q))
+        x = q.clone().requires_grad_()
+        call(x).sum().backward()
+        assert x.grad.abs().sum() > 0
+    assert torch.equal(call(q), call(q))
+
+
+def test_gradients_under_a_mode():
+    from torch.utils.flop_counter import FlopCounterMode
+    x = q.clone().requires_grad_()
+    want, = torch.autograd.grad(call(x).sin().sum(), x)
+    with FlopCounterMode(display=False):
+        got, = torch.autograd.grad(call(x).sin().sum(), x)
+    assert torch.equal(got, want)
+    out = call(x).sin().sum()
+    with FlopCounterMode(display=False):
+        got, = torch.autograd.grad(out, x)
+    assert torch.equal(got, want)
+    with FlopCounterMode(display=False):
+        out = call(x).sin().sum()
+    assert torch.equal(torch.autograd.grad(out, x)[0], want)
+
+
+@pytest.mark.parametrize("version, module, text", [
+    ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is 2.7.1, and 2.8 or later is needed"),
+    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is 2.4.0a0[+]cpu, and 2.8 or later is needed"),
+    ("torch.__version__ = '2.10.0+cu128'", "relpos.torch", ""),
+    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf", "transformers is 5.21.3, and 5.22 or later is needed"),
+    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf", "transformers is 4.57.1, and 5.22 or later is needed"),
+])
+def test_older_versions_are_refused(version, module, text):
+    if "transformers" in version:
+        pytest.importorskip("transformers")
+    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", f"import torch; {version}; import {module}"], capture_output=True,
+                          text=True)
+    assert (done.returncode == 0) == (text == "")
+    if text:
+        assert re.search(f"ImportError: {text}", done.stderr), done.stderr
