@@ -13,6 +13,7 @@ sys.path.insert(0, str(root / "bench"))
 import report  # noqa: E402
 
 
+SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
 
 
@@ -52,6 +53,22 @@ def readme():
     out += ["", f"[docs/performance.md](docs/performance.md) has {len(rows)} problems, forward and backward, f32 and bf16, N from 64 to 16,384, "
             "beside SDPA, eager PyTorch, flex_attention and ONNX Runtime, and begins with what is slower: "
             + (f"{slower} of them." if slower else "nothing.")]
+    for path in sorted(results.glob("peers.*.json")):
+        other = json.loads(path.read_text())
+        t5 = {r["n"]: r for r in other["rows"] if r["pass"] == "fwd" and r["dtype"] == "f32" and r["case"] == "T5 table"}
+        both = {r["n"]: r for r in other["rows"] if r["pass"] == "fwdbwd" and r["dtype"] == "f32" and r["case"] == "T5 table"}
+        ns = [n for n in (512, 1024, 4096) if n in t5]
+        out += ["", f"On another machine ({other['machine']['cpu']}, {other['machine']['isa'].upper()}, PyTorch {other['machine']['torch'].split('+')[0]}) SDPA takes, with the "
+                f"bias built before, {', '.join(f'{report.ratio(t5[n], SDPA):.2f}' for n in ns)} times as long at N = {', '.join(map(str, ns))}; forward and backward with the "
+                f"bias's gradient, the better of SDPA and eager takes "
+                f"{min(report.ratio(both[4096], p) for p in both[4096]['times'] if p.startswith(('SDPA', 'eager'))):.1f} times as long at 4096. "
+                f"There {len(report.slower(other['rows']))} of {len(other['rows'])} problems have a faster peer."]
+    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
+    better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
+    added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
+    out += ["", f"A whole model: a training step of a T5 of 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s, of which "
+            f"{train['relpos']['linear_seconds']:.1f} s are PyTorch's linear layers, and {added['relpos'] * 1e-9:.1f} GB; with PyTorch's own attention "
+            f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB ([more](docs/performance.md#training-a-whole-model))."]
     terms = {r["problem"].split(":", 3)[3] if r["problem"].count(":") > 2 else "": r for r in lines("terms.jsonl")}
     base = terms[""]
     t5, memory = terms["t5"], lines("memory.jsonl")[0]
