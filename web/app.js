@@ -70,6 +70,7 @@ try {
     'Everything is computed in this page by the C library; nothing is sent anywhere.';
   document.documentElement.dataset.ready = Math.round(performance.now());
 } catch (error) {
+  document.documentElement.dataset.ready = 'not';
   document.getElementById('wait')?.replaceChildren(`The library could not start: ${error.message} (a browser of 2023 or later is needed)`);
   throw error;
 }

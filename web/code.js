@@ -7,7 +7,7 @@ export const shell = words => words.filter(word => word !== null && word !== und
 
 /** Rows of numbers as Python's nested lists; strides of `shape`. */
 export function nested(data, shape) {
-  if (shape.length === 1) return `[${[...data].map(x => String(x)).join(', ')}]`;
+  if (shape.length === 1) return `[${[...data].map(x => Number.isInteger(x) ? `${x}.0` : String(x)).join(', ')}]`;
   const step = data.length / shape[0];
   return `[${Array.from({length: shape[0]}, (_, n) => nested(data.slice(n * step, (n + 1) * step), shape.slice(1))).join(', ')}]`;
 }

@@ -225,6 +225,36 @@ EXPORT(bias) int x_bias(double *to)
     return with_plan(call_bias, to);
 }
 
+/* Rows of the biases of one head, those of queries i ... i + n - 1: what bias gives, without the other heads. */
+typedef struct rows_call {
+    int h, i, n;
+    double *to;
+} rows_call;
+
+static int call_rows(rp_plan *plan, void *context)
+{
+    const rows_call *c = context;
+    static const double zero[1];
+    const int64_t q[4] = {1, desc.heads, desc.len_q, 1}, k[4] = {1, desc.heads, desc.len_k, 1};
+    rp_tensors t = tensors;
+    t.q = rp_array_of(zero, RP_F64, 4, q);
+    t.k = rp_array_of(zero, RP_F64, 4, k);
+    for (int x = 0; x < 3; x++) /* one number stands for all of q and k, which a bias does not look at */
+        t.q.stride[x] = t.k.stride[x] = 0;
+    int code = 0;
+    for (int n = 0; code == 0 && n < c->n; n++) {
+        rp_row row = {.bias = c->to + n * desc.len_k};
+        code = answer(rp_attend_row(plan, &t, 0, c->h, c->i + n, &row));
+    }
+    return code;
+}
+
+/* [n, Lk], of a problem of width 1 in f64 */
+EXPORT(bias_rows) int x_bias_rows(int h, int i, int n, double *to)
+{
+    return with_plan(call_rows, &(rows_call){h, i, n, to});
+}
+
 typedef struct row_call {
     int h, i;
     double *to;

@@ -143,6 +143,15 @@ export class Core {
     return this.read(at, heads * lenQ * lenK);
   }
 
+  /** The biases of one head, of n queries from i on, for a problem of width 1. */
+  biasOf(h, i = 0, n = this.size.lenQ) {
+    const {heads, lenQ, lenK} = this.size;
+    if (n === lenQ && heads < 4) return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK); // row by row takes three times as long a number
+    const at = this.place(8 * n * this.size.lenK);
+    this.check(this.x.bias_rows(h, i, n, at));
+    return this.read(at, n * this.size.lenK);
+  }
+
   /** One query step by step; out where the problem has v. */
   row(h, i, hasV = false) {
     const n = this.size.lenK, at = this.place(8 * (5 * n + 1 + this.size.dimV));

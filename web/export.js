@@ -26,7 +26,7 @@ async function pngOf(figure) {
   return new Promise(done => canvas.toBlob(done));
 }
 
-/** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv: rows}. */
+/** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv() -> rows}. */
 export function exporter(of) {
   const button = (text, call) => h('button', {type: 'button', onclick: call}, text);
   return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, 'Save as ',
@@ -34,7 +34,7 @@ export function exporter(of) {
     button('SVG', () => { const {name, figure} = of(); download(`${name}.svg`, new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})); }),
     button('CSV', () => {
       const {name, csv} = of(), cell = x => /[",\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x;
-      download(`${name}.csv`, new Blob([csv.map(row => row.map(cell).join(',') + '\n').join('')], {type: 'text/csv'}));
+      download(`${name}.csv`, new Blob([csv().map(row => row.map(cell).join(',') + '\n').join('')], {type: 'text/csv'}));
     }));
 }
 

@@ -15,7 +15,7 @@ export function docs(facts, names) {
   });
 }
 
-/** A view's page. Its update(state) returns {name, figure, csv, code: {CLI, Python, C}, docs: [...]}; an error is shown and changes nothing. */
+/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown and changes nothing. */
 export function frame({title, about, formula, settings, output, facts, compute}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}), meaning = h('div');
   let last = null, language = 'CLI';
@@ -53,6 +53,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
       }
     },
     code: () => last?.code,
-    csv: () => last?.csv,
+    csv: () => last?.csv(),
+    numbers: () => last?.numbers,
   };
 }

@@ -1,5 +1,5 @@
 // heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
-import {h, fixed, colour} from './ui.js';
+import {h, fixed, colour, scheme} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
@@ -7,8 +7,16 @@ const parting = ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#
 
 const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 
+const ramps = new Map();
+
 /** 256 colours as numbers of an image's 32-bit pixels. */
 function ramp(diverging) {
+  const key = `${scheme()} ${diverging}`;
+  if (!ramps.has(key)) ramps.set(key, makeRamp(diverging));
+  return ramps.get(key);
+}
+
+function makeRamp(diverging) {
   const stops = (diverging ? parting : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
   return Uint32Array.from({length: 256}, (_, n) => {
     const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), share = at - low;
@@ -35,7 +43,7 @@ export class HeatMap {
     this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
       h('div', {class: 'scale'}, this.low, this.bar, this.high));
     this.cursor = [0, 0];
-    new ResizeObserver(() => this.data && this.paint()).observe(this.canvas);
+    new ResizeObserver(([{contentRect}]) => { this.width = contentRect.width; if (this.data && this.width) this.paint(); }).observe(this.canvas);
   }
 
   /** data [rows * columns]; label(row, column, value) makes the readout. */
@@ -47,7 +55,10 @@ export class HeatMap {
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
     if (low === undefined) {
       low = Infinity, high = -Infinity;
-      for (const x of data) if (x > -Infinity) { if (x < low) low = x; if (x > high) high = x; } // NaN passes neither
+      for (let n = 0; n < data.length; n++) { // NaN passes no comparison
+        const x = data[n];
+        if (x > -Infinity) { if (x < low) low = x; if (x > high) high = x; }
+      }
       if (low > high) low = high = 0;
     }
     this.diverging = diverging ?? (low < 0 && high > 0);
@@ -63,13 +74,13 @@ export class HeatMap {
     const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows), pixels = new Uint32Array(image.data.buffer);
     const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
     for (let n = 0; n < pixels.length; n++) {
-      const x = data[n];
-      pixels[n] = x > -Infinity ? colours[Math.max(0, Math.min(255, Math.round(rest + (x - least) * scale)))] : masked;
+      const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
+      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : masked;
     }
     brush.putImageData(image, 0, 0);
     const ratio = this.ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
     canvas.style.aspectRatio = ratio;
-    const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio)), height = Math.max(1, Math.round(width / ratio));
+    const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)), height = Math.max(1, Math.round(width / ratio));
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     const to = canvas.getContext('2d');
     to.imageSmoothingEnabled = columns > width;

@@ -114,7 +114,13 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Colours of the style, for canvases and pictures that leave the page. */
+/** Which colours the page has now. */
+const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
+export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
+
+/** Colours of the style, for canvases and pictures that leave the page; asked once, since asking makes the browser lay the page out. */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const key = `${scheme()} ${name}`;
+  if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return seen.get(key);
 }

@@ -38,27 +38,30 @@ export const bias = {
 
     const compute = state => {
       const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1);
-      if (heads * q * k > 1 << 25) throw new Error(`${heads} heads of ${q} × ${k} biases are more than this page shows: ${1 << 25}`);
+      if (heads * q * k > 1 << 24) throw new Error(`${heads} heads of ${q} × ${k} biases are more than this page takes: ${1 << 24} numbers`);
       settings.set({...state, head, query});
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
+      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
       const of = terms => {
         core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
-        return {data: core.bias(), meaning: core.meaning};
+        const data = core.biasOf(head), {meaning} = core;
+        return {data, meaning, curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.biasOf(n, query, 1)), all: () => { core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms}); return core.bias(); }};
       };
       const found = {a: of([a])};
       if (b) {
         found.b = of(['log,lambda=0', b]); // as second term, as in the sum: random arrays differ from place to place
         found.sum = of([a, b]);
-        found.difference = {data: found.a.data.map((x, n) => x - found.b.data[n])};
+        const minus = (x, y) => x.map((z, n) => z - y[n]);
+        found.difference = {data: minus(found.a.data, found.b.data), all: () => minus(found.a.all(), found.b.all())};
       }
       const one = q * k, value = found.a.meaning && found.a.meaning !== 'random' ? found.a.meaning : 'bias';
       for (const [key, map] of Object.entries(maps)) {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
         const shown = key === 'b' ? b : key === 'a' ? a : kinds[key];
-        map.show({data: found[key].data.subarray(head * one, (head + 1) * one), rows: q, columns: k, cursor: [query, Math.min(map.cursor[1], k - 1)],
+        map.show({data: found[key].data, rows: q, columns: k, cursor: [query, Math.min(map.cursor[1], k - 1)],
           title: `${key === 'a' || key === 'b' ? kinds[key] + ': ' : ''}${shown}, head ${head} of ${heads}`, value: key === 'a' ? value : 'bias',
           label: (r, c, x) => `query ${r}, key ${c}, offset ${c - r - offset}: ${x > -Infinity ? fixed(x) : 'masked'}`});
       }
@@ -69,16 +72,18 @@ export const bias = {
         random: 'No arrays are given: the numbers are random, the same as those of the command line.'};
       note.textContent = both.map((text, n) => said[found[n ? 'b' : 'a'].meaning]).filter(Boolean).filter((x, n, all) => all.indexOf(x) === n).join(' ');
       const x = Float64Array.from({length: k}, (_, j) => j - query - offset), main = b ? found.sum : found.a;
-      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
       curve.replaceChildren(chart({title: `${b ? 'A + B' : 'A'} over the offset, query ${query}`, xLabel: 'offset = key − query', yLabel: value, series:
-        shown.map(n => ({name: `head ${n}`, x, y: main.data.subarray(n * one + query * k, n * one + (query + 1) * k)}))}));
-      const rows = [['head', 'query', 'key', 'bias']];
-      const save = found[state.save] ? state.save : 'a', all = found[save].data;
-      if (all.length <= 1 << 20) for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / k), n % k, all[n]]);
+        shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))}));
+      const csv = () => {
+        const rows = [['head', 'query', 'key', 'bias']];
+        const all = found[save].all();
+        for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / k), n % k, all[n]]);
+        return rows;
+      }, save = found[state.save] ? state.save : 'a';
       const cli = shell(['relpos', 'bias', ...both, '--q', q, '--k', k, '--heads', heads, '--head', head, ...(offset ? ['--q-offset', offset] : [])]);
       const python = both.map(text => pythonTerm(core, facts, text)).join(' + ');
       return {
-        name: `bias-${both.map(nameOf).join('-')}`, figure: maps[save], csv: rows, docs: both.map(nameOf), numbers: Object.fromEntries(Object.entries(found).map(([key, x]) => [key, x.data])),
+        name: `bias-${both.map(nameOf).join('-')}`, figure: maps[save], csv, docs: both.map(nameOf),
         code: {
           CLI: `${cli}\n${cli} --json     # every number\n`,
           Python: `import numpy as np, relpos\n${random ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${python}\nprint(term.matrix(${q}, ${k}, heads=${heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,

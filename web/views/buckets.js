@@ -48,7 +48,7 @@ export const buckets = {
           {mark: r => runs[r].bucket === own ? 'mark' : ''}));
       const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = ['--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal', ...(strategy === 'log' ? [] : ['--strategy', strategy])];
       return {
-        name: 'buckets', figure: ofChart(figure), csv: [['offset', 'bucket'], ...x.map((delta, n) => [delta, y[n]])], docs: [strategy === 'log' ? 't5' : 'bucket'],
+        name: 'buckets', figure: ofChart(figure), csv: () => [['offset', 'bucket'], ...x.map((delta, n) => [delta, y[n]])], docs: [strategy === 'log' ? 't5' : 'bucket'],
         numbers: {marked: offsets.map(delta => [delta, of(delta)]), offset: own, runs},
         code: {
           CLI: `${shell(['relpos', 'bucket', ...options, '--', ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,

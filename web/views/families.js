@@ -59,7 +59,7 @@ export const families = {
       const rest = text.split(',').slice(1).map(part => part.split('=')).map(([key, value]) => `${key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
       return {
         name: 'families', figure: maps[1], docs: ['table', 'relkey', 'rope', 'linear'], numbers: Object.fromEntries(Object.entries(found).map(([key, rows]) => [key, rows.map(row => [...row.score])])),
-        csv: [['family', 'query', 'key', 'score', 'weight'], ...Object.entries(found).flatMap(([key, rows]) => rows.flatMap((row, i) => [...row.score].map((s, j) => [key, i, j, s, row.weights[j]])))],
+        csv: () => [['family', 'query', 'key', 'score', 'weight'], ...Object.entries(found).flatMap(([key, rows]) => rows.flatMap((row, i) => [...row.score].map((s, j) => [key, i, j, s, row.weights[j]])))],
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nx = ${nested(x, shape)}\nnp.savez("three.npz", q=x, k=x, v=x${table_ ? `, t=${nested(table_.data, table_.shape)}` : ''})\nEND\n` + shell(['relpos', 'explain', '--input', 'three.npz', '--query', query, ...option, '--scale', Math.SQRT1_2]) + '\n',
           Python: `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].python}(${[...(table_ ? [`np.array(${nested(table_.data, table_.shape)})`] : []), ...rest].join(', ')})\nprint(relpos.explain(x, x, x, query=${query}, scale=${Math.SQRT1_2}, ${keyword}=term))\n`,

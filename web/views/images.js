@@ -65,8 +65,7 @@ export const images = {
       [...classes.children, ...grid.children].forEach((button, j) => {
         const share = high > low ? (at(j) - low) / (high - low) : 0.5;
         button.textContent = `${j < extra ? 'class token: ' : ''}${fixed(at(j), digits)}`;
-        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(share * 85)}%, var(--bg))`;
-        button.style.color = share > 0.5 ? 'var(--on-accent)' : 'var(--ink)';
+        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(share * 55)}%, var(--bg))`;
         button.setAttribute('aria-pressed', j === query);
         button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
       });
@@ -77,7 +76,7 @@ export const images = {
       const cli = shell(['relpos', 'bias', text]);
       return {
         name: `images-${kind}`, figure: whole, docs: [kind], numbers: {data: [...data], four: Object.fromEntries(Object.entries(four).map(([key, rows]) => [key, rows.map(row => [...row.score])]))},
-        csv: [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])],
+        csv: () => [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])],
         code: {
           CLI: `${cli}\n${cli} --json     # every number\n`,
           Python: `import numpy as np, relpos\n${random ? '# arrays that nobody gave are random; yours go in their place\n' : ''}print(${pythonTerm(core, facts, text)}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,

@@ -113,8 +113,8 @@ export const model = {
         words.replaceChildren(...tokens.map((word, j) => h('button', {type: 'button', onclick: () => change({query: Math.min(j, source.lenQ - 1)})}, word)));
       }
       [...words.children].forEach((button, j) => {
-        button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(80 * Math.sqrt(row[j] / top))}%, var(--bg))`;
-        button.style.color = row[j] / top > 0.5 ? 'var(--on-accent)' : '';
+        button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        button.style.color = '';
         button.title = `${tokens[j]}: ${fixed(row[j])}, without a term ${fixed(plain[j])}`;
         button.setAttribute('aria-pressed', j === query);
         if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
@@ -141,7 +141,7 @@ export const model = {
       const keyword = a && !core.kindOf[nameOf(a)].bias ? nameOf(a) : 'bias';
       return {
         name: 'model', figure: maps[found.with ? 1 : 0], docs: a ? [nameOf(a)] : [], numbers: {row: [...row], plain: [...plain], weights: () => [...weights], file},
-        csv: [['key', 'word', 'offset', 'without', 'with'], ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j]])],
+        csv: () => [['key', 'word', 'offset', 'without', 'with'], ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j]])],
         code: {
           CLI: `# “Save the arrays” writes relpos-heads.safetensors; v is k again there: only weights are looked at\n${shell(['relpos', 'explain', '--input', 'relpos-heads.safetensors', '--head', head, '--query', query, ...option, state.causal ? '--causal' : null, '--brief'])}\n`,
           Python: `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(file["q"], file["k"], file["v"], query=${query}, head=${head}${state.causal ? ', causal=True' : ''}` +

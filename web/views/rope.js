@@ -65,7 +65,7 @@ export const rope = {
       const shape = [1, 1, 1, width];
       return {
         name: 'rope', figure: ofChart(figure), docs: ['rope'], numbers: {here, there, unturned, frequencies: Object.fromEntries(found.map(([name, f]) => [name, [...f.frequency]])), factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))},
-        csv: [['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
+        csv: () => [['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${nested(k, shape)}, m=[${m + shift}.0], n=[${n + shift}.0])\nEND\n` +
             shell(['relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},layout=${layout},q_positions=m,k_positions=n`]) + '\n',

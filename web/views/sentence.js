@@ -86,7 +86,7 @@ export const sentence = {
       const option = optionOf(core, state.a), shape = [1, 1, n, width], bias = core.kindOf[nameOf(state.a)].bias;
       return {
         name: 'sentence', figure: ofChart(curve), docs: [nameOf(state.a), ...(state.b ? [nameOf(state.b)] : [])], numbers: {row, standard, difference, all: found.rows, plain: plain.rows},
-        csv: [['key', 'word', 'raw', 'scaled', 'bias', 'biased', 'weight', 'standard', 'difference'], ...tokens.map((word, j) => [j, word, row.raw[j], row.scaled[j], row.bias[j], row.score[j], row.weights[j], standard.weights[j], difference[j]])],
+        csv: () => [['key', 'word', 'raw', 'scaled', 'bias', 'biased', 'weight', 'standard', 'difference'], ...tokens.map((word, j) => [j, word, row.raw[j], row.scaled[j], row.bias[j], row.score[j], row.weights[j], standard.weights[j], difference[j]])],
         code: {
           CLI: shell(['relpos', 'explain', own.length ? own.join(' ') : null, '--query', query, ...option, state.causal ? '--causal' : null, ...(heads > 1 ? ['--head', head] : [])]) + '\n',
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${nested(k, shape)})\nv = np.array(${nested(v, shape)})\n` +

@@ -59,7 +59,7 @@ export const shaw = {
       const shape = [1, 1, n, width], ak = part(AK), av = part(AV);
       return {
         name: 'shaw', figure: scores[3], docs: ['relkey', 'relval'], numbers: {content, position, weights, before, mean, pairs: [new_, all, far], out: rows.map(row => [...row.out])},
-        csv: [['query', 'key', 'content', 'position', 'weight'], ...[...weights].map((w, x) => [Math.floor(x / n), x % n, content[x], position[x], w])],
+        csv: () => [['query', 'key', 'content', 'position', 'weight'], ...[...weights].map((w, x) => [Math.floor(x / n), x % n, content[x], position[x], w])],
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("shaw.npz", q=${nested(Q.data, shape)}, k=${nested(K.data, shape)}, v=${nested(V.data, shape)},\n         a_k=${nested(ak.data, ak.shape)}, a_v=${nested(av.data, av.shape)})\nEND\n` +
             shell(['relpos', 'explain', '--input', 'shaw.npz', '--query', query, '--relkey', `table=a_k,left=${c},right=${c}`, '--relval', `table=a_v,left=${c},right=${c}`]) + '\n',
