@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static const cli_command *const commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket,
-                                              &cmd_verify, &cmd_bench,   &cmd_info};
+                                              &cmd_verify, &cmd_bench,   &cmd_info, &cmd_explore};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)

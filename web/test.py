@@ -4,7 +4,8 @@
     test.py BUILD [PART...]               all parts, or those named
     test.py BUILD --screenshots FOLDER    needs playwright and numpy in this Python, and chromium (CHROMIUM names another)
 
-Figures of speed are printed and not judged. SPDX-License-Identifier: Apache-2.0
+RELPOS_PYTHON names a Python that has the package relpos: then the Python that views show runs too. Figures of speed are printed and
+not judged. SPDX-License-Identifier: Apache-2.0
 """
 import io
 import json
@@ -145,7 +146,7 @@ def bias(page):
         page.p.evaluate("save => relpos.change({save})", key)
         page.frames()
         mine = [row[3] for row in page.csv()[1:]]
-        want = np.array([[[-np.inf if x is None else x for x in row] for row in head] for head in found["bias"]])
+        want = np.array([[[-np.inf if x is None else x for x in row] for row in head] for head in found["bias"]], dtype=float)
         mine = [-np.inf if x is None else x for x in mine]
         check(f"bias {state}: every number", fixed(mine) == fixed(want), f"{mine[:4]} {want.ravel()[:4]}")
         query = min(now["query"], now["q"] - 1)
