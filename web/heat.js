@@ -3,7 +3,8 @@ import {h, fixed, colour, scheme} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
-const parting = ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'];
+// The middle is that of the page: the ends are dark where it is light, and light where it is dark.
+const parting = {light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'], dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']};
 
 const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 
@@ -17,7 +18,7 @@ function ramp(diverging) {
 }
 
 function makeRamp(diverging) {
-  const stops = (diverging ? parting : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
+  const stops = (diverging ? parting[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
   return Uint32Array.from({length: 256}, (_, n) => {
     const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), share = at - low;
     const [r, g, b] = stops[low].map((x, c) => Math.round(x + share * (stops[low + 1][c] - x)));
@@ -40,7 +41,7 @@ export class HeatMap {
     this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
+    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')), this.readout,
       h('div', {class: 'scale'}, this.low, this.bar, this.high));
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => { this.width = contentRect.width; if (this.data && this.width) this.paint(); }).observe(this.canvas);

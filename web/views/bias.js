@@ -34,7 +34,7 @@ export const bias = {
     const pick = (r, c) => change({query: r});
     const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
     const curve = h('div'), note = h('p', {class: 'note'});
-    const output = h('div', {}, h('div', {class: 'panels'}, Object.values(maps).map(map => map.element)), note, curve);
+    const output = h('div', {}, h('div', {class: 'panels pairs'}, Object.values(maps).map(map => map.element)), note, curve);
 
     const compute = state => {
       const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1);

@@ -29,7 +29,7 @@ export const families = {
       {key: 'family', label: 'Family of the maps', type: 'select', options: Object.entries(all).filter(([key]) => key !== 'content').map(([key, {title}]) => [key, title])},
       {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: n - 1, least: 0, most: n - 1},
     ], change);
-    const tables = h('div', {class: 'panels'}), curve = h('div'), said = h('p', {role: 'status'});
+    const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
     const maps = ['Content', 'With positions'].map(title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})}));
     const output = h('div', {}, tables, h('h3', {}, 'Content overridden by position'), said, h('div', {class: 'panels'}, maps.map(map => map.element)), curve);
     const names = [...Array(n).keys()].map(i => `token ${i}`);

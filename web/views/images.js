@@ -35,8 +35,8 @@ export const images = {
     const errata = {content: ['2,3', '3,2'], absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'], relative: ['0,3', '1,0', '1,2', '1,3', '2,3', '3,1', '3,2']};
     const names = ['(0,0)', '(0,1)', '(1,0)', '(1,1)'], said4 = {content: 'Content alone: x xᵀ / √2', absolute: 'Absolute, as in ViT: (x + p)(x + p)ᵀ / √2', relative: 'Relative, as in Swin: content + bias of (row, column) of the query minus the key’s'};
     example.append(h('p', {class: 'note'}, 'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. Shaded cells are printed otherwise there; these are the right numbers (docs/errata.md).'),
-      ...Object.entries(four).map(([key, rows]) => h('div', {}, table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {digits: 3, caption: said4[key], mark: (r, c) => errata[key].includes(`${r},${c - 1}`) ? 'mark' : ''}),
-        table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
+      h('div', {class: 'panels pairs'}, Object.entries(four).map(([key, rows]) => h('div', {}, table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {digits: 3, caption: said4[key], mark: (r, c) => errata[key].includes(`${r},${c - 1}`) ? 'mark' : ''}),
+        table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3})))));
 
     const compute = state => {
       const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind, rows, columns} = state, n = rows * columns + extra, query = Math.min(state.patch, n - 1);
