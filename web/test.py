@@ -110,8 +110,8 @@ class Page:
 
 def printed(text, label, nth=0):
     """The numbers of a line of `relpos explain`."""
-    lines = [line.strip() for line in text.splitlines() if re.match(rf"\s*{label}\s+[-+]?\d", line)]
-    return re.findall(r"(?<![\w.])[-+]?\d+\.\d{4}(?!\d)", lines[nth][len(label):]) if len(lines) > nth else []
+    lines = [line.strip() for line in text.splitlines() if re.match(rf"\s*{label}\s+(?:[-+]?\d|-inf)", line)]
+    return re.findall(r"(?<![\w.])(?:[-+]?\d+\.\d{4}(?!\d)|-inf)", lines[nth][len(label):]) if len(lines) > nth else []
 
 
 def c_program(name, page):
@@ -162,7 +162,7 @@ def bias(page):
 
 def sentence(page):
     states = [{}, *({"a": f"log,lambda={x}"} for x in (0, 0.5, 1)), {"a": "linear,left=0.1,right=1", "query": 2}, {"a": "alibi", "head": 5, "query": 1},
-              {"text": "attention is all you need", "a": "rope", "query": 3}, {"text": "un deux trois quatre", "a": "sandwich,dim=8", "query": 3, "causal": 1}]
+              {"text": "attention is all you need", "a": "rope", "query": 3}, {"text": "un deux trois quatre", "a": "sandwich,dim=8", "query": 1, "causal": 1}]
     for state in states:
         page.show("sentence", **state)
         text = command(page.code())
@@ -484,7 +484,7 @@ def files(browser):
         "words.safetensors": safetensors(good, edit("q", shape=["1", "2"])), "huge.safetensors": safetensors(good, edit("q", shape=[1 << 31, 1 << 31, 1 << 31, 4])), "null.safetensors": safetensors(good, lambda head: {**head, "q": None}),
         "proto.safetensors": safetensors(good, lambda head: {"__proto__": {"q": 1}, "constructor": head["k"]}), "axes.safetensors": safetensors({"q": q[0], "k": k[0]}), "noq.safetensors": safetensors({"x": q}),
         "widths.safetensors": safetensors({"q": q, "k": k[..., :3].copy()}), "heads.safetensors": safetensors({"q": q, "k": np.repeat(k, 2, 1)[:, :3].copy()}), "long.safetensors": safetensors({"q": np.zeros((1, 1, 2000, 4), np.float32), "k": np.zeros((1, 1, 2000, 4), np.float32)}),
-        "nothing.safetensors": safetensors({"q": q[:, :, :0].copy(), "k": k}), "cut.npz": archive[:len(archive) // 2], "tail.npz": archive[:-30], "lie.npz": bytes(lie), "bomb.npz": bomb.getvalue(), "small.npz": bytes(small),
+        "nothing.safetensors": safetensors({"q": q[:, :, :0].copy(), "k": k}), "cut.safetensors": safetensors(good)[:-100], "cut.npz": archive[:len(archive) // 2], "tail.npz": archive[:-30], "lie.npz": bytes(lie), "bomb.npz": bomb.getvalue(), "small.npz": bytes(small),
         "flip.npz": archive[:200] + bytes(b ^ 0xff for b in archive[200:400]) + archive[400:], "object.npz": npz({"q": np.array([{}, 1], dtype=object)}), "fortran.npz": npz({"q": np.asfortranarray(rng.standard_normal((1, 2, 6, 4))), "k": k})}
     page = Page(browser)
     page.show("model", a="alibi")

@@ -63,7 +63,7 @@ export const model = {
     const input = h('input', {type: 'file', accept: '.safetensors,.npz', id: 'file', onchange: () => { if (input.files[0]) open(input.files[0]); input.value = ''; }});
     const drop = h('div', {class: 'drop', ondragover: event => { event.preventDefault(); drop.classList.add('over'); }, ondragleave: () => drop.classList.remove('over'),
       ondrop: event => { event.preventDefault(); drop.classList.remove('over'); if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]); }},
-    h('label', {for: 'file'}, 'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width). It stays on this machine.'), input, problem,
+    h('label', {for: 'file'}, 'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width). It stays on this machine. A term as written may name its arrays: relkey,table=NAME,left=8,right=8.'), input, problem,
     h('div', {class: 'row'}, h('button', {type: 'button', onclick: () => { source = own(); problem.textContent = ''; change({...model.defaults}); }}, 'Back to the model'),
       h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
     const file = () => safetensorsOf({q: {shape: [1, source.heads, source.lenQ, source.dim], data: source.q}, k: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},

@@ -15,7 +15,10 @@ const manyHeads = (core, text) => {
 };
 
 /** --bias for a bias, an option of its own for the others. */
-export const optionOf = (core, text) => core.kindOf[nameOf(text)].bias ? ['--bias', text] : [`--${nameOf(text)}`, text.slice(nameOf(text).length + 1) || null];
+export const optionOf = (core, text) => {
+  const name = nameOf(text), rest = text.slice(name.length + 1);
+  return core.kindOf[name].bias ? ['--bias', text] : [`--${name}`, (rest.startsWith(`${name}=`) ? rest.slice(name.length + 1) : rest) || null]; // --sink NAME
+};
 
 export const sentence = {
   id: 'sentence',
