@@ -8,6 +8,7 @@ model's heads from examples/data. Modules are plain ES modules; this script unde
 `export const`, `export function`, `export class` at the beginning of a line, and no more.
 SPDX-License-Identifier: Apache-2.0
 """
+
 import base64
 import html
 import json
@@ -40,14 +41,18 @@ def markdown(text):
         elif lines[0].startswith("|"):
             rows = [[inline(cell.strip()) for cell in line.strip().strip("|").split("|")] for line in lines]
             body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:])
-            out.append("<div class=scroll><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>")
+            out.append(
+                "<div class=scroll><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>"
+            )
         else:
             out.append("<p>" + inline("\n".join(lines)) + "</p>")
     return "".join(out)
 
 
 def terms():
-    facts = json.loads(subprocess.run([sys.executable, root / "tools/terms.py", "--json"], check=True, capture_output=True).stdout)
+    facts = json.loads(
+        subprocess.run([sys.executable, root / "tools/terms.py", "--json"], check=True, capture_output=True).stdout
+    )
     for term in facts.values():
         term["html"] = markdown(term.pop("text"))
         term["said"] = [inline(said) for said in term["said"]]
@@ -57,22 +62,30 @@ def terms():
 
 def golden():
     """Arrays of golden.h by name: shape and numbers."""
-    found = re.findall(r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text())
+    found = re.findall(
+        r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
+    )
     keep = r"SHAW_(Q|K|V|A_K|A_V|PAIRS)|VIT3_(X|BIAS_TABLE|SHAW_TABLE|SLOPE)|VIT4_(X|PLACED|BIAS)|CAT_LAMBDA"
-    return {name: {"shape": [int(n) for n in shape.split(",")], "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
-            for shape, name, numbers in found if re.fullmatch(keep, name)}
+    return {
+        name: {"shape": [int(n) for n in shape.split(",")], "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
+        for shape, name, numbers in found
+        if re.fullmatch(keep, name)
+    }
 
 
 def model():
     """q and k of the example's heads, rounded to f16 to keep the page small, and its words."""
     data = (root / "examples/data/gettysburg.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8:8 + size])
+    head = json.loads(data[8 : 8 + size])
     result = {"tokens": json.loads(head["__metadata__"]["tokens"])}
     for name in ("q", "k", "t5_table"):
         first, last = head[name]["data_offsets"]
-        numbers = struct.unpack(f"<{(last - first) // 4}f", data[8 + size + first:8 + size + last])
-        result[name] = {"shape": head[name]["shape"], "f16": base64.b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode()}
+        numbers = struct.unpack(f"<{(last - first) // 4}f", data[8 + size + first : 8 + size + last])
+        result[name] = {
+            "shape": head[name]["shape"],
+            "f16": base64.b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode(),
+        }
     return result
 
 
@@ -92,9 +105,11 @@ def modules(name, done):
 def script():
     parts = []
     for name, text in modules("app.js", {}).items():
+
         def imported(m):
             path = (web / name).parent.joinpath(m[2]).resolve().relative_to(web)
             return f"const {{{m[1].replace(' as ', ': ')}}} = modules['{path}'];"
+
         exported = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", text, re.M)
         text = re.sub(r"^import \{([^}]*)\} from '([^']+)';", imported, text, flags=re.M)
         text = re.sub(r"^export ", "", text, flags=re.M)
@@ -112,9 +127,13 @@ def packed(path):
 def main(out, simd128, relaxed):
     facts = {"terms": terms(), "golden": golden(), "model": model()}
     page = (web / "explorer.html").read_text()
-    for mark, text in {"STYLE": (web / "explorer.css").read_text(), "SIMD128": packed(simd128), "RELAXED": packed(relaxed),
-                       "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-                       "SCRIPT": script()}.items():
+    for mark, text in {
+        "STYLE": (web / "explorer.css").read_text(),
+        "SIMD128": packed(simd128),
+        "RELAXED": packed(relaxed),
+        "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "SCRIPT": script(),
+    }.items():
         if page.count(f"@{mark}@") != 1:
             sys.exit(f"bundle.py: explorer.html has no @{mark}@, or more than one")
         page = page.replace(f"@{mark}@", text)

@@ -1,11 +1,29 @@
 // core.js -- the library in the page: one of two modules, and problems as objects. SPDX-License-Identifier: Apache-2.0
 
-const types = {f32: 0, f64: 1, f16: 2, bf16: 3};
-const views = {f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array};
+const types = {
+  f32: 0,
+  f64: 1,
+  f16: 2,
+  bf16: 3
+};
+const views = {
+  f32: Float32Array,
+  f64: Float64Array,
+  f16: Uint16Array,
+  bf16: Uint16Array
+};
 /** Kinds of masks, as masks.def counts them. */
-export const CAUSAL = {kind: 1};
+export const CAUSAL = {
+  kind: 1
+};
 
-const outputs = {out: 0, lse: 1, weights: 2, profile: 3, mass: 4};
+const outputs = {
+  out: 0,
+  lse: 1,
+  weights: 2,
+  profile: 3,
+  mass: 4
+};
 
 /** The bytes of a script element that holds base64 of a deflated file. */
 async function unpack(id) {
@@ -21,12 +39,14 @@ function system(module, memory) {
     clock_time_get: (id, precision, to) => (view().setBigUint64(to, BigInt(Math.round(performance.now() * 1e6)), true), 0),
     environ_sizes_get: (n, bytes) => (view().setUint32(n, 0, true), view().setUint32(bytes, 0, true), 0),
     environ_get: () => 0,
-    fd_prestat_get: () => 8, // no such descriptor
-    proc_exit: code => { throw new Error(`the library stopped with code ${code}`); },
+    fd_prestat_get: () => 8,  // no such descriptor
+    proc_exit: code => {
+      throw new Error(`the library stopped with code ${code}`);
+    },
   };
   const result = {};
   for (const {module: from, name} of WebAssembly.Module.imports(module))
-    (result[from] ??= {})[name] = known[name] ?? (() => 52); // not supported
+    (result[from] ??= {})[name] = known[name] ?? (() => 52);  // not supported
   return result;
 }
 
@@ -56,8 +76,13 @@ export class Core {
       const [name, ...rest] = this.string(exports.kind_text(kind)).split(',');
       const arrays = [];
       for (let n = 0; exports.kind_array(kind, n); n++)
-        arrays.push({name: this.string(exports.kind_array(kind, n)), optional: !!exports.kind_array_optional(kind, n), learned: !!exports.kind_array_learned(kind, n)});
-      this.kinds.push({kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
+        arrays.push({
+          name: this.string(exports.kind_array(kind, n)),
+          optional: !!exports.kind_array_optional(kind, n),
+          learned: !!exports.kind_array_learned(kind, n)
+        });
+      this.kinds.push(
+        {kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
     }
     this.kindOf = Object.fromEntries(this.kinds.map(k => [k.name, k]));
   }
@@ -98,12 +123,26 @@ export class Core {
     return code;
   }
 
-  read(at, n, type = 'f64') {
-    return new views[type](this.x.memory.buffer, at, n).slice();
-  }
+  read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
   /** The problem that later calls are about. terms: texts, or {text, arrays: {name: {shape, data, type}}}. */
-  problem({heads = 1, kvHeads = 0, lenQ, lenK, dimK = 1, dimV = 0, type = 'f64', scale = NaN, softcap = 0, qOffset = 0, terms = [], masks = [], q, k, v}) {
+  problem({
+    heads = 1,
+    kvHeads = 0,
+    lenQ,
+    lenK,
+    dimK = 1,
+    dimV = 0,
+    type = 'f64',
+    scale = NaN,
+    softcap = 0,
+    qOffset = 0,
+    terms = [],
+    masks = [],
+    q,
+    k,
+    v
+  }) {
     this.clear();
     this.size = {heads, lenQ, lenK, dimV: dimV || dimK, type};
     this.x.begin(heads, kvHeads, lenQ, lenK, dimK, dimV, types[type]);
@@ -126,7 +165,8 @@ export class Core {
 
   array(term, index, {shape, data, type = 'f64'}) {
     const typed = ArrayBuffer.isView(data) ? data : Float64Array.from(data);
-    if (typed.length !== shape.reduce((a, b) => a * b, 1)) throw new Error(`an array of ${typed.length} numbers does not have the shape ${shape}`);
+    if (typed.length !== shape.reduce((a, b) => a * b, 1))
+      throw new Error(`an array of ${typed.length} numbers does not have the shape ${shape}`);
     this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
   }
 
@@ -146,7 +186,8 @@ export class Core {
   /** The biases of one head, of n queries from i on, for a problem of width 1. */
   biasOf(h, i = 0, n = this.size.lenQ) {
     const {heads, lenQ, lenK} = this.size;
-    if (n === lenQ && heads < 4) return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK); // row by row takes three times as long a number
+    if (n === lenQ && heads < 4)
+      return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK);  // row by row takes three times as long a number
     const at = this.place(8 * n * this.size.lenK);
     this.check(this.x.bias_rows(h, i, n, at));
     return this.read(at, n * this.size.lenK);
@@ -157,7 +198,15 @@ export class Core {
     const n = this.size.lenK, at = this.place(8 * (5 * n + 1 + this.size.dimV));
     this.check(this.x.row(h, i, at));
     const all = this.read(at, 5 * n + 1 + this.size.dimV), part = x => all.slice(x * n, (x + 1) * n);
-    return {raw: part(0), scaled: part(1), bias: part(2), score: part(3), weights: part(4), lse: all[5 * n], out: hasV ? all.slice(5 * n + 1) : null};
+    return {
+      raw: part(0),
+      scaled: part(1),
+      bias: part(2),
+      score: part(3),
+      weights: part(4),
+      lse: all[5 * n],
+      out: hasV ? all.slice(5 * n + 1) : null
+    };
   }
 
   /** One output of rp_attend: out, lse, weights, profile, mass. `into`: leave it in the module and return where. */
@@ -169,9 +218,7 @@ export class Core {
     return into ? at : this.read(at, n, of);
   }
 
-  workSize() {
-    return this.check(this.x.work_size());
-  }
+  workSize() { return this.check(this.x.work_size()); }
 
   bucket(delta, {buckets, maxDistance, bidirectional, strategy}) {
     return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));

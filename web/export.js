@@ -1,5 +1,5 @@
 // export.js -- what leaves the page: PNG, SVG, CSV. SPDX-License-Identifier: Apache-2.0
-import {h, download, colour} from './ui.js';
+import {colour, download, h} from './ui.js';
 
 /** A copy of an SVG element that means the same outside the page: colours as numbers, a background, a size. */
 function standalone(svg) {
@@ -29,13 +29,16 @@ async function pngOf(figure) {
 /** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv() -> rows}. */
 export function exporter(of) {
   const button = (text, call) => h('button', {type: 'button', onclick: call}, text);
-  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, 'Save as ',
-    button('PNG', async () => { const {name, figure} = of(); download(`${name}.png`, await pngOf(figure)); }),
-    button('SVG', () => { const {name, figure} = of(); download(`${name}.svg`, new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})); }),
-    button('CSV', () => {
-      const {name, csv} = of(), cell = x => /[",\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x;
-      download(`${name}.csv`, new Blob([csv().map(row => row.map(cell).join(',') + '\n').join('')], {type: 'text/csv'}));
-    }));
+  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, 'Save as ', button('PNG', async () => {
+    const {name, figure} = of();
+    download(`${name}.png`, await pngOf(figure));
+  }), button('SVG', () => {
+    const {name, figure} = of();
+    download(`${name}.svg`, new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'}));
+  }), button('CSV', () => {
+    const {name, csv} = of(), cell = x => /[",\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x;
+    download(`${name}.csv`, new Blob([csv().map(row => row.map(cell).join(',') + '\n').join('')], {type: 'text/csv'}));
+  }));
 }
 
 /** The chart's SVG inside a figure, as exporter wants it. */

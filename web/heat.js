@@ -1,10 +1,13 @@
 // heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
-import {h, fixed, colour, scheme} from './ui.js';
+import {colour, fixed, h, scheme} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
 // The middle is that of the page: the ends are dark where it is light, and light where it is dark.
-const parting = {light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'], dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']};
+const parting = {
+  light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
+  dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
+};
 
 const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 
@@ -34,17 +37,26 @@ export class HeatMap {
     this.onpick = onpick;
     this.ratio = ratio;
     this.small = document.createElement('canvas');
-    this.canvas = h('canvas', {tabindex: 0, role: 'img', onkeydown: event => this.key(event), onclick: event => this.point(event),
-      onpointermove: event => this.point(event, true), onpointerleave: () => this.read(...this.cursor)});
+    this.canvas = h('canvas', {
+      tabindex: 0,
+      role: 'img',
+      onkeydown: event => this.key(event),
+      onclick: event => this.point(event),
+      onpointermove: event => this.point(event, true),
+      onpointerleave: () => this.read(...this.cursor)
+    });
     this.caption = h('figcaption', {}, title);
     this.readout = h('div', {class: 'readout', 'aria-live': 'polite'});
     this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')), this.readout,
-      h('div', {class: 'scale'}, this.low, this.bar, this.high));
+    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')),
+      this.readout, h('div', {class: 'scale'}, this.low, this.bar, this.high));
     this.cursor = [0, 0];
-    new ResizeObserver(([{contentRect}]) => { this.width = contentRect.width; if (this.data && this.width) this.paint(); }).observe(this.canvas);
+    new ResizeObserver(([{contentRect}]) => {
+      this.width = contentRect.width;
+      if (this.data && this.width) this.paint();
+    }).observe(this.canvas);
   }
 
   /** data [rows * columns]; label(row, column, value) makes the readout. */
@@ -56,9 +68,12 @@ export class HeatMap {
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
     if (low === undefined) {
       low = Infinity, high = -Infinity;
-      for (let n = 0; n < data.length; n++) { // NaN passes no comparison
+      for (let n = 0; n < data.length; n++) {  // NaN passes no comparison
         const x = data[n];
-        if (x > -Infinity) { if (x < low) low = x; if (x > high) high = x; }
+        if (x > -Infinity) {
+          if (x < low) low = x;
+          if (x > high) high = x;
+        }
       }
       if (low > high) low = high = 0;
     }
@@ -70,9 +85,14 @@ export class HeatMap {
 
   paint() {
     const {data, rows, columns, canvas, least, most} = this;
-    const colours = ramp(this.diverging), scale = most > least ? 255 / (most - least) : 0, rest = most > least ? 0 : this.diverging ? 128 : least < 0 ? 0 : 128;
+    const colours = ramp(this.diverging), scale = most > least ? 255 / (most - least) : 0,
+          rest = most > least ? 0 :
+      this.diverging          ? 128 :
+      least < 0               ? 0 :
+                                128;
     if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
-    const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows), pixels = new Uint32Array(image.data.buffer);
+    const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows),
+          pixels = new Uint32Array(image.data.buffer);
     const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
     for (let n = 0; n < pixels.length; n++) {
       const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
@@ -81,7 +101,8 @@ export class HeatMap {
     brush.putImageData(image, 0, 0);
     const ratio = this.ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
     canvas.style.aspectRatio = ratio;
-    const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)), height = Math.max(1, Math.round(width / ratio));
+    const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)),
+          height = Math.max(1, Math.round(width / ratio));
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     const to = canvas.getContext('2d');
     to.imageSmoothingEnabled = columns > width;
@@ -96,13 +117,15 @@ export class HeatMap {
     const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
     new Uint32Array(strip.data.buffer).set(colours);
     bar.putImageData(strip, 0, 0);
-    canvas.setAttribute('aria-label', `${this.title}: ${rows} by ${columns}, ${this.value} from ${fixed(least)} to ${fixed(most)}. Arrow keys move the cursor.`);
+    canvas.setAttribute('aria-label',
+      `${this.title}: ${rows} by ${columns}, ${this.value} from ${fixed(least)} to ${fixed(most)}. Arrow keys move the cursor.`);
     this.read(r, c);
   }
 
   read(r, c) {
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${x > -Infinity ? fixed(x) : 'masked'}`;
+    const text = this.label ? this.label(r, c, x) :
+                              `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${x > -Infinity ? fixed(x) : 'masked'}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
@@ -114,8 +137,16 @@ export class HeatMap {
 
   key(event) {
     const step = event.shiftKey ? 8 : 1, [r, c] = this.cursor;
-    const to = {ArrowLeft: [r, c - step], ArrowRight: [r, c + step], ArrowUp: [r - step, c], ArrowDown: [r + step, c],
-      Home: [r, 0], End: [r, this.columns - 1], PageUp: [0, c], PageDown: [this.rows - 1, c]}[event.key];
+    const to = {
+      ArrowLeft: [r, c - step],
+      ArrowRight: [r, c + step],
+      ArrowUp: [r - step, c],
+      ArrowDown: [r + step, c],
+      Home: [r, 0],
+      End: [r, this.columns - 1],
+      PageUp: [0, c],
+      PageDown: [this.rows - 1, c]
+    }[event.key];
     if (!to) return;
     event.preventDefault();
     this.move(...to);
@@ -123,7 +154,8 @@ export class HeatMap {
 
   point(event, look = false) {
     const box = this.canvas.getBoundingClientRect();
-    const r = Math.floor((event.clientY - box.top) / box.height * this.rows), c = Math.floor((event.clientX - box.left) / box.width * this.columns);
+    const r = Math.floor((event.clientY - box.top) / box.height * this.rows),
+          c = Math.floor((event.clientX - box.left) / box.width * this.columns);
     if (!this.data || r < 0 || c < 0 || r >= this.rows || c >= this.columns) return;
     if (look) this.read(r, c);
     else this.move(r, c);

@@ -43,10 +43,16 @@ const id = () => `e${ids++}`;
 
 /** A control for state[key]. spec: {key, label, type: range|number|select|check|text, min, max, step, options}. Returns {element, set}. */
 export function control(spec, change) {
-  const name = id(), label = h('label', {for: name}, spec.label);
+  const name = id(), label = h('label', {for: name
+  }, spec.label);
   if (spec.type === 'check') {
     const input = h('input', {type: 'checkbox', id: name, 'data-key': spec.key, onchange: () => change(spec.key, input.checked)});
-    return {element: h('div', {class: 'check'}, input, label), set: value => { input.checked = value; }};
+    return {
+      element: h('div', {class: 'check'}, input, label),
+      set: value => {
+        input.checked = value;
+      }
+    };
   }
   if (spec.type === 'select') {
     const input = h('select', {id: name, class: 'wide', 'data-key': spec.key, onchange: () => change(spec.key, input.value)},
@@ -54,19 +60,38 @@ export function control(spec, change) {
         const [value, text] = Array.isArray(option) ? option : [option, option];
         return h('option', {value}, text);
       }));
-    return {element: h('div', {class: 'field'}, label, input), set: value => { input.value = value; }};
+    return {
+      element: h('div', {class: 'field'}, label, input),
+      set: value => {
+        input.value = value;
+      }
+    };
   }
   if (spec.type === 'text') {
-    const input = h('input', {type: 'text', id: name, class: 'wide', spellcheck: 'false', autocomplete: 'off', 'data-key': spec.key,
-      oninput: () => change(spec.key, input.value)});
-    return {element: h('div', {class: 'field'}, label, input), set: value => { if (input.value !== value) input.value = value; }};
+    const input = h('input', {
+      type: 'text',
+      id: name,
+      class: 'wide',
+      spellcheck: 'false',
+      autocomplete: 'off',
+      'data-key': spec.key,
+      oninput: () => change(spec.key, input.value)
+    });
+    return {
+      element: h('div', {class: 'field'}, label, input),
+      set: value => {
+        if (input.value !== value) input.value = value;
+      }
+    };
   }
   const parse = text => text.trim() !== '' && Number.isFinite(+text) ? +text : undefined;
   const took = input => () => {
     const value = parse(input.value);
-    if (value !== undefined) change(spec.key, spec.least === undefined ? value : Math.min(Math.max(value, spec.least), spec.most ?? Infinity));
+    if (value !== undefined)
+      change(spec.key, spec.least === undefined ? value : Math.min(Math.max(value, spec.least), spec.most ?? Infinity));
   };
-  const number = h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
+  const number =
+    h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
   const range = h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
   number.addEventListener('change', took(number));
   range.addEventListener('input', took(range));
@@ -77,7 +102,10 @@ export function control(spec, change) {
       range.value = value;
       if (document.activeElement !== number || parse(number.value) !== value) number.value = value;
     },
-    limit: most => { range.max = most; spec.most = most; },
+    limit: most => {
+      range.max = most;
+      spec.most = most;
+    },
   };
 }
 
@@ -85,7 +113,8 @@ export function control(spec, change) {
 export function controls(specs, change, ...more) {
   const made = specs.map(spec => [spec, control(spec, change)]);
   return {
-    element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'}, made.map(([, c]) => c.element), more),
+    element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
+      made.map(([, c]) => c.element), more),
     set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),
     of: key => made.find(([spec]) => spec.key === key)[1],
   };
@@ -94,17 +123,17 @@ export function controls(specs, change, ...more) {
 /** A table of numbers: rows [[label, x...]]. */
 export function table(head, rows, {digits = 4, sign = false, caption = '', mark} = {}) {
   const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
-  return h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'}, h('table', {},
-    caption ? h('caption', {class: 'note'}, caption) : null,
-    h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
-    h('tbody', {}, rows.map((row, r) => h('tr', {}, row.map((cell, c) =>
-      c === 0 ? h('th', {scope: 'row'}, text(cell)) : h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+  return h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
+    h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
+      h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
+      h('tbody', {},
+        rows.map((row, r) => h('tr', {},
+                   row.map((cell, c) => c === 0 ? h('th', {scope: 'row'}, text(cell)) :
+                                                  h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
 }
 
 /** n rows of a matrix for `table`. */
-export function rowsOf(names, data, n) {
-  return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]);
-}
+export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
 export function download(name, blob) {
   const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});
