@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "picture.h"
 #include "problem.h"
+#include "samples.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -67,38 +68,25 @@ static int add_term(request *r, const char *text)
     return code;
 }
 
-/* An array that nobody gave. Entry c of a table is c, for every head, so that the picture shows which entry a pair reads;
- * other numbers are random, and the same every time. */
+/* An array that nobody gave. */
 static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *a)
 {
     const rp_term *t = &r->problem.terms[term];
     const char *name = rp_term_name(t->kind), *array = rp_term_array(t->kind, index);
-    const bool table = strcmp(array, "table") == 0;
-    rp_desc d = r->problem.desc;
-    uint64_t state = (uint64_t)term * RP_MAX_ARRAYS + (uint64_t)index;
-    int32_t ndim;
-    int64_t shape[RP_MAX_AXES], n = 1;
+    const char *meaning = sample_meaning(t, index);
     if (t->kind == RP_TERM_DENSE)
         return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", name, array,
                          array);
-    if (table)
-        d.heads = d.kv_heads = 1;
-    if (rp_term_shape(&d, term, index, &ndim, shape) != RP_OK)
+    const rp_status status = sample_array(&r->problem.desc, term, index, MOST, a);
+    if (status != RP_OK && status != RP_E_NOMEM)
         return cli_error(CLI_USAGE, "bias: %s (relpos bias --help)", rp_last_error());
-    for (int32_t x = 0; x < ndim; x++)
-        if (__builtin_mul_overflow(n, shape[x], &n) || n > MOST)
-            n = MOST + 1;
-    double *value = n <= MOST ? malloc((size_t)n * sizeof *value + 1) : NULL;
-    if (!value || io_add(made, array, RP_F64, ndim, shape, value, false) != 0) {
-        free(value);
+    if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
+        free(a->data);
         return cli_error(CLI_FAILED, "%s: no memory for its array %s (smaller sizes)", name, array);
     }
-    for (int64_t c = 0; c < n; c++)
-        value[c] = table ? (double)c : problem_number(t, shape[ndim - 1], &state);
-    *a = rp_array_of(value, RP_F64, ndim, shape);
-    if (table)
-        r->value = t->kind == RP_TERM_T5 || t->kind == RP_TERM_BUCKET ? "bucket" : "entry";
-    fprintf(stderr, "relpos: %s: no %s given: showing %s numbers\n", name, array, table ? r->value : "random");
+    if (meaning)
+        r->value = meaning;
+    fprintf(stderr, "relpos: %s: no %s given: showing %s numbers\n", name, array, meaning ? meaning : "random");
     return CLI_OK;
 }
 
@@ -153,9 +141,7 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
         }
     for (int32_t n = 0; n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
-            const rp_term *term = &p->terms[n];
-            const bool third = term->width2 > 0 && rp_term_array_learned(term->kind, x); /* layer of fire */
-            if (code == CLI_OK && !t->term[n][x].data && (third || !rp_term_array_optional(term->kind, x)))
+            if (code == CLI_OK && !t->term[n][x].data && sample_needed(&p->terms[n], x))
                 code = make_up(r, n, x, made, &t->term[n][x]);
         }
     if (code != CLI_OK)

@@ -1,13 +1,11 @@
 /* explain_source.c -- where the numbers of relpos explain come from: a file, a sentence, or the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
+#include "samples.h"
 #include <ctype.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WIDTH = 8 }; /* channels of a made-up word */
 
 /* One query, key and value width D for each of n words. A head axis of stride 0: every head sees the same numbers, so that
  * a term with numbers of its own for each head, such as ALiBi, shows eight of them. */
@@ -26,45 +24,16 @@ static void describe(explain_request *r, explain_source *s, const double *q, con
     s->t.q.stride[1] = s->t.k.stride[1] = s->t.v.stride[1] = 0;
 }
 
-/* The five words of the course chapter on relative position bias. */
+/* The worked example. */
 int explain_from_example(explain_request *r, explain_source *s)
 {
-    static const double q[5][4] = {{1, 0, 1, 0}, {0, 2, 0, 1}, {1, 1, 1, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}};
-    static const double k[5][4] = {{0, 1, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 1, 1}, {1, 0, 0.5, 0.5}};
-    static const double v[5][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {0.5, 0.5, 0.5, 0.5}};
-    static const char *const words[5] = {"The", "cat", "sat", "on", "mat"};
-    s->token = calloc(5, sizeof *s->token);
+    s->token = calloc(SAMPLE_WORDS, sizeof *s->token);
     if (!s->token)
         return explain_no_memory();
-    for (int n = 0; n < 5; n++)
-        snprintf(s->token[n], EXPLAIN_TOKEN, "%s", words[n]);
-    describe(r, s, q[0], k[0], v[0], 5, 4);
+    for (int n = 0; n < SAMPLE_WORDS; n++)
+        snprintf(s->token[n], EXPLAIN_TOKEN, "%s", sample_words[n]);
+    describe(r, s, sample_vectors[0][0], sample_vectors[1][0], sample_vectors[2][0], SAMPLE_WORDS, SAMPLE_WIDTH);
     return CLI_OK;
-}
-
-/* A number in (-1, 1) that depends on seed and place alone. splitmix64: Steele, Lea, Flood 2014. */
-static double random_at(uint64_t seed, uint64_t place)
-{
-    uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return ldexp((double)((z ^ z >> 31) >> 12) + 0.5, -51) - 1.0;
-}
-
-/* A word of `length` bytes: its letters give WIDTH numbers (FNV-1a seeds them), and three fixed matrices turn those into
- * its q, k and v. */
-static void embed(const char *word, size_t length, double *q, double *k, double *v)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    double *const to[3] = {q, k, v};
-    for (size_t c = 0; c < length; c++)
-        hash = (hash ^ (unsigned char)word[c]) * 0x100000001b3u;
-    for (uint64_t m = 0; m < 3; m++)
-        for (uint64_t row = 0; row < WIDTH; row++) {
-            to[m][row] = 0;
-            for (uint64_t c = 0; c < WIDTH; c++)
-                to[m][row] += random_at(m + 1, row * WIDTH + c) * random_at(hash, c);
-        }
 }
 
 /* The words of a text; with s->token and s->memory there, their names and numbers too. */
@@ -79,11 +48,11 @@ static int64_t words_of(const char *text, int64_t at, int64_t total, explain_sou
         while (*end && !isspace((unsigned char)*end))
             end++;
         if (s->memory) {
-            double *q = s->memory + at * WIDTH;
+            double *q = s->memory + at * WORD_WIDTH;
             char word[EXPLAIN_TOKEN + 1];
             snprintf(word, sizeof word, "%.*s", (int)(end - text < EXPLAIN_TOKEN ? end - text : EXPLAIN_TOKEN), text);
             io_safe(s->token[at], EXPLAIN_TOKEN, word);
-            embed(text, (size_t)(end - text), q, q + total * WIDTH, q + 2 * total * WIDTH);
+            sample_word(text, (size_t)(end - text), q, q + total * WORD_WIDTH, q + 2 * total * WORD_WIDTH);
         }
         at++;
         text = end;
@@ -106,7 +75,7 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
         n = words_of(args[a], n, 0, s);
     int code = n ? CLI_OK : cli_error(CLI_USAGE, "explain: the sentence has no words (relpos explain \"the cat sat\")");
     s->token = calloc((size_t)n + 1, sizeof *s->token);
-    s->memory = malloc(((size_t)n + 1) * 3 * WIDTH * sizeof *s->memory);
+    s->memory = malloc(((size_t)n + 1) * 3 * WORD_WIDTH * sizeof *s->memory);
     if (code == CLI_OK && (!s->token || !s->memory))
         code = explain_no_memory();
     if (code == CLI_OK) {
@@ -115,7 +84,7 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
             at = words_of(args[a], at, n, s);
         s->note =
             "q, k and v are made from the letters of each word; they carry no meaning, only the arithmetic is real.\n";
-        describe(r, s, s->memory, s->memory + n * WIDTH, s->memory + 2 * n * WIDTH, n, WIDTH);
+        describe(r, s, s->memory, s->memory + n * WORD_WIDTH, s->memory + 2 * n * WORD_WIDTH, n, WORD_WIDTH);
     }
     free(piped);
     return code;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const cli_command *const commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket,
-                                              &cmd_verify, &cmd_bench,   &cmd_info, &cmd_lab};
+static const cli_command *const commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket, &cmd_verify,
+                                              &cmd_bench,  &cmd_info,    &cmd_lab,  &cmd_explore};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)

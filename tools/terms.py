@@ -4,6 +4,7 @@
     tools/terms.py                    write docs/terms.md
     tools/terms.py --check            exit code 1 if it is stale, or if a term, an example or a picture is missing
     tools/terms.py --images PROGRAM   draw the pictures of docs/images/term_*.png with PROGRAM, which is relpos
+    tools/terms.py --json             print the same facts as one JSON object, for the explorer
 
 From the code come how a term is written, its source, its parameters with their defaults, and its arrays with their shapes:
 terms.def, relpos.h (rp_term, rp_term_init, the table of terms) and the schemes. An example is the command of a case of
@@ -11,6 +12,7 @@ tests/oracle, so the tests run it. The text of a term begins with its title and 
 "picture:". docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
+import json
 import re
 import struct
 import subprocess
@@ -70,8 +72,8 @@ def of_init(enum):
     return defaults
 
 
-def of_parameters(enum, syntax, scheme):
-    """What the parser reads: `key` = default, with the choices."""
+def listed_parameters(scheme, syntax):
+    """Each parameter that the parser reads: key, kind, field, whether it is required, and its choices."""
     use = re.search(r"\.params = (\w+)(?: \+ (\d+))?", scheme)
     if not use:
         return []
@@ -80,11 +82,18 @@ def of_parameters(enum, syntax, scheme):
     lines += [(key, kind, key, "false", "NULL") for key, kind in re.findall(r"\{RPI_ROPE\((\w+), RPI_(\w+)\)\}", listed)]
     order = {m[1]: m.start() for m in re.finditer(r'\{(?:"|RPI_ROPE\()(\w+)', listed)}
     lines = sorted(lines, key=lambda line: order[line[0]])[int(use[2] or 0):]
+    return [(key, kind, field, required == "true",
+             re.findall(r'"(\w+)"', inside(schemes, schemes.index(f"{choices}[]"), "{}")) if choices != "NULL" else [])
+            for key, kind, field, required, choices in lines]
+
+
+def of_parameters(enum, syntax, scheme):
+    """What the parser reads: `key` = default, with the choices."""
     result, init = [], of_init(enum)
-    for key, kind, field, required, choices in lines:
+    for key, kind, field, required, names in listed_parameters(scheme, syntax):
         comment = re.search(r"\b%s;\s*/\* (.*?) \*/" % field, header)
         zero = re.search(r"(?<!\w)0 = ([^;.]+)", comment[1]) if comment else None
-        if required == "true":
+        if required:
             value = "required"
         elif field in init:
             value = "= " + re.sub(r"^RP_[A-Z]+_", "", init[field]).lower()
@@ -95,7 +104,6 @@ def of_parameters(enum, syntax, scheme):
             value = {"none": "= 0", "not given": "none"}.get(means, ("= " if means.isidentifier() else "if left out: ") + means)
         else:
             value = "none"
-        names = re.findall(r'"(\w+)"', inside(schemes, schemes.index(f"{choices}[]"), "{}")) if choices != "NULL" else []
         result.append(f"`{key}` {value}" + (f" ({', '.join(names)})" if names else ""))
     return result
 
@@ -223,6 +231,23 @@ def site_page(name):
     return re.sub(r"\]\((?=[a-z]+[./])", "](../", "\n\n".join(parts)) + "\n"
 
 
+def every_fact():
+    """Name -> what is known of the term. `python` is its class: a capital, or what the package says."""
+    named = re.search(r"_NAMES = (\{.*?\})", (root / "python/relpos/_terms.py").read_text(), re.S)
+    classes = json.loads(named[1])
+    result = {}
+    for enum, name, syntax, source in of_definitions():
+        title, settings, body = read_text(name)
+        scheme = inside(schemes, re.search(r"RPI_SCHEME\(\s*%s," % enum, schemes).start(), "()")
+        result[name] = {
+            "title": title, "family": settings["family"], "source": source, "syntax": syntax, "text": body,
+            "picture": settings.get("picture", ""), "python": classes.get(name, name.capitalize()),
+            "parameters": [{"key": key, "kind": kind, "required": required, "choices": names}
+                           for key, kind, _, required, names in listed_parameters(scheme, syntax)],
+            "said": of_parameters(enum, syntax, scheme), "arrays": of_arrays(enum, scheme)}
+    return result
+
+
 def smaller(png):
     """The same picture in fewer bytes: each row as its difference from the one above, packed as well as zlib can."""
     at, chunks, data = 8, [], b""
@@ -257,6 +282,8 @@ def draw(program):
 def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--images":
         draw(sys.argv[2])
+    elif sys.argv[1:] == ["--json"]:
+        json.dump(every_fact(), sys.stdout, ensure_ascii=False, indent=1)
     elif sys.argv[1:] == ["--check"]:
         if not page.exists() or page.read_text() != make():
             fail("docs/terms.md is stale: run tools/terms.py")

@@ -1,0 +1,94 @@
+// app.js -- views by name, their state in the address. A view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
+import {load} from './core.js';
+import {h} from './ui.js';
+import {bias} from './views/bias.js';
+import {buckets} from './views/buckets.js';
+import {cost} from './views/cost.js';
+import {families} from './views/families.js';
+import {images} from './views/images.js';
+import {model} from './views/model.js';
+import {rope} from './views/rope.js';
+import {sentence} from './views/sentence.js';
+import {shaw} from './views/shaw.js';
+
+const views = [bias, sentence, buckets, shaw, rope, images, families, cost, model];
+
+const facts = JSON.parse(document.getElementById('facts').textContent);
+const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
+const pages = new Map();
+let current, state, frame = 0, writer = 0;
+
+/** Numbers stay numbers and flags flags, as the defaults have them; what cannot be read is the default. */
+function read(defaults, given) {
+  return Object.fromEntries(Object.entries(defaults).map(([key, value]) => {
+    const text = given.get(key);
+    if (text === null) return [key, value];
+    if (typeof value === 'number') return [key, text.trim() !== '' && Number.isFinite(+text) ? +text : value];
+    return [key, typeof value === 'boolean' ? text === '1' : text];
+  }));
+}
+
+const write = (view, of) => {
+  const changed = new URLSearchParams(Object.entries(of)
+                                        .filter(([key, value]) => value !== view.defaults[key])
+                                        .map(([k, v]) => [k,
+                                               v === true    ? 1 :
+                                                 v === false ? 0 :
+                                                               v]));
+  if (theme.value) changed.set('theme', theme.value);
+  return `#${view.id}${changed.size ? '?' + changed : ''}`;
+};
+
+/** Show the state at the next picture of the screen, and put it into the address a moment later. */
+function change(patch) {
+  Object.assign(state, patch);
+  if (!frame)
+    frame = requestAnimationFrame(() => {
+      frame = 0;
+      pages.get(current).update(state);
+    });
+  clearTimeout(writer);
+  writer = setTimeout(() => history.replaceState(null, '', write(current, state)), 200);
+}
+
+function route(core) {
+  const [id, query = ''] = location.hash.slice(1).split('?'), given = new URLSearchParams(query);
+  const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
+  clearTimeout(writer);
+  theme.value = ['light', 'dark'].includes(given.get('theme')) ? given.get('theme') : '';
+  document.documentElement.dataset.theme = theme.value;
+  current = next;
+  state = read(current.defaults, given);
+  if (!pages.has(current))
+    pages.set(current,
+      current.make(
+        {core, facts, change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}), state: () => state}));
+  for (const link of nav.children) link.setAttribute('aria-current', link.hash.slice(1) === current.id ? 'page' : 'false');
+  document.title = `${current.title} – relpos explorer`;
+  if (first) main.replaceChildren(pages.get(current).root);
+  pages.get(current).update(state);
+}
+
+try {
+  const core = await load();
+  nav.append(...views.map(view => h('a', {href: `#${view.id}`}, view.name ?? view.title)));
+  theme.addEventListener('change', () => {
+    document.documentElement.dataset.theme = theme.value;
+    change({});
+  });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
+  addEventListener('hashchange', () => route(core));
+  // what tests and the curious ask: the state of the page, and the code and numbers it shows
+  globalThis
+    .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
+  route(core);
+  document.getElementById('footer').textContent = `relpos ${core.string(core.x.version())}, ${core.vectors}, ready ${
+                                                    Math.round(performance.now())} ms after the page began to load. ` +
+    'Everything is computed in this page by the C library; nothing is sent anywhere.';
+  document.documentElement.dataset.ready = Math.round(performance.now());
+} catch (error) {
+  document.documentElement.dataset.ready = 'not';
+  document.getElementById('wait')?.replaceChildren(
+    `The library could not start: ${error.message} (a browser of 2023 or later is needed)`);
+  throw error;
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""One page from web/: the modules behind app.js, the style, the WebAssembly builds, and the facts they show. Standard library only.
+
+    bundle.py OUT SIMD128.wasm RELAXED.wasm
+
+Facts come from where they are kept: terms from tools/terms.py, numbers of worked examples from tests/golden/golden.h, a trained
+model's heads from examples/data. Modules are plain ES modules; this script understands `import {a, b} from './x.js';` and
+`export const`, `export function`, `export class` at the beginning of a line, and no more.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import base64
+import html
+import json
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+web = Path(__file__).resolve().parent
+root = web.parent
+MOST = 1_500_000  # bytes of the page
+
+
+def inline(text):
+    text = html.escape(text, quote=False)
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # pages beside this one are not within it
+
+
+def markdown(text):
+    """The little that docs/terms needs: paragraphs, tables, indented code, code, bold."""
+    out = []
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            out.append("<pre>" + html.escape("\n".join(line[4:] for line in lines), quote=False) + "</pre>")
+        elif lines[0].startswith("|"):
+            rows = [[inline(cell.strip()) for cell in line.strip().strip("|").split("|")] for line in lines]
+            body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:])
+            out.append(
+                "<div class=scroll><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>"
+            )
+        else:
+            out.append("<p>" + inline("\n".join(lines)) + "</p>")
+    return "".join(out)
+
+
+def terms():
+    facts = json.loads(
+        subprocess.run([sys.executable, root / "tools/terms.py", "--json"], check=True, capture_output=True).stdout
+    )
+    for term in facts.values():
+        term["html"] = markdown(term.pop("text"))
+        term["said"] = [inline(said) for said in term["said"]]
+        term["arrays"] = [inline(said) for said in term["arrays"]]
+    return facts
+
+
+def golden():
+    """Arrays of golden.h by name: shape and numbers."""
+    found = re.findall(
+        r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
+    )
+    keep = r"SHAW_(Q|K|V|A_K|A_V|PAIRS)|VIT3_(X|BIAS_TABLE|SHAW_TABLE|SLOPE)|VIT4_(X|PLACED|BIAS)|CAT_LAMBDA"
+    return {
+        name: {"shape": [int(n) for n in shape.split(",")], "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
+        for shape, name, numbers in found
+        if re.fullmatch(keep, name)
+    }
+
+
+def model():
+    """q and k of the example's heads, rounded to f16 to keep the page small, and its words."""
+    data = (root / "examples/data/gettysburg.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8 : 8 + size])
+    result = {"tokens": json.loads(head["__metadata__"]["tokens"])}
+    for name in ("q", "k", "t5_table"):
+        first, last = head[name]["data_offsets"]
+        numbers = struct.unpack(f"<{(last - first) // 4}f", data[8 + size + first : 8 + size + last])
+        result[name] = {
+            "shape": head[name]["shape"],
+            "f16": base64.b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode(),
+        }
+    return result
+
+
+def modules(name, done):
+    """Names of modules, each after those that it imports."""
+    text = (web / name).read_text()
+    for other in re.findall(r"^import [^;]*?from '(\./|\.\./)([^']+)';", text, re.M):
+        path = str((web / name).parent.joinpath("".join(other)).resolve().relative_to(web))
+        if path not in done:
+            done.setdefault(path, None)
+            modules(path, done)
+    done.pop(name, None)
+    done[name] = text
+    return done
+
+
+def script():
+    parts = []
+    for name, text in modules("app.js", {}).items():
+
+        def imported(m):
+            path = (web / name).parent.joinpath(m[2]).resolve().relative_to(web)
+            return f"const {{{m[1].replace(' as ', ': ')}}} = modules['{path}'];"
+
+        exported = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", text, re.M)
+        text = re.sub(r"^import \{([^}]*)\} from '([^']+)';", imported, text, flags=re.M)
+        text = re.sub(r"^export ", "", text, flags=re.M)
+        if re.search(r"^(import|export)\b", text, re.M):
+            sys.exit(f"bundle.py: {name}: a form of import or export that is not understood")
+        parts.append(f"modules['{name}'] = await (async () => {{\n{text}\nreturn {{{', '.join(exported)}}};\n}})();")
+    return "const modules = {};\n" + "\n".join(parts)
+
+
+def packed(path):
+    maker = zlib.compressobj(9, wbits=-15)
+    return base64.b64encode(maker.compress(Path(path).read_bytes()) + maker.flush()).decode()
+
+
+def main(out, simd128, relaxed):
+    facts = {"terms": terms(), "golden": golden(), "model": model()}
+    page = (web / "explorer.html").read_text()
+    for mark, text in {
+        "STYLE": (web / "explorer.css").read_text(),
+        "SIMD128": packed(simd128),
+        "RELAXED": packed(relaxed),
+        "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "SCRIPT": script(),
+    }.items():
+        if page.count(f"@{mark}@") != 1:
+            sys.exit(f"bundle.py: explorer.html has no @{mark}@, or more than one")
+        page = page.replace(f"@{mark}@", text)
+    data = page.encode()
+    if len(data) > MOST:
+        sys.exit(f"bundle.py: the page has {len(data)} bytes, {MOST} at most")
+    Path(out).write_bytes(data)
+
+
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+main(*sys.argv[1:])

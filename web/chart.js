@@ -1,0 +1,129 @@
+// chart.js -- lines and bars in SVG. SPDX-License-Identifier: Apache-2.0
+import {fixed, h} from './ui.js';
+
+const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // lines differ without their colours too
+
+/** Round numbers that cover low to high in about n steps. */
+function ticks(low, high, n) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw)),
+        step = [1, 2, 5, 10].find(s => s * power >= raw * 0.999) * power;
+  const result = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) result.push(k * step);
+  return result;
+}
+
+/** The same for a logarithmic axis, in powers of ten where 1, 2, 5 would be too many. */
+function logTicks(low, high, n) {
+  const all = steps => {
+    const r = [];
+    for (let p = Math.floor(low); p <= high; p++)
+      for (const s of steps) {
+        const x = p + Math.log10(s);
+        if (x >= low - 1e-9 && x <= high + 1e-9) r.push(x);
+      }
+    return r;
+  };
+  const fine = all([1, 2, 5]), tens = all([1]), skip = Math.ceil(tens.length / (n * 1.5));
+  return fine.length <= n * 1.5 ? fine : tens.filter((_, k) => k % skip === 0);
+}
+
+const short = x => {
+  const [by, unit] = Math.abs(x) >= 1e12 ? [1e12, 'T'] :
+    Math.abs(x) >= 1e9                   ? [1e9, 'G'] :
+    Math.abs(x) >= 1e6                   ? [1e6, 'M'] :
+    Math.abs(x) >= 1e4                   ? [1e3, 'k'] :
+                                           [1, ''];
+  return +(x / by).toPrecision(6) + unit;
+};
+
+/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. Returns an element with svg() for export. */
+export function chart(
+  {title, series, xLabel = '', yLabel = '', low, high, logX = false, logY = false, marks = [], height = 260, onpick}) {
+  const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12, top = 10,
+        bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+  const finite = series.flatMap(s => [...s.y]).filter(y => Number.isFinite(fy(y))), xs = series.flatMap(s => [...s.x]);
+  const loX = Math.min(...xs.map(fx)), hiX = Math.max(...xs.map(fx)), bars = series.some(s => s.style === 'bars');
+  let lo = low !== undefined ? fy(low) : Math.min(...finite.map(fy)),
+      hi = high !== undefined ? fy(high) : Math.max(...finite.map(fy));
+  if (!finite.length) lo = 0, hi = 1;
+  if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
+  if (lo === hi) lo -= 0.5, hi += 0.5;
+  const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
+  const py = y => top + (hi - fy(y)) / (hi - lo) * (height - top - bottom), back = y => logY ? 10 ** y : y;
+  const parts = [];
+  for (const y of (logY ? logTicks : ticks)(lo, hi, 5)) {
+    const at = top + (hi - y) / (hi - lo) * (height - top - bottom);
+    parts.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
+      h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, short(back(y))));
+  }
+  for (const x of (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
+    if (bars && !Number.isInteger(x)) continue;
+    const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
+    parts.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
+      h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
+  }
+  for (const {x, text} of marks)
+    parts.push(h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
+      h('text', {x: px(x), y: top + 10, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
+  series.forEach((s, n) => {
+    const stroke = `var(--s${(s.colour ?? n) % 8})`;
+    if (s.style === 'bars') {
+      const w = (width - left - right) / (hiX - loX + 1), each = w * 0.8 / series.length;
+      s.x.forEach((x, k) => {
+        const y = py(s.y[k]), zero = py(0);
+        parts.push(h('rect', {
+          x: px(x) - w * 0.4 + n * each,
+          width: Math.max(each, 0.5),
+          y: Math.min(y, zero),
+          height: Math.max(Math.abs(zero - y), 0.5),
+          fill: stroke
+        },
+          h('title', {}, `${s.name}, ${xLabel} ${x}: ${fixed(s.y[k])}`)));
+      });
+    } else if (s.style === 'dots') {
+      s.x.forEach((x, k) => parts.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke},
+                    h('title', {}, `${s.name}: ${short(x)}, ${short(s.y[k])}`))));
+    } else {
+      let path = '', pen = false;
+      for (let k = 0; k < s.x.length; k++) {
+        const fine = Number.isFinite(fy(s.y[k]));
+        if (fine) path += `${pen ? 'L' : 'M'}${px(s.x[k]).toFixed(1)} ${py(s.y[k]).toFixed(1)}`;
+        pen = fine;
+      }
+      parts.push(h('path', {d: path, fill: 'none', stroke, 'stroke-width': 2, 'stroke-dasharray': dashes[(s.colour ?? n) % 8]}));
+    }
+  });
+  const svg = h('svg', {
+    class: 'chart',
+    viewBox: `0 0 ${width} ${height}`,
+    role: 'img',
+    'aria-label': `${title}: ${series.map(s => s.name).join(', ')}`
+  },
+    parts, h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),
+    h('text', {
+      x: 14,
+      y: (top + height - bottom) / 2,
+      'text-anchor': 'middle',
+      fill: 'var(--soft)',
+      transform: `rotate(-90 14 ${(top + height - bottom) / 2})`
+    },
+      yLabel));
+  if (onpick) {
+    svg.style.cursor = 'crosshair';
+    svg.addEventListener('click', event => {
+      const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * width;
+      const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
+      onpick(logX ? 10 ** value : value);
+    });
+  }
+  const legend = series.length > 1 || series[0]?.name ?
+    h('div', {class: 'legend'},
+      series.map((s, n) => h('span', {}, h('i', {
+        style: `border-color: var(--s${(s.colour ?? n) % 8}); border-top-style: ${
+          (s.colour ?? n) % 8 && !s.style ? 'dashed' : 'solid'}`
+      }),
+                   s.name))) :
+    null;
+  return h('figure', {}, h('figcaption', {}, title), svg, legend);
+}

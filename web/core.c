@@ -1,0 +1,383 @@
+/* core.c -- the library as the page calls it: one problem at a time, made by plain calls, with arrays in the memory of the module.
+ * Numbers that are 64 bits wide in relpos.h pass as double, which JavaScript has. Terms come as text, so that none is named here.
+ *
+ *     begin(heads, len_q, len_k, dim_k, dim_v, RP_F64);  term("t5,buckets=16");  mask(RP_MASK_CAUSAL, 0, 0);
+ *     array(Q, 0, RP_F64, 4, shape, data);  fill();  bias(to);  row(h, i, to);  attend(what, to);
+ *
+ * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
+ * makes. SPDX-License-Identifier: Apache-2.0 */
+#include "problem.h"
+#include "samples.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT(name) __attribute__((export_name(#name)))
+
+enum { Q = -1, K = -2, V = -3 };           /* in place of a term's number */
+enum { MOST = 1 << 24 };                   /* elements of an array that fill makes */
+enum { OUT, LSE, WEIGHTS, PROFILE, MASS }; /* what attend writes */
+
+static rp_desc desc;
+static rp_term terms[RP_MAX_TERMS];
+static rp_mask masks[RP_MAX_MASKS];
+static char names[RP_MAX_TERMS][RP_MAX_ARRAYS][RP_NAME_MAX];
+static rp_tensors tensors;
+static void *made[RP_MAX_TERMS * RP_MAX_ARRAYS];
+static int n_made;
+static char why[512];
+
+static int answer(rp_status status)
+{
+    if (status == RP_OK)
+        return 0;
+    snprintf(why, sizeof why, "%s", rp_last_error());
+    return -(int)status;
+}
+
+static int refuse(const char *text)
+{
+    snprintf(why, sizeof why, "%s", text);
+    return -(int)RP_E_ARG;
+}
+
+EXPORT(error) const char *x_error(void)
+{
+    return why;
+}
+
+/* ------------------------------------------------------------------------------------------------ what there is */
+
+EXPORT(version) const char *x_version(void)
+{
+    return rp_version();
+}
+
+EXPORT(isa) const char *x_isa(void)
+{
+    return rp_isa_default();
+}
+
+/* The text of a kind with every parameter at its default; "" past the last. */
+EXPORT(kind_text) const char *x_kind_text(int kind)
+{
+    static char text[1024];
+    const rp_term t = rp_term_init((rp_term_kind)kind);
+    return kind > RP_TERM_NONE && kind < RP_TERM_COUNT && rp_term_print(&t, text, sizeof text) == RP_OK ? text : "";
+}
+
+EXPORT(kind_is_bias) int x_kind_is_bias(int kind)
+{
+    return rp_term_is_bias((rp_term_kind)kind);
+}
+
+/* Name of an array, NULL past the last. */
+EXPORT(kind_array) const char *x_kind_array(int kind, int index)
+{
+    return rp_term_array((rp_term_kind)kind, index);
+}
+
+EXPORT(kind_array_optional) int x_kind_array_optional(int kind, int index)
+{
+    return rp_term_array_optional((rp_term_kind)kind, index);
+}
+
+EXPORT(kind_array_learned) int x_kind_array_learned(int kind, int index)
+{
+    return rp_term_array_learned((rp_term_kind)kind, index);
+}
+
+/* ------------------------------------------------------------------------------------------------ a problem */
+
+EXPORT(begin) void x_begin(int heads, int kv_heads, int len_q, int len_k, int dim_k, int dim_v, int dtype)
+{
+    while (n_made > 0)
+        free(made[--n_made]);
+    desc = rp_desc_init(1, heads, len_q, len_k, dim_k);
+    desc.kv_heads = kv_heads;
+    desc.dim_v = dim_v;
+    desc.dtype = (rp_dtype)dtype;
+    desc.terms = terms;
+    desc.masks = masks;
+    tensors = rp_tensors_init();
+}
+
+/* Scale NaN: 1/sqrt(Dk). */
+EXPORT(settings) void x_settings(double scale, double softcap, double q_offset)
+{
+    desc.scale = scale == scale ? scale : RP_SCALE_AUTO;
+    desc.softcap = softcap;
+    desc.q_offset = (int64_t)q_offset;
+}
+
+/* Returns the term's number. */
+EXPORT(term) int x_term(const char *text)
+{
+    const int n = desc.n_terms;
+    if (n == RP_MAX_TERMS)
+        return refuse("more than 16 terms: take one away");
+    const int code = answer(rp_term_parse(text, &terms[n], names[n]));
+    if (code == 0)
+        desc.n_terms++;
+    return code == 0 ? n : code;
+}
+
+EXPORT(term_kind) int x_term_kind(int term)
+{
+    return (int)terms[term].kind;
+}
+
+/* The name that the text of a term gives to an array, "" for none. */
+EXPORT(term_array) const char *x_term_array(int term, int index)
+{
+    return names[term][index];
+}
+
+/* The shape of an array for one head; returns its axes. */
+EXPORT(term_shape) int x_term_shape(int term, int index, int32_t *to)
+{
+    rp_desc d = desc;
+    int32_t ndim = 0;
+    int64_t shape[RP_MAX_AXES];
+    d.heads = d.kv_heads = 1;
+    const int code = answer(rp_term_shape(&d, term, index, &ndim, shape));
+    for (int x = 0; x < ndim; x++)
+        to[x] = (int32_t)shape[x];
+    return code < 0 ? code : ndim;
+}
+
+EXPORT(mask) int x_mask(int kind, double left, double right)
+{
+    if (desc.n_masks == RP_MAX_MASKS)
+        return refuse("more than 8 masks: take one away");
+    masks[desc.n_masks++] = (rp_mask){.kind = (rp_mask_kind)kind, .left = (int64_t)left, .right = (int64_t)right};
+    return 0;
+}
+
+/* q, k, v, or array `index` of a term: contiguous, as long as the problem. */
+EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_t *sizes, void *data)
+{
+    int64_t shape[RP_MAX_AXES] = {0};
+    if (ndim < 0 || ndim > RP_MAX_AXES || term < V || term >= desc.n_terms || index < 0 || index >= RP_MAX_ARRAYS)
+        return refuse("no such array, or more than 4 axes");
+    for (int x = 0; x < ndim; x++)
+        shape[x] = sizes[x];
+    rp_array *const to = term == Q   ? &tensors.q
+                         : term == K ? &tensors.k
+                         : term == V ? &tensors.v
+                                     : &tensors.term[term][index];
+    *to = rp_array_of(data, (rp_dtype)dtype, ndim, shape);
+    return 0;
+}
+
+/* Sizes that terms leave open, and arrays that they need and nobody gave: the very ones of `relpos bias`. Returns 0, or 1, 2, 3 where a
+ * table shows the numbers of its entries, of its buckets, or arrays are random. */
+EXPORT(fill) int x_fill(void)
+{
+    int shown = 0;
+    for (int32_t n = 0; n < desc.n_terms; n++) {
+        const int code = answer(rp_term_sizes(&terms[n], tensors.term[n]));
+        if (code < 0)
+            return code;
+        problem_default_sizes(&terms[n], desc.len_k);
+    }
+    for (int32_t n = 0; n < desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(terms[n].kind, x); x++) {
+            const char *meaning = sample_meaning(&terms[n], x);
+            if (tensors.term[n][x].data || !sample_needed(&terms[n], x))
+                continue;
+            if (terms[n].kind == RP_TERM_DENSE)
+                return refuse("dense: its array is needed");
+            const rp_status status = sample_array(&desc, n, x, MOST, &tensors.term[n][x]);
+            if (status == RP_E_NOMEM)
+                return refuse("no memory for the array of a term: smaller sizes");
+            if (status != RP_OK)
+                return answer(status);
+            made[n_made++] = tensors.term[n][x].data;
+            shown = meaning ? (strcmp(meaning, "bucket") == 0 ? 2 : 1) : 3;
+        }
+    return shown;
+}
+
+static int with_plan(int (*call)(rp_plan *plan, void *context), void *context)
+{
+    rp_plan *plan;
+    int code = answer(rp_plan_create(&plan, &desc));
+    if (code == 0) {
+        code = call(plan, context);
+        rp_plan_destroy(plan);
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ what comes out */
+
+static int call_bias(rp_plan *plan, void *to)
+{
+    const int64_t shape[3] = {desc.heads, desc.len_q, desc.len_k};
+    const rp_array a = rp_array_of(to, RP_F64, 3, shape);
+    return answer(rp_bias(plan, &tensors, 0, &a));
+}
+
+/* [H, Lq, Lk] */
+EXPORT(bias) int x_bias(double *to)
+{
+    return with_plan(call_bias, to);
+}
+
+/* Rows of the biases of one head, those of queries i ... i + n - 1: what bias gives, without the other heads. */
+typedef struct rows_call {
+    int h, i, n;
+    double *to;
+} rows_call;
+
+static int call_rows(rp_plan *plan, void *context)
+{
+    const rows_call *c = context;
+    static const double zero[1];
+    const int64_t q[4] = {1, desc.heads, desc.len_q, 1}, k[4] = {1, desc.heads, desc.len_k, 1};
+    rp_tensors t = tensors;
+    t.q = rp_array_of(zero, RP_F64, 4, q);
+    t.k = rp_array_of(zero, RP_F64, 4, k);
+    for (int x = 0; x < 3; x++) /* one number stands for all of q and k, which a bias does not look at */
+        t.q.stride[x] = t.k.stride[x] = 0;
+    int code = 0;
+    for (int n = 0; code == 0 && n < c->n; n++) {
+        rp_row row = {.bias = c->to + n * desc.len_k};
+        code = answer(rp_attend_row(plan, &t, 0, c->h, c->i + n, &row));
+    }
+    return code;
+}
+
+/* [n, Lk], of a problem of width 1 in f64 */
+EXPORT(bias_rows) int x_bias_rows(int h, int i, int n, double *to)
+{
+    return with_plan(call_rows, &(rows_call){h, i, n, to});
+}
+
+typedef struct row_call {
+    int h, i;
+    double *to;
+} row_call;
+
+static int call_row(rp_plan *plan, void *context)
+{
+    const row_call *c = context;
+    const int64_t n = desc.len_k;
+    rp_row row = {
+        .raw = c->to, .scaled = c->to + n, .bias = c->to + 2 * n, .score = c->to + 3 * n, .weights = c->to + 4 * n};
+    row.out = tensors.v.data ? c->to + 5 * n + 1 : NULL;
+    const int code = answer(rp_attend_row(plan, &tensors, 0, c->h, c->i, &row));
+    c->to[5 * n] = row.lse;
+    return code;
+}
+
+/* raw, scaled, bias, score, weights [5, Lk], lse, out [Dv] */
+EXPORT(row) int x_row(int h, int i, double *to)
+{
+    return with_plan(call_row, &(row_call){h, i, to});
+}
+
+typedef struct attend_call {
+    int what;
+    void *to;
+} attend_call;
+
+static int call_attend(rp_plan *plan, void *context)
+{
+    const attend_call *c = context;
+    const int64_t Lq = desc.len_q, Lk = desc.len_k, H = desc.heads;
+    const int64_t shape[5][4] = {
+        {1, H, Lq, desc.dim_v ? desc.dim_v : desc.dim_k}, {1, H, Lq}, {1, H, Lq, Lk}, {1, H, Lq + Lk - 1}, {1, H, Lk}};
+    static const int32_t ndim[5] = {4, 3, 4, 3, 3};
+    rp_tensors t = tensors;
+    rp_array *const of[5] = {&t.out, &t.lse, &t.weights, &t.profile, &t.key_mass};
+    if (c->what < OUT || c->what > MASS)
+        return refuse("no such output");
+    *of[c->what] = rp_array_of(c->to,
+                               c->what == OUT         ? desc.dtype
+                               : desc.dtype == RP_F64 ? RP_F64
+                                                      : RP_F32,
+                               ndim[c->what], shape[c->what]);
+    return answer(rp_attend(plan, &t, NULL));
+}
+
+/* One output, in the type of the problem, f32 where that is less. */
+EXPORT(attend) int x_attend(int what, void *to)
+{
+    return with_plan(call_attend, &(attend_call){what, to});
+}
+
+static int call_work(rp_plan *plan, void *bytes)
+{
+    const size_t n = rp_plan_work_size(plan, NULL);
+    *(double *)bytes = (double)n;
+    return n ? 0 : answer(RP_E_OVERFLOW);
+}
+
+/* Bytes of work of an attend call; -1 for none. */
+EXPORT(work_size) double x_work_size(void)
+{
+    double bytes;
+    return with_plan(call_work, &bytes) == 0 ? bytes : -1;
+}
+
+EXPORT(bucket) double x_bucket(double delta, double buckets, double max_distance, int bidirectional, int strategy)
+{
+    const int64_t b =
+        rp_bucket((int64_t)delta, (int64_t)buckets, (int64_t)max_distance, bidirectional, (rp_strategy)strategy);
+    return b < 0 ? answer(RP_E_RANGE) : (double)b;
+}
+
+/* RoPE's frequencies [dim/2], and the factor of cosine and sine behind them. */
+EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *to)
+{
+    static char given[RP_MAX_ARRAYS][RP_NAME_MAX];
+    rp_term t;
+    const int code = answer(rp_term_parse(text, &t, given));
+    return code < 0 ? code : answer(rp_rope_frequencies(&t, longest, NULL, NULL, to, to + t.dim / 2));
+}
+
+/* A word as q, k and v of WORD_WIDTH numbers each. */
+EXPORT(word) void x_word(const char *text, int length, double *to)
+{
+    sample_word(text, (size_t)length, to, to + WORD_WIDTH, to + 2 * WORD_WIDTH);
+}
+
+/* q, k and v of the worked example [3, 5, 4]. */
+EXPORT(example) const double *x_example(void)
+{
+    return &sample_vectors[0][0][0];
+}
+
+EXPORT(example_word) const char *x_example_word(int n)
+{
+    return n >= 0 && n < SAMPLE_WORDS ? sample_words[n] : "";
+}
+
+/* n elements of any type, as doubles; 0, or less where a type is none. */
+EXPORT(doubles) int x_doubles(double *to, const void *from, int dtype, int n)
+{
+    return answer(rp_convert(to, RP_F64, from, (rp_dtype)dtype, n));
+}
+
+EXPORT(dtype_name) const char *x_dtype_name(int dtype)
+{
+    return rp_dtype_name((rp_dtype)dtype);
+}
+
+EXPORT(dtype_size) int x_dtype_size(int dtype)
+{
+    return (int)rp_dtype_size((rp_dtype)dtype);
+}
+
+EXPORT(allocate) void *x_allocate(size_t bytes)
+{
+    void *at = NULL;
+    return posix_memalign(&at, 64, bytes ? bytes : 1) == 0 ? at : NULL;
+}
+
+EXPORT(release) void x_release(void *at)
+{
+    free(at);
+}

@@ -1,0 +1,262 @@
+// core.js -- the library in the page: one of two modules, and problems as objects. SPDX-License-Identifier: Apache-2.0
+
+const types = {
+  f32: 0,
+  f64: 1,
+  f16: 2,
+  bf16: 3
+};
+const views = {
+  f32: Float32Array,
+  f64: Float64Array,
+  f16: Uint16Array,
+  bf16: Uint16Array
+};
+/** Kinds of masks, as masks.def counts them. */
+export const CAUSAL = {
+  kind: 1
+};
+
+const outputs = {
+  out: 0,
+  lse: 1,
+  weights: 2,
+  profile: 3,
+  mass: 4
+};
+
+/** The bytes of a script element that holds base64 of a deflated file. */
+async function unpack(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  return new Response(stream).arrayBuffer();
+}
+
+/** What a module of wasi-libc asks of its system: a clock; files and the environment are not there. */
+function system(module, memory) {
+  const view = () => new DataView(memory().buffer);
+  const known = {
+    clock_time_get: (id, precision, to) => (view().setBigUint64(to, BigInt(Math.round(performance.now() * 1e6)), true), 0),
+    environ_sizes_get: (n, bytes) => (view().setUint32(n, 0, true), view().setUint32(bytes, 0, true), 0),
+    environ_get: () => 0,
+    fd_prestat_get: () => 8,  // no such descriptor
+    proc_exit: code => {
+      throw new Error(`the library stopped with code ${code}`);
+    },
+  };
+  const result = {};
+  for (const {module: from, name} of WebAssembly.Module.imports(module))
+    (result[from] ??= {})[name] = known[name] ?? (() => 52);  // not supported
+  return result;
+}
+
+/** Relaxed SIMD where the browser has it, else SIMD128. */
+export async function load() {
+  let module;
+  try {
+    module = await WebAssembly.compile(await unpack('relaxed'));
+  } catch {
+    module = await WebAssembly.compile(await unpack('simd128'));
+    module.plain = true;
+  }
+  let memory;
+  const {exports} = await WebAssembly.instantiate(module, system(module, () => memory));
+  memory = exports.memory;
+  exports._initialize();
+  return new Core(exports, module.plain ? 'SIMD128' : 'relaxed SIMD');
+}
+
+export class Core {
+  constructor(exports, vectors) {
+    this.x = exports;
+    this.vectors = vectors;
+    this.mine = [];
+    this.kinds = [];
+    for (let kind = 1; this.string(exports.kind_text(kind)); kind++) {
+      const [name, ...rest] = this.string(exports.kind_text(kind)).split(',');
+      const arrays = [];
+      for (let n = 0; exports.kind_array(kind, n); n++)
+        arrays.push({
+          name: this.string(exports.kind_array(kind, n)),
+          optional: !!exports.kind_array_optional(kind, n),
+          learned: !!exports.kind_array_learned(kind, n)
+        });
+      this.kinds.push(
+        {kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
+    }
+    this.kindOf = Object.fromEntries(this.kinds.map(k => [k.name, k]));
+  }
+
+  string(at) {
+    const bytes = new Uint8Array(this.x.memory.buffer);
+    let end = at;
+    while (bytes[end]) end++;
+    return at ? new TextDecoder().decode(bytes.subarray(at, end)) : '';
+  }
+
+  place(bytes) {
+    const at = this.x.allocate(bytes);
+    if (!at) throw new Error('no memory: smaller sizes');
+    this.mine.push(at);
+    return at;
+  }
+
+  clear() {
+    for (const at of this.mine) this.x.release(at);
+    this.mine = [];
+  }
+
+  put(text) {
+    const bytes = new TextEncoder().encode(text + '\0'), at = this.place(bytes.length);
+    new Uint8Array(this.x.memory.buffer).set(bytes, at);
+    return at;
+  }
+
+  copy(data) {
+    const at = this.place(data.byteLength);
+    new Uint8Array(this.x.memory.buffer).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
+    return at;
+  }
+
+  check(code) {
+    if (code < 0) throw new Error(this.string(this.x.error()));
+    return code;
+  }
+
+  read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
+
+  /** The problem that later calls are about. terms: texts, or {text, arrays: {name: {shape, data, type}}}. */
+  problem({
+    heads = 1,
+    kvHeads = 0,
+    lenQ,
+    lenK,
+    dimK = 1,
+    dimV = 0,
+    type = 'f64',
+    scale = NaN,
+    softcap = 0,
+    qOffset = 0,
+    terms = [],
+    masks = [],
+    q,
+    k,
+    v
+  }) {
+    this.clear();
+    this.size = {heads, lenQ, lenK, dimV: dimV || dimK, type};
+    this.x.begin(heads, kvHeads, lenQ, lenK, dimK, dimV, types[type]);
+    this.terms = terms.map(term => term.text ?? term);
+    this.x.settings(scale, softcap, qOffset);
+    for (const term of terms) {
+      const {text, arrays = {}} = typeof term === 'string' ? {text: term} : term;
+      const n = this.check(this.x.term(this.put(text)));
+      const known = this.kinds.find(kind => kind.kind === this.x.term_kind(n)).arrays;
+      known.forEach(({name}, index) => arrays[name] && this.array(n, index, arrays[name]));
+    }
+    for (const {kind, left = -1, right = -1} of masks) this.check(this.x.mask(kind, left, right));
+    const kv = kvHeads || heads;
+    if (q) this.array(-1, 0, {shape: [1, heads, lenQ, dimK], data: q, type});
+    if (k) this.array(-2, 0, {shape: [1, kv, lenK, dimK], data: k, type});
+    if (v) this.array(-3, 0, {shape: [1, kv, lenK, dimV || dimK], data: v, type});
+    this.meaning = [null, 'entry', 'bucket', 'random'][this.check(this.x.fill())];
+    return this;
+  }
+
+  array(term, index, {shape, data, type = 'f64'}) {
+    const typed = ArrayBuffer.isView(data) ? data : Float64Array.from(data);
+    if (typed.length !== shape.reduce((a, b) => a * b, 1))
+      throw new Error(`an array of ${typed.length} numbers does not have the shape ${shape}`);
+    this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
+  }
+
+  /** The shape of array `name` of a term's text, for one head. */
+  shape(text, name) {
+    const kind = this.kindOf[text.split(',')[0]], at = this.place(16);
+    const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), at));
+    return [...new Int32Array(this.x.memory.buffer, at, ndim)];
+  }
+
+  bias() {
+    const {heads, lenQ, lenK} = this.size, at = this.place(8 * heads * lenQ * lenK);
+    this.check(this.x.bias(at));
+    return this.read(at, heads * lenQ * lenK);
+  }
+
+  /** The biases of one head, of n queries from i on, for a problem of width 1. */
+  biasOf(h, i = 0, n = this.size.lenQ) {
+    const {heads, lenQ, lenK} = this.size;
+    if (n === lenQ && heads < 4)
+      return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK);  // row by row takes three times as long a number
+    const at = this.place(8 * n * this.size.lenK);
+    this.check(this.x.bias_rows(h, i, n, at));
+    return this.read(at, n * this.size.lenK);
+  }
+
+  /** One query step by step; out where the problem has v. */
+  row(h, i, hasV = false) {
+    const n = this.size.lenK, at = this.place(8 * (5 * n + 1 + this.size.dimV));
+    this.check(this.x.row(h, i, at));
+    const all = this.read(at, 5 * n + 1 + this.size.dimV), part = x => all.slice(x * n, (x + 1) * n);
+    return {
+      raw: part(0),
+      scaled: part(1),
+      bias: part(2),
+      score: part(3),
+      weights: part(4),
+      lse: all[5 * n],
+      out: hasV ? all.slice(5 * n + 1) : null
+    };
+  }
+
+  /** One output of rp_attend: out, lse, weights, profile, mass. `into`: leave it in the module and return where. */
+  attend(what, into = 0) {
+    const {heads, lenQ, lenK, dimV, type} = this.size;
+    const n = heads * {out: lenQ * dimV, lse: lenQ, weights: lenQ * lenK, profile: lenQ + lenK - 1, mass: lenK}[what];
+    const of = type === 'f64' ? 'f64' : 'f32', at = into || this.place(n * (of === 'f64' ? 8 : 4));
+    this.check(this.x.attend(outputs[what], at));
+    return into ? at : this.read(at, n, of);
+  }
+
+  workSize() { return this.check(this.x.work_size()); }
+
+  bucket(delta, {buckets, maxDistance, bidirectional, strategy}) {
+    return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));
+  }
+
+  /** Frequencies of a RoPE text whose dim is set, and the factor of its cosines. */
+  frequencies(text, dim, longest) {
+    this.clear();
+    const at = this.place(8 * (dim / 2 + 1));
+    this.check(this.x.frequencies(this.put(text), longest, at));
+    const all = this.read(at, dim / 2 + 1);
+    return {frequency: all.slice(0, dim / 2), factor: all[dim / 2]};
+  }
+
+  /** Words as q, k, v of 8 numbers each. */
+  words(list) {
+    this.clear();
+    const q = new Float64Array(list.length * 8), k = q.slice(), v = q.slice(), at = this.place(8 * 24);
+    list.forEach((word, n) => {
+      const bytes = new TextEncoder().encode(word), text = this.place(bytes.length);
+      new Uint8Array(this.x.memory.buffer).set(bytes, text);
+      this.x.word(text, bytes.length, at);
+      const all = this.read(at, 24);
+      q.set(all.subarray(0, 8), n * 8), k.set(all.subarray(8, 16), n * 8), v.set(all.subarray(16), n * 8);
+    });
+    return {q, k, v, width: 8};
+  }
+
+  example() {
+    const all = this.read(this.x.example(), 60), words = [0, 1, 2, 3, 4].map(n => this.string(this.x.example_word(n)));
+    return {words, q: all.slice(0, 20), k: all.slice(20, 40), v: all.slice(40), width: 4};
+  }
+
+  /** Numbers of any floating type, as doubles. */
+  doubles(bytes, type, n) {
+    this.clear();
+    const to = this.place(8 * n), from = this.copy(bytes);
+    this.check(this.x.doubles(to, from, types[type], n));
+    return this.read(to, n);
+  }
+}

@@ -1,0 +1,135 @@
+// files.js -- .safetensors and .npz from a reader's own disk, taken as hostile; every refusal is a sentence. SPDX-License-Identifier: Apache-2.0
+
+const kinds = {
+  F32: ['f32', 4],
+  F64: ['f64', 8],
+  F16: ['f16', 2],
+  BF16: ['bf16', 2]
+};
+const descriptions = {
+  '<f4': ['f32', 4],
+  '<f8': ['f64', 8],
+  '<f2': ['f16', 2]
+};
+const most = 256e6;  // bytes of a file, and of what it unpacks to
+
+const refuse = why => {
+  throw new Error(`the file was not taken: ${why}`);
+};
+const whole = n => Number.isSafeInteger(n) && n >= 0;
+const count = shape => shape.reduce((a, b) => a * b, 1);
+
+function safetensors(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), size = Number(view.getBigUint64(0, true));
+  if (!(size <= bytes.length - 8)) refuse(`its header should have ${size} bytes, and the file has ${bytes.length}`);
+  let head;
+  try {
+    head = JSON.parse(new TextDecoder('utf-8', {fatal: true}).decode(bytes.subarray(8, 8 + size)));
+  } catch { refuse('its header is no JSON, so it is no .safetensors file'); }
+  if (typeof head !== 'object' || head === null || Array.isArray(head)) refuse('its header is no JSON object');
+  const arrays = new Map(), data = bytes.subarray(8 + size);
+  for (const [name, entry] of Object.entries(head)) {
+    if (name === '__metadata__') continue;
+    const [first, last] = entry?.data_offsets ?? [], shape = entry?.shape;
+    if (!Array.isArray(shape) || !shape.every(whole) || !whole(first) || !whole(last) || first > last || last > data.length)
+      refuse(`array “${name}” has a shape or a place that does not fit the file`);
+    const kind = kinds[entry.dtype];
+    if (!kind) continue;  // masks and the like are not looked at
+    if (count(shape) * kind[1] !== last - first)
+      refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${last - first}`);
+    arrays.set(name, {shape, type: kind[0], bytes: data.slice(first, last)});
+  }
+  let tokens = null;
+  try {
+    const found = JSON.parse(head.__metadata__?.tokens ?? 'null');
+    if (Array.isArray(found) && found.every(token => typeof token === 'string')) tokens = found;
+  } catch { /* names that cannot be read are no names */
+  }
+  return {arrays, tokens};
+}
+
+function npy(bytes, name) {
+  if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(1, 6)) !== 'NUMPY' || bytes[0] !== 0x93)
+    refuse(`“${name}” in it is no NumPy array`);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), wide = bytes[6] > 1, start = wide ? 12 : 10,
+        size = wide ? view.getUint32(8, true) : view.getUint16(8, true);
+  if (start + size > bytes.length) refuse(`the header of “${name}” does not end`);
+  const head = new TextDecoder('latin1').decode(bytes.subarray(start, start + size));
+  const descr = /'descr':\s*'([^']*)'/.exec(head)?.[1], order = /'fortran_order':\s*(True|False)/.exec(head)?.[1],
+        dims = /'shape':\s*\(([^)]*)\)/.exec(head)?.[1];
+  if (descr === undefined || order === undefined || dims === undefined) refuse(`the header of “${name}” is not understood`);
+  const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number), kind = descriptions[descr];
+  if (!kind) return null;
+  if (!shape.every(whole)) refuse(`the shape of “${name}” is not understood`);
+  if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran's order: save it by numpy.ascontiguousarray`);
+  if (count(shape) * kind[1] !== bytes.length - start - size)
+    refuse(
+      `“${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${bytes.length - start - size}`);
+  return {shape, type: kind[0], bytes: bytes.slice(start + size)};
+}
+
+async function inflate(bytes, size, name) {
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw')).getReader(),
+        result = new Uint8Array(size);
+  let at = 0;
+  try {
+    for (;;) {
+      const {done, value} = await reader.read();
+      if (done) break;
+      if (at + value.length > size) throw new Error('too long');
+      result.set(value, at);
+      at += value.length;
+    }
+  } catch {
+    reader.cancel().catch(() => {});
+    refuse(`“${name}” in it does not unpack`);
+  }
+  return at === size ? result : refuse(`“${name}” in it unpacks to ${at} bytes instead of ${size}`);
+}
+
+async function npz(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let end = bytes.length - 22;
+  while (end >= Math.max(0, bytes.length - 65557) && view.getUint32(end, true) !== 0x06054b50) end--;
+  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) refuse('it begins like a .npz file and does not end like one');
+  const arrays = new Map(), text = new TextDecoder();
+  let total = 0;
+  for (let n = view.getUint16(end + 10, true), at = view.getUint32(end + 16, true); n > 0; n--) {
+    if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse('its list of arrays is broken');
+    const method = view.getUint16(at + 10, true), packed = view.getUint32(at + 20, true), size = view.getUint32(at + 24, true),
+          length = view.getUint16(at + 28, true), local = view.getUint32(at + 42, true);
+    const name = text.decode(bytes.subarray(at + 46, at + 46 + length)).replace(/\.npy$/, '');
+    at += 46 + length + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
+    if (packed === 0xffffffff || local === 0xffffffff) refuse(`“${name}” is in zip64: save it as .safetensors`);
+    if (local + 30 > bytes.length || view.getUint32(local, true) !== 0x04034b50)
+      refuse(`the place of “${name}” is not in the file`);
+    const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
+    if (start + packed > bytes.length || (total += size) > most)
+      refuse(`“${name}” is larger than the file, or than ${most / 1e6} MB`);
+    if (method !== 0 && method !== 8) refuse(`“${name}” is packed in a way that NumPy does not write`);
+    const array = npy(
+      method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
+    if (array) arrays.set(name, array);
+  }
+  return {arrays, tokens: null};
+}
+
+/** {arrays: Map of name -> {shape, type, bytes}, tokens} of a File, or an error that says why not. */
+export async function readArrays(file) {
+  if (file.size > most) refuse(`it has ${file.size} bytes, ${most} at most`);
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  if (bytes.length < 22) refuse(`it has ${bytes.length} bytes, which is no .npz and no .safetensors file`);
+  return bytes[0] === 0x50 && bytes[1] === 0x4b ? npz(bytes) : safetensors(bytes);
+}
+
+/** A .safetensors file of f64 arrays: {name: {shape, data}}. */
+export function safetensorsOf(arrays, tokens) {
+  const head = {__metadata__: {tokens: JSON.stringify(tokens)}};
+  let at = 0;
+  for (const [name, {shape, data}] of Object.entries(arrays))
+    head[name] = {dtype: 'F64', shape, data_offsets: [at, at += 8 * data.length]};
+  const text = new TextEncoder().encode(JSON.stringify(head)), pad = (8 - text.length % 8) % 8,
+        size = new DataView(new ArrayBuffer(8));
+  size.setBigUint64(0, BigInt(text.length + pad), true);
+  return new Blob([size.buffer, text, ' '.repeat(pad), ...Object.values(arrays).map(({data}) => Float64Array.from(data))]);
+}

@@ -1,0 +1,84 @@
+// frame.js -- what every view looks like: settings, output, what it means, how to get it elsewhere. SPDX-License-Identifier: Apache-2.0
+import {exporter} from './export.js';
+import {h} from './ui.js';
+
+/** What is known of terms: formula, source, parameters, arrays. */
+export function docs(facts, names) {
+  return [...new Set(names)].filter(name => facts.terms[name]).map(name => {
+    const term = facts.terms[name];
+    const section = h('section', {class: 'docs'}, h('h3', {}, `${name}: ${term.title}`),
+      h('p', {class: 'note'}, `Source: ${term.source}. Written `, h('code', {}, term.syntax)));
+    const body = h('div');
+    body.innerHTML = term.html +
+      [['Parameters', term.said], ['Arrays', term.arrays]]
+        .filter(([, said]) => said.length)
+        .map(([what, said]) => `<p>${what}: ${said.join('; ')}.</p>`)
+        .join('');  // made by bundle.py from docs/terms
+    section.append(body);
+    return section;
+  });
+}
+
+/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown and changes nothing. */
+export function frame({title, about, formula, settings, output, facts, compute}) {
+  const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
+        meaning = h('div');
+  let last = null, language = 'CLI';
+  const choices = ['CLI', 'Python', 'C'].map(name => h('button', {
+    type: 'button',
+    'aria-pressed': name === language,
+    onclick: () => {
+      language = name;
+      code();
+    }
+  },
+                                               name));
+  const copied = h('span', {class: 'note', role: 'status'});
+  const code = () => {
+    choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
+    text.textContent = last?.code?.[language] ?? '';
+  };
+  const save = exporter(() => last);
+  const root =
+    h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
+      h('div', {class: 'work'}, settings,
+        h('div', {}, problem, output, save,
+          h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning),
+          h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
+            h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
+              h(
+                'button', {
+                  type: 'button',
+                  onclick: async () => {
+                    try {
+                      await navigator.clipboard.writeText(text.textContent);
+                      copied.textContent = 'copied';
+                    } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
+                  }
+                },
+                'Copy'),
+              copied),
+            text))));
+  let documented = '';
+  return {
+    root,
+    update(state) {
+      try {
+        last = compute(state);
+        problem.textContent = '';
+      } catch (error) {
+        problem.textContent = error.message;
+        return;
+      }
+      code();
+      const names = (last.docs ?? []).join();
+      if (names !== documented) {
+        documented = names;
+        meaning.replaceChildren(...docs(facts, last.docs ?? []));
+      }
+    },
+    code: () => last?.code,
+    csv: () => last?.csv(),
+    numbers: () => last?.numbers,
+  };
+}

@@ -1,0 +1,184 @@
+// heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
+import {colour, fixed, h, scheme} from './ui.js';
+
+// Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
+const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
+// The middle is that of the page: the ends are dark where it is light, and light where it is dark.
+const parting = {
+  light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
+  dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
+};
+
+const rgb = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
+
+const ramps = new Map();
+
+/** 256 colours as numbers of an image's 32-bit pixels. */
+function ramp(diverging) {
+  const key = `${scheme()} ${diverging}`;
+  if (!ramps.has(key)) ramps.set(key, makeRamp(diverging));
+  return ramps.get(key);
+}
+
+function makeRamp(diverging) {
+  const stops = (diverging ? parting[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
+  return Uint32Array.from({length: 256}, (_, n) => {
+    const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), share = at - low;
+    const [r, g, b] = stops[low].map((x, c) => Math.round(x + share * (stops[low + 1][c] - x)));
+    return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+  });
+}
+
+export class HeatMap {
+  /** onpick(row, column) is called when the cursor moves. */
+  constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, ratio}) {
+    this.title = title;
+    this.value = value;
+    this.onpick = onpick;
+    this.ratio = ratio;
+    this.small = document.createElement('canvas');
+    this.canvas = h('canvas', {
+      tabindex: 0,
+      role: 'img',
+      onkeydown: event => this.key(event),
+      onclick: event => this.point(event),
+      onpointermove: event => this.point(event, true),
+      onpointerleave: () => this.read(...this.cursor)
+    });
+    this.caption = h('figcaption', {}, title);
+    this.readout = h('div', {class: 'readout', 'aria-live': 'polite'});
+    this.low = h('span'), this.high = h('span');
+    this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
+    this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
+    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')),
+      this.readout, h('div', {class: 'scale'}, this.low, this.bar, this.high));
+    this.cursor = [0, 0];
+    new ResizeObserver(([{contentRect}]) => {
+      this.width = contentRect.width;
+      if (this.data && this.width) this.paint();
+    }).observe(this.canvas);
+  }
+
+  /** data [rows * columns]; label(row, column, value) makes the readout. */
+  show({data, rows, columns, title, low, high, diverging, cursor, label, value}) {
+    Object.assign(this, {data, rows, columns, label: label ?? this.label});
+    this.value = value ?? this.value;
+    if (title) this.title = this.caption.textContent = title;
+    if (cursor) this.cursor = cursor;
+    this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
+    if (low === undefined) {
+      low = Infinity, high = -Infinity;
+      for (let n = 0; n < data.length; n++) {  // NaN passes no comparison
+        const x = data[n];
+        if (x > -Infinity) {
+          if (x < low) low = x;
+          if (x > high) high = x;
+        }
+      }
+      if (low > high) low = high = 0;
+    }
+    this.diverging = diverging ?? (low < 0 && high > 0);
+    if (this.diverging) high = Math.max(-low, high), low = -high;
+    [this.least, this.most] = [low, high];
+    this.paint();
+  }
+
+  paint() {
+    const {data, rows, columns, canvas, least, most} = this;
+    const colours = ramp(this.diverging), scale = most > least ? 255 / (most - least) : 0,
+          rest = most > least ? 0 :
+      this.diverging          ? 128 :
+      least < 0               ? 0 :
+                                128;
+    if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
+    const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows),
+          pixels = new Uint32Array(image.data.buffer);
+    const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
+    for (let n = 0; n < pixels.length; n++) {
+      const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
+      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : masked;
+    }
+    brush.putImageData(image, 0, 0);
+    const ratio = this.ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
+    canvas.style.aspectRatio = ratio;
+    const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)),
+          height = Math.max(1, Math.round(width / ratio));
+    if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+    const to = canvas.getContext('2d');
+    to.imageSmoothingEnabled = columns > width;
+    to.drawImage(this.small, 0, 0, width, height);
+    const [r, c] = this.cursor, w = width / columns, t = height / rows;
+    to.lineWidth = 2 * devicePixelRatio;
+    for (const [style, grow] of [['#000', 0], ['#fff', to.lineWidth]]) {
+      to.strokeStyle = style;
+      to.strokeRect(c * w - grow / 2, r * t - grow / 2, Math.max(w, 3) + grow, Math.max(t, 3) + grow);
+    }
+    this.low.textContent = fixed(least), this.high.textContent = fixed(most);
+    const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
+    new Uint32Array(strip.data.buffer).set(colours);
+    bar.putImageData(strip, 0, 0);
+    canvas.setAttribute('aria-label',
+      `${this.title}: ${rows} by ${columns}, ${this.value} from ${fixed(least)} to ${fixed(most)}. Arrow keys move the cursor.`);
+    this.read(r, c);
+  }
+
+  read(r, c) {
+    const x = this.data[r * this.columns + c];
+    const text = this.label ? this.label(r, c, x) :
+                              `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${x > -Infinity ? fixed(x) : 'masked'}`;
+    if (this.readout.textContent !== text) this.readout.textContent = text;
+  }
+
+  move(r, c) {
+    this.cursor = [Math.min(Math.max(r, 0), this.rows - 1), Math.min(Math.max(c, 0), this.columns - 1)];
+    this.paint();
+    this.onpick(...this.cursor);
+  }
+
+  key(event) {
+    const step = event.shiftKey ? 8 : 1, [r, c] = this.cursor;
+    const to = {
+      ArrowLeft: [r, c - step],
+      ArrowRight: [r, c + step],
+      ArrowUp: [r - step, c],
+      ArrowDown: [r + step, c],
+      Home: [r, 0],
+      End: [r, this.columns - 1],
+      PageUp: [0, c],
+      PageDown: [this.rows - 1, c]
+    }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    this.move(...to);
+  }
+
+  point(event, look = false) {
+    const box = this.canvas.getBoundingClientRect();
+    const r = Math.floor((event.clientY - box.top) / box.height * this.rows),
+          c = Math.floor((event.clientX - box.left) / box.width * this.columns);
+    if (!this.data || r < 0 || c < 0 || r >= this.rows || c >= this.columns) return;
+    if (look) this.read(r, c);
+    else this.move(r, c);
+  }
+
+  /** The map alone, several pixels to a value. */
+  picture() {
+    const scale = Math.max(1, Math.round(1024 / Math.max(this.rows, this.columns))), big = document.createElement('canvas');
+    [big.width, big.height] = [this.columns * scale, this.rows * scale];
+    const brush = big.getContext('2d');
+    brush.imageSmoothingEnabled = false;
+    brush.drawImage(this.small, 0, 0, big.width, big.height);
+    return big;
+  }
+
+  /** An SVG with the map as an image, its title and its scale. */
+  svg() {
+    const ratio = this.columns / this.rows, width = 640, height = Math.round(width / ratio);
+    return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height + 60}`, width, height: height + 60},
+      h('rect', {width, height: height + 60, fill: colour('bg')}),
+      h('text', {x: 4, y: 20, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 16}, this.title),
+      h('image', {x: 0, y: 30, width, height, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
+      h('text', {x: 4, y: height + 50, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 12},
+        `${this.axis.textContent}   ${this.value} from ${fixed(this.least)} to ${fixed(this.most)}`));
+  }
+}

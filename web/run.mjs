@@ -1,0 +1,14 @@
+// run.mjs MODULE [ARGUMENT...] -- run a WebAssembly program under node; exit code 77 where this node does not know its instructions.
+// SPDX-License-Identifier: Apache-2.0
+import {readFileSync} from 'node:fs';
+import {WASI} from 'node:wasi';
+
+const bytes = readFileSync(process.argv[2]);
+if (WebAssembly.validate(bytes)) {
+  const wasi = new WASI({version: 'preview1', args: process.argv.slice(2), env: process.env, returnOnExit: true});
+  const {instance} = await WebAssembly.instantiate(bytes, wasi.getImportObject());
+  process.exitCode = wasi.start(instance);
+} else {
+  console.log(`skipped: node ${process.version} does not run ${process.argv[2]}`);
+  process.exitCode = 77;
+}

@@ -1,0 +1,86 @@
+// term.js -- controls for one term, made from what the library says of it. SPDX-License-Identifier: Apache-2.0
+import {control, h} from './ui.js';
+
+export const nameOf = text => text.split(',')[0];
+const given = text => new Map(text.split(',').slice(1).filter(Boolean).map(part => {
+  const [key, ...value] = part.split('=');
+  return [key, value.join('=')];
+}));
+
+/** Tokens of a term's grid, 0 where it has none. */
+export function gridOf(text) {
+  const size = /(?:^|,)grid=(\d+)x(\d+)(?:,|$)/.exec(text), extra = /(?:^|,)extra=1(?:,|$)/.test(text) ? 1 : 0;
+  return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
+}
+
+/** A good text to start with: that of the term's picture. */
+export const startText = (facts, name) => facts.terms[name].picture.split(' ')[0] || name;
+
+/** The text with a parameter set; one at its default is left out. */
+function withParameter(text, known, key, value, required) {
+  const map = given(text);
+  if (String(value) === String(known.defaults[key]) && !required) map.delete(key);
+  else map.set(key, value);
+  return [nameOf(text), ...[...map].map(([k, v]) => `${k}=${v}`)].join(',');
+}
+
+/** A fieldset for state[key]. none: a term may be absent. */
+export function termEditor({core, facts, key, legend, names, none = false, change, start = name => startText(facts, name)}) {
+  const families = [...new Set(names.map(name => facts.terms[name].family))];
+  const label = `${key}-kind`,
+        select = h('select',
+          {id: label, 'data-key': `${key}-kind`, onchange: () => change(key, select.value ? start(select.value) : '')},
+          none ? h('option', {value: ''}, 'none') : null,
+          families.map(family => h('optgroup', {label: family},
+                         names.filter(name => facts.terms[name].family === family)
+                           .map(name => h('option', {value: name}, `${name}: ${facts.terms[name].title}`)))));
+  const text = control({key, label: 'As written', type: 'text'}, change), box = h('div');
+  const element = h('fieldset', {}, h('legend', {}, legend), h('label', {for: label, class: 'note'}, 'Term'), select, box, text.element);
+    let shown = null, made = [];
+    return {
+      element,
+      set(state) {
+        const whole = state[key], name = nameOf(whole), term = facts.terms[name], known = core.kindOf[name];
+        text.set(whole);
+        select.value = names.includes(name) ? name : '';
+        text.element.hidden = !whole;
+        if (shown !== name) {
+          shown = name;
+          const set = (parameter, required) => (_, value) => change(key,
+            withParameter(select.dataset.text, known, parameter,
+              value === true    ? 1 :
+                value === false ? 0 :
+                                  value,
+              required));
+          made = !term ? [] : term.parameters.map(p => {
+            const start = +(given(startText(facts, name)).get(p.key) ?? known.defaults[p.key]), whole = p.kind === 'INT';
+            const spec = {key: p.key, label: p.key.replaceAll('_', ' ')};
+            if (p.kind === 'FLAG') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
+            if (p.kind === 'CHOICE') return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
+            if (p.kind === 'SIGN') return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
+            if (p.kind === 'GRID')
+              return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set(p.key, p.required))];
+            const most = whole ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2;
+            return [
+              p,
+              control({...spec,
+                type: 'range',
+                min: 0,
+                max: most,
+                step: whole                 ? 1 :
+                  start < 1e-3 && start > 0 ? 'any' :
+                                              0.01},
+                set(p.key, p.required))
+            ];
+          });
+          box.replaceChildren(...made.map(([, c]) => c.element));
+        }
+        select.dataset.text = whole;
+        const values = given(whole);
+        for (const [p, c] of made) {
+          const value = values.get(p.key) ?? known.defaults[p.key];
+          c.set(p.kind === 'FLAG' ? value === '1' : p.kind === 'INT' || p.kind === 'REAL' ? +value : value);
+        }
+      },
+    };
+}

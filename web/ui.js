@@ -1,0 +1,155 @@
+// ui.js -- elements, numbers as text, and the parts that every view has. SPDX-License-Identifier: Apache-2.0
+
+/** An element: h('a', {href: '#x', onclick: f}, 'text', child). */
+export function h(tag, attributes = {}, ...children) {
+  const svg = ['svg', 'g', 'path', 'line', 'rect', 'text', 'circle', 'polyline', 'image', 'title'].includes(tag);
+  const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+    else if (key.startsWith('aria-') && value !== undefined) element.setAttribute(key, String(value));
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? '' : value);
+  }
+  element.append(...children.flat(9).filter(child => child !== null && child !== undefined));
+  return element;
+}
+
+/** x as C's %.<digits>f writes it: a tie goes to the even digit, and no negative zero. */
+export function fixed(x, digits = 4) {
+  if (x === -Infinity) return '-inf';
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : 'inf';
+  if (Math.abs(x) >= 1e6) return x.toExponential(2).replace(/e([+-])(\d)$/, 'e$10$2');
+  const scaled = Math.abs(x) * 10 ** digits, whole = Math.floor(scaled);
+  // exactly half way: (2 whole + 1) / (2 * 10^digits) is a double only where 5^digits divides the numerator
+  const tie = scaled - whole === 0.5 && (2 * whole + 1) % 5 ** digits === 0;
+  let text = tie && whole % 2 === 0 ? (Math.sign(x) * whole / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+  if (/^-0\.?0*$/.test(text)) text = text.slice(1);
+  return text;
+}
+
+export function signed(x, digits = 4) {
+  const text = fixed(x, digits);
+  return x > 0 && !/^0\.?0*$/.test(text) ? '+' + text : text;
+}
+
+export function bytes(n) {
+  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
+  let unit = 0;
+  while (n >= 1000 && unit < units.length - 1) n /= 1000, unit++;
+  return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+}
+
+let ids = 0;
+const id = () => `e${ids++}`;
+
+/** A control for state[key]. spec: {key, label, type: range|number|select|check|text, min, max, step, options}. Returns {element, set}. */
+export function control(spec, change) {
+  const name = id(), label = h('label', {for: name
+  }, spec.label);
+  if (spec.type === 'check') {
+    const input = h('input', {type: 'checkbox', id: name, 'data-key': spec.key, onchange: () => change(spec.key, input.checked)});
+    return {
+      element: h('div', {class: 'check'}, input, label),
+      set: value => {
+        input.checked = value;
+      }
+    };
+  }
+  if (spec.type === 'select') {
+    const input = h('select', {id: name, class: 'wide', 'data-key': spec.key, onchange: () => change(spec.key, input.value)},
+      spec.options.map(option => {
+        const [value, text] = Array.isArray(option) ? option : [option, option];
+        return h('option', {value}, text);
+      }));
+    return {
+      element: h('div', {class: 'field'}, label, input),
+      set: value => {
+        input.value = value;
+      }
+    };
+  }
+  if (spec.type === 'text') {
+    const input = h('input', {
+      type: 'text',
+      id: name,
+      class: 'wide',
+      spellcheck: 'false',
+      autocomplete: 'off',
+      'data-key': spec.key,
+      oninput: () => change(spec.key, input.value)
+    });
+    return {
+      element: h('div', {class: 'field'}, label, input),
+      set: value => {
+        if (input.value !== value) input.value = value;
+      }
+    };
+  }
+  const parse = text => text.trim() !== '' && Number.isFinite(+text) ? +text : undefined;
+  const took = input => () => {
+    const value = parse(input.value);
+    if (value !== undefined)
+      change(spec.key, spec.least === undefined ? value : Math.min(Math.max(value, spec.least), spec.most ?? Infinity));
+  };
+  const number =
+    h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
+  const range = h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
+  number.addEventListener('change', took(number));
+  range.addEventListener('input', took(range));
+  return {
+    element: h('div', {class: 'field'}, label, range, number),
+    set: value => {
+      if (+range.max < value) range.max = value;
+      range.value = value;
+      if (document.activeElement !== number || parse(number.value) !== value) number.value = value;
+    },
+    limit: most => {
+      range.max = most;
+      spec.most = most;
+    },
+  };
+}
+
+/** Controls for several specs in a box; set(state) shows a state. */
+export function controls(specs, change, ...more) {
+  const made = specs.map(spec => [spec, control(spec, change)]);
+  return {
+    element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
+      made.map(([, c]) => c.element), more),
+    set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),
+    of: key => made.find(([spec]) => spec.key === key)[1],
+  };
+}
+
+/** A table of numbers: rows [[label, x...]]. */
+export function table(head, rows, {digits = 4, sign = false, caption = '', mark} = {}) {
+  const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
+  return h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
+    h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
+      h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
+      h('tbody', {},
+        rows.map((row, r) => h('tr', {},
+                   row.map((cell, c) => c === 0 ? h('th', {scope: 'row'}, text(cell)) :
+                                                  h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+}
+
+/** n rows of a matrix for `table`. */
+export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
+
+export function download(name, blob) {
+  const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Which colours the page has now. */
+const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
+export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
+
+/** Colours of the style, for canvases and pictures that leave the page; asked once, since asking makes the browser lay the page out. */
+export function colour(name) {
+  const key = `${scheme()} ${name}`;
+  if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return seen.get(key);
+}

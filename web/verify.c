@@ -1,0 +1,58 @@
+/* verify.c -- relpos verify for the WebAssembly builds: the command itself, and what it needs of the program's other files.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_options(const cli_command *c, int argc, char **argv,
+                int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
+                int max_args, int *n_args)
+{
+    *n_args = 0;
+    for (int n = 1; n < argc; n++) {
+        const cli_option *o = c->options;
+        while (o->name && (strncmp(argv[n], "--", 2) != 0 || strcmp(argv[n] + 2, o->name) != 0))
+            o++;
+        if (!o->name && *n_args < max_args)
+            args[(*n_args)++] = argv[n];
+        else if (!o->name || (o->arg && n + 1 == argc))
+            return cli_error(CLI_USAGE, "verify: %s (a problem, or an option and its value)", argv[n]);
+        else if (on_option(context, o->key, o->arg ? argv[++n] : NULL) != CLI_OK)
+            return CLI_USAGE;
+    }
+    return -1;
+}
+
+int cli_error(int code, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fputc('\n', stderr);
+    return code;
+}
+
+int cli_isa(const char *text, const char **isa)
+{
+    *isa = text;
+    return rp_isa_found(text) == 1 ? CLI_OK : cli_error(CLI_USAGE, "--isa: \"%s\" is not here", text);
+}
+
+int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value)
+{
+    char *end;
+    *value = strtoll(text, &end, 10);
+    return !*end && *value >= least && *value <= most ? CLI_OK : cli_error(CLI_USAGE, "%s: \"%s\"", option, text);
+}
+
+void cli_json_string(FILE *to, const char *text) /* problems have no character that JSON would want escaped */
+{
+    fprintf(to, "\"%s\"", text);
+}
+
+int main(int argc, char **argv)
+{
+    return cmd_verify.run(&cmd_verify, argc, argv);
+}

@@ -1,0 +1,95 @@
+// buckets.js -- how T5 and its variants share distances out. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {shell} from '../code.js';
+import {ofChart} from '../export.js';
+import {frame} from '../frame.js';
+import {controls, h, table} from '../ui.js';
+
+const marked = [1, 5, 10, 50, 100];
+
+export const buckets = {
+  id: 'buckets',
+  title: 'Buckets: which distances share a number',
+  name: 'Buckets',
+  defaults: {buckets: 32, max: 128, bidirectional: true, strategy: 'log', offset: -10},
+
+  make({core, facts, change}) {
+    const strategies = facts.terms.bucket.parameters.find(p => p.key === 'strategy').choices;
+    const settings = controls(
+      [
+        {key: 'buckets', label: 'Number of buckets', type: 'range', min: 4, max: 64, step: 2, least: 2, most: 4096},
+        {key: 'max', label: 'Maximal distance', type: 'range', min: 2, max: 512, least: 1, most: 65536},
+        {key: 'bidirectional', label: 'bidirectional: half of the buckets for keys after the query', type: 'check'},
+        {key: 'strategy', label: 'Strategy', type: 'select', options: strategies},
+        {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160},
+      ],
+      change);
+    const picture = h('div'), said = h('p', {role: 'status'}), tables = h('div');
+    const output = h('div', {}, picture, said, tables);
+
+    const compute = state => {
+      const {buckets, max, bidirectional, strategy, offset} = state;
+      settings.set(state);
+      const of = delta =>
+        core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: Math.max(0, strategies.indexOf(strategy))});
+      const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
+      for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
+      x.forEach((delta, n) => {  // neighbours that share a bucket
+        if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
+        else runs.push({first: delta, last: delta, bucket: y[n]});
+      });
+      const own = of(offset), same = runs.filter(run => run.bucket === own),
+            word = run => run.first === run.last ? `${run.first}` :
+                                                   `${run.first === -reach ? `${- reach} and before` : run.first} to ${
+                                                     run.last === reach ? `${reach} and after` : run.last}`;
+      const figure = chart({
+        title: `The bucket of every offset: ${strategy}, ${buckets} buckets, ${max}${bidirectional ? '' : ', causal'}`,
+        xLabel: 'offset = key − query',
+        yLabel: 'bucket',
+        low: 0,
+        series: [{name: '', x, y, style: x.length > 120 ? undefined : 'bars'}],
+        marks: [{x: Math.min(Math.max(offset, -reach), reach), text: `${offset} → ${own}`}],
+        onpick: at => change({offset: Math.round(at)})
+      });
+      picture.replaceChildren(figure);
+      said.textContent = `Offset ${offset} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}.`;
+      tables.replaceChildren(h('h3', {}, 'Marked distances'),
+        table(['distance', ...marked.map(String)],
+          [['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]]),
+        h('h3', {}, 'Every run of offsets'),
+        table(['bucket', 'offsets', 'how many'],
+          runs.map(run => [String(run.bucket), word(run), String(run.last - run.first + 1)]),
+          {mark: r => runs[r].bucket === own ? 'mark' : ''}));
+      const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = [
+        '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
+        ...(strategy === 'log' ? [] : ['--strategy', strategy])
+      ];
+      return {
+        name: 'buckets',
+        figure: ofChart(figure),
+        csv: () => [['offset', 'bucket'], ...x.map((delta, n) => [delta, y[n]])],
+        docs: [strategy === 'log' ? 't5' : 'bucket'],
+        numbers: {marked: offsets.map(delta => [delta, of(delta)]), offset: own, runs},
+        code: {
+          CLI: `${shell(['relpos', 'bucket', ...options, '--',
+            ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,
+          Python: `import relpos\nprint(relpos.bucket([${[...offsets, offset].join(', ')}], buckets=${buckets}, max_distance=${
+            max}, bidirectional=${bidirectional ? 'True' : 'False'}, strategy="${strategy}"))\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void)\n{\n    for (int delta = -${reach}; delta <= ${
+            reach}; delta++)\n        printf("%d %lld\\n", delta, (long long)rp_bucket(delta, ${buckets}, ${max}, ${
+            bidirectional ? 1 : 0}, RP_STRATEGY_${strategy.toUpperCase()}));\n    return 0;\n}\n`,
+        },
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings: settings.element,
+      about:
+        'A table of biases has one entry for each bucket; offsets in one bucket share it. Near offsets have a bucket each, far ones share. Move the offset, or click the picture, to see who shares with it.',
+      formula: 'bias = table[bucket(r), h]      r = key − query'
+    });
+  },
+};

@@ -1,0 +1,186 @@
+// cost.js -- what biases cost: memory and time of N x N against O(N), and a cache step by step. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {shell} from '../code.js';
+import {ofChart} from '../export.js';
+import {frame} from '../frame.js';
+import {HeatMap} from '../heat.js';
+import {nameOf, termEditor} from '../term.js';
+import {bytes, controls, h, table} from '../ui.js';
+
+export const cost = {
+  id: 'cost',
+  title: 'Cost: N × N against O(N), measured here',
+  name: 'Cost',
+  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32},
+
+  make({core, facts, change}) {
+    const names =
+      core.kinds.filter(kind => kind.bias && kind.name !== 'dense' && facts.terms[kind.name].family === 'Biases by offset')
+        .map(kind => kind.name);
+    const editor = termEditor({core, facts, key: 'a', legend: 'Term', names, change});
+    const settings = controls(
+      [
+        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 64},
+        {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, least: 1, most: 256},
+        {key: 'most', label: 'Longest text to measure', type: 'select', options: ['256', '512', '1024', '2048']},
+        {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, least: 0, most: 47},
+      ],
+      (key, value) => change(key, key === 'most' ? +value : value), editor.element);
+    const memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
+    const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
+    const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
+    const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
+      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element));
+    let now = null, measured = null, running = false;
+
+    /** The best of a few calls, in milliseconds: a bias of N numbers a head, the same as an array of N x N, and making that array. */
+    const once = (state, n) => {
+      const {a, dim} = state, q = new Float32Array(n * dim);
+      let seed = 1;
+      const fill = () => q.map(() => ((seed = seed * 1103515245 + 12345 & 0x7fffffff) / 0x40000000) - 1);
+      const given = {lenQ: n, lenK: n, dimK: dim, type: 'f32', q: fill(), k: fill(), v: fill()};
+      const best = problem => {
+        core.problem(problem);
+        const to = core.place(4 * n * dim);
+        let least = Infinity;
+        for (let run = 0; run < 4; run++) {  // clocks of browsers are coarse: many calls to a reading
+          const at = performance.now();
+          let calls = 0;
+          do core.attend('out', to);
+          while (++calls, performance.now() - at < 20);
+          least = Math.min(least, (performance.now() - at) / calls);
+        }
+        return least;
+      };
+      const strip = best({...given, terms: [a]});
+      core.problem({lenQ: n, lenK: n, terms: [a]});
+      const at = performance.now(), whole = core.bias(), making = performance.now() - at;
+      const dense =
+        best({...given, terms: [{text: 'dense', arrays: {bias: {shape: [n, n], data: Float32Array.from(whole), type: 'f32'}}}]});
+      return {n, strip, dense, making, none: best({...given, terms: []})};
+    };
+
+    async function measure() {
+      if (running) return;
+      running = true;
+      const state = now, results = [];
+      try {
+        for (let n = 64; n <= state.most; n *= 2) {
+          said.textContent = `measuring ${n} × ${n} …`;
+          await new Promise(done => setTimeout(done, 20));  // the page stays alive between two lengths
+          results.push(once(state, n));
+        }
+        measured = {results, of: `${state.a}, one head of width ${state.dim}, f32, ${core.vectors}, one thread`};
+        said.textContent = `Measured: ${measured.of}.`;
+      } catch (error) { said.textContent = error.message; }
+      running = false;
+      change({});
+    }
+
+    const compute = state => {
+      now = {...state};
+      settings.set({...state, most: String(state.most)});
+      editor.set(state);
+      const {a, heads, dim} = state, lengths = [...Array(9).keys()].map(n => 256 << n);
+      const work = lengths.map(n => {
+        core.problem({heads, lenQ: n, lenK: n, dimK: dim, type: 'f32', terms: [a]});
+        return core.workSize();
+      }),
+            whole = lengths.map(n => 4 * heads * n * n);
+      const figure = chart({
+        title: `Memory beside q, k, v and out: ${heads} heads of ${dim}`,
+        xLabel: 'tokens',
+        yLabel: 'bytes',
+        logX: true,
+        logY: true,
+        series: [
+          {name: 'biases as an array N × N, f32', x: lengths, y: whole},
+          {name: 'relpos: work of a call, one thread', x: lengths, y: work}
+        ]
+      });
+      memory.replaceChildren(figure, table(['tokens', ...lengths.map(String)], [
+        ['N × N biases', ...whole.map(bytes)], ['work of relpos', ...work.map(bytes)],
+        ['entries of a row of biases', ...lengths.map(n => String(2 * n - 1))]
+      ]));
+      if (measured) {
+        const x = measured.results.map(r => r.n), line = (name, key) => ({name, x, y: measured.results.map(r => r[key])});
+        times.replaceChildren(chart({
+          title: `Milliseconds a call: ${measured.of}`,
+          xLabel: 'tokens',
+          yLabel: 'ms',
+          logX: true,
+          logY: true,
+          series: [
+            line('no bias', 'none'), line('relpos, bias by offset', 'strip'), line('array N × N, made before', 'dense'),
+            {name: 'array N × N, made in the call', x, y: measured.results.map(r => r.dense + r.making)}
+          ]
+        }),
+          table(['tokens', ...x.map(String)],
+            [['no bias', 'none'], ['by offset', 'strip'], ['array, made before', 'dense'], ['making the array', 'making']].map(
+              ([name, key]) => [name, ...measured.results.map(r => r[key])]),
+            {digits: 2, caption: 'ms'}));
+      }
+      const most = 48, step = Math.min(Math.round(state.step), most - 1), data = new Float64Array(most * most).fill(-Infinity);
+      core.problem({lenQ: most, lenK: most, terms: [a]});
+      const full = core.bias();
+      let worst = 0;
+      for (let t = 0; t <= step; t++) {  // one query at position t, the keys so far
+        core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
+        const one = core.bias();
+        data.set(one, t * most);
+        one.forEach((x, j) => {
+          worst = Math.max(worst, Math.abs(x - full[t * most + j]));
+        });
+      }
+      cache.show({
+        data,
+        rows: most,
+        columns: most,
+        cursor: [step, Math.min(cache.cursor[1], step)],
+        low: Math.min(...full),
+        high: Math.max(...full),
+        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not yet there`
+      });
+      row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
+        step + 1} biases is made. The rows before stay. Largest difference of the ${
+        step + 1} rows, made one by one, from those of the whole matrix: ${worst}.`;
+      const problem = n => `fwd:f32:b1h${heads}q${n}k${n}d${dim}:${a}`;
+      return {
+        name: 'cost',
+        figure: ofChart(figure),
+        docs: [nameOf(a)],
+        numbers: {work, whole, worst, measured, row: data.slice(step * most, step * most + step + 1)},
+        csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]]),
+          ...(measured ?
+              [
+                ['tokens', 'ms_none', 'ms_by_offset', 'ms_array', 'ms_making_array'],
+                ...measured.results.map(r => [r.n, r.none, r.strip, r.dense, r.making])
+              ] :
+              [])],
+        code: {
+          CLI: `${shell(['relpos', 'bench', problem(state.most)])}\n${shell([
+            'relpos', 'bench', `fwd:f32:b1h${heads}q${state.most}k${state.most}d${dim}:dense`
+          ])}\n${shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
+          Python: `import numpy as np, relpos, timeit\nq = k = v = np.random.default_rng(0).standard_normal((1, ${heads}, ${
+            state.most}, ${
+            dim}), dtype=np.float32)\nprint(min(timeit.repeat(lambda: relpos.attention(q, k, v), number=1)), "s without a bias; give bias=relpos.${
+            facts.terms[nameOf(a)].python}(...)")\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void) /* bytes that a call needs beside its arrays */\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse("${
+            a}", &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
+            heads}, n, n, ${
+            dim});\n        desc.terms = &term, desc.n_terms = 1;\n        if (rp_plan_create(&plan, &desc) != RP_OK)\n            return puts(rp_last_error()), 1;\n        printf("%lld %zu\\n", (long long)n, rp_plan_work_size(plan, one));\n        rp_plan_destroy(plan);\n    }\n    rp_pool_destroy(one);\n    return 0;\n}\n`,
+        },
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings: settings.element,
+      about:
+        'A bias by offset is 2N − 1 numbers a head; as an array it is N². The library never makes the array: a tile of scores starts at a pointer into those numbers. Memory is what the library itself says it needs; times are of this browser, and other programs of this machine disturb them.',
+      formula: 'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and work that grows with N'
+    });
+  },
+};

@@ -1,0 +1,157 @@
+// images.js -- positions on a grid: windows, patches, a class token; absolute against relative. SPDX-License-Identifier: Apache-2.0
+import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {frame} from '../frame.js';
+import {HeatMap} from '../heat.js';
+import {nameOf} from '../term.js';
+import {controls, fixed, h, rowsOf, table} from '../ui.js';
+
+export const images = {
+  id: 'images',
+  title: 'Images: offsets by row and column',
+  name: 'Images',
+  defaults: {kind: 'swin', rows: 4, columns: 4, extra: false, patch: 5},
+
+  make({core, facts, change}) {
+    const kinds = core.kinds.filter(kind => kind.bias && 'grid' in kind.defaults).map(kind => kind.name);
+    const settings = controls(
+      [
+        {key: 'kind', label: 'Term', type: 'select', options: kinds.map(name => [name, `${name}: ${facts.terms[name].title}`])},
+        {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, least: 1, most: 24},
+        {key: 'columns', label: 'Columns of the grid', type: 'range', min: 1, max: 14, least: 1, most: 24},
+        {key: 'extra', label: 'a class token before the patches', type: 'check'},
+        {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, least: 0},
+      ],
+      change);
+    const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each to the chosen one'}),
+          classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'});
+    const whole = new HeatMap({title: 'Every pair of tokens', onpick: r => change({patch: r})}), example = h('div');
+    const output = h('div', {},
+      h('div', {class: 'panels'},
+        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), whole.element),
+      h('h3', {}, 'Four patches: absolute against relative'), example);
+    let shape = '';
+
+    const {VIT4_X: X, VIT4_PLACED: P, VIT4_BIAS: B} = facts.golden, tokens = 4;
+    const of = (data, terms) => {
+      core.problem({lenQ: tokens, lenK: tokens, dimK: 2, terms, q: data, k: data, v: X.data});
+      return [...Array(tokens).keys()].map(i => core.row(0, i));
+    };
+    const four = {
+      content: of(X.data, []),
+      absolute: of(P.data, []),
+      relative: of(X.data, [{text: 'dense', arrays: {bias: {shape: [tokens, tokens], data: B.data}}}])
+    };
+    // cells that the vision notes print otherwise: docs/errata.md
+    const errata = {
+      content: ['2,3', '3,2'],
+      absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'],
+      relative: ['0,3', '1,0', '1,2', '1,3', '2,3', '3,1', '3,2']
+    };
+    const names = ['(0,0)', '(0,1)', '(1,0)', '(1,1)'], said4 = {
+      content: 'Content alone: x xᵀ / √2',
+      absolute: 'Absolute, as in ViT: (x + p)(x + p)ᵀ / √2',
+      relative: 'Relative, as in Swin: content + bias of (row, column) of the query minus the key’s'
+    };
+    example.append(
+      h('p', {class: 'note'},
+        'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. Shaded cells are printed otherwise there; these are the right numbers (docs/errata.md).'),
+      h('div', {class: 'panels pairs'},
+        Object.entries(four).map(
+          ([key, rows]) => h('div', {},
+            table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]),
+              {digits: 3, caption: said4[key], mark: (r, c) => errata[key].includes(`${r},${c - 1}`) ? 'mark' : ''}),
+            table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3})))));
+
+    const compute = state => {
+      const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind, rows, columns} = state,
+            n = rows * columns + extra, query = Math.min(state.patch, n - 1);
+      if (!kinds.includes(kind)) throw new Error(`no term on a grid is called “${kind}”: ${kinds.join(', ')}`);
+      settings.set({...state, patch: query});
+      settings.of('patch').limit(n - 1);
+      settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
+      const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`;
+      core.problem({lenQ: n, lenK: n, terms: [text]});
+      const data = core.bias(), value = core.meaning === 'entry' ? 'entry' : 'bias', at = j => data[query * n + j],
+            digits = value === 'entry' ? 0 : 2;
+      const place = j => j < extra ? 'class token' : `row ${Math.floor((j - extra) / columns)}, column ${(j - extra) % columns}`;
+      whole.show({
+        data,
+        rows: n,
+        columns: n,
+        cursor: [query, whole.cursor[1]],
+        title: `${text}: every pair of tokens`,
+        value,
+        label: (r, c, x) => `${place(r)} → ${place(c)}: ${value} ${fixed(x)}`
+      });
+      let low = Infinity, high = -Infinity;
+      for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
+      if (shape !== `${n},${columns}`) {  // new buttons only for a new grid: the focus stays
+        shape = `${n},${columns}`;
+        grid.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
+        grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {
+          type: 'button',
+          onclick: () => change({patch: j + extra}),
+          onkeydown: event => {
+            const step = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns}[event.key],
+                  to = grid.children[j + step];
+            if (!step) return;
+            event.preventDefault();
+            to?.focus(), to?.click();
+          }
+        })));
+        classes.replaceChildren(...(extra ? [h('button', {type: 'button', onclick: () => change({patch: 0})})] : []));
+      }
+      [...classes.children, ...grid.children].forEach((button, j) => {
+        const share = high > low ? (at(j) - low) / (high - low) : 0.5;
+        button.textContent = `${j < extra ? 'class token: ' : ''}${fixed(at(j), digits)}`;
+        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(share * 55)}%, var(--bg))`;
+        button.setAttribute('aria-pressed', j === query);
+        button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
+      });
+      const random = randomArrays(core, text);
+      said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
+      note.textContent = random ?
+        'No arrays are given: the numbers are random, the same as those of the command line.' :
+        'No table is given: entry c holds the number c. Pairs with the same number read the same learned entry.';
+      core.problem({lenQ: n, lenK: n, terms: [text]});
+      const cli = shell(['relpos', 'bias', text]);
+      return {
+        name: `images-${kind}`,
+        figure: whole,
+        docs: [kind],
+        numbers: {
+          data: [...data],
+          four: Object.fromEntries(Object.entries(four).map(([key, rows]) => [key, rows.map(row => [...row.score])]))
+        },
+        csv: () => [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])],
+        code: {
+          CLI: `${cli}\n${cli} --json     # every number\n`,
+          Python: `import numpy as np, relpos\n${
+            random ? '# arrays that nobody gave are random; yours go in their place\n' :
+                     ''}print(${pythonTerm(core, facts, text)}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,
+          C: program({
+            desc: [1, 1, n, n, 1],
+            settings: ['dtype = RP_F64'],
+            terms: [text],
+            arrays: cArrays(core, [text]),
+            call: [
+              `static double bias[1][${n}][${n}];`, `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){1, ${n}, ${n}});`,
+              'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;', `for (int j = 0; j < ${n}; j++)`,
+              `    printf("%.4f ", bias[0][${query}][j]);`, 'puts("");'
+            ]
+          }),
+        },
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings: settings.element,
+      about:
+        'Patches of an image, or of a window of it, are tokens on a grid. Their bias depends on how many rows and columns lie between them: wherever a pair with the same offset lies, it reads the same entry.',
+      formula: 'swin: table[index(rows, columns between query and key), h]      axial: bh[rows] + bw[columns]'
+    });
+  },
+};

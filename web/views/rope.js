@@ -1,0 +1,173 @@
+// rope.js -- rotary positions: turning planes, invariance under a shift, wavelengths under each scaling. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {nested, program, shell} from '../code.js';
+import {ofChart} from '../export.js';
+import {frame} from '../frame.js';
+import {controls, fixed, h, table} from '../ui.js';
+
+export const rope = {
+  id: 'rope',
+  title: 'RoPE: turned by their position',
+  name: 'RoPE',
+  defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20},
+
+  make({core, facts, change}) {
+    const choices = key => facts.terms.rope.parameters.find(p => p.key === key).choices;
+    const settings = controls(
+      [
+        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100},
+        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100},
+        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000},
+        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001},
+        {key: 'layout', label: 'Pairs of channels', type: 'select', options: choices('layout')},
+        {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, least: 2, most: 1024},
+        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1},
+        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2},
+      ],
+      change);
+    const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
+    const output = h('div', {}, h('h3', {}, 'The planes: query (solid) and key (dashed) after turning'), planes,
+      h('h3', {}, 'The product depends on the offset alone'), shifts, curve,
+      h('h3', {}, 'Wavelengths, and what the scalings do to them'), waves);
+    const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
+
+    const compute = state => {
+      const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.max(1, Math.round(state.dim / 2));
+      settings.set({...state, dim});
+      const text = `rope,base=${base},layout=${layout}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
+      const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
+      const plane = c => {
+        const [x, y] = pair(c), longest = Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1;
+        const arrow = (v, position, dash, colour) => {
+          const angle = position * frequency[c], a = (v[x] * Math.cos(angle) - v[y] * Math.sin(angle)) / longest,
+                b = (v[x] * Math.sin(angle) + v[y] * Math.cos(angle)) / longest;
+          return h('line', {
+            x1: 60,
+            y1: 60,
+            x2: 60 + 50 * a,
+            y2: 60 - 50 * b,
+            stroke: `var(--s${colour})`,
+            'stroke-width': 3,
+            'stroke-dasharray': dash,
+            'stroke-linecap': 'round'
+          });
+        };
+        return [
+          h('circle', {cx: 60, cy: 60, r: 50, fill: 'none', stroke: 'var(--line)'}), arrow(q, m + shift, '', 0),
+          arrow(k, n + shift, '5 4', 1),
+          h('text', {x: 60, y: 128, 'text-anchor': 'middle', fill: 'var(--soft)'}, `channels ${x}, ${y}`),
+          h('text', {x: 60, y: 143, 'text-anchor': 'middle', fill: 'var(--soft)'}, `${fixed(frequency[c])} rad a step`)
+        ];
+      };
+      planes.replaceChildren(
+        h('div', {class: 'panels', style: 'grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); max-width: 44rem'},
+          [...Array(width / 2).keys()].map(c => h('svg', {
+            viewBox: '0 0 120 150',
+            role: 'img',
+            'aria-label': `channels ${pair(c)}: the query is turned by ${fixed((m + shift) * frequency[c])}, the key by ${
+              fixed((n + shift) * frequency[c])} radians`
+          },
+                                             plane(c)))));
+      const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
+      const score = (from, to) => {
+        term.arrays.q_positions.data = [from], term.arrays.k_positions.data = [to];
+        core.problem({lenQ: 1, lenK: 1, dimK: width, terms: [term], q, k});
+        return core.row(0, 0).raw[0];
+      };
+      core.problem({lenQ: 1, lenK: 1, dimK: width, q, k});
+      const unturned = core.row(0, 0).raw[0], here = score(m, n), there = score(m + shift, n + shift);
+      shifts.replaceChildren(table(['query at, key at', 'offset', 'product'], [
+        [`${m}, ${n}`, String(n - m), here], [`${m + shift}, ${n + shift}`, String(n - m), there],
+        [`${m + shift}, ${n}`, String(n - m - shift), score(m + shift, n)], ['not turned', '', unturned]
+      ]));
+      const reach = 64, line = [...Array(2 * reach + 1).keys()].map(t => t - reach),
+            product = line.map(delta => score(Math.max(0, -delta), Math.max(0, delta)));
+      const figure = chart({
+        title: 'Product of this query and this key by offset',
+        xLabel: 'offset = key − query',
+        yLabel: 'product',
+        series: [{name: '', x: line, y: product}],
+        marks: [{x: Math.min(Math.max(n - m, -reach), reach), text: fixed(here)}]
+      });
+      curve.replaceChildren(figure);
+      const long = Math.round(trained * factor), scalings = {
+        none: '',
+        linear: `,factor=${factor}`,
+        dynamic: `,factor=${factor},max_position_embeddings=${trained}`,
+        yarn: `,factor=${factor},original_max_position_embeddings=${trained}`,
+        llama3: `,factor=${factor},original_max_position_embeddings=${trained}`
+      };
+      const found = Object.entries(scalings).map(
+        ([name, rest]) => [name,
+          core.frequencies(`rope,dim=${dim},base=${base}${name === 'none' ? '' : `,scaling=${name}${rest}`}`, dim, long)]);
+      const x = [...Array(dim / 2).keys()], wave = chart({
+        title: `Wavelength of each pair: 2π / frequency, at length ${long}`,
+        xLabel: 'pair',
+        yLabel: 'positions',
+        logY: true,
+        series:
+          found.map(([name, f], c) =>
+                      ({name: name === 'dynamic' ? 'dynamic NTK' : name, x, y: f.frequency.map(y => 2 * Math.PI / y), colour: c}))
+      });
+      waves.replaceChildren(wave,
+        table(['pair', ...found.map(([name]) => name)],
+          x.map(c => [String(c), ...found.map(([, f]) => 2 * Math.PI / f.frequency[c])]),
+          {digits: 2, caption: 'Wavelengths, in positions'}),
+        table(['', ...found.map(([name]) => name)], [['cosine and sine times', ...found.map(([, f]) => f.factor)]]));
+      const shape = [1, 1, 1, width];
+      return {
+        name: 'rope',
+        figure: ofChart(figure),
+        docs: ['rope'],
+        numbers: {
+          here,
+          there,
+          unturned,
+          frequencies: Object.fromEntries(found.map(([name, f]) => [name, [...f.frequency]])),
+          factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))
+        },
+        csv: () => [
+          ['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
+        code: {
+          CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${
+                 nested(k, shape)}, m=[${m + shift}.0], n=[${n + shift}.0])\nEND\n` +
+            shell([
+              'relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},layout=${layout},q_positions=m,k_positions=n`
+            ]) +
+            '\n',
+          Python: `import numpy as np, relpos\nq, k = np.array(${nested(q, shape)}), np.array(${
+            nested(k, shape)})\nrope = relpos.RoPE(base=${Number.isInteger(base) ? base + '.0' : base}, layout="${
+            layout}", q_positions=np.array([${m + shift}.0]), k_positions=np.array([${
+            n + shift}.0]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
+          C: program({
+            desc: [1, 1, 1, 1, width],
+            settings: ['dtype = RP_F64'],
+            terms: [text],
+            qkv: {q: {shape, data: q}, k: {shape, data: k}},
+            arrays: ['q_positions', 'k_positions'].map((name, x) => ({
+              term: 0,
+              index: core.kindOf.rope.arrays.findIndex(a => a.name === name),
+              name,
+              shape: [1],
+              data: [x ? n + shift : m + shift]
+            })),
+            call: [
+              'double raw;', 'rp_row row = {.raw = &raw};', 'if (rp_attend_row(plan, &t, 0, 0, 0, &row) != RP_OK)',
+              '    return puts(rp_last_error()), 1;', 'printf("%.4f\\n", raw);'
+            ]
+          }),
+        },
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings: settings.element,
+      about:
+        'Pairs of channels of query and key are turned by an angle that grows with the position. Shift both positions: the planes turn, the product stays. Beyond the trained length the slow planes meet angles that they never saw; each scaling stretches them its own way.',
+      formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'
+    });
+  },
+};

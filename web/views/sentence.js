@@ -1,0 +1,185 @@
+// sentence.js -- one query of a sentence, step by step, as `relpos explain` prints it. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {nested, program, pythonTerm, shell} from '../code.js';
+import {CAUSAL} from '../core.js';
+import {ofChart} from '../export.js';
+import {frame} from '../frame.js';
+import {HeatMap} from '../heat.js';
+import {nameOf, startText, termEditor} from '../term.js';
+import {controls, fixed, h, rowsOf, table} from '../ui.js';
+
+/** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
+const manyHeads = (core, text) => {
+  const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
+  return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
+};
+
+/** --bias for a bias, an option of its own for the others. */
+export const optionOf = (core, text) => {
+  const name = nameOf(text), rest = text.slice(name.length + 1);
+  return core.kindOf[name].bias ?
+    ['--bias', text] :
+    [`--${name}`, (rest.startsWith(`${name}=`) ? rest.slice(name.length + 1) : rest) || null];  // --sink NAME
+};
+
+export const sentence = {
+  id: 'sentence',
+  title: 'A sentence: one query, step by step',
+  name: 'Sentence',
+  defaults: {text: '', query: 0, a: 'log,lambda=0.3', b: '', head: 0, causal: false},
+
+  make({core, facts, change}) {
+    const sample = core.example();
+    const works = name => {
+      try {
+        core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(facts, name)], ...core.words(['a', 'b'])});
+        return true;
+      } catch { return false; }
+    };
+    const names = core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
+    const editors = [
+      termEditor({core, facts, key: 'a', legend: 'Term', names, change}),
+      termEditor({core, facts, key: 'b', legend: 'Compare with', names, none: true, change})
+    ];
+    const settings = controls(
+      [
+        {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, least: 0, most: 7},
+        {key: 'causal', label: 'causal: no key after the query', type: 'check'},
+      ],
+      change, editors.map(editor => editor.element));
+    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div');
+    const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
+      title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
+    const output = h('div', {}, h('p', {class: 'note'}, 'Choose the query word:'), words, steps,
+      h('div', {class: 'panels'}, maps.map(map => map.element)));
+
+    const compute = state => {
+      const own = state.text.trim().split(/\s+/).filter(Boolean);
+      const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
+      const n = tokens.length, query = Math.min(Math.max(state.query, 0), n - 1);
+      if (n > 400) throw new Error(`${n} words: at most 400`);
+      settings.set(state);
+      editors.forEach(editor => editor.set(state));
+      const of = terms => {
+        const heads = terms.some(text => manyHeads(core, text)) ? 8 : 1, head = Math.min(state.head, heads - 1);
+        const wide = data =>
+          heads === 1 ? data : Float64Array.from({length: heads * data.length}, (_, x) => data[x % data.length]);
+        core.problem(
+          {heads, lenQ: n, lenK: n, dimK: width, terms, masks: state.causal ? [CAUSAL] : [], q: wide(q), k: wide(k), v: wide(v)});
+        return {heads, head, rows: tokens.map((_, i) => core.row(head, i, true))};
+      };
+      const plain = of([]), other = state.b ? of([state.b]) : null, found = of([state.a]), {heads, head} = found;
+      settings.of('head').element.hidden = heads === 1;
+      const row = found.rows[query], standard = plain.rows[query],
+            difference = row.weights.map((x, j) => x - standard.weights[j]);
+      words.replaceChildren(...tokens.map(
+        (word, i) => h('button', {type: 'button', 'aria-pressed': i === query, onclick: () => change({query: i})}, word)));
+      const cap = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
+      const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
+        h('table', {},
+          h('tbody', {},
+            tokens.map((word, j) => h('tr', {}, h('th', {scope: 'row'}, `A[${tokens[query]},${word}]`),
+                         h('td', {}, fixed(row.weights[j])), h('td', {}, `d = ${Math.abs(j - query)}`),
+                         h('td', {style: 'text-align: left; width: 60%; min-width: 8rem'},
+                           row.score[j] === -Infinity ? 'masked' :
+                                                        h('span', {class: 'bar', style: `width: ${100 * row.weights[j]}%`})))))));
+      const curve = chart({
+        title: `Weights of “${tokens[query]}”`,
+        xLabel: 'key',
+        yLabel: 'weight',
+        low: 0,
+        series: [
+          {name: 'without a term', x: tokens.map((_, j) => j), y: standard.weights, style: 'bars'},
+          {name: state.a, x: tokens.map((_, j) => j), y: row.weights, style: 'bars'},
+          ...(other ? [{name: state.b, x: tokens.map((_, j) => j), y: other.rows[query].weights, style: 'bars'}] : [])
+        ]
+      });
+      steps.replaceChildren(
+        ...[h('h3', {}, `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
+          table(['', ...tokens],
+            [
+              ['Raw scores, q · k', ...row.raw], [`Scaled scores, raw · ${+ scale.toPrecision(6)}`, ...row.scaled],
+              ['Bias values, B', ...row.bias], ['Biased scores, scaled + B', ...row.score]
+            ],
+            {caption: 'Scores'}),
+          h('h3', {}, `2. Attention weights: exp(biased score) / ${cap}`), bars,
+          h('h3', {}, '3. Output: the sum of weight times value'), h('pre', {}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
+          h('h3', {}, '4. Without and with the term'),
+          table(['', ...tokens],
+            [
+              ['Standard', ...standard.weights], ['Biased', ...row.weights],
+              ...(other ? [[state.b, ...other.rows[query].weights]] : [])
+            ]),
+          table(['', ...tokens], [['Difference', ...difference]], {sign: true}), curve, h('h3', {}, '5. All queries'),
+          ...(n <= 8 ? [plain, found].map((x, m) => table([m ? 'Biased' : 'Standard', ...tokens],
+                                            tokens.map((word, i) => [word, ...x.rows[i].weights]))) :
+                       []),
+          ...(n <= 8 ? [table(['Difference', ...tokens],
+                         tokens.map((word, i) => [word, ...found.rows[i].weights.map((x, j) => x - plain.rows[i].weights[j])]),
+                         {sign: true})] :
+                       [])]);
+      const all = x => {
+        const data = new Float64Array(n * n);
+        x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
+        return data;
+      };
+      const shown = [all(plain), all(found)],
+            label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${x > -Infinity ? fixed(x) : 'masked'}`;
+      const high = Math.max(...shown.flatMap(data => [...data]));
+      [...shown, shown[0].map((x, m) => x === -Infinity ? x : shown[1][m] - x)].forEach((data, m) => maps[m].show({
+        data,
+        rows: n,
+        columns: n,
+        cursor: [query, maps[m].cursor[1]],
+        label,
+        ...(m < 2 ? {low: 0, high, diverging: false} : {diverging: true})
+      }));
+      core.problem({lenQ: n, lenK: n, dimK: width, terms: [state.a]});
+      const option = optionOf(core, state.a), shape = [1, 1, n, width], bias = core.kindOf[nameOf(state.a)].bias;
+      return {
+        name: 'sentence',
+        figure: ofChart(curve),
+        docs: [nameOf(state.a), ...(state.b ? [nameOf(state.b)] : [])],
+        numbers: {row, standard, difference, all: found.rows, plain: plain.rows},
+        csv: () => [['key', 'word', 'raw', 'scaled', 'bias', 'biased', 'weight', 'standard', 'difference'],
+          ...tokens.map((word, j) => [j, word, row.raw[j], row.scaled[j], row.bias[j], row.score[j], row.weights[j],
+                          standard.weights[j], difference[j]])],
+        code: {
+          CLI: shell([
+            'relpos', 'explain', own.length ? own.join(' ') : null, '--query', query, ...option, state.causal ? '--causal' : null,
+            ...(heads > 1 ? ['--head', head] : [])
+          ]) +
+            '\n',
+          Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
+                    nested(k, shape)})\nv = np.array(${nested(v, shape)})\n` +
+            (heads > 1 ? `q, k, v = (np.repeat(x, ${heads}, axis=1) for x in (q, k, v))\n` : '') +
+            `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${bias ? 'bias' : nameOf(state.a)}=${
+              pythonTerm(core, facts, state.a)}${state.causal ? ', causal=True' : ''})\nprint(steps)\n`,
+          C: (heads > 1 ? `/* one head here; on the screen head ${head} of ${heads} */\n` : '') + program({
+            desc: [1, 1, n, n, width],
+            settings: ['dtype = RP_F64'],
+            terms: [state.a],
+            causal: state.causal,
+            qkv: {q: {shape, data: q}, k: {shape, data: k}, v: {shape, data: v}},
+            call: [
+              `double weights[${n}], out[${width}];`, 'rp_row row = {.weights = weights, .out = out};',
+              `if (rp_attend_row(plan, &t, 0, 0, ${query}, &row) != RP_OK)`, '    return puts(rp_last_error()), 1;',
+              `for (int j = 0; j < ${n}; j++)`, '    printf("%.4f ", weights[j]);', 'puts("");'
+            ]
+          }),
+        },
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings: settings.element,
+      about:
+        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. Words of your own become numbers by their letters; they carry no meaning, only the arithmetic is real. To see what the strength does, move lambda from 0 to 1; for a rate on each side choose linear.',
+      formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'
+    });
+  },
+};

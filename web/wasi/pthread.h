@@ -1,0 +1,47 @@
+/* pthread.h -- what the library uses of POSIX threads, where there is one thread: WebAssembly modules have no others. Starting a
+ * thread fails, which the pool takes as having fewer than it asked for.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_WASI_PTHREAD_H
+#define RELPOS_WASI_PTHREAD_H
+
+typedef int pthread_t, pthread_mutex_t, pthread_cond_t, pthread_once_t;
+enum { PTHREAD_ONCE_INIT = 0 };
+
+static inline int pthread_once(pthread_once_t *once, void (*call)(void))
+{
+    if (!*once) {
+        *once = 1;
+        call();
+    }
+    return 0;
+}
+
+static inline int pthread_create(pthread_t *thread, const void *how, void *(*call)(void *), void *argument)
+{
+    (void)thread, (void)how, (void)call, (void)argument;
+    return -1;
+}
+
+static inline int pthread_join(pthread_t thread, void **result)
+{
+    (void)thread, (void)result;
+    return 0;
+}
+
+/* Nobody else is there to be kept out, or to be waited for. */
+static inline int rpi_alone(const int *lock)
+{
+    (void)lock;
+    return 0;
+}
+#define pthread_mutex_init(mutex, how) rpi_alone(mutex)
+#define pthread_mutex_lock(mutex)      rpi_alone(mutex)
+#define pthread_mutex_unlock(mutex)    rpi_alone(mutex)
+#define pthread_mutex_destroy(mutex)   rpi_alone(mutex)
+#define pthread_cond_init(cond, how)   rpi_alone(cond)
+#define pthread_cond_wait(cond, mutex) rpi_alone(cond)
+#define pthread_cond_signal(cond)      rpi_alone(cond)
+#define pthread_cond_broadcast(cond)   rpi_alone(cond)
+#define pthread_cond_destroy(cond)     rpi_alone(cond)
+
+#endif
