@@ -17,6 +17,7 @@ _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
 _COMPUTED = _core.NAMES[:_AT["out"]]
 _VALUES = {"None": None, "True": True, "False": False}
+_FLAGS, _REALS = ("causal", "softcap_after", "return_weights", "return_lse", "summary"), ("scale", "softcap", "dropout")
 
 # The schema of an operator knows tensors, integers and text, and no terms. So a call is written as text, a line for each option:
 # name, value, places; the places are indices of tensors in one list, "-" where a term has none. What changes from call to call
@@ -38,10 +39,18 @@ def _value(name, text):
     return _VALUES[text] if text in _VALUES else _terms._value(text)
 
 
+def _word(name, value):
+    """What _value reads as the same value, which may be a number of NumPy's."""
+    try:
+        return value if isinstance(value, str) else repr((bool if name in _FLAGS else float if name in _REALS else int)(value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is of type {type(value).__name__}: a number is needed") from None
+
+
 def _options(text, arrays, q_offset, seed):
     """The options of _core.attention, in its order."""
     options = dict.fromkeys(_core.NAMES)
-    options |= {"q_offset": q_offset, "seed": seed, "precision": "highest"}
+    options |= {"q_offset": q_offset, "seed": seed % 2**64, "precision": "highest"}
     for name, value, places in _read(text):
         given = [None if n is None else arrays[n] for n in places]
         if name in _TERMS:
@@ -173,16 +182,18 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor):
+        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or getattr(value, "ndim", 0):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(torch.as_tensor(value))
-        elif name in whole:
+        elif name == "seed":  # an operator knows integers with a sign
+            whole[name] = value - 2**64 if value >= 2**63 else value
+        elif name == "q_offset":
             whole[name] = value
         elif name == "window":
             left, right = (-1 if side is None else side for side in value)
             lines.append(f"window|{left},{right}|")
         else:
-            lines.append(f"{name}|{value!r}|" if not isinstance(value, str) else f"{name}|{value}|")
+            lines.append(f"{name}|{_word(name, value)}|")
     out, lse, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
     asked = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]
     if not any(asked):

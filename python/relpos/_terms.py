@@ -1,6 +1,8 @@
 """The position terms: a class for each kind of term that the C library has, made from what the library says of it.
 
 SPDX-License-Identifier: Apache-2.0"""
+import operator
+
 from . import _core
 
 # Where the class is not called as the term is on the command line, with a capital.
@@ -143,16 +145,34 @@ def _params(text):
 
 
 def _text(value):
-    """A parameter as the library reads it: True is 1, (7, 5) is 7x5."""
+    """A parameter as the library reads it: True is 1, (7, 5) is 7x5. Numbers of NumPy and torch are as good as Python's."""
     if isinstance(value, (tuple, list)):
         return "x".join(map(_text, value))
-    return value if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else str(int(value))
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return repr(float(value))
+    if str(getattr(value, "dtype", "")).endswith("bool"):
+        return str(int(value))
+    try:
+        return str(operator.index(value))
+    except TypeError:
+        return repr(float(value))
+
+
+def _parameter(cls, key, value):
+    try:
+        return _text(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is {value!r}: a number is needed") from None
 
 
 def _new(cls, arrays, params):
-    defaults = _DEFAULTS[cls]
-    text = _BY_CLASS[cls][0] + "".join(f",{key}={_text(value)}" for key, value in params.items()
-                          if value != defaults[key])
+    defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
+    text = _BY_CLASS[cls][0] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
+                                       if key in required or value is None or value != defaults[key])
     return _create(cls, text, arrays)
 
 
@@ -173,7 +193,7 @@ def _signature(info):
     """Names with their defaults, of a kind: those that may go by position, and those that go by name. Learned arrays come first,
     then parameters and the other arrays; a term without learned arrays takes its first parameter by position."""
     _, syntax, _, defaults, arrays = info
-    required = {part.partition("=")[0] for part in _outside_brackets(syntax).split(",")[1:]}
+    required = _required(syntax)
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
     params = [_KEYWORDS.get(k, k) + ("" if k in required else f"={v!r}") for k, v in _params(defaults).items()]
     by_name = params + [f"{n}=None" for n, _, learned in arrays if not learned]
@@ -197,8 +217,12 @@ def _make(info):
            f"Learned arrays: {shown}.")
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
     cls.__new__.__qualname__ = f"{title}.__new__"
-    _BY_CLASS[cls], _DEFAULTS[cls] = info, _params(defaults)
+    _BY_CLASS[cls], _DEFAULTS[cls], _REQUIRED[cls] = info, _params(defaults), _required(syntax)
     return cls
+
+
+def _required(syntax):
+    return {part.partition("=")[0] for part in _outside_brackets(syntax).split(",")[1:]}
 
 
 def _outside_brackets(text):
@@ -209,7 +233,7 @@ def _outside_brackets(text):
     return "".join(kept)
 
 
-_BY_CLASS, _DEFAULTS = {}, {}
+_BY_CLASS, _DEFAULTS, _REQUIRED = {}, {}, {}
 TERMS = {}
 _kind = 1
 while (_one := _core.term_info(_kind)) is not None:

@@ -259,3 +259,28 @@ def test_plot():
     matplotlib.use("Agg")
     ax = relpos.ALiBi().plot(8, heads=2, head=1)
     assert ax.get_xlabel() == "key" and ax.images[0].get_array().shape == (8, 8)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.array, float])
+def test_numbers_of_any_kind(kind):
+    assert np.array_equal(relpos.LogDecay(kind(0.5)).matrix(1, 3), relpos.LogDecay(0.5).matrix(1, 3))
+    assert relpos.RoPE(base=kind(10000.5)).params["base"] == 10000.5
+    assert repr(relpos.T5(np.zeros((32, 1)), bidirectional=np.False_, max_distance=np.int64(64))) == (
+        "relpos.T5(float64[32, 1], max_distance=64, bidirectional=0)")
+    with pytest.raises(ValueError, match="buckets"):
+        relpos.T5(np.zeros((32, 1)), buckets=kind(12.9))
+
+
+@pytest.mark.parametrize("value", [None, [None], object()])
+def test_a_parameter_that_is_no_number(value):
+    with pytest.raises(TypeError, match="LogDecay: lambda_ is .*: a number is needed"):
+        relpos.LogDecay(value)
+
+
+@pytest.mark.parametrize("left, right", [(4, 0), (0, 4), (0, 0)])
+def test_clipped_on_one_side(left, right):
+    table = normal(H, left + right + 1)
+    term = relpos.Table(table, left=left, right=right)
+    assert np.allclose(term.matrix(6), table[:, clip(oracle.offsets(6, 6), left, right)])
+    assert repr(term) == f"relpos.Table(float64[4, {left + right + 1}], left={left}, right={right})"
+    relpos.attention(q, k, v, relkey=relpos.RelKey(normal(left + right + 1, D), left=left, right=right))

@@ -131,3 +131,23 @@ def test_older_versions_are_refused(version, module, text):
     assert (done.returncode == 0) == (text == "")
     if text:
         assert re.search(f"ImportError: {text}", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("options", [
+    dict(causal=False), dict(scale=0.3, softcap=2.0), dict(seed=2**64 - 1, dropout=0.5), dict(q_offset=3, causal=True),
+    dict(q_offset=[3, 1], causal=True), dict(return_weights=1, return_lse=True, summary=True)], ids=lambda options: "-".join(options))
+def test_numbers_of_numpy(options):
+    import numpy as np
+    from torch.fx.experimental.proxy_tensor import make_fx
+    kinds = {"causal": np.bool_, "scale": np.float64, "softcap": np.float32}
+    given = {name: kinds.get(name, lambda x: x)(value) for name, value in options.items()}
+    plain = relpos.attention(q, k, v, **options)
+    traced = make_fx(lambda q: relpos.attention(q, k, v, **given))(q)(q)
+    for a, b in zip(*(torch.utils._pytree.tree_leaves(x) for x in (plain, traced))):
+        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+
+
+def test_what_is_no_number_is_named():
+    from torch.fx.experimental.proxy_tensor import make_fx
+    with pytest.raises(TypeError, match="scale is of type list: a number is needed"):
+        make_fx(lambda q: relpos.attention(q, k, v, scale=[1]))(q)
