@@ -41,8 +41,11 @@ def _value(name, text):
 
 def _word(name, value):
     """What _value reads as the same value, which may be a number of NumPy's."""
+    if isinstance(value, str):
+        return value
+    kind = bool if name in _FLAGS else float if name in _REALS else int
     try:
-        return value if isinstance(value, str) else repr((bool if name in _FLAGS else float if name in _REALS else int)(value))
+        return f"{value!r}" if type(value) is kind else f"{kind(value)!r}"
     except (TypeError, ValueError):
         raise TypeError(f"{name} is of type {type(value).__name__}: a number is needed") from None
 
@@ -182,7 +185,8 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or getattr(value, "ndim", 0):
+        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or (
+                name == "q_offset" and not isinstance(value, int) and value.ndim):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(torch.as_tensor(value))
         elif name == "seed":  # an operator knows integers with a sign

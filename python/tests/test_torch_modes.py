@@ -135,11 +135,11 @@ def test_older_versions_are_refused(version, module, text):
 
 @pytest.mark.parametrize("options", [
     dict(causal=False), dict(scale=0.3, softcap=2.0), dict(seed=2**64 - 1, dropout=0.5), dict(q_offset=3, causal=True),
-    dict(q_offset=[3, 1], causal=True), dict(return_weights=1, return_lse=True, summary=True)], ids=lambda options: "-".join(options))
+    dict(q_offset=torch.tensor([3, 1]), causal=True), dict(return_weights=1, return_lse=True, summary=True)], ids=lambda options: "-".join(options))
 def test_numbers_of_numpy(options):
     import numpy as np
     from torch.fx.experimental.proxy_tensor import make_fx
-    kinds = {"causal": np.bool_, "scale": np.float64, "softcap": np.float32}
+    kinds = {"causal": np.bool_, "scale": np.float64, "softcap": np.float32, "q_offset": lambda x: x.numpy() if torch.is_tensor(x) else np.int64(x)}
     given = {name: kinds.get(name, lambda x: x)(value) for name, value in options.items()}
     plain = relpos.attention(q, k, v, **options)
     traced = make_fx(lambda q: relpos.attention(q, k, v, **given))(q)(q)

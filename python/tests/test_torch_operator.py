@@ -8,6 +8,7 @@ import pytest
 import relpos
 
 torch = pytest.importorskip("torch")
+import torch._dynamo.testing  # noqa: E402
 import relpos.torch  # noqa: E402
 
 KEYS = torch.tensor([[1, 1, 0, 1, 1]])
