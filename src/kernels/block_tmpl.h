@@ -150,23 +150,13 @@ static inline int64_t row_of(const block *k, int64_t r)
 /* The block's rows of an array times a factor as [group][width][MR]; rows that fill up as 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, watch *w)
 {
-    static const real zeros[PART];
-    const int64_t rows = k->groups * MR, size = rpi_floating_size(v->dtype);
-    real room[VL][PART], side[PART][QB];
+    const int64_t rows = k->groups * MR;
+    real side[PART][QB];
     for (int64_t x0 = 0; x0 < width; x0 += PART) {
         const int64_t m = rpi_min(PART, width - x0);
-        for (int64_t r0 = 0; r0 < rows; r0 += VL) {
-            const real *from[VL];
-            const char *ahead[VL];
-            for (int64_t r = 0; r < VL; r++) {
-                const int64_t i = k->row0 + r0 + r;
-                const bool there = r0 + r < k->rows;
-                from[r] = there ? load_part(v, rpi_row_of(v, k->b, k->h, i), x0, m, room[r]) : zeros;
-                ahead[r] =
-                    there ? row_ahead(v, k->b, k->h, i, k->c->args->desc.len_q) + x0 * size : (const char *)zeros;
-            }
-            turn_rows(from, ahead, size, m, side[0] + r0, QB, w);
-        }
+        for (int64_t r0 = 0; r0 < rows; r0 += VL)
+            turn_part(v, k->b, k->h, k->row0 + r0, rpi_clamp(k->rows - r0, 0, VL), k->c->args->desc.len_q, x0, m,
+                      side[0] + r0, QB, w);
         for (int64_t g = 0; g < k->groups; g++)
             for (int64_t x = 0; x < m; x++)
                 memcpy(to + (g * width + x0 + x) * MR, side[x] + g * MR, MR * sizeof(real));

@@ -107,18 +107,23 @@ static inline bool is_finite(const watch *w)
     return vf_sum(w->most * vf_set1(0)) == 0;
 }
 
-/* VL rows of n channels side by side: to[x * step + r] = from[r][x]. ahead: rows of elements of `size` bytes to ask for. */
-static inline void turn_rows(const real *const *from, const char *const *ahead, int64_t size, int64_t n, real *to,
-                             int64_t step, watch *w)
+/* VL rows of n channels, `gap` numbers apart, side by side: to[x * step + r] = from[r * gap + x]. From ahead on, rows of elements
+ * of `size` bytes are asked for, ahead_gap bytes apart, whatever lies there. */
+static inline void turn_rows(const real *from, int64_t gap, uintptr_t ahead, int64_t ahead_gap, int64_t size, int64_t n,
+                             real *to, int64_t step, watch *w)
 {
     int64_t x = 0;
     for (; x + VL <= n; x += VL) {
         vf y[VL];
+        const real *row = from + x;
+        uintptr_t next = ahead + (uintptr_t)(x * size);
         RPI_UNROLL
         for (int r = 0; r < VL; r++) {
-            __builtin_prefetch(ahead[r] + x * size, 0, 2);
-            y[r] = vf_load(from[r] + x);
+            __builtin_prefetch((const void *)next, 0, 2);
+            y[r] = vf_load(row);
             watch_vector(w, y[r]);
+            row += r + 1 < VL ? gap : 0;
+            next += (uintptr_t)ahead_gap;
         }
         vf_transpose(y);
         RPI_UNROLL
@@ -128,10 +133,35 @@ static inline void turn_rows(const real *const *from, const char *const *ahead, 
     for (; x < n; x++) {
         real lane[VL];
         for (int r = 0; r < VL; r++)
-            lane[r] = from[r][x];
+            lane[r] = from[r * gap + x];
         watch_vector(w, vf_load(lane));
         vf_store(to + x * step, vf_load(lane));
     }
+}
+
+/* The same for channels x0 … x0+n-1, at most PART, of rows j … j+VL-1 of a head. Of its `rows` rows `there` are among them;
+ * the others are 0. */
+static void turn_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t there, int64_t rows, int64_t x0,
+                      int64_t n, real *to, int64_t step, watch *w)
+{
+    const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
+    real room[VL][PART];
+    if (there <= 0)
+        memset(room, 0, sizeof room);
+    const uintptr_t ahead =
+        there > 0 ? (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size) : (uintptr_t)room;
+    if (there == VL && size == sizeof(real) && (!v->page || j % v->page_keys + VL <= v->page_keys)) {
+        turn_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
+        return;
+    }
+    for (int64_t r = 0; r < VL && there > 0; r++) {
+        const real *from = r < there ? load_part(v, rpi_row_of(v, b, h, j + r), x0, n, room[r]) : NULL;
+        if (!from)
+            memset(room[r], 0, sizeof room[r]);
+        else if (from != room[r])
+            memcpy(room[r], from, (size_t)n * sizeof(real));
+    }
+    turn_rows(room[0], PART, ahead, there > 0 ? gap * size : 0, size, n, to, step, w);
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
@@ -139,23 +169,12 @@ static inline void turn_rows(const real *const *from, const char *const *ahead, 
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *turn, real *to, uint8_t *wild)
 {
-    static const real zeros[PART];
-    const int64_t size = rpi_floating_size(v->dtype);
-    real room[VL][PART];
     for (int64_t r0 = 0; r0 < n; r0 += VL) {
         const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
         real *at = to + r0 / NR * NR * width + r0 % NR;
         watch w = {vf_set1(0)};
-        for (int64_t x0 = 0; x0 < width; x0 += PART) {
-            const int64_t m = rpi_min(PART, width - x0);
-            const real *from[VL];
-            const char *ahead[VL];
-            for (int64_t r = 0; r < VL; r++) {
-                from[r] = r < there ? load_part(v, rpi_row_of(v, b, h, j0 + r0 + r), x0, m, room[r]) : zeros;
-                ahead[r] = r < there ? row_ahead(v, b, h, j0 + r0 + r, real_rows) + x0 * size : (const char *)zeros;
-            }
-            turn_rows(from, ahead, size, m, at + x0 * NR, NR, &w);
-        }
+        for (int64_t x0 = 0; x0 < width; x0 += PART)
+            turn_part(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(PART, width - x0), at + x0 * NR, NR, &w);
         if (wild)
             wild[r0 / NR] |= !is_finite(&w) || vf_top(w.most) > (real)RPI_TAME;
         for (int64_t r = 0; rotate && r < there; r++)
