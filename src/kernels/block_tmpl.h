@@ -141,6 +141,12 @@ static size_t scratch_size(const rpi_call *c)
     return block_layout(c, &k, NULL);
 }
 
+/* Whether the block has one row alone, of keys and values as they lie: no others are made to fill up its group. */
+static inline bool is_lone(const block *k)
+{
+    return k->near && k->rows == 1;
+}
+
 /* Row r of the block, as a row of the problem: rows that fill up the last group repeat the last one. */
 static inline int64_t row_of(const block *k, int64_t r)
 {

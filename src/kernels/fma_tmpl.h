@@ -109,7 +109,10 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
     uint8_t wild = 0;
     for (int64_t col = t->from[0]; col < t->to[0] && !wild; col += NR) {
         pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->near, &wild, NULL);
-        score_tile(k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
+        if (is_lone(k))
+            score_rows(1, k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
+        else
+            score_tile(k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
     }
     return !wild;
 }
@@ -119,7 +122,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
     vf sums[VL];
     for (int64_t r = r0; r < r0 + VL; r++) {
-        const bool there = r < k->groups * MR;
+        const bool there = r < (is_lone(k) ? 1 : k->groups * MR);
         const vf base = there ? base_of(k, r) : vf_set1(0);
         real *s = k->s + r * STEP;
         vf sum[NV];
@@ -142,6 +145,9 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 }
 _Static_assert(QB % VL == 0, "rows are turned VL at a time");
 
+#define NEAR_TILE(NVW)                                                                                                 \
+    (is_lone(k) ? lone_tile_##NVW : near_tile_##NVW)(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL)
+
 /* o as weigh_tile makes it, of one group of rows, from values as they lie; k->near has room for VB of them. One that is not
  * finite, which leaves no sum finite, ends the attempt to go tile by tile. */
 static void near_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t piece)
@@ -160,10 +166,10 @@ static void near_values(block *k, const tile *t, int64_t keys, const real *alpha
             const real *at = rpi_row_of(v, k->b, head, t->tile0 + col), *s = k->s + col;
             for (int64_t x = 0; x < pad_v; x += NR, at += NR)
                 switch (rpi_min(NR, pad_v - x) / VL) {
-                case 1: near_tile_1(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
-                case 2: near_tile_2(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
-                case 3: near_tile_3(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
-                default: near_tile_4(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL); break;
+                case 1: NEAR_TILE(1); break;
+                case 2: NEAR_TILE(2); break;
+                case 3: NEAR_TILE(3); break;
+                default: NEAR_TILE(4); break;
                 }
         } else {
             uint8_t rows[VB];

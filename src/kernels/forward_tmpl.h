@@ -44,7 +44,7 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
         key_scores(k, t, keys, in, finish ? NULL : k->most);
     else if (!near_scores(k, t, in))
         return false;
-    for (int64_t r = 0; finish && r < k->groups * MR; r++) {
+    for (int64_t r = 0; finish && r < (!keys && is_lone(k) ? 1 : k->groups * MR); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
     }

@@ -4,15 +4,16 @@
 /* Whether a fetch at each step pays: AVX2's steps are short, and each would take a small part of a line. */
 enum { FETCH = NR * sizeof(real) >= 256 };
 
-/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for MR rows; bias NULL starts at 0. Rows of s are `step` apart.
+/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for `rows` rows, MR or 1, a constant; bias NULL starts at 0. Rows of s are `step` apart.
  * most[r], a vector, rises to the largest of them in any lane; NULL: not wanted. A 16th of a panel at
  * `ahead` is fetched meanwhile: the groups of a block fetch the next one together. */
-static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
-                              int64_t step, real *most, const real *ahead)
+static inline __attribute__((always_inline)) void score_rows(int rows, const real *q, const real *k, int64_t dim,
+                                                             const real *const *bias, int64_t col, real *s,
+                                                             int64_t step, real *most, const real *ahead)
 {
     vf sum[MR][NV];
     RPI_UNROLL
-    for (int r = 0; r < MR; r++) {
+    for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0);
@@ -25,7 +26,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
         for (int n = 0; n < NV; n++)
             y[n] = vf_load(k + d * NR + n * VL);
         RPI_UNROLL
-        for (int r = 0; r < MR; r++) {
+        for (int r = 0; r < rows; r++) {
             const vf x = vf_set1(q[d * MR + r]);
             RPI_UNROLL
             for (int n = 0; n < NV; n++)
@@ -33,7 +34,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
         }
     }
     RPI_UNROLL
-    for (int r = 0; r < MR; r++) {
+    for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             vf_store(s + r * step + n * VL, sum[r][n]);
@@ -41,7 +42,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
     if (!most)
         return;
     RPI_UNROLL
-    for (int r = 0; r < MR; r++) {
+    for (int r = 0; r < rows; r++) {
         vf top = vf_load(most + r * VL);
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
@@ -50,20 +51,26 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
     }
 }
 
+static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
+                              int64_t step, real *most, const real *ahead)
+{
+    score_rows(MR, q, k, dim, bias, col, s, step, most, ahead);
+}
+
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
  * w[AT]: weights by row, or (turned) by column. Values are V_STEP apart: packed, or (NEAR) as they lie, and a later one is fetched. */
-#define VALUE_TILE(NAME, NVW, AT, V_STEP, NEAR)                                                                        \
+#define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, NEAR)                                                                  \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
     {                                                                                                                  \
-        vf sum[MR][NVW];                                                                                               \
+        vf sum[ROWS][NVW];                                                                                             \
         RPI_UNROLL                                                                                                     \
-        for (int r = 0; r < MR; r++) {                                                                                 \
+        for (int r = 0; r < ROWS; r++) {                                                                               \
             RPI_UNROLL                                                                                                 \
             for (int c = 0; c < NVW; c++)                                                                              \
                 sum[r][c] = vf_set1(0);                                                                                \
         }                                                                                                              \
-        (void)v_step, (void)ahead;                                                                                     \
+        (void)w_step, (void)v_step, (void)ahead;                                                                       \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
             if (NEAR) {                                                                                                \
@@ -78,7 +85,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
             for (int c = 0; c < NVW; c++)                                                                              \
                 y[c] = vf_load(v + j * (V_STEP) + c * VL);                                                             \
             RPI_UNROLL                                                                                                 \
-            for (int r = 0; r < MR; r++) {                                                                             \
+            for (int r = 0; r < ROWS; r++) {                                                                           \
                 const vf x = vf_set1(w[AT]);                                                                           \
                 RPI_UNROLL                                                                                             \
                 for (int c = 0; c < NVW; c++)                                                                          \
@@ -86,25 +93,29 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
             }                                                                                                          \
         }                                                                                                              \
         RPI_UNROLL                                                                                                     \
-        for (int r = 0; r < MR; r++) {                                                                                 \
+        for (int r = 0; r < ROWS; r++) {                                                                               \
             const vf x = vf_set1(alpha[r]);                                                                            \
             RPI_UNROLL                                                                                                 \
             for (int c = 0; c < NVW; c++)                                                                              \
                 vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
         }                                                                                                              \
     }
-VALUE_TILE(value_tile, 1, r *w_step + j, 1 * VL, 0)
-VALUE_TILE(value_tile, 2, r *w_step + j, 2 * VL, 0)
-VALUE_TILE(value_tile, 3, r *w_step + j, 3 * VL, 0)
-VALUE_TILE(value_tile, 4, r *w_step + j, 4 * VL, 0)
-VALUE_TILE(turned_tile, 1, j *w_step + r, 1 * VL, 0)
-VALUE_TILE(turned_tile, 2, j *w_step + r, 2 * VL, 0)
-VALUE_TILE(turned_tile, 3, j *w_step + r, 3 * VL, 0)
-VALUE_TILE(turned_tile, 4, j *w_step + r, 4 * VL, 0)
-VALUE_TILE(near_tile, 1, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 2, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 3, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 4, r *w_step + j, v_step, 1)
+VALUE_TILE(value_tile, 1, MR, r *w_step + j, 1 * VL, 0)
+VALUE_TILE(value_tile, 2, MR, r *w_step + j, 2 * VL, 0)
+VALUE_TILE(value_tile, 3, MR, r *w_step + j, 3 * VL, 0)
+VALUE_TILE(value_tile, 4, MR, r *w_step + j, 4 * VL, 0)
+VALUE_TILE(turned_tile, 1, MR, j *w_step + r, 1 * VL, 0)
+VALUE_TILE(turned_tile, 2, MR, j *w_step + r, 2 * VL, 0)
+VALUE_TILE(turned_tile, 3, MR, j *w_step + r, 3 * VL, 0)
+VALUE_TILE(turned_tile, 4, MR, j *w_step + r, 4 * VL, 0)
+VALUE_TILE(near_tile, 1, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 2, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 3, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(near_tile, 4, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(lone_tile, 1, 1, j, v_step, 1)
+VALUE_TILE(lone_tile, 2, 1, j, v_step, 1)
+VALUE_TILE(lone_tile, 3, 1, j, v_step, 1)
+VALUE_TILE(lone_tile, 4, 1, j, v_step, 1)
 _Static_assert(NV <= 4, "value_tile has up to 4 vectors");
 
 static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
