@@ -138,8 +138,9 @@ static void cross_entropy(void **state)
     nn_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss);
     for (int r = 0; r < ROWS; r++) {
         double sum = 0, most = -INFINITY;
-        for (int c = 0; c < N; c++)
-            most = fmax(most, (double)given[r * N + c]);
+        for (int c = 0; c < N; c++) /* gcc 12 for AArch64 breaks down over fmax here */
+            if ((double)given[r * N + c] > most)
+                most = (double)given[r * N + c];
         for (int c = 0; c < N; c++)
             sum += exp((double)given[r * N + c] - most);
         if (r == 5) {
