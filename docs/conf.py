@@ -134,6 +134,8 @@ def stand_in_for_torch():
             return iter(())
 
     class Module(types.ModuleType):
+        __version__ = "999"
+
         def __getattr__(self, name):
             if name.startswith("__"):
                 raise AttributeError(name)
