@@ -1,6 +1,7 @@
 /* opts.c -- options from one table over getopt_long, errors, and what attend, explain and bias share.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
+#include "edits.h"
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -35,28 +36,6 @@ static void print_help(const cli_command *c)
     printf("      --help                      show this text\n");
 }
 
-/* Edits between two names, for "did you mean". */
-static size_t edits(const char *a, const char *b)
-{
-    size_t row[64];
-    const size_t n = strlen(a), m = strlen(b);
-    if (n >= 64 || m >= 64)
-        return 99;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[m];
-}
-
 static int unknown_option(const cli_command *c, const char *given)
 {
     char name[64] = "", safe[128];
@@ -66,7 +45,7 @@ static int unknown_option(const cli_command *c, const char *given)
     size_t least = 4; /* edits that are no longer a slip */
     for (const cli_option *o = c->options; o->name; o++) {
         const bool begun = n > 1 && strncmp(name, o->name, n) == 0; /* getopt refuses the beginning of several */
-        const size_t slips = begun ? 0 : edits(name, o->name);
+        const size_t slips = begun ? 0 : rpi_edits(name, o->name);
         if (slips < least) {
             least = slips;
             best = o->name;
@@ -548,4 +527,10 @@ int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch)
     p->desc.q_offset = (int64_t)offset;
     t->q_offset.data = NULL;
     return CLI_OK;
+}
+
+int cli_by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }

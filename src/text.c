@@ -1,5 +1,6 @@
 /* text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
+#include "edits.h"
 #include "internal.h"
 #include <ctype.h>
 #include <errno.h>
@@ -7,33 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Edits that turn a into b, for "did you mean"; short words only. */
-static int distance(const char *a, const char *b)
-{
-    int row[33];
-    const int n = (int)strlen(a), m = (int)strlen(b);
-    if (n > 32 || m > 32)
-        return 99;
-    for (int j = 0; j <= m; j++)
-        row[j] = j;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            const int change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = row[j] + 1 < change ? row[j] + 1 : change;
-            row[j] = row[j - 1] + 1 < row[j] ? row[j - 1] + 1 : row[j];
-        }
-    }
-    return row[m];
-}
-
 /* The nearer to a word of two names, if near enough for a slip of the pen; best may be NULL. */
 static const char *nearer(const char *word, const char *best, const char *name)
 {
-    const int d = distance(word, name);
-    return d <= 2 && d < (int)strlen(name) && (!best || d < distance(word, best)) ? name : best;
+    const size_t d = rpi_edits(word, name);
+    return d <= 2 && d < strlen(name) && (!best || d < rpi_edits(word, best)) ? name : best;
 }
 
 /* An integer and nothing else: no blanks, no other bases. */

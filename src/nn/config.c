@@ -1,5 +1,6 @@
 /* config.c -- an experiment as text: one table of keys, from which the parser, the checks, the printer and the help are made.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "../edits.h"
 #include "nn.h"
 #include <ctype.h>
 #include <errno.h>
@@ -167,28 +168,6 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
     return 0;
 }
 
-/* Edits between two names, for "did you mean". */
-static size_t edits(const char *a, const char *b)
-{
-    size_t row[40];
-    const size_t n = strlen(a), m = strlen(b);
-    if (n >= 40 || m >= 40)
-        return 99;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[m];
-}
-
 int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
 {
     const char *best = NULL;
@@ -207,7 +186,7 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
     for (int n = 0; n < N_KEYS; n++) {
         if (strcmp(keys[n].name, name) == 0)
             return set_key(c, &keys[n], value, err);
-        const size_t slips = edits(name, keys[n].name);
+        const size_t slips = rpi_edits(name, keys[n].name);
         if (slips < least && slips < strlen(keys[n].name))
             least = slips, best = keys[n].name;
     }
