@@ -38,6 +38,9 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
  * io_safe. */
 __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format, ...);
 
+/* The order of doubles, for qsort. */
+int cli_by_size(const void *a, const void *b);
+
 /* Read the options of a command. on_option returns CLI_OK or an exit code after printing. The arguments that are no
  * options go to args[0 … *n_args), at most max_args of them. Returns -1 to go on, or an exit code to end with at once (--help
  * gives CLI_OK). */

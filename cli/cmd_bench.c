@@ -73,12 +73,6 @@ typedef struct measured {
     double ms[MOST_RUNS], bytes_peak;
 } measured;
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int prepare(measured *m, const char *text, const request *r, rp_pool *pool)
 {
     char err[512];
@@ -109,7 +103,7 @@ static void report(const measured *m, const request *r, double peak)
 {
     double ms[MOST_RUNS];
     memcpy(ms, m->ms, sizeof ms);
-    qsort(ms, (size_t)m->runs, sizeof *ms, by_size);
+    qsort(ms, (size_t)m->runs, sizeof *ms, cli_by_size);
     const double median = m->runs % 2 ? ms[m->runs / 2] : (ms[m->runs / 2 - 1] + ms[m->runs / 2]) / 2;
     const double gflops = problem_flops(&m->p) / median * 1e-6;
     if (r->json) {

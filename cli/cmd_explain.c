@@ -226,12 +226,6 @@ static int write_picture(const explain_request *r, const pic_map *map)
     return code;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The size that all but one in a hundred values stay below: a few heavy keys would leave the rest of a big picture in one
  * colour. 0 for want of memory. */
 static double cap_of(const double *x, int64_t n)
@@ -243,7 +237,7 @@ static double cap_of(const double *x, int64_t n)
         if (isfinite(x[k]))
             size[some++] = fabs(x[k]);
     if (some)
-        qsort(size, (size_t)some, sizeof *size, by_size);
+        qsort(size, (size_t)some, sizeof *size, cli_by_size);
     const double cap = some ? size[some - 1 - some / 100] : 0;
     free(size);
     return cap;

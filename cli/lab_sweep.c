@@ -138,13 +138,7 @@ static json_t *run_one(const nn_config *c, json_t *vary, rp_pool *pool, cli_prog
     if (code == 0 && !*stopped)
         measured = lab_measure_lengths(&r.m, pool, &r.valid, c->eval_bytes, lengths, n, err);
     if (measured) {
-        for (int64_t gap = c->steps / 2; gap > 0; gap /= 2) /* the median step: Shell's sort */
-            for (int64_t x = gap; x < c->steps; x++)
-                for (int64_t y = x - gap; y >= 0 && seconds[y] > seconds[y + gap]; y -= gap) {
-                    const double s = seconds[y];
-                    seconds[y] = seconds[y + gap];
-                    seconds[y + gap] = s;
-                }
+        qsort(seconds, (size_t)c->steps, sizeof *seconds, cli_by_size);
         nn_net_create(NULL, &r.m, pool, c->batch, c->length, true, 0, &bytes, err);
         nn_config_print(c, text);
         line = json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o}", "experiment", text, "vary", vary, "seed",
