@@ -8,29 +8,13 @@
 # SPDX-License-Identifier: Apache-2.0
 set -u
 program=${1:?usage: tests/cli.sh PATH/TO/relpos}
-case $program in */*) ;; *) program=./$program ;; esac
-exec </dev/null
-LC_ALL=C
+. tests/checks.sh
 ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # memory that cannot be had is an error to report, not the end
-export LC_ALL ASAN_OPTIONS
-unset RELPOS_ISA RELPOS_THREADS NO_COLOR LANG LANGUAGE COLUMNS
-T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT
-trap 'exit 1' HUP INT TERM
+export ASAN_OPTIONS
 text=examples/data/gettysburg.safetensors
 commands='attend explain bias bucket verify bench info explore'
-checks=0 failed=0 command='' code=0
 
 # ---------------------------------------------------------------------------------------------------- asserting
-
-# check WHAT EXPECTED FOUND
-check()
-{
-    checks=$((checks + 1))
-    [ "$2" = "$3" ] && return 0
-    failed=$((failed + 1))
-    printf 'FAILED %s\n  command   %s\n  expected  %s\n  found     %s\n' "$1" "$command" "$2" "$3" | cat -v
-}
 
 # same WHAT FILE FILE: byte for byte
 same()
