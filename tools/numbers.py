@@ -55,8 +55,7 @@ def readme():
             + (f"{slower} of them." if slower else "nothing.")]
     for path in sorted(results.glob("peers.*.json")):
         other = json.loads(path.read_text())
-        t5 = {r["n"]: r for r in other["rows"] if r["pass"] == "fwd" and r["dtype"] == "f32" and r["case"] == "T5 table"}
-        both = {r["n"]: r for r in other["rows"] if r["pass"] == "fwdbwd" and r["dtype"] == "f32" and r["case"] == "T5 table"}
+        t5, both = ({r["n"]: r for r in report.groups(other["rows"])[report.PASSES[passes], "f32", "T5 table"]} for passes in ("fwd", "fwdbwd"))
         ns = [n for n in (512, 1024, 4096) if n in t5]
         out += ["", f"On another machine ({other['machine']['cpu']}, {other['machine']['isa'].upper()}, PyTorch {other['machine']['torch'].split('+')[0]}) SDPA takes, with the "
                 f"bias built before, {', '.join(f'{report.ratio(t5[n], SDPA):.2f}' for n in ns)} times as long at N = {', '.join(map(str, ns))}; forward and backward with the "

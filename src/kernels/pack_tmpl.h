@@ -146,22 +146,24 @@ static void turn_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_
 {
     const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
     real room[VL][PART];
-    if (there <= 0)
-        memset(room, 0, sizeof room);
-    const uintptr_t ahead =
-        there > 0 ? (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size) : (uintptr_t)room;
+    if (there <= 0) {
+        for (int64_t x = 0; x < n; x++)
+            vf_store(to + x * step, vf_set1(0));
+        return;
+    }
+    const uintptr_t ahead = (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size);
     if (there == VL && size == sizeof(real) && (!v->page || j % v->page_keys + VL <= v->page_keys)) {
         turn_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
         return;
     }
-    for (int64_t r = 0; r < VL && there > 0; r++) {
+    for (int64_t r = 0; r < VL; r++) {
         const real *from = r < there ? load_part(v, rpi_row_of(v, b, h, j + r), x0, n, room[r]) : NULL;
         if (!from)
             memset(room[r], 0, sizeof room[r]);
         else if (from != room[r])
             memcpy(room[r], from, (size_t)n * sizeof(real));
     }
-    turn_rows(room[0], PART, ahead, there > 0 ? gap * size : 0, size, n, to, step, w);
+    turn_rows(room[0], PART, ahead, gap * size, size, n, to, step, w);
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
