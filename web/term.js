@@ -16,6 +16,17 @@ export function gridOf(text) {
 /** A good text to start with: that of the term's picture. */
 export const startText = (facts, name) => facts.terms[name].picture.split(' ')[0] || name;
 
+/** Terms that two words can be read with, without an array. */
+export function plainTerms(core, facts) {
+  const works = name => {
+    try {
+      core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(facts, name)], ...core.words(['a', 'b'])});
+      return true;
+    } catch { return false; }
+  };
+  return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
+}
+
 /** The text with a parameter set; one at its default is left out. */
 function withParameter(text, known, key, value, required) {
   const map = given(text);

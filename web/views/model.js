@@ -5,7 +5,7 @@ import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf, startText, termEditor} from '../term.js';
+import {nameOf, plainTerms, startText, termEditor} from '../term.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
 import {optionOf} from './sentence.js';
@@ -60,13 +60,7 @@ export const model = {
       };
     };
     let source = own();
-    const works = name => {
-      try {
-        core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(facts, name)], ...core.words(['a', 'b'])});
-        return true;
-      } catch { return false; }
-    };
-    const plainNames = core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
+    const plainNames = plainTerms(core, facts);
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
     const editor = termEditor({

@@ -5,7 +5,7 @@ import {CAUSAL} from '../core.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf, startText, termEditor} from '../term.js';
+import {nameOf, plainTerms, termEditor} from '../term.js';
 import {controls, fixed, h, rowsOf, table} from '../ui.js';
 
 /** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
@@ -30,13 +30,7 @@ export const sentence = {
 
   make({core, facts, change}) {
     const sample = core.example();
-    const works = name => {
-      try {
-        core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(facts, name)], ...core.words(['a', 'b'])});
-        return true;
-      } catch { return false; }
-    };
-    const names = core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
+    const names = plainTerms(core, facts);
     const editors = [
       termEditor({core, facts, key: 'a', legend: 'Term', names, change}),
       termEditor({core, facts, key: 'b', legend: 'Compare with', names, none: true, change})
