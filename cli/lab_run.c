@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A number in a file, after `label` where it is not NULL; -1 where there is none. */
 static double number_in(const char *path, const char *label)
@@ -200,6 +201,11 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
         return NULL;
     }
     for (int x = 0; x < n; x++) {
+        if (m->learned && lengths[x] > m->c.length) { /* there are no positions beyond */
+            json_array_append_new(all, json_pack("{s:I, s:n, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
+                                                 "loss", "perplexity", "bits_per_byte", "tokens", 0, "positions"));
+            continue;
+        }
         lab_measure r = {.by_position = malloc((size_t)lengths[x] * sizeof(double))};
         if (!r.by_position || lab_measure_text(m, pool, t, same, lengths[x], &r, err) != 0) {
             free(r.by_position);
@@ -283,8 +289,18 @@ char *lab_read(const char *path, char err[NN_ERR_MAX])
 
 json_t *lab_machine(const rp_pool *pool)
 {
-    return json_pack("{s:s, s:s, s:s, s:i}", "version", rp_version(), "isa", rp_isa_default(), "blas", nn_blas_name(),
-                     "threads", (int)rp_pool_threads(pool));
+    char line[256], cpu[200] = "";
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && !*cpu && fgets(line, sizeof line, f)) {
+        const char *name = strncmp(line, "model name", strlen("model name")) == 0 ? strstr(line, ": ") : NULL;
+        if (name)
+            snprintf(cpu, sizeof cpu, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+    }
+    if (f)
+        fclose(f);
+    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:i}", "cpu", cpu, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
+                     "version", rp_version(), "isa", rp_isa_default(), "blas", nn_blas_name(), "threads",
+                     (int)rp_pool_threads(pool));
 }
 
 int64_t lab_position_weights(const nn_model *m)

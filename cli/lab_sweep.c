@@ -2,45 +2,65 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab.h"
 #include "progress.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN, LIST };
-enum { MOST_KEYS = 8, MOST_VALUES = 32, MOST_SEEDS = 32 };
+enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP };
+enum { MOST_KEYS = 8, MOST_VALUES = 32, MOST_SEEDS = 32, MOST_QUICK = 32, MOST_SETS = 64 };
 
-/* "vary.KEY = A | B | C": every value of every key with every other, and every seed. */
+/* "vary.KEY = A | B | C": every value of every key with every other, and every seed. "quick.KEY = VALUE": in place of KEY's
+ * own with --quick. */
 typedef struct plan {
     char key[MOST_KEYS][40];
     char *values[MOST_KEYS][MOST_VALUES];
     int n_values[MOST_KEYS], n_keys;
     int64_t seeds;
+    char *quick[MOST_QUICK]; /* "KEY=VALUE" */
+    int n_quick;
 } plan;
+
+static void drop_values(plan *p, int k)
+{
+    while (p->n_values[k] > 0)
+        free(p->values[k][--p->n_values[k]]);
+}
 
 static void plan_free(plan *p)
 {
     for (int k = 0; k < p->n_keys; k++)
-        for (int v = 0; v < p->n_values[k]; v++)
-            free(p->values[k][v]);
+        drop_values(p, k);
+    while (p->n_quick > 0)
+        free(p->quick[--p->n_quick]);
 }
 
-static int on_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
+static int add_quick(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
 {
-    plan *p = context;
-    if (strcmp(key, "seeds") == 0) {
-        char *end;
-        p->seeds = strtoll(value, &end, 10);
-        return *value && !*end && p->seeds >= 1 && p->seeds <= MOST_SEEDS
-                   ? 0
-                   : nn_fail(err, "seeds: \"%.20s\" (1 to %d)", value, MOST_SEEDS);
-    }
-    if (p->n_keys == MOST_KEYS)
+    const size_t room = strlen(key) + strlen(value) + 2;
+    char *line = p->n_quick < MOST_QUICK ? malloc(room) : NULL;
+    if (!line)
+        return nn_fail(err, p->n_quick == MOST_QUICK ? "quick: more than %d keys" : "lab: no memory (%d keys)",
+                       p->n_quick);
+    snprintf(line, room, "%s=%s", key, value);
+    p->quick[p->n_quick++] = line;
+    return 0;
+}
+
+static int set_values(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
+{
+    int k = 0;
+    while (k < p->n_keys && strcmp(p->key[k], key) != 0)
+        k++;
+    if (k == MOST_KEYS)
         return nn_fail(err, "vary: more than %d keys", MOST_KEYS);
-    const int k = p->n_keys++;
-    snprintf(p->key[k], sizeof p->key[k], "%.39s", key + strlen("vary."));
+    drop_values(p, k); /* of the same key, given again by --quick or --set */
+    p->n_keys += k == p->n_keys;
+    snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
     for (const char *from = value; from;) {
         const char *end = strchr(from, '|');
         size_t size = end ? (size_t)(end - from) : strlen(from);
@@ -64,6 +84,20 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
     return 0;
 }
 
+static int on_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
+{
+    plan *p = context;
+    if (strncmp(key, "quick.", strlen("quick.")) == 0)
+        return add_quick(p, key + strlen("quick."), value, err);
+    if (strncmp(key, "vary.", strlen("vary.")) == 0)
+        return set_values(p, key + strlen("vary."), value, err);
+    char *end;
+    p->seeds = strtoll(value, &end, 10);
+    return *value && !*end && p->seeds >= 1 && p->seeds <= MOST_SEEDS
+               ? 0
+               : nn_fail(err, "seeds: \"%.20s\" (1 to %d)", value, MOST_SEEDS);
+}
+
 static volatile sig_atomic_t stop_asked;
 
 static void on_signal(int number)
@@ -72,28 +106,36 @@ static void on_signal(int number)
     stop_asked = 1;
 }
 
-/* One of all combinations: the seed goes round fastest. */
+/* One of all combinations: the last key goes round fastest, the seed slowest. */
 static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
-    c->seed += index % p->seeds;
-    index /= p->seeds;
+    const char *value[MOST_KEYS];
     for (int k = p->n_keys - 1; k >= 0; k--) {
-        const char *value = p->values[k][index % p->n_values[k]];
+        value[k] = p->values[k][index % p->n_values[k]];
         index /= p->n_values[k];
-        if (nn_config_set(c, p->key[k], value, err) != 0)
+    }
+    c->seed += index;
+    for (int k = 0; k < p->n_keys; k++) {
+        if (nn_config_set(c, p->key[k], value[k], err) != 0)
             return -1;
-        json_object_set_new(vary, p->key[k], json_string(value));
+        json_object_set_new(vary, p->key[k], json_string(value[k]));
     }
     return nn_config_check(c, err);
 }
 
-/* Whether a results file has this experiment already. */
+/* Whether a results file has this experiment already; keys that it does not know have their defaults. */
 static bool done_before(const char *text, const char *config)
 {
+    char then[NN_PRINT_MAX], err[NN_ERR_MAX];
     for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
         json_t *had = json_loadb(line, strcspn(line, "\n"), 0, NULL);
         const char *its = json_string_value(json_object_get(had, "experiment"));
-        const bool same = its && strcmp(its, config) == 0;
+        nn_config c;
+        nn_config_init(&c);
+        bool same = its && nn_config_parse(&c, "results", its, NULL, NULL, err) == 0;
+        if (same)
+            nn_config_print(&c, then);
+        same = same && strcmp(then, config) == 0;
         json_decref(had);
         if (same)
             return true;
@@ -101,68 +143,121 @@ static bool done_before(const char *text, const char *config)
     return false;
 }
 
-/* Train and measure one; the line of results, or NULL with err. 1 in *stopped after Ctrl-C. */
-static json_t *run_one(const nn_config *c, json_t *vary, rp_pool *pool, cli_progress *bar, double done, double share,
-                       bool *stopped, char err[NN_ERR_MAX])
+/* A trained model, kept until another is wanted: experiments that differ in eval_position alone share it. */
+typedef struct trained {
+    lab_run r;
+    char config[NN_PRINT_MAX]; /* without eval_position; "": none is there */
+    double loss, ms;
+} trained;
+
+static void forget(trained *t)
 {
-    lab_run r = {.c = *c, .pool = pool};
-    char text[NN_PRINT_MAX], own[32], note[96];
-    int64_t lengths[LAB_MOST_LENGTHS];
-    double loss = 0, norm = 0, *seconds = malloc((size_t)c->steps * sizeof *seconds);
-    json_t *line = NULL, *measured = NULL;
-    snprintf(own, sizeof own, "%lld", (long long)c->length);
-    const int n = lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
-    size_t bytes = 0;
-    int code = n < 0 ? -1 : !seconds ? nn_fail(err, "lab: no memory") : 0;
-    if (code == 0 && lab_begin(&r) != CLI_OK)
-        code = nn_fail(err, "lab sweep: the line above says why");
+    lab_end(&t->r);
+    memset(t, 0, sizeof *t);
+}
+
+/* *stopped after Ctrl-C, when the model is not there. */
+static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *bar, double done, double share,
+                 bool *stopped, char err[NN_ERR_MAX])
+{
+    nn_config own = *c;
+    char config[NN_PRINT_MAX], note[96];
+    own.eval_position[0] = 0;
+    nn_config_print(&own, config);
+    if (strcmp(t->config, config) == 0)
+        return 0;
+    forget(t);
+    t->r = (lab_run){.c = *c, .pool = pool};
+    double loss = 0, norm = 0, sum = 0, *seconds = malloc((size_t)c->steps * sizeof *seconds);
+    int64_t count = 0;
+    int code = !seconds                     ? nn_fail(err, "lab: no memory")
+               : lab_begin(&t->r) != CLI_OK ? nn_fail(err, "lab sweep: the line above says why")
+                                            : 0;
     bar->note = note;
-    double loss_sum = 0;
-    int64_t loss_count = 0;
-    while (code == 0 && r.step < c->steps && !stop_asked) {
+    while (code == 0 && t->r.step < c->steps && !stop_asked) {
         const double before = cli_seconds();
-        code = lab_step(&r, &loss, &norm, err);
+        code = lab_step(&t->r, &loss, &norm, err);
         if (code == 0 && (!isfinite(loss) || !isfinite(norm)))
-            code = nn_fail(err, "step %lld: the loss is %g", (long long)r.step, loss);
+            code = nn_fail(err, "step %lld: the loss is %g", (long long)t->r.step, loss);
         if (code != 0)
             break;
-        seconds[r.step - 1] = cli_seconds() - before;
-        if (r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
-            loss_sum += loss;
-            loss_count++;
+        seconds[t->r.step - 1] = cli_seconds() - before;
+        if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
+            sum += loss;
+            count++;
         }
-        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)r.step, loss);
-        cli_progress_show(bar, done + share * (double)r.step / (double)c->steps);
-    }
-    *stopped = code == 0 && r.step < c->steps;
-    if (code == 0 && !*stopped)
-        measured = lab_measure_lengths(&r.m, pool, &r.valid, c->eval_bytes, lengths, n, err);
-    if (measured) {
-        qsort(seconds, (size_t)c->steps, sizeof *seconds, cli_by_size);
-        nn_net_create(NULL, &r.m, pool, c->batch, c->length, true, 0, &bytes, err);
-        nn_config_print(c, text);
-        line = json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o}", "experiment", text, "vary", vary, "seed",
-                         (json_int_t)c->seed, "train_loss", loss_sum / (double)loss_count, "lengths", measured,
-                         "weights", (json_int_t)r.m.n_weights, "position_weights",
-                         (json_int_t)lab_position_weights(&r.m), "ms_per_step", 1e3 * seconds[c->steps / 2], "bytes",
-                         (json_int_t)bytes, "machine", lab_machine(pool));
+        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
+        cli_progress_show(bar, done + share * (double)t->r.step / (double)c->steps);
     }
     bar->note = NULL;
-    lab_end(&r);
+    *stopped = code == 0 && t->r.step < c->steps;
+    if (code == 0 && !*stopped) {
+        qsort(seconds, (size_t)c->steps, sizeof *seconds, cli_by_size);
+        t->ms = 1e3 * seconds[c->steps / 2];
+        t->loss = sum / (double)count;
+        memcpy(t->config, config, sizeof config);
+    } else {
+        forget(t);
+    }
     free(seconds);
-    return line;
+    return code;
+}
+
+/* The line of results, or NULL with err. */
+static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
+{
+    char text[NN_PRINT_MAX], own[32];
+    int64_t lengths[LAB_MOST_LENGTHS];
+    size_t bytes = 0;
+    nn_model other = {0}, *m = &t->r.m;
+    snprintf(own, sizeof own, "%lld", (long long)c->length);
+    const int n = lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
+    if (n < 0 || (c->eval_position[0] && nn_model_as(&other, m, c->eval_position, err) != 0) ||
+        nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
+        return NULL;
+    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, c->eval_bytes, lengths, n, err);
+    nn_model_destroy(&other);
+    if (!measured)
+        return NULL;
+    nn_config_print(c, text);
+    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o}", "experiment", text, "vary", vary, "seed",
+                     (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
+                     (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
+                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool));
+}
+
+/* The weights as DIR/VALUE-VALUE-SEED.safetensors, for eval, sample and inspect. */
+static int keep(const nn_model *m, const char *dir, json_t *vary, int64_t step, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX];
+    const char *key;
+    json_t *value;
+    nn_model bare = *m;
+    bare.m = bare.v = NULL;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return nn_fail(err, "--keep: %.300s: cannot be made: %s", dir, strerror(errno));
+    size_t used = (size_t)snprintf(path, sizeof path, "%.300s/", dir);
+    json_object_foreach(vary, key, value) for (const char *c = json_string_value(value); *c && used < 800; c++)
+        path[used++] = isalnum((unsigned char)*c) || strchr("-_.=,", *c) ? *c : '-';
+    snprintf(path + used, sizeof path - used, "%s%lld.safetensors", json_object_size(vary) ? "-" : "",
+             (long long)m->c.seed);
+    return nn_checkpoint_save(&bare, path, step, err);
 }
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE", "results, a JSON line each; those that are there already are not made again"},
+    {"set", SET, "KEY=VALUE", "in place of what the experiment says; may be given more than once"},
+    {"quick", QUICK, NULL, "with the lines quick.KEY = VALUE of the experiment, which make it short"},
+    {"keep", KEEP, "DIR", "the weights of each too, for eval, sample and inspect"},
     {"list", LIST, NULL, "check the experiments, print them and run none"},
     {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
     {0},
 };
 typedef struct request {
-    const char *output;
+    const char *output, *keep, *sets[MOST_SETS];
+    int n_sets;
     int64_t threads;
-    bool list;
+    bool list, quick;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -171,6 +266,13 @@ static int on_option(void *context, int key, const char *value)
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
     case LIST: q->list = true; return CLI_OK;
+    case QUICK: q->quick = true; return CLI_OK;
+    case KEEP: q->keep = value; return CLI_OK;
+    case SET:
+        if (q->n_sets == MOST_SETS)
+            return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", MOST_SETS);
+        q->sets[q->n_sets++] = value;
+        return CLI_OK;
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
     default: return -1;
     }
@@ -205,6 +307,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     if (code == CLI_OK && !to)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
     cli_progress bar = {.what = "sweep"};
+    trained t = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
@@ -212,7 +315,11 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         choose(p, x, &c, vary, err);
         nn_config_print(&c, config);
         if (!done_before(before, config)) {
-            json_t *line = run_one(&c, vary, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err);
+            json_t *line = NULL;
+            if (train(&t, &c, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err) == 0 && !stopped)
+                line = measure(&t, &c, vary, pool, err);
+            if (line && q->keep && keep(&t.r.m, q->keep, vary, t.r.step, why) != 0)
+                code = cli_error(CLI_FAILED, "%s", why);
             if (!line && !stopped) { /* one that diverges is a result too */
                 failed++;
                 cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
@@ -223,6 +330,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         json_decref(vary);
     }
     cli_progress_end(&bar);
+    forget(&t);
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
     if (code == CLI_OK && (stopped || stop_asked))
@@ -251,7 +359,14 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     rp_pool *pool = NULL;
     char *text = lab_read(path, err);
     nn_config_init(&base);
-    if (!text || nn_config_parse(&base, path, text, on_key, &p, err) != 0)
+    code = text ? nn_config_parse(&base, path, text, on_key, &p, err) : -1;
+    for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
+        code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
+    for (int x = 0; code == 0 && x < q.n_sets; x++)
+        code = nn_config_parse(&base, "--set", q.sets[x], on_key, &p, err);
+    if (code == 0 && q.quick && p.n_quick == 0)
+        code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE", path);
+    if (code != 0)
         code = cli_error(CLI_USAGE, "%s", err);
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
         code = cli_error(CLI_FAILED, "lab sweep: %s", rp_last_error());
@@ -272,7 +387,7 @@ const cli_command lab_sweep = {
     .summary = "train and measure an experiment for each of several values and seeds",
     .usage = "EXPERIMENT -o FILE [options]",
     .example =
-        "  relpos lab sweep lab/positions.lab -o out/positions.jsonl\n"
+        "  relpos lab sweep lab/length.lab --quick -o out/quick.jsonl\n"
         "  The experiment has lines such as  vary.position = none | alibi | t5,bidirectional=0  and  seeds = 3.\n",
     .options = sweep_options,
     .run = sweep_run,

@@ -111,6 +111,11 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                (long long)step);
         json_array_foreach(all, x, at)
         {
+            if (!json_is_real(json_object_get(at, "perplexity"))) {
+                printf("length %6lld   learned positions end before\n",
+                       (long long)json_integer_value(json_object_get(at, "length")));
+                continue;
+            }
             printf("length %6lld   perplexity %7.3f   %.3f bits/byte   %lld bytes\n",
                    (long long)json_integer_value(json_object_get(at, "length")),
                    json_real_value(json_object_get(at, "perplexity")),

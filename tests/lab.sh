@@ -152,7 +152,8 @@ refused 1 'GB are needed .* GB are free' sample "$T/run" --bytes 1000000000000
 ok sample "$T/run" --top-k 1 --bytes 5 --seed 2
 refused 1 'cannot be opened' eval "$T/nothing"
 ok train "$T/small.lab" -o "$T/learned" --set position=learned --set steps=3
-refused 1 'learned ones end at 16' eval "$T/learned" --lengths 16,32
+ok eval "$T/learned" --lengths 16,32
+check 'a length without positions' 1 "$(grep -c '^length     32   learned positions end before$' "$T/out")"
 ok sample "$T/learned" --bytes 100
 
 # what is exported is what relpos attend reads, to the bit: out lies last in both files
@@ -205,10 +206,37 @@ ok report "$T/results.jsonl"
 check 'rows of the table' 4 "$(wc -l <"$T/out")"
 check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \| .* \| 2 \|$' "$T/out")"
 
+# what is short, what is set, what is kept
+(
+    cat "$T/sweep.lab"
+    echo 'quick.steps = 2'
+    echo 'quick.seeds = 1'
+    echo 'quick.vary.position_layers = shared'
+) >"$T/quick.lab"
+ok sweep "$T/quick.lab" -o "$T/quick.jsonl" --quick --set batch=1 --keep "$T/kept"
+check 'one result' 1 "$(wc -l <"$T/quick.jsonl")"
+check 'its experiment' 1 "$(grep -c 'batch = 1.n.*steps = 2.n' "$T/quick.jsonl")"
+ok eval "$T/kept/shared-1.safetensors"
+refused 2 'has no line quick' sweep "$T/sweep.lab" -o "$T/quick.jsonl" --quick
+refused 2 'no key is called "stepz"' sweep "$T/sweep.lab" -o "$T/quick.jsonl" --set stepz=2
+
+# one model measured with several positions: the first as it was trained
+(
+    grep -v '^position ' "$T/small.lab"
+    echo 'position = rope'
+    echo 'vary.eval_position = rope | rope,base=100 | alibi | t5'
+) | sed 's/^steps = .*/steps = 3/' >"$T/other.lab"
+lab sweep "$T/other.lab" -o "$T/other.jsonl"
+check 'three are measured, one has other weights' '1 3 2' "$code $(wc -l <"$T/other.jsonl") $(wc -l <"$T/err")"
+check 'which' 1 "$(grep -c 't5 has other weights than rope' "$T/err")"
+check 'one training, three measurements' '1 3' "$(sed 's/.*"train_loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l) \
+$(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l)"
+
 # the experiments that come with the source
 for file in lab/*.lab; do
     if grep -q '^vary' "$file"; then
         ok sweep "$file" --list
+        ok sweep "$file" --list --quick
     else
         ok train "$file" -o "$T/own.$(basename "$file")" --until 0
     fi

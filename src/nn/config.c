@@ -77,6 +77,8 @@ static const key keys[] = {
     {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "files held out; without them the end of the text is"},
     {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
      "lengths at which relpos lab sweep measures, separated by blanks; without them, length"},
+    {"eval_position", KEY_TEXT, AT(eval_position), NULL, 0, 0, "",
+     "with what relpos lab sweep measures in place of position, such as a rope with scaling; the weights are the same"},
     {"valid_share", KEY_REAL, AT(valid_share), NULL, 0, 0.9, "0.1",
      "of the text that is held out where valid names no file"},
 };
@@ -251,7 +253,8 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
                 return nn_fail(err, "%s:%d: %.40s is given twice", name, number, left);
         if (n_seen < 64)
             snprintf(seen[n_seen++], 40, "%.39s", left);
-        const bool extra = other && (strncmp(left, "vary.", 5) == 0 || strcmp(left, "seeds") == 0);
+        const bool extra =
+            other && (strncmp(left, "vary.", 5) == 0 || strncmp(left, "quick.", 6) == 0 || strcmp(left, "seeds") == 0);
         if (extra ? other(context, left, right, why) != 0 : nn_config_set(c, left, right, why) != 0)
             return nn_fail(err, "%s:%d: %.400s", name, number, why);
     }

@@ -365,6 +365,24 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
     return 0;
 }
 
+int nn_model_as(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX])
+{
+    nn_config c = from->c;
+    memset(m, 0, sizeof *m);
+    if (nn_config_set(&c, "position", position, err) != 0 || nn_model_create(m, &c, false, err) != 0)
+        return -1;
+    bool same = m->n_params == from->n_params;
+    for (int32_t n = 0; n < m->n_params && same; n++)
+        same = strcmp(m->params[n].name, from->params[n].name) == 0 && m->params[n].size == from->params[n].size;
+    if (!same) {
+        nn_model_destroy(m);
+        return nn_fail(err, "position: %.100s has other weights than %.100s, with which the model was trained",
+                       position, from->c.position);
+    }
+    memcpy(m->w, from->w, (size_t)m->n_weights * sizeof *m->w);
+    return 0;
+}
+
 void nn_model_destroy(nn_model *m)
 {
     free(m->params);

@@ -49,7 +49,7 @@ typedef struct nn_config {
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
-    char eval_lengths[NN_TEXT_MAX];
+    char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share;
 } nn_config;
 
@@ -142,6 +142,8 @@ typedef struct nn_model {
 int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX]);
 int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR_MAX]);
 void nn_model_destroy(nn_model *m);
+/* The same weights with another `position`, to look at and not to train: both have to have the same parameters. */
+int nn_model_as(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
 
 /* ------------------------------------------------------------------------------------------------ a model at work */
