@@ -7,7 +7,7 @@
 #include "nn/nn.h"
 #include <jansson.h>
 
-extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_sweep, lab_report;
+extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
 
 /* A training run under way. */
 typedef struct lab_run {
@@ -50,6 +50,8 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
 enum { LAB_MOST_LENGTHS = 16 };
 int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN_ERR_MAX]);
 
+/* Text to look at: of files, or where NULL what the experiment held out, which lies in *whole. -1 with err. */
+int lab_held_out(const nn_config *c, const char *files, nn_text *whole, nn_text *part, char err[NN_ERR_MAX]);
 /* Read a whole text file, to be freed; NULL with err. */
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas, threads, version. */

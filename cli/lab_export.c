@@ -156,7 +156,7 @@ static int run(const cli_command *self, int argc, char **argv)
         tokens[x] = (unsigned char)q.prompt[x];
     int state = !tokens || lab_net(&net, &m, pool, 1, length, false, 0, err) != 0 ||
                         nn_net_logits(net, length, tokens, logits, err) != 0 ||
-                        nn_net_attention(net, q.layer, &t, err) != 0
+                        nn_net_attention(net, q.layer, &t, NULL, err) != 0
                     ? -1
                     : 0;
     if (state == 0) {

@@ -65,13 +65,12 @@ static const cli_option eval_options[] = {
     {0},
 };
 
-/* The text to measure on: --text, or what the experiment held out. */
-static int eval_text(const nn_config *c, const request *q, nn_text *whole, nn_text *part, char err[NN_ERR_MAX])
+int lab_held_out(const nn_config *c, const char *files, nn_text *whole, nn_text *part, char err[NN_ERR_MAX])
 {
-    const char *files = q->text ? q->text : c->valid[0] ? c->valid : c->text;
-    if (nn_text_read(whole, files, 2, err) != 0)
+    const bool all = files || c->valid[0];
+    if (nn_text_read(whole, files ? files : c->valid[0] ? c->valid : c->text, 2, err) != 0)
         return -1;
-    const int64_t held = q->text || c->valid[0] ? whole->n : (int64_t)((double)whole->n * c->valid_share);
+    const int64_t held = all ? whole->n : (int64_t)((double)whole->n * c->valid_share);
     *part = (nn_text){whole->bytes + whole->n - held, held};
     return held > 1 ? 0 : nn_fail(err, "text: nothing was held out (--text FILE)");
 }
@@ -96,7 +95,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         return code;
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
-    json_t *all = eval_text(&m.c, &q, &whole, &part, err) == 0
+    json_t *all = lab_held_out(&m.c, q.text, &whole, &part, err) == 0
                       ? lab_measure_lengths(&m, pool, &part, q.bytes, lengths, count, err)
                       : NULL;
     if (!all) {

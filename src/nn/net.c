@@ -814,7 +814,7 @@ int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits
     return 0;
 }
 
-int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, char err[NN_ERR_MAX])
+int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX])
 {
     rp_plan *plan;
     n->err = err;
@@ -822,8 +822,19 @@ int nn_net_attention(nn_net *n, int64_t layer, rp_tensors *t, char err[NN_ERR_MA
         if (n->nodes[x].kind == ATTENTION && n->nodes[x].layer == layer) {
             if (attention_call(n, &n->nodes[x], &plan, t, NULL) != 0)
                 return -1;
+            if (!plans) {
+                rp_plan_destroy(plan);
+                return 0;
+            }
+            rp_term terms[RP_MAX_TERMS];
+            rp_mask causal;
+            rp_desc plain = describe(n, &n->nodes[x], terms, &causal);
+            plain.n_terms = 0;
+            plans[0] = plan;
+            if (rp_plan_create(&plans[1], &plain) == RP_OK)
+                return 0;
             rp_plan_destroy(plan);
-            return 0;
+            return nn_fail(err, "attention: %s", rp_last_error());
         }
     return nn_fail(err, "layer: %lld (0 to %lld)", (long long)layer, (long long)n->m->c.layers - 1);
 }

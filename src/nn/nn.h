@@ -166,8 +166,8 @@ int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_
  * of the calls before. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
 /* What the attention of a layer read and wrote in the last call: q, k, v, out and the arrays of the terms, as views that the next
- * call overwrites. */
-int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, char err[NN_ERR_MAX]);
+ * call overwrites. plans (may be NULL): the attention itself, and the same without its terms, to be destroyed. */
+int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
 void nn_net_forget(nn_net *net); /* empty the cache */
 int64_t nn_net_cached(const nn_net *net);
 
