@@ -6,6 +6,7 @@
 
 #include "io/io.h"
 #include <relpos/relpos.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -37,6 +38,9 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 /* Print "relpos: <text>" on standard error and return the code. The text is "<what>: <why> (<how to mend>)"; it goes through
  * io_safe. */
 __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format, ...);
+
+/* Where a file that comes with the program is, as installed or as built: seen from the program itself, so that both may be moved. */
+bool cli_find(const char *name, char found[PATH_MAX]);
 
 /* The order of doubles, for qsort. */
 int cli_by_size(const void *a, const void *b);

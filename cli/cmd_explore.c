@@ -9,9 +9,6 @@
 #include <unistd.h>
 
 enum { PATH = CLI_OWN };
-#ifndef RELPOS_DOC_FROM_PROGRAM /* the build system says */
-#define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
-#endif
 
 static const cli_option options[] = {
     {"path", PATH, NULL, "only print where the page is"},
@@ -23,23 +20,6 @@ static int on_option(void *context, int key, const char *value)
     (void)key, (void)value;
     *(bool *)context = true;
     return CLI_OK;
-}
-
-/* Where the page is, as installed or as built: seen from the program itself, so that both may be moved together. */
-static bool find(char page[PATH_MAX])
-{
-    static const char *const places[] = {RELPOS_DOC_FROM_PROGRAM, "web"};
-    char program[PATH_MAX], path[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0)
-        return false;
-    program[n] = 0;
-    *strrchr(program, '/') = 0;
-    for (size_t x = 0; x < sizeof places / sizeof *places; x++)
-        if (snprintf(path, sizeof path, "%s/%s/relpos-explorer.html", program, places[x]) < (int)sizeof path &&
-            realpath(path, page) && access(page, R_OK) == 0)
-            return true;
-    return false;
 }
 
 /* xdg-open knows the user's browser; true if it started one. Without a screen it would try one for terminals. */
@@ -65,7 +45,7 @@ static int run(const cli_command *self, int argc, char **argv)
     const int code = cli_options(self, argc, argv, on_option, &path_only, NULL, 0, &n_args);
     if (code >= 0)
         return code;
-    if (!find(page))
+    if (!cli_find("relpos-explorer.html", page))
         return cli_error(CLI_FAILED,
                          "explore: relpos-explorer.html is not there (cmake --build BUILD --target explorer "
                          "makes it, and installing again installs it)");

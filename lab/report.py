@@ -1,101 +1,399 @@
 #!/usr/bin/env python3
-"""A page of the results of relpos lab sweep: tables, curves by length and by position, the command of each, and what they do not show.
+"""What relpos lab sweep and inspect found, as a page: tables, curves, heat maps, the command of each, and what they do not show.
 
-    lab/report.py OUT.html RESULTS.jsonl...
+    relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
 
-One file holds its plots. Run by hand; needs matplotlib. SPDX-License-Identifier: Apache-2.0"""
+A file is a section; its name is that of the experiment. Without a page, tables in Markdown are printed. A page of HTML holds its
+pictures; beside one of Markdown they are SVG files. Pictures need matplotlib, tables Python alone. SPDX-License-Identifier: Apache-2.0"""
+import argparse
 import html
 import io
 import json
+import math
+import os
 import pathlib
 import statistics
 import sys
 
-import matplotlib
+# What is asked, and what tutorials print of the same question without a way to run it again.
+EXPERIMENTS = {
+    "length": "Length generalisation: trained at one length, measured up to eight times it",
+    "scaling": "Rotations scaled to read more than they were trained on",
+    "buckets": "How many buckets, and from which distance on they share the last",
+    "strategies": "How distances are shared out among 32 buckets",
+    "sharing": "One table for all layers, for all heads",
+    "clip": "Shaw's clipping distance",
+    "overhead": "What positions cost",
+    "inspect": "What is learned",
+}
+CLAIMS = {
+    "length": ("T5-like bias 18.0, 19.8, 24.1, 32.5 and ALiBi 18.2, 19.1, 20.8, 22.1 at 1, 2, 4 and 8 times the trained length",
+               {"t5": (1.0, 19.8 / 18.0, 24.1 / 18.0, 32.5 / 18.0), "alibi": (1.0, 19.1 / 18.2, 20.8 / 18.2, 22.1 / 18.2)}),
+    "buckets": ("8 to 128 buckets: 18.5, 18.3, 18.2, 18.1, 18.1 as trained, and 21.2, 20.1, 19.8, 19.7, 19.6 at twice the length",
+                {"t5,buckets=8": (1.0, 21.2 / 18.5), "t5,buckets=16": (1.0, 20.1 / 18.3), "t5": (1.0, 19.8 / 18.2),
+                 "t5,buckets=64": (1.0, 19.7 / 18.1), "t5,buckets=128": (1.0, 19.6 / 18.1)}),
+    "strategies": ("uniform 18.5, logarithmic 18.0, linear 18.2, quadratic 18.3 as trained, and 21.5, 19.8, 20.3, 20.8 at twice the length",
+                   {"t5": (1.0, 19.8 / 18.0), "bucket,strategy=uniform": (1.0, 21.5 / 18.5), "bucket,strategy=linear": (1.0, 20.3 / 18.2),
+                    "bucket,strategy=quadratic": (1.0, 20.8 / 18.3)}),
+    "overhead": ("of attention alone, forward, at 512: learned 0.65 %, sinusoidal 0.81 %, relative bias 1.79 % (elsewhere: less than 5 %), RoPE 2.60 %; "
+                 "of training, Shaw 5 to 10 %",
+                 {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
+}
+LIMITS = """Models of some hundred thousand weights that read a few million bytes show how schemes are used and whether they
+generalise in length at all; they do not rank schemes for large models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows
+do not overlap: a longer one gains by context and loses where positions fail, and the curves by position tell the two apart. The learning rate is the
+same for all and fits some better than others. Times are of one machine."""
+FAMILIES = (("added to the input, or turned", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
+            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")))
 
-matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "relpos"
-import matplotlib.pyplot as plt  # noqa: E402
 
-LIMITS = """Models of some hundred thousand weights, trained for minutes, show how schemes are used and whether they generalise in length at
-all; they do not rank schemes for large models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a
-longer one gains by context and loses where positions fail, and the table by position tells the two apart. Times are of one machine, and of
-whatever else it did."""
+def short(position):
+    """The text of a position without what every causal model has to say."""
+    for part in (",bidirectional=0", ",right=0"):
+        position = position.replace(part, "")
+    return ",".join(p for p in position.split(",") if not p.startswith(("original_max_position", "max_position")))
 
 
-def svg(figure):
-    to = io.StringIO()
-    figure.savefig(to, format="svg", metadata={"Date": None}, bbox_inches="tight")
-    plt.close(figure)
-    return to.getvalue()[to.getvalue().index("<svg") :]
+def family(position):
+    for n, (_, kinds) in enumerate(FAMILIES):
+        if any(position == k or position.split(",")[0].split("+")[0] == k for k in kinds):
+            return 0 if position in FAMILIES[0][1] else n
+    return 0
 
+
+class Page:
+    """Blocks, written as HTML or Markdown."""
+
+    def __init__(self, path):
+        self.path, self.out, self.pictures = path, [], 0
+        self.html = path is not None and path.suffix == ".html"
+
+    def heading(self, text, level=2):
+        self.out.append(f"<h{level}>{html.escape(text)}</h{level}>" if self.html else f"{'#' * level} {text}\n")
+
+    def text(self, text):
+        self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{text}\n")
+
+    def code(self, text):
+        self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
+
+    def table(self, head, rows):
+        if self.html:
+            def line(cells, tag):
+                return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+            self.out.append('<div class="wide"><table>' + line(head, "th") + "".join(line(r, "td") for r in rows) + "</table></div>")
+        else:
+            self.out.append("\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
+
+    def picture(self, make, alt):
+        """make(pyplot) -> figure; only where there is a page to show it on."""
+        if self.path is None:
+            return
+        plt = pyplot()
+        figure = make(plt)
+        to = io.StringIO()
+        figure.savefig(to, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        plt.close(figure)
+        svg = to.getvalue()[to.getvalue().index("<svg"):]
+        svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+        self.pictures += 1
+        if self.html:
+            self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}</figure>')
+        else:
+            name = f"{self.path.stem}-{self.pictures}.svg"
+            write(self.path.with_name(name), svg)
+            self.out.append(f"![{alt}]({name})\n")
+
+    def finish(self):
+        if not self.html:
+            return "\n".join(self.out)
+        return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>relpos lab</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}table{{border-collapse:collapse;font-size:13px}}
+td,th{{border-bottom:1px solid #ddd;padding:.2em .6em;text-align:right}}td:first-child,th:first-child{{text-align:left}}figure{{margin:1em 0}}
+svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}.wide{{overflow-x:auto}}</style>
+{chr(10).join(self.out)}</html>
+"""
+
+
+def write(path, text):
+    """Whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    try:
+        new.write_text(text)
+        os.replace(new, path)
+    except OSError as e:
+        new.unlink(missing_ok=True)
+        sys.exit(f"relpos: {path}: cannot be written: {e.strerror}")
+
+
+def pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o tables alone are printed)")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    import matplotlib.pyplot as plt
+    return plt
+
+
+# ---------------------------------------------------------------------------------------------------- results of sweeps
 
 def name(line):
-    return ", ".join(f"{k} = {v}" for k, v in line["vary"].items()) or "all"
+    return ", ".join(short(v) if k.endswith("position") else f"{k} = {v}" for k, v in line["vary"].items()) or "all"
 
 
-def row(cells, tag="td"):
-    return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-
-
-def curves(groups, x_of, y_of, label):
-    figure, axes = plt.subplots(figsize=(9, 5))
-    styles = ["-", "--", ":", "-."]
-    for n, (what, lines) in enumerate(groups.items()):
-        xs = x_of(lines[0])
-        ys = [[y_of(line)[i] for line in lines] for i in range(len(xs))]
-        (drawn,) = axes.plot(xs, [statistics.mean(y) for y in ys], styles[n // 10 % 4], marker="o", markersize=3, label=what)
-        axes.fill_between(xs, [min(y) for y in ys], [max(y) for y in ys], alpha=0.15, color=drawn.get_color())
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel(label)
-    axes.set_ylabel("perplexity of bytes")
-    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.grid(alpha=0.3, which="both")
-    return svg(figure)
-
-
-def section(path):
-    results = [json.loads(line) for line in path.read_text().splitlines()]
+def grouped(lines):
     groups = {}
-    for line in results:
+    for line in lines:
         groups.setdefault(name(line), []).append(line)
-    first = results[0]
-    lengths = [x["length"] for x in first["lengths"]]
-    longest = max(range(len(lengths)), key=lambda n: lengths[n])
-    base = min(statistics.mean(x["ms_per_step"] for x in g) for g in groups.values())
-    out = [f"<h2>{html.escape(path.stem)}</h2>", f"<pre>relpos lab sweep lab/{html.escape(path.stem)}.lab -o out/{html.escape(path.name)}</pre>"]
-    out.append("<table>" + row(["", *[f"perplexity at {n}" for n in lengths], "weights of positions", "ms a step", "% of the fastest", "MB of activations", "starts"], "th"))
+    return groups
+
+
+def over(lines, what):
+    """Mean, least and largest over the starts; None where there is none."""
+    values = [what(line) for line in lines]
+    return None if None in values else (statistics.mean(values), min(values), max(values))
+
+
+def shown(found, digits=3):
+    if found is None:
+        return "none"
+    mean, least, most = found
+    return f"{mean:.{digits}f}" if least == most else f"{mean:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
+
+
+def curves(groups, xs_of, ys_of, x_label):
+    """One panel for each family of positions, on the same axes."""
+    panels = {}
     for what, lines in groups.items():
-        ms = statistics.mean(x["ms_per_step"] for x in lines)
-        cells = []
-        for n in range(len(lengths)):
-            p = [x["lengths"][n]["perplexity"] for x in lines]
-            cells.append(f"{statistics.mean(p):.3f} ({min(p):.3f} to {max(p):.3f})")
-        out.append(row([what, *cells, lines[0]["position_weights"], f"{ms:.1f}", f"{100 * ms / base:.0f}", f"{lines[0]['bytes'] / 1e6:.1f}", len(lines)]))
-    out.append("</table>")
+        panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
+
+    def make(plt):
+        columns = 1 if len(panels) == 1 else 2
+        figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
+                                    squeeze=False, sharex=True, sharey=True)
+        for at in axes.flat[len(panels):]:
+            at.set_axis_off()
+        for at, (which, some) in zip(axes.flat, sorted(panels.items())):
+            for n, (what, lines) in enumerate(some.items()):
+                xs = xs_of(lines[0])
+                found = [over(lines, lambda line, i=i: ys_of(line)[i]) for i in range(len(xs))]
+                points = [(x, *y) for x, y in zip(xs, found) if y]
+                if not points:
+                    continue
+                x, mean, least, most = zip(*points)
+                at.plot(x, mean, "-o" if n < 10 else "--o", markersize=3, label=what, color=f"C{n}")
+                at.fill_between(x, least, most, alpha=0.15, color=f"C{n}")
+            at.set_xscale("log", base=2)
+            at.set_yscale("log", base=2)
+            at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+            at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            at.grid(alpha=0.3, which="both")
+            at.legend(fontsize=7)
+            if len(panels) > 1:
+                at.set_title(FAMILIES[which][0], fontsize=9)
+        for at in axes[-1]:
+            at.set_xlabel(x_label)
+        for at in axes[:, 0]:
+            at.set_ylabel("perplexity of bytes")
+        figure.tight_layout()
+        return figure
+    return make
+
+
+def position_map(groups, longest):
+    """Perplexity of each group at each part of the longest window."""
+    def make(plt):
+        some = {what: lines for what, lines in groups.items() if lines[0]["lengths"][longest]["positions"]}
+        places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
+        values = [[statistics.mean(line["lengths"][longest]["positions"][n]["perplexity"] for line in lines) for n in range(len(places))]
+                  for lines in some.values()]
+        figure, at = plt.subplots(figsize=(8, 0.28 * len(values) + 1))
+        drawn = at.imshow([[math.log2(v) for v in row] for row in values], aspect="auto", cmap="cividis")
+        middle = (drawn.norm.vmin + drawn.norm.vmax) / 2
+        for y, row in enumerate(values):
+            for x, v in enumerate(row):
+                at.text(x, y, f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
+        at.set_yticks(range(len(some)), list(some), fontsize=7)
+        at.set_xticks(range(len(places)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in places], fontsize=7)
+        at.set_xlabel("position in the window")
+        return figure
+    return make
+
+
+def rises(groups, claims, lengths):
+    """By how much perplexity rises beyond the first length, beside what is claimed."""
+    rows = []
+    for what, lines in groups.items():
+        row = [what]
+        for n in range(1, len(lengths)):
+            if lines[0]["lengths"][n]["perplexity"] is None:
+                row.append("none")
+                continue
+            mine = statistics.mean(line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines)
+            theirs = claims.get(what, ())
+            row.append(f"{100 * (mine - 1):+.1f} %" + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
+        rows.append(row)
+    return rows
+
+
+def sweep(page, stem, lines):
+    groups = grouped(lines)
+    lengths = [x["length"] for x in lines[0]["lengths"]]
+    longest = max(range(len(lengths)), key=lambda n: lengths[n])
+    claim, claims = CLAIMS.get(stem, (None, {}))
+    starts = sorted({len(g) for g in groups.values()})
+    page.text(f"Means over {' or '.join(map(str, starts))} starts, the least and the largest in brackets." if starts != [1] else "One start of each.")
+    page.table(["", *[f"perplexity at {n:,}" for n in lengths], "weights of positions", "ms a step"],
+               [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n]["perplexity"])) for n in range(len(lengths))],
+                 f"{g[0]['position_weights']:,}", f"{statistics.median(x['ms_per_step'] for x in g):.1f}"] for what, g in groups.items()])
     if len(lengths) > 1:
-        out.append("<h3>by length</h3>" + curves(groups, lambda line: [x["length"] for x in line["lengths"]],
-                                                 lambda line: [x["perplexity"] for x in line["lengths"]], "length of the window"))
-    if len(first["lengths"][longest]["positions"]) > 1:
-        out.append(f"<h3>by position, windows of {lengths[longest]}</h3>" +
-                   curves(groups, lambda line: [x["to"] for x in line["lengths"][longest]["positions"]],
-                          lambda line: [x["perplexity"] for x in line["lengths"][longest]["positions"]], "position, up to"))
-    out.append("<details><summary>the experiment of the first line, and the machine</summary><pre>" + html.escape(first["experiment"]) + "\n" +
-               html.escape(json.dumps(first["machine"])) + "</pre></details>")
-    return "\n".join(out)
+        page.text(f"How much perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
+        page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
+    if claim:
+        page.text(f"Printed elsewhere, of other models and texts: {claim}.")
+    if len(lengths) > 1:
+        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
+                            "length of the window"), "perplexity by the length of the window")
+    if len(lines[0]["lengths"][longest]["positions"]) > 1:
+        page.text(f"By position in windows of {lengths[longest]:,}:")
+        page.picture(position_map(groups, longest), f"perplexity by position in windows of {lengths[longest]}")
+
+
+def overhead(page, lines):
+    claim, claims = CLAIMS["overhead"]
+    by_length = {}
+    for line in lines:
+        by_length.setdefault(int(line["vary"]["length"]), {})[short(line["vary"]["position"])] = line
+    page.text("Time of a training step, memory of activations and weights, in % more than without positions. Claims are in brackets.")
+    names = list(next(iter(by_length.values())))
+    rows = []
+    for what in names:
+        row = [what]
+        for length, some in by_length.items():
+            mine, base = some[what], some["none"]
+            time = 100 * (mine["ms_per_step"] / base["ms_per_step"] - 1)
+            row.append(f"{mine['ms_per_step']:.1f} ms" if what == "none" else f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and length == 512 else ""))
+        longest = max(by_length)
+        mine, base = by_length[longest][what], by_length[longest]["none"]
+        row += [f"{base['bytes'] / 1e6:.1f} MB" if what == "none" else f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %",
+                f"{base['weights']:,}" if what == "none" else f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
+        rows.append(row)
+    page.table(["", *[f"step at {n:,}" for n in by_length], f"memory at {max(by_length):,}", f"weights at {max(by_length):,}"], rows)
+    page.text(f"Printed elsewhere: {claim}. A step here is all of a model, forward, backward and the optimizer.")
+
+
+# ---------------------------------------------------------------------------------------------------- results of inspect
+
+def inspected(page, lines):
+    page.text("The scores of each head taken apart: what the terms of the model add, and what queries and keys give without them. The share of position is the "
+              "sum over queries of the variance over keys of the first, divided by that of both.")
+    rows = []
+    for line in lines:
+        for layer, heads in enumerate(line["layers"]):
+            for h, head in enumerate(heads):
+                rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %", f"{head['distance']:.1f}",
+                             *[f"{100 * head['weight'][d]:.2f} %" for d in range(6)]])
+    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in range(6)]], rows)
+    page.text("The columns of weight are the mean weights of offsets 0 to -5, over all pairs that have the offset.")
+
+    def make(plt):
+        figure, axes = plt.subplots(len(lines), 2, figsize=(9, 2.4 * len(lines)), squeeze=False, sharex=True)
+        for (left, right), line in zip(axes, lines):
+            middle = [(a + b) / 2 + 1 for a, b in line["distances"]]
+            for layer, heads in enumerate(line["layers"]):
+                for h, head in enumerate(heads):
+                    top = max(head["position"])
+                    left.plot(middle, [p - top for p in head["position"]], "-" if layer == 0 else "--", color=f"C{h}", linewidth=1, label=f"layer {layer}, head {h}")
+                    right.plot(middle, head["weight"], "-" if layer == 0 else "--", color=f"C{h}", linewidth=1)
+            left.set_title(f"{short(line['inspect'])}: what position adds to a score", fontsize=8)
+            right.set_title("mean weight", fontsize=8)
+            right.set_yscale("log")
+            for at in (left, right):
+                at.axvline(line["trained"], color="grey", linewidth=0.7, linestyle=":")
+                at.set_xscale("log", base=2)
+                at.xaxis.set_major_formatter(lambda x, _: f"{x - 1:g}")
+                at.grid(alpha=0.3)
+        axes[0][0].legend(fontsize=6, ncols=2)
+        for at in axes[-1]:
+            at.set_xlabel("distance (dotted: as far as training went)")
+        figure.tight_layout()
+        return figure
+    page.picture(make, "what position adds to the scores of each head, and the mean weight, by distance")
+
+    def heads_map(plt):
+        figure, axes = plt.subplots(len(lines), 1, figsize=(9, 1.5 * len(lines) + 0.4), squeeze=False)
+        for at, line in zip(axes.flat, lines):
+            heads = [h for layer in line["layers"] for h in layer]
+            drawn = at.imshow([[p - max(h["position"]) for p in h["position"]] for h in heads], aspect="auto", cmap="cividis", interpolation="nearest")
+            figure.colorbar(drawn, ax=at)
+            at.set_yticks(range(len(heads)), [f"{n}.{h}" for n, layer in enumerate(line["layers"]) for h in range(len(layer))], fontsize=6)
+            ticks = [n for n, (a, _) in enumerate(line["distances"]) if a & (a - 1) == 0]
+            at.set_xticks(ticks, [f"{line['distances'][n][0]:,}" for n in ticks], fontsize=7)
+            at.set_title(f"{short(line['inspect'])}: what position adds, by head (layer.head) and distance", fontsize=8)
+        figure.tight_layout()
+        return figure
+    page.picture(heads_map, "heat maps of what position adds, by head and distance")
+
+    page.heading("Pairs that training never showed", 3)
+    page.text("Of all pairs of a window twice, four and eight times as long as the trained one: those whose two positions (absolute schemes), and those whose offset "
+              "(relative ones), no window of training has. A clip or a bucket for all that is far leaves none.")
+    rows = []
+    for n in (128, 512):
+        for m in (2 * n, 4 * n, 8 * n):
+            rows.append([f"{n:,} to {m:,}", f"{100 * (1 - n * n / m / m):.1f} %", f"{100 * (m - n) * (m - n + 1) / m / m:.1f} %", "0 %"])
+    page.table(["trained, read", "absolute positions", "offsets", "clipped offsets, buckets"], rows)
 
 
 def main():
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    body = "\n".join(section(pathlib.Path(p)) for p in sys.argv[2:])
-    page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>relpos lab</title>
-<style>body{{font:15px sans-serif;max-width:75em;margin:2em auto;padding:0 1em}}table{{border-collapse:collapse;font-size:13px}}
-td,th{{border-bottom:1px solid #ddd;padding:.2em .6em;text-align:right}}td:first-child{{text-align:left}}svg{{max-width:100%;height:auto}}</style>
-<h1>relpos lab: position schemes on text</h1>{body}<h2>What it does not show</h2><p>{LIMITS}</p></html>
-"""
-    pathlib.Path(sys.argv[1]).write_text(page)
+    parser = argparse.ArgumentParser(prog="relpos lab report", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
+    parser.add_argument("-o", "--output", metavar="PAGE", help="PAGE.html or PAGE.md; without it, tables are printed")
+    q = parser.parse_args()
+    if q.output and pathlib.Path(q.output).suffix not in (".html", ".md"):
+        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md")
+    page = Page(pathlib.Path(q.output) if q.output else None)
+    if page.path:
+        page.heading("Position schemes on text", 1)
+    machines = []
+    for path in map(pathlib.Path, q.files):
+        lines = []
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as e:
+            sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'}")
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                lines.append(json.loads(line))
+                lines[-1]["inspect" if path.stem == "inspect" else "lengths"]
+            except (ValueError, TypeError, KeyError):
+                sys.exit(f"relpos: {path}:{number}: no result of relpos lab {'inspect' if path.stem == 'inspect' else 'sweep'}")
+        if not lines:
+            sys.exit(f"relpos: {path}: empty (relpos lab sweep writes results)")
+        stem = path.stem
+        if page.path or len(q.files) > 1:
+            page.heading(EXPERIMENTS.get(stem, stem))
+        if stem == "inspect":
+            if page.path:
+                page.code("relpos lab inspect MODEL --json >>out/inspect.jsonl")
+            inspected(page, lines)
+            continue
+        if page.path:
+            page.code(f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
+        overhead(page, lines) if stem == "overhead" else sweep(page, stem, lines)
+        for line in lines:
+            if line["machine"] not in machines:
+                machines.append(line["machine"])
+    if page.path:
+        page.heading("What it does not show")
+        page.text(" ".join(LIMITS.split()))
+        page.heading("Machine")
+        for m in machines:
+            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}.")
+        write(page.path, page.finish())
+    else:
+        print(page.finish())
 
 
 main()

@@ -243,8 +243,19 @@ for file in results part; do
 done
 same "$T/results.lines" "$T/part.lines"
 ok report "$T/results.jsonl"
-check 'rows of the table' 4 "$(wc -l <"$T/out")"
-check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \| .* \| 2 \|$' "$T/out")"
+check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|.* [0-9]+ \| [0-9.]+ \|$' "$T/out")"
+check 'the rise' 1 "$(grep -cE '^\| position_layers = own \| [-+][0-9.]+ % \|$' "$T/out")"
+refused 1 'nothing.jsonl: cannot be read' report "$T/nothing.jsonl"
+refused 1 'small.lab:1: no result' report "$T/small.lab"
+refused 1 'x.pdf: neither .html nor .md' report "$T/results.jsonl" -o "$T/x.pdf"
+if python3 -c 'import matplotlib' 2>/dev/null; then
+    ok report "$T/results.jsonl" -o "$T/page.html"
+    check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
+    ok report "$T/results.jsonl" -o "$T/page.md"
+    check 'a picture' 1 "$(grep -c '!\[.*\](page-1.svg)' "$T/page.md" && test -s "$T/page-1.svg")"
+else
+    refused 1 'pictures need matplotlib' report "$T/results.jsonl" -o "$T/page.html"
+fi
 
 # what is short, what is set, what is kept
 (

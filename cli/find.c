@@ -1,0 +1,27 @@
+/* find.c -- files that come with the program: the explorer's page, what the laboratory shows.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef RELPOS_DOC_FROM_PROGRAM /* the build system says */
+#define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
+#endif
+
+bool cli_find(const char *name, char found[PATH_MAX])
+{
+    static const char *const places[] = {RELPOS_DOC_FROM_PROGRAM, RELPOS_DOC_FROM_PROGRAM "/lab", "web", "lab"};
+    char program[PATH_MAX], path[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0)
+        return false;
+    program[n] = 0;
+    *strrchr(program, '/') = 0;
+    for (size_t x = 0; x < sizeof places / sizeof *places; x++)
+        if (snprintf(path, sizeof path, "%s/%s/%s", program, places[x], name) < (int)sizeof path &&
+            realpath(path, found) && access(found, R_OK) == 0)
+            return true;
+    return false;
+}
