@@ -1,0 +1,34 @@
+#!/bin/sh
+# all.sh RELPOS OUT [--quick] -- every experiment of the laboratory, and the page of their results, OUT/report.html and OUT/report.md. With
+# --quick some ten minutes on two cores, without it hours. What is in OUT already is not made again. From the root of the source:
+#
+#     lab/all.sh build/release/relpos out/lab --quick
+#
+# One experiment to a core, each on one thread: what they find is the same for any number. overhead.lab, which is about time, runs alone.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+usage='usage: lab/all.sh RELPOS OUT [--quick]'
+relpos=$(realpath "${1:?$usage}")
+out=${2:?$usage}
+quick=${3:-}
+length=1024 # of what is inspected
+[ -z "$quick" ] || length=256
+export relpos out quick
+mkdir -p "$out" out
+[ -n "$quick" ] || [ -s out/corpus.txt ] || lab/corpus.sh out/corpus.txt
+started=$(date +%s)
+printf '%s\n' length buckets strategies clip sharing scaling | xargs -P "$(nproc)" -I '{}' sh -eu -c '
+    "$relpos" lab sweep lab/{}.lab $quick --threads 1 -o "$out/{}.jsonl" --keep "$out/models-{}" 2>"$out/{}.log" || {
+        cat "$out/{}.log" >&2
+        exit 1
+    }
+    echo "{}: $(wc -l <"$out/{}.jsonl") results"'
+"$relpos" lab sweep lab/overhead.lab $quick --threads 1 -o "$out/overhead.jsonl"
+for position in t5,bidirectional=0 table,left=128,right=0 alibi fire,c=0.1,L=128 relkey,left=64,right=0-relval,left=64,right=0 xl rope; do
+    "$relpos" lab inspect "$out/models-length/$position-1.safetensors" --length "$length" --json
+done >"$out/inspect.jsonl"
+cd "$out"
+set -- length.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl overhead.jsonl inspect.jsonl
+"$relpos" lab report "$@" -o report.md
+"$relpos" lab report "$@" -o report.html
+echo "$out/report.html: made in $(($(date +%s) - started)) s"
