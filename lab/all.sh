@@ -17,13 +17,14 @@ export relpos out quick
 mkdir -p "$out" out
 [ -n "$quick" ] || [ -s out/corpus.txt ] || lab/corpus.sh out/corpus.txt
 started=$(date +%s)
+# shellcheck disable=SC2016 # the shells of xargs expand them
 printf '%s\n' length buckets strategies clip sharing scaling | xargs -P "$(nproc)" -I '{}' sh -eu -c '
     "$relpos" lab sweep lab/{}.lab $quick --threads 1 -o "$out/{}.jsonl" --keep "$out/models-{}" 2>"$out/{}.log" || {
         cat "$out/{}.log" >&2
         exit 1
     }
     echo "{}: $(wc -l <"$out/{}.jsonl") results"'
-"$relpos" lab sweep lab/overhead.lab $quick --threads 1 -o "$out/overhead.jsonl"
+"$relpos" lab sweep lab/overhead.lab ${quick:+"$quick"} --threads 1 -o "$out/overhead.jsonl"
 for position in t5,bidirectional=0 table,left=128,right=0 alibi fire,c=0.1,L=128 relkey,left=64,right=0-relval,left=64,right=0 xl rope; do
     "$relpos" lab inspect "$out/models-length/$position-1.safetensors" --length "$length" --json
 done >"$out/inspect.jsonl"
