@@ -198,7 +198,10 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
     >>> relpos.bucket(range(-9, 10, 3))
     array([ 8,  6,  3,  0, 19, 22, 24])
     """
-    offsets = np.asarray(offsets, dtype=np.int64)
+    offsets = np.asarray(offsets)
+    if offsets.dtype.kind not in "iu" and offsets.size:
+        raise TypeError(f"offsets: {offsets.dtype} (whole numbers; round them first, as key - query of real positions is not one bucket)")
+    offsets = offsets.astype(np.int64)
     to = np.empty(offsets.size, dtype=np.int64)
     text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
     _core.bucket(offsets.ravel(), to, f"bucket,{text}")

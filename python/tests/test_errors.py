@@ -95,6 +95,7 @@ BAD = [
     (lambda: relpos.explain(q, k, v, out=q), TypeError, 'no argument is called "out"'),
     (lambda: relpos.bucket([1], buckets=3), ValueError, "buckets is 3"),
     (lambda: relpos.bucket([1], strategy="cubic"), ValueError, 'strategy is "cubic": one of log, uniform, linear, quadratic'),
+    (lambda: relpos.bucket([1.7]), TypeError, r"offsets: float64 \(whole numbers"),
     (lambda: relpos.T5(), TypeError, "missing 1 required positional argument: 'table'"),
     (lambda: relpos.Table(table), TypeError, "missing 2 required keyword-only arguments: 'left' and 'right'"),
     (lambda: relpos.T5(table, bucket=3), TypeError, "bucket"),
