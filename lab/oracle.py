@@ -164,6 +164,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--time", type=int, default=0, help="steps to time, in turns; no losses are compared")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--save", metavar="FILE", help="add the times as a line of JSON, which relpos lab report reads")
     a = parser.parse_args()
     torch.set_num_threads(1)
     sets = [x for s in a.set for x in ("--set", s)] + ["--set", "log_every=1", "--set", "dropout=0"]
@@ -172,6 +173,7 @@ def main():
         command = [a.relpos, "lab", "train", a.experiment, "-o", str(where), "--threads", "1", *sets, *more]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         lines = [json.loads(x) for x in (where / "log.jsonl").read_text().splitlines()]
+        run.machine = lines[0]["machine"]
         return [x for x in lines if "loss" in x]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -193,6 +195,11 @@ def main():
             print(f"position {c['position']}, batch {c['batch']}, length {c['length']}, one thread, medians of {len(ours)} steps: "
                   f"relpos {x:.0f} ms ({min(ours):.0f} to {max(ours):.0f}), "
                   f"PyTorch {torch.__version__} {y:.0f} ms ({min(peer):.0f} to {max(peer):.0f}), {y / x:.2f} x")
+            if a.save:
+                line = {"oracle": c["position"], "batch": int(c["batch"]), "length": int(c["length"]), "steps": len(ours), "relpos_ms": [x, min(ours), max(ours)],
+                        "torch_ms": [y, min(peer), max(peer)], "torch": torch.__version__, "machine": run.machine}
+                with open(a.save, "a") as to:
+                    print(json.dumps(line), file=to)
             return
         ours = [x["loss"] for x in run(where / "run", "--until", str(a.steps))]
         single = [x for x, _ in train(arrays, c, text, torch.float32, a.steps)]

@@ -25,6 +25,7 @@ EXPERIMENTS = {
     "clip": "Shaw's clipping distance",
     "overhead": "What positions cost",
     "inspect": "What is learned",
+    "oracle": "Beside PyTorch",
 }
 CLAIMS = {
     "length": ("T5-like bias 18.0, 19.8, 24.1, 32.5 and ALiBi 18.2, 19.1, 20.8, 22.1 at 1, 2, 4 and 8 times the trained length",
@@ -346,6 +347,28 @@ def inspected(page, lines):
     page.table(["trained, read", "absolute positions", "offsets", "clipped offsets, buckets"], rows)
 
 
+def beside_torch(page, lines):
+    page.text("A step of training of 4 layers, width 256, 4 heads, bytes, in turns with the same model in PyTorch, on one thread; medians, the fastest and the slowest "
+              "step in brackets. Above 1, PyTorch takes longer.")
+    def times(x):
+        return f"{x[0]:,.0f} ms ({x[1]:,.0f} to {x[2]:,.0f})"
+    page.table(["position, batch × length", "relpos", f"PyTorch {lines[0]['torch'].split('+')[0]}", "times"],
+               [[f"{short(x['oracle'])}, {x['batch']} × {x['length']:,}", times(x["relpos_ms"]), times(x["torch_ms"]), f"{x['torch_ms'][0] / x['relpos_ms'][0]:.2f} ×"] for x in lines])
+    for x in lines:
+        plain = [y for y in lines if y["oracle"] == "none" and y["length"] == x["length"]]
+        if x["oracle"] != "none" and plain:
+            page.text(f"At {x['batch']} × {x['length']:,}, relpos with {short(x['oracle'])} takes {x['relpos_ms'][0] / plain[0]['torch_ms'][0]:.2f} times as long as PyTorch without any position.")
+
+
+# What a file holds, told by its name: the key that its lines have, the section, the command that makes it.
+KINDS = {
+    "inspect": ("inspect", inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
+    "oracle": ("oracle", beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
+               "[--set batch=1 --set length=4096]"),
+    "overhead": ("lengths", overhead, None),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="relpos lab report", description=__doc__.split("\n\n")[0], allow_abbrev=False)
     parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
@@ -358,7 +381,8 @@ def main():
         page.heading("Position schemes on text", 1)
     machines = []
     for path in map(pathlib.Path, q.files):
-        lines = []
+        lines, stem = [], path.stem
+        key, section, command = KINDS.get(stem, ("lengths", None, None))
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as e:
@@ -366,24 +390,18 @@ def main():
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 lines.append(json.loads(line))
-                lines[-1]["inspect" if path.stem == "inspect" else "lengths"]
+                lines[-1][key]
             except (ValueError, TypeError, KeyError):
-                sys.exit(f"relpos: {path}:{number}: no result of relpos lab {'inspect' if path.stem == 'inspect' else 'sweep'}")
+                sys.exit(f"relpos: {path}:{number}: no result of relpos lab sweep (a file named inspect or oracle has theirs)")
         if not lines:
             sys.exit(f"relpos: {path}: empty (relpos lab sweep writes results)")
-        stem = path.stem
         if page.path or len(q.files) > 1:
             page.heading(EXPERIMENTS.get(stem, stem))
-        if stem == "inspect":
-            if page.path:
-                page.code("relpos lab inspect MODEL --json >>out/inspect.jsonl")
-            inspected(page, lines)
-            continue
         if page.path:
-            page.code(f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
-        overhead(page, lines) if stem == "overhead" else sweep(page, stem, lines)
+            page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
+        section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if line["machine"] not in machines:
+            if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
     if page.path:
         page.heading("What it does not show")
@@ -396,4 +414,8 @@ def main():
         print(page.finish())
 
 
-main()
+try:
+    main()
+    sys.stdout.flush()
+except BrokenPipeError:  # whoever read has enough
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
