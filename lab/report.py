@@ -170,6 +170,9 @@ def curves(groups, xs_of, ys_of, x_label):
     for what, lines in groups.items():
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
 
+    every = [y for lines in groups.values() for line in lines for y in ys_of(line) if y is not None]
+    least_of, most_of = min(every), max(every)
+
     def make(plt):
         columns = 1 if len(panels) == 1 else 2
         figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
@@ -188,6 +191,9 @@ def curves(groups, xs_of, ys_of, x_label):
                 at.fill_between(x, least, most, alpha=0.15, color=f"C{n}")
             at.set_xscale("log", base=2)
             at.set_yscale("log", base=2)
+            at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
+            at.set_ylim(least_of / 1.03, most_of * 1.03)
+            at.yaxis.set_minor_locator(plt.NullLocator())
             at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
             at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             at.grid(alpha=0.3, which="both")
@@ -246,9 +252,9 @@ def sweep(page, stem, lines):
     claim, claims = CLAIMS.get(stem, (None, {}))
     starts = sorted({len(g) for g in groups.values()})
     page.text(f"Means over {' or '.join(map(str, starts))} starts, the least and the largest in brackets." if starts != [1] else "One start of each.")
-    page.table(["", *[f"perplexity at {n:,}" for n in lengths], "weights of positions", "ms a step"],
+    page.table(["", *[f"perplexity at {n:,}" for n in lengths], "weights of positions"],
                [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n]["perplexity"])) for n in range(len(lengths))],
-                 f"{g[0]['position_weights']:,}", f"{statistics.median(x['ms_per_step'] for x in g):.1f}"] for what, g in groups.items()])
+                 f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
     if len(lengths) > 1:
         page.text(f"How much perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
