@@ -58,6 +58,17 @@ char *lab_read(const char *path, char err[NN_ERR_MAX]);
 json_t *lab_machine(const rp_pool *pool);
 /* The model of a run or a file, on a pool, with a line about what is odd. CLI_OK or CLI_FAILED after printing. */
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
+/* A model that has read a text; nn_net_attention says what a layer saw. CLI_OK, CLI_FAILED after printing, or -1 with err. */
+typedef struct lab_look {
+    nn_model m;
+    nn_net *net;
+    rp_pool *pool;
+    bool open;
+} lab_look;
+int lab_look_at(lab_look *look, const char *path, const char *text, char err[NN_ERR_MAX]);
+void lab_look_end(lab_look *look);
+/* The name of a byte. */
+void lab_token(char name[8], unsigned char byte);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 /* One JSON value as a line; -1 with err. */

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT = CLI_OWN, LAYER, MODEL };
+enum { PROMPT = CLI_OWN, LAYER, MODEL, DTYPE };
 
 static const cli_option options[] = {
     {"output", 'o', "FILE", "the arrays, .safetensors or .npz"},
     {"model", MODEL, NULL, "the weights alone, a third of a checkpoint, for eval and sample"},
+    {"dtype", DTYPE, "TYPE", "of these weights: f32, or f16 or bf16, half as large; default f32"},
     {"prompt", PROMPT, "TEXT", "the text that the model reads"},
     {"layer", LAYER, "N", "whose attention, from 0 on; default 0"},
     {0},
@@ -17,6 +18,7 @@ static const cli_option options[] = {
 typedef struct request {
     const char *output, *prompt;
     int64_t layer;
+    rp_dtype type;
     bool model;
 } request;
 
@@ -26,6 +28,7 @@ static int on_option(void *context, int key, const char *value)
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
     case MODEL: q->model = true; return CLI_OK;
+    case DTYPE: return cli_dtype("--dtype", value, &q->type);
     case PROMPT: q->prompt = value; return CLI_OK;
     case LAYER: return cli_integer("--layer", value, 0, 1 << 20, &q->layer);
     default: return -1;
@@ -54,13 +57,19 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
     return 0;
 }
 
-/* The names of the tokens, a JSON list: what cannot be printed as \xNN. */
+/* What cannot be printed as \xNN. */
+void lab_token(char name[8], unsigned char byte)
+{
+    snprintf(name, 8, byte > ' ' && byte < 0x7f ? "%c" : byte == ' ' ? "_" : "\\x%02x", byte);
+}
+
+/* The names of the tokens, a JSON list. */
 static int add_tokens(io_set *set, const char *text)
 {
     json_t *all = json_array();
     for (const char *c = text; *c; c++) {
         char name[8];
-        snprintf(name, sizeof name, *c > ' ' && *c < 0x7f ? "%c" : *c == ' ' ? "_" : "\\x%02x", (unsigned char)*c);
+        lab_token(name, (unsigned char)*c);
         json_array_append_new(all, json_string(name));
     }
     char *list = json_dumps(all, 0);
@@ -104,7 +113,7 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
     return code;
 }
 
-static int export_model(const char *path, const char *output)
+static int export_model(const char *path, const request *q)
 {
     char err[NN_ERR_MAX];
     nn_model m;
@@ -113,18 +122,47 @@ static int export_model(const char *path, const char *output)
     int code = lab_open(&m, path, &step, 1, &pool);
     if (code != CLI_OK)
         return code;
-    if (nn_checkpoint_save(&m, output, step, err) != 0)
+    if (nn_checkpoint_save(&m, q->output, step, q->type, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
     return code;
 }
 
+int lab_look_at(lab_look *look, const char *path, const char *text, char err[NN_ERR_MAX])
+{
+    int64_t step;
+    const int64_t length = (int64_t)strlen(text);
+    const int code = lab_open(&look->m, path, &step, 1, &look->pool);
+    if (code != CLI_OK)
+        return code;
+    look->open = true;
+    int32_t *tokens = malloc((size_t)length * sizeof *tokens);
+    real logits[256];
+    for (int64_t x = 0; tokens && x < length; x++)
+        tokens[x] = (unsigned char)text[x];
+    const bool done = tokens && lab_net(&look->net, &look->m, look->pool, 1, length, false, 0, err) == 0 &&
+                      nn_net_logits(look->net, length, tokens, logits, err) == 0;
+    if (!tokens)
+        nn_fail(err, "no memory for the tokens (a shorter text)");
+    free(tokens);
+    return done ? CLI_OK : -1;
+}
+
+void lab_look_end(lab_look *look)
+{
+    if (!look->open)
+        return;
+    nn_net_destroy(look->net);
+    nn_model_destroy(&look->m);
+    rp_pool_destroy(look->pool);
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request q = {0};
+    request q = {.type = RP_F32};
     const char *path;
-    char err[NN_ERR_MAX] = "no memory for the arrays (a shorter prompt)", why[IO_ERR_MAX];
+    char err[NN_ERR_MAX], why[IO_ERR_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
@@ -136,41 +174,36 @@ static int run(const cli_command *self, int argc, char **argv)
     if (q.model == (q.prompt && *q.prompt))
         return cli_error(CLI_USAGE, "lab export: %s",
                          q.model ? "--model takes no text" : "no text (--prompt TEXT, or --model)");
+    if (!q.model && q.type != RP_F32)
+        return cli_error(CLI_USAGE, "--dtype: only with --model (the arrays of a layer are f32)");
+    if (q.type == RP_F64)
+        return cli_error(CLI_USAGE, "--dtype: f64 (f32, f16 or bf16: the weights are f32)");
     const io_format format = io_format_of(q.output);
     if (format == IO_UNKNOWN || (q.model && format != IO_SAFETENSORS))
         return cli_error(CLI_USAGE, "--output: %s: not .safetensors%s", q.output, q.model ? "" : " or .npz");
     if (q.model)
-        return export_model(path, q.output);
-    nn_model m;
-    nn_net *net = NULL;
-    rp_pool *pool = NULL;
+        return export_model(path, &q);
+    lab_look look = {0};
     rp_tensors t;
     io_set set = {0};
-    int64_t step;
-    const int64_t length = (int64_t)strlen(q.prompt);
-    if ((code = lab_open(&m, path, &step, 1, &pool)) != CLI_OK)
-        return code;
-    int32_t *tokens = malloc((size_t)length * sizeof *tokens);
-    real logits[256];
-    for (int64_t x = 0; tokens && x < length; x++)
-        tokens[x] = (unsigned char)q.prompt[x];
-    int state = !tokens || lab_net(&net, &m, pool, 1, length, false, 0, err) != 0 ||
-                        nn_net_logits(net, length, tokens, logits, err) != 0 ||
-                        nn_net_attention(net, q.layer, &t, NULL, err) != 0
-                    ? -1
-                    : 0;
+    int state = lab_look_at(&look, path, q.prompt, err);
+    if (state > 0)
+        return state;
+    if (state == 0)
+        state = nn_net_attention(look.net, q.layer, &t, NULL, err);
     if (state == 0) {
+        snprintf(err, sizeof err, "no memory for the arrays (a shorter prompt)");
         printf("relpos attend %s -o OUT", q.output);
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
-                        add_terms(&set, &m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
+                        add_terms(&set, &look.m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, q.prompt) != 0
                     ? -1
                     : 0;
-        if (m.c.scale > 0) {
+        if (look.m.c.scale > 0) {
             char text[32];
             for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
-                snprintf(text, sizeof text, "%.*g", digits, m.c.scale);
-                if (strtod(text, NULL) == m.c.scale)
+                snprintf(text, sizeof text, "%.*g", digits, look.m.c.scale);
+                if (strtod(text, NULL) == look.m.c.scale)
                     break;
             }
             printf(" --scale %s", text);
@@ -179,13 +212,9 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);
-    if (state != 0)
-        code = cli_error(CLI_FAILED, "lab export: %s", err);
+    code = state == 0 ? CLI_OK : cli_error(CLI_FAILED, "lab export: %s", err);
     io_free(&set);
-    free(tokens);
-    nn_net_destroy(net);
-    nn_model_destroy(&m);
-    rp_pool_destroy(pool);
+    lab_look_end(&look);
     return code;
 }
 
@@ -195,7 +224,7 @@ const cli_command lab_export = {
     .usage = "DIR|FILE --prompt TEXT|--model -o FILE [options]",
     .example = "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
                "  It prints the command that repeats the layer's attention; out is in the file too.\n"
-               "  relpos lab export out/run --model -o out/model.safetensors\n",
+               "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n",
     .options = options,
     .run = run,
 };

@@ -241,7 +241,7 @@ static int keep(const nn_model *m, const char *dir, json_t *vary, int64_t step, 
         path[used++] = isalnum((unsigned char)*c) || strchr("-_.=,", *c) ? *c : '-';
     snprintf(path + used, sizeof path - used, "%s%lld.safetensors", json_object_size(vary) ? "-" : "",
              (long long)m->c.seed);
-    return nn_checkpoint_save(&bare, path, step, err);
+    return nn_checkpoint_save(&bare, path, step, NN_REAL, err);
 }
 
 static const cli_option sweep_options[] = {

@@ -279,12 +279,42 @@ static void configurations(void **state)
     assert_string_equal(err, "c:2: layers is given twice");
 }
 
+/* Weights that f16 does not have are not stored as infinity. */
+static void half_weights(void **state)
+{
+    char err[NN_ERR_MAX] = "", warning[NN_ERR_MAX], path[] = "/tmp/relpos-XXXXXX";
+    nn_config c;
+    nn_model m, back;
+    int64_t step;
+    (void)state;
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    nn_config_init(&c);
+    c.width = c.mlp = 8;
+    assert_int_equal(nn_model_create(&m, &c, false, err), 0);
+    m.w[1] = -65519;
+    assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_F16, err), 0);
+    assert_int_equal(nn_checkpoint_read(&back, path, false, &step, warning, err), 0);
+    assert_true(back.w[1] == -65504 && step == 3);
+    nn_model_destroy(&back);
+    m.w[1] = 65520;
+    assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_F16, err), -1);
+    assert_string_equal(err, "embedding.weight: 65520 is no number of f16 (below 65520; bf16 has it)");
+    assert_int_equal(nn_checkpoint_save(&m, path, 3, RP_BF16, err), 0);
+    assert_int_equal(nn_checkpoint_read(&back, path, false, &step, warning, err), 0);
+    assert_true(back.w[1] == 65536);
+    nn_model_destroy(&back);
+    nn_model_destroy(&m);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations), cmocka_unit_test(norms),   cmocka_unit_test(cross_entropy),
-        cmocka_unit_test(residual),    cmocka_unit_test(threads), cmocka_unit_test(configurations),
-        cmocka_unit_test(windows),
+        cmocka_unit_test(activations), cmocka_unit_test(norms),        cmocka_unit_test(cross_entropy),
+        cmocka_unit_test(residual),    cmocka_unit_test(threads),      cmocka_unit_test(configurations),
+        cmocka_unit_test(windows),     cmocka_unit_test(half_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

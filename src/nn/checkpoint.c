@@ -1,7 +1,8 @@
 /* checkpoint.c -- the state of a training run in a file: whole or not at all, checked when read, the one before kept.
  *
  * A .safetensors file: every parameter under its name, the optimizer's averages as "optimizer.m.NAME" and "optimizer.v.NAME",
- * and as metadata the configuration, the step and a checksum over all of it.
+ * and as metadata the configuration, the step and a checksum over all of it, as it is stored. A model to be used and not trained
+ * on may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "../random.h"
 #include "io/io.h"
@@ -31,41 +32,70 @@ static uint64_t checksum(uint64_t z, const void *data, size_t size)
     return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
 }
 
-static uint64_t model_checksum(const nn_model *m, const char *config, const char *step)
+static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
+
+static const io_array *find(const io_set *set, int arena, const nn_param *p, char name[128])
+{
+    snprintf(name, 128, "%s%s", prefixes[arena], p->name);
+    return io_find(set, name);
+}
+
+/* The arrays in the order of the parameters, however the file has them. */
+static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     uint64_t z = checksum(checksum(1, config, strlen(config)), step, strlen(step));
-    const real *const arenas[] = {m->w, m->m, m->v};
+    char name[128];
     for (int a = 0; a < 3; a++)
-        for (int32_t n = 0; n < m->n_params && arenas[a]; n++)
-            z = checksum(z, arenas[a] + m->params[n].offset, (size_t)m->params[n].size * sizeof(real));
+        for (int32_t n = 0; n < m->n_params; n++) {
+            const io_array *array = find(set, a, &m->params[n], name);
+            if (array)
+                z = checksum(z, array->data, array->bytes);
+        }
     return z;
 }
 
-static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
-
-static int add_arrays(io_set *set, const nn_model *m)
+/* Weights of another type are copies that the set owns. */
+static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
+    nn_fail(err, "lab: no memory for a checkpoint's arrays (close other programs)");
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params && arenas[a]; n++) {
             const nn_param *p = &m->params[n];
+            real *from = arenas[a] + p->offset;
             char name[128];
             snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
-            if (io_add(set, name, NN_REAL, p->ndim, p->shape, arenas[a] + p->offset, true) != 0)
+            if (type == NN_REAL) {
+                if (io_add(set, name, type, p->ndim, p->shape, from, true) != 0)
+                    return -1;
+                continue;
+            }
+            for (int64_t x = 0; type == RP_F16 && x < p->size; x++)
+                if (!(from[x] > -65520 && from[x] < 65520)) /* from there on f16 rounds to infinity */
+                    return nn_fail(err, "%s: %g is no number of f16 (below 65520; bf16 has it)", name, (double)from[x]);
+            void *to = malloc((size_t)p->size * rp_dtype_size(type) + 1);
+            if (!to || rp_convert(to, type, from, NN_REAL, p->size) != RP_OK ||
+                io_add(set, name, type, p->ndim, p->shape, to, false) != 0) {
+                free(to);
                 return -1;
+            }
         }
     return 0;
 }
 
-int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX])
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
 {
     char config[NN_PRINT_MAX], number[32], sum[32], why[IO_ERR_MAX];
     io_set set = {0};
     nn_config_print(&m->c, config);
     snprintf(number, sizeof number, "%lld", (long long)step);
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)model_checksum(m, config, number));
-    if (add_arrays(&set, m) != 0 || io_add_meta(&set, "relpos.lab", config) != 0 ||
-        io_add_meta(&set, "step", number) != 0 || io_add_meta(&set, "checksum", sum) != 0) {
+    if (add_arrays(&set, m, type, err) != 0) {
+        io_free(&set);
+        return -1;
+    }
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
+    if (io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
+        io_add_meta(&set, "checksum", sum) != 0) {
         io_free(&set);
         return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
     }
@@ -83,7 +113,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
-    if (nn_checkpoint_save(m, next, step, err) != 0)
+    if (nn_checkpoint_save(m, next, step, NN_REAL, err) != 0)
         return -1;
     /* At every moment CURRENT is a whole file: the one before gets a second name, then the first is taken over. */
     unlink(link_name);
@@ -99,11 +129,14 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
 static int fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
 {
     nn_model m;
-    size_t bytes = 0;
+    size_t bytes = 0, numbers = 0;
     for (size_t n = 0; n < set->n_arrays; n++)
-        bytes += set->arrays[n].bytes;
+        if (!set->arrays[n].unsupported) {
+            bytes += set->arrays[n].bytes;
+            numbers += set->arrays[n].bytes / rp_dtype_size(set->arrays[n].dtype);
+        }
     int code = nn_model_plan(&m, c, err);
-    if (code == 0 && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > bytes / sizeof(real) &&
+    if (code == 0 && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers &&
         m.n_weights > 15 * (int64_t)m.n_params)
         code = nn_fail(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
                        (long long)m.n_weights);
@@ -124,7 +157,7 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
     nn_config_init(&c);
     int code = -1;
     if (!config || !number || !sum)
-        nn_fail(err, "%.300s: no checkpoint of relpos lab (its metadata lacks %s)", path,
+        nn_fail(err, "%.300s: no model of relpos lab: its metadata lacks %s (relpos lab train makes one)", path,
                 !config   ? "relpos.lab"
                 : !number ? "step"
                           : "checksum");
@@ -137,20 +170,20 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
         for (int32_t n = 0; n < m->n_params && code == 0; n++) {
             const nn_param *p = &m->params[n];
             char name[128];
-            snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
-            const io_array *from = io_find(&set, name);
+            const io_array *from = find(&set, a, p, name);
             if (!from && a > 0) { /* a model that is only used */
                 averages = false;
                 continue;
             }
-            bool fits = from && from->dtype == NN_REAL && from->ndim == p->ndim;
+            const bool half = from && a == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
+            bool fits = from && (half || from->dtype == NN_REAL) && from->ndim == p->ndim;
             for (int32_t x = 0; fits && x < p->ndim; x++)
                 fits = from->shape[x] == p->shape[x];
             if (!fits)
                 code = nn_fail(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
                                from ? "has another shape or type" : "is missing");
             else
-                memcpy(arenas[a] + p->offset, from->data, from->bytes);
+                rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
         }
     if (code == 0 && !averages) {
         free(m->m);
@@ -162,7 +195,7 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
     }
     if (code == 0) {
         char now[32];
-        snprintf(now, sizeof now, "%016llx", (unsigned long long)model_checksum(m, config, number));
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
         *step = strtoll(number, NULL, 10);
         if (*step < 0 || *step > c.steps)
             code = nn_fail(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,

@@ -304,21 +304,26 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
 }
 
 /* What the attention of a layer computes; terms and mask are the caller's memory. */
-static rp_desc describe(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal)
+rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
+                           rp_mask *mask)
 {
-    const nn_model *m = n->m;
-    const int64_t heads = m->c.heads;
-    rp_desc desc = rp_desc_init(n->batch, heads, n->length, n->cached + n->length, m->c.width / heads);
+    rp_desc desc = rp_desc_init(batch, m->c.heads, len_q, len_k, m->c.width / m->c.heads);
     for (int32_t x = 0; x < m->n_terms; x++)
         terms[x] = m->terms[x].term;
-    *causal = (rp_mask){.kind = RP_MASK_CAUSAL};
+    *mask = (rp_mask){.kind = RP_MASK_CAUSAL};
     desc.terms = terms;
     desc.n_terms = m->n_terms;
-    desc.masks = causal;
+    desc.masks = mask;
     desc.n_masks = m->c.task == NN_DECODER;
     desc.dtype = NN_REAL;
-    desc.q_offset = n->cached;
     desc.scale = m->c.scale > 0 ? m->c.scale : RP_SCALE_AUTO;
+    return desc;
+}
+
+static rp_desc describe(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal)
+{
+    rp_desc desc = nn_model_attention(n->m, n->batch, n->length, n->cached + n->length, terms, causal);
+    desc.q_offset = n->cached;
     desc.dropout = dropout_of(n);
     desc.seed = seed_of(n, e);
     return desc;
@@ -674,10 +679,10 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         (m->learned && reach > m->c.length)) {
         nn_net_destroy(n);
         if (m->learned && reach > m->c.length)
-            return nn_fail(
-                err,
-                "position: learned ones end at %lld, and the length is %lld (train longer, or use another position)",
-                (long long)m->c.length, (long long)reach);
+            return nn_fail(err,
+                           "position: learned ones end at %lld, and the length is %lld (a shorter text, a longer "
+                           "training, or another position)",
+                           (long long)m->c.length, (long long)reach);
         return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all)", (long long)batch,
                        (long long)length);
     }

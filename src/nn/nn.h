@@ -165,6 +165,9 @@ int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_
 /* Logits of the last row of each batch entry [batch, vocab or classes]; of a net with a cache: of tokens that follow those
  * of the calls before. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
+/* The attention of every layer; terms and mask hold what the description points to. */
+rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
+                           rp_mask *mask);
 /* What the attention of a layer read and wrote in the last call: q, k, v, out and the arrays of the terms, as views that the next
  * call overwrites. plans (may be NULL): the attention itself, and the same without its terms, to be destroyed. */
 int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
@@ -192,8 +195,9 @@ void nn_text_batch(const nn_text *t, int64_t n, uint64_t seed, int64_t step, int
 
 /* A checkpoint: weights, averages and step in a .safetensors file, whole or not at all; the one before is kept beside it. */
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
-/* The same to a file of its own; without averages where the model has none. */
-int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX]);
+/* The same to a file of its own; without averages where the model has none. Weights of f16 or bf16 halve it: it can be used, and
+ * not trained on. */
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX]);
 /* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used. path is a
  * directory or a file. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
