@@ -2,7 +2,7 @@
 # corpus.sh OUT.txt -- some 13 MB of English text from documentation that Debian packages: Vim's help, the manual pages of Linux,
 # the topics of Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text.
 #
-# Licences: Vim's help is under the Vim licence (uganda.txt, in the text), its user manual under the Open Publication License 1.0;
+# Licences: Vim's help is under the Open Publication License, v1.0 or later, without options;
 # the manual pages are under licences of their own, mostly the GPL and the Linux man-pages copyleft, as each begins
 # (/usr/share/doc/manpages/copyright); Python's topics are under the PSF licence. The text is for training at home: what is
 # published from it has to keep to them.
