@@ -47,5 +47,9 @@ if objdump -p "$(find "$work/prefix" -name librelpos.so)" | awk '/NEEDED/ {print
     exit 1
 fi
 
+echo "the model and its card"
+cmp lab/model/vim.safetensors "$work/prefix/share/relpos/vim.safetensors"
+cmp lab/model/README.md "$work/prefix/share/relpos/vim.md"
+
 echo "SONAME"
 objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.1$'
