@@ -1,5 +1,5 @@
 /* cmd_explain.c -- relpos explain: one query, step by step: raw, scaled and biased scores, weights, output; and where the
- * weight of its head goes, as a table and as a picture.
+ * weight of its head goes, as a table and as a picture. Numbers of a file, a sentence, the worked example, or a trained model.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
 #include "picture.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON };
+enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, MODEL, TEXT, LAYER, WORD };
 /* Rows or columns of a picture that have room for their names; values that tell how far its colours should go. */
 enum { NAMED = 40, ENOUGH = 1 << 20 };
 /* Pairs of a picture; pairs that are looked at one by one for the shares: more go the fast way, in f32. */
@@ -22,7 +22,12 @@ static const cli_option options[] = {
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
     {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (metadata \"tokens\": their names)"},
-    {"head", HEAD, "N", "head, from 0; default 0. Without a file there is one, or 8 with alibi"},
+    {"model", MODEL, "FILE", "a model of relpos lab, and what it attends to in --text, word by word"},
+    {"text", TEXT, "TEXT", "what the model reads"},
+    {"layer", LAYER, "N", "of the model, from 0; default 0, and without --head all"},
+    {"word", WORD, "N", "of the text, from 0, that attends; default: the last"},
+    {"head", HEAD, "N",
+     "head, from 0; default 0, and with --model a table of all. Without a file there is one, or 8 with alibi"},
     {"batch", BATCH, "N", "batch entry of the file, from 0; default 0"},
     {"brief", BRIEF, NULL, "the heaviest keys before and after, and where the weight of the head goes"},
     {"output", OUT, "FILE", "draw the weights of the head without and with position terms: .png or .svg"},
@@ -40,16 +45,20 @@ static int on_option(void *context, int key, const char *value)
 {
     explain_request *r = context;
     switch (key) {
-    case QUERY: return cli_integer("--query", value, 0, INT64_MAX, &r->query);
+    case MODEL: r->model = value; return CLI_OK;
+    case TEXT: r->text = value; return CLI_OK;
+    case LAYER: return cli_integer("--layer", value, 0, INT64_MAX, &r->layer);
+    case WORD: return cli_integer("--word", value, 0, INT64_MAX, &r->word);
+    case QUERY: r->numbers = true; return cli_integer("--query", value, 0, INT64_MAX, &r->query);
     case HEAD: return cli_integer("--head", value, 0, INT64_MAX, &r->head);
-    case BATCH: return cli_integer("--batch", value, 0, INT64_MAX, &r->batch);
+    case BATCH: r->numbers = true; return cli_integer("--batch", value, 0, INT64_MAX, &r->batch);
     case INPUT: r->input = value; return CLI_OK;
     case OUT: r->out = value; return CLI_OK;
     case BRIEF: r->brief = true; return CLI_OK;
     case ALL: r->all = true; return CLI_OK;
-    case NO_BIAS: r->no_bias = true; return CLI_OK;
+    case NO_BIAS: r->no_bias = r->settings = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
-    default: return cli_problem_option(&r->problem, key, value);
+    default: r->settings = true; return cli_problem_option(&r->problem, key, value);
     }
 }
 
@@ -79,14 +88,14 @@ static int make_plans(const explain_request *r, explain_source *s)
     if (rp_plan_create(&s->plan, d) == RP_OK && rp_plan_create(&s->plain, &plain) == RP_OK)
         return CLI_OK;
     refuse("");
-    return r->input ? CLI_FAILED : CLI_USAGE; /* without a file, all that a plan is made of are options */
+    return r->input || r->model ? CLI_FAILED : CLI_USAGE; /* without a file, all that a plan is made of are options */
 }
 
 int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)
 {
     const rp_desc *d = &r->problem.desc;
     const int64_t n = d->len_k;
-    double *at = calloc((size_t)(7 * n + d->dim_v), sizeof *at);
+    double *at = calloc((size_t)(8 * n + d->dim_v), sizeof *at);
     if (!at)
         return explain_no_memory();
     *t = (explain_trace){.row = {.raw = at,
@@ -94,10 +103,11 @@ int explain_look(const explain_request *r, const explain_source *s, int64_t quer
                                  .bias = at + 2 * n,
                                  .score = at + 3 * n,
                                  .weights = at + 4 * n,
-                                 .out = at + 7 * n},
+                                 .out = at + 8 * n},
                          .plain = at + 5 * n,
-                         .difference = at + 6 * n};
-    rp_row standard = {.weights = t->plain};
+                         .difference = at + 6 * n,
+                         .plain_score = at + 7 * n};
+    rp_row standard = {.weights = t->plain, .score = t->plain_score};
     if (rp_attend_row(s->plan, &s->t, r->batch, r->head, query, &t->row) != RP_OK ||
         rp_attend_row(s->plain, &s->t, r->batch, r->head, query, &standard) != RP_OK)
         return refuse("");
@@ -131,7 +141,7 @@ static void finish(explain_share *share)
 static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum,
                            cli_progress *progress)
 {
-    const rp_dtype type = r->input ? RP_F32 : RP_F64;
+    const rp_dtype type = r->input || r->model ? RP_F32 : RP_F64;
     rp_desc d = plain ? plain_of(&r->problem.desc) : r->problem.desc;
     rp_tensors t = s->t;
     rp_plan *plan = NULL;
@@ -287,7 +297,7 @@ static int draw(const explain_request *r, const explain_source *s, explain_share
 
 /* ------------------------------------------------------------------------------------------------- the command */
 
-static void json_number(double x)
+void explain_json_number(double x)
 {
     if (isfinite(x))
         printf("%.17g", x);
@@ -300,16 +310,47 @@ static void json_row(const char *key, const double *x, int64_t n)
     printf(", \"%s\": [", key);
     for (int64_t j = 0; j < n; j++) {
         fputs(j ? ", " : "", stdout);
-        json_number(x[j]);
+        explain_json_number(x[j]);
     }
     putchar(']');
 }
 
-static void print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
-                       const explain_share *share)
+static int json_words(const explain_request *r, const explain_source *s, const explain_trace *t)
+{
+    explain_split split;
+    const int code = explain_by_words(r, s, t, &split);
+    printf("\"layer\": %lld, \"head\": %lld, \"word\": %lld, \"words\": [", (long long)r->layer, (long long)r->head,
+           (long long)r->word);
+    for (int64_t w = 0; code == CLI_OK && w <= r->word; w++) {
+        fputs(w ? ", {\"text\": " : "{\"text\": ", stdout);
+        cli_json_string(stdout, s->word[w].name);
+        printf(", \"from\": %lld, \"to\": %lld, \"content\": ", (long long)s->word[w].from, (long long)s->word[w].to);
+        explain_json_number(split.content[w]);
+        fputs(", \"position\": ", stdout);
+        explain_json_number(split.position[w]);
+        fputs(", \"weight\": ", stdout);
+        explain_json_number(split.both[w]);
+        putchar('}');
+    }
+    fputs("], \"spread\": {\"content\": ", stdout);
+    explain_json_number(split.spread_content);
+    fputs(", \"position\": ", stdout);
+    explain_json_number(split.spread_position);
+    fputs(", \"both\": ", stdout);
+    explain_json_number(split.spread_both);
+    fputs("}, ", stdout);
+    if (code == CLI_OK)
+        free(split.content);
+    return code;
+}
+
+static int print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
+                      const explain_share *share)
 {
     const int64_t n = r->problem.desc.len_k;
-    fputs("{\"tokens\": [", stdout);
+    putchar('{');
+    const int code = s->word ? json_words(r, s, t) : CLI_OK;
+    fputs("\"tokens\": [", stdout);
     for (int64_t j = 0; j < n; j++) {
         fputs(j ? ", " : "", stdout);
         cli_json_string(stdout, s->token[j]);
@@ -324,42 +365,47 @@ static void print_json(const explain_request *r, const explain_source *s, const 
     json_row("difference", t->difference, n);
     json_row("out", t->row.out, r->problem.desc.dim_v);
     fputs(", \"lse\": ", stdout);
-    json_number(t->row.lse);
+    explain_json_number(t->row.lse);
     for (int band = 0; share->known && band < EXPLAIN_BANDS; band++) {
         printf(band ? ", {\"from\": %lld, \"to\": " : ", \"share_by_distance\": [{\"from\": %lld, \"to\": ",
                (long long)explain_band_from(band));
-        json_number(band + 1 < EXPLAIN_BANDS ? (double)explain_band_from(band + 1) - 1 : INFINITY);
+        explain_json_number(band + 1 < EXPLAIN_BANDS ? (double)explain_band_from(band + 1) - 1 : INFINITY);
         fputs(", \"plain\": ", stdout);
-        json_number(share->plain[band]);
+        explain_json_number(share->plain[band]);
         fputs(", \"weights\": ", stdout);
-        json_number(share->with[band]);
+        explain_json_number(share->with[band]);
         fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
     }
     puts("}");
+    return code;
 }
 
-static int explain(const explain_request *r, explain_source *s)
+int explain_range(const char *option, int64_t at, int64_t n)
+{
+    if (at < n)
+        return CLI_OK;
+    return cli_error(CLI_USAGE, "%s: %lld is out of range (0 to %lld)", option, (long long)at, (long long)n - 1);
+}
+
+static int explain(explain_request *r, explain_source *s)
 {
     const rp_desc *d = &r->problem.desc;
-    const struct {
-        const char *option;
-        int64_t at, n;
-    } range[] = {{"--query", r->query, d->len_q}, {"--head", r->head, d->heads}, {"--batch", r->batch, d->batch}};
-    for (size_t n = 0; n < sizeof range / sizeof *range; n++)
-        if (range[n].at >= range[n].n)
-            return cli_error(CLI_USAGE, "%s: %lld is out of range (0 to %lld)", range[n].option, (long long)range[n].at,
-                             (long long)range[n].n - 1);
+    if (explain_range("--query", r->query, d->len_q) != CLI_OK ||
+        explain_range("--head", r->head, d->heads) != CLI_OK || explain_range("--batch", r->batch, d->batch) != CLI_OK)
+        return CLI_USAGE;
     explain_trace t = {0};
     explain_share share = {0};
     int code = make_plans(r, s);
+    if (code == CLI_OK && r->head < 0)
+        return explain_heads(r, s);
     if (code == CLI_OK)
         code = explain_look(r, s, r->query, &t);
     if (code == CLI_OK && r->out)
         code = draw(r, s, &share);
-    if (code == CLI_OK && r->json && r->input && !share.known)
+    if (code == CLI_OK && r->json && (r->input || r->model) && !share.known)
         code = explain_all(r, s, &share, NULL, NULL);
     if (code == CLI_OK && r->json)
-        print_json(r, s, &t, &share);
+        code = print_json(r, s, &t, &share);
     else if (code == CLI_OK)
         code = explain_print(r, s, &t, &share);
     free(t.row.raw);
@@ -376,6 +422,30 @@ static int check_output(const char *path)
                      io_safe(safe, sizeof safe, path));
 }
 
+/* What goes with a model, and what without; takes the defaults. */
+static int check_model(explain_request *r, int n_args)
+{
+    if (!r->model && (r->text || r->layer >= 0 || r->word >= 0))
+        return cli_error(CLI_USAGE, "explain: --text, --layer and --word are of a model (--model FILE)");
+    if (!r->model) {
+        r->head = r->head < 0 ? 0 : r->head;
+        return CLI_OK;
+    }
+    if (r->input || n_args)
+        return cli_error(CLI_USAGE, "explain: --model reads --text alone (leave %s out)",
+                         r->input ? "--input" : "the sentence");
+    if (r->settings)
+        return cli_error(CLI_USAGE,
+                         "explain: a model has its own terms, masks and scale (leave options such as --bias out)");
+    if (r->numbers)
+        return cli_error(CLI_USAGE, "explain: of a model, --word says who attends (leave --query and --batch out)");
+    if (!r->text || !*r->text)
+        return cli_error(CLI_USAGE, "explain: a model reads a text (--text 'a sentence')");
+    if (r->head < 0 && (r->out || r->brief))
+        return cli_error(CLI_USAGE, "explain: %s is of one head (--head N)", r->out ? "--output" : "--brief");
+    return CLI_OK;
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     explain_request *r = calloc(1, sizeof *r);
@@ -387,23 +457,27 @@ static int run(const cli_command *self, int argc, char **argv)
         free(args);
         return explain_no_memory();
     }
+    r->head = r->layer = r->word = -1;
     cli_problem_init(&r->problem);
     r->problem.desc.dtype = RP_F64;
     code = cli_options(self, argc, argv, on_option, r, args, argc, &n_args);
+    if (code < 0 && check_model(r, n_args) != CLI_OK)
+        code = CLI_USAGE;
     if (code < 0 && r->no_bias && r->problem.desc.n_terms)
         code = cli_error(CLI_USAGE, "--no-bias: a position term is given too (leave one of them out)");
     if (code < 0 && r->input && n_args)
         code = cli_error(CLI_USAGE, "explain: a sentence and --input (leave one of them out)");
-    if (code < 0 && !r->no_bias && r->problem.desc.n_terms == 0)
+    if (code < 0 && !r->model && !r->no_bias && r->problem.desc.n_terms == 0)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
     if (code < 0 && r->out && check_output(r->out) != CLI_OK)
         code = CLI_USAGE;
-    if (code < 0 && !r->input && cli_problem_no_file(&r->problem, true) != CLI_OK)
+    if (code < 0 && !r->input && !r->model && cli_problem_no_file(&r->problem, true) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0) {
-        code = r->input ? explain_from_file(r, &s)
-               : n_args ? explain_from_sentence(r, &s, args, n_args)
-                        : explain_from_example(r, &s);
+        code = r->model   ? explain_from_model(r, &s)
+               : r->input ? explain_from_file(r, &s)
+               : n_args   ? explain_from_sentence(r, &s, args, n_args)
+                          : explain_from_example(r, &s);
         if (code == CLI_OK)
             code = explain(r, &s);
     }
@@ -411,6 +485,7 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_plan_destroy(s.plain);
     io_free(&s.in);
     io_free(&s.made);
+    explain_model_end(&s);
     free(s.token);
     free(s.memory);
     free(args);
@@ -425,7 +500,8 @@ const cli_command cmd_explain = {
     .example =
         "  relpos explain\n"
         "  relpos explain \"the cat sat on the mat\" --query 2 --bias linear,left=0.5,right=1\n"
-        "  relpos explain --input gettysburg.safetensors --head 2 --query 17 --bias alibi --brief -o alibi.png\n",
+        "  relpos explain --input gettysburg.safetensors --head 2 --query 17 --bias alibi --brief -o alibi.png\n"
+        "  relpos explain --model lab/model/vim.safetensors --text 'the cursor is moved to the next line' --layer 1\n",
     .options = options,
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* explain_text.c -- what relpos explain prints: the trace of one query, or the heaviest keys alone, and the shares.
+/* explain_text.c -- what relpos explain prints: the trace of one query, the heaviest keys alone, or a model's words; the shares.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
 #include <math.h>
@@ -12,7 +12,7 @@ typedef struct view {
     const explain_source *s;
     const explain_trace *t;
     int64_t key[TOP], *keys, n_keys; /* those shown; keys is key, or all of them */
-    bool bold, sink;
+    bool sink;
     const char *inside; /* what is added to the scaled scores: "", or a name with its sign */
     explain_share *share;
 } view;
@@ -33,7 +33,7 @@ static int columns(const char *text)
     return n;
 }
 
-static const char *cut(char buf[EXPLAIN_TOKEN], const char *name, int most)
+const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int most)
 {
     size_t length = strlen(name);
     snprintf(buf, EXPLAIN_TOKEN, "%s", name);
@@ -61,9 +61,9 @@ static const char *number(char buf[40], double x, bool sign)
     return sign || *buf == '-' ? buf : buf + 1;
 }
 
-static void heading(const view *v, const char *text)
+void explain_heading(const char *text)
 {
-    printf(v->bold ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
+    printf(cli_colour(stdout) ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
 }
 
 const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN])
@@ -100,17 +100,17 @@ static void table(const view *v, const series *line, int n_lines)
     else
         printf("%8s%16s", "key", "word");
     for (int64_t x = 0; x < (few ? n : n_lines); x++)
-        cell(cut(buf, few ? v->s->token[x] : line[x].label, width - 1), width);
+        cell(explain_cut(buf, few ? v->s->token[x] : line[x].label, width - 1), width);
     putchar('\n');
     for (int64_t x = 0; !few && x < v->n_keys; x++) {
         printf("%8lld", (long long)v->keys[x]);
-        cell(cut(buf, v->s->token[v->keys[x]], 14), 16);
+        cell(explain_cut(buf, v->s->token[v->keys[x]], 14), 16);
         for (int l = 0; l < n_lines; l++)
             cell(number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), width);
         putchar('\n');
     }
     for (int l = 0; few && l < n_lines; l++) {
-        cut(buf, line[l].label, 14);
+        explain_cut(buf, line[l].label, 14);
         printf("%s%*s", buf, 15 - columns(buf), "");
         for (int j = 0; j < n; j++)
             cell(number((char[40]){0}, line[l].x[j], line[l].sign), width);
@@ -211,7 +211,7 @@ static void print_weights(const view *v, const char *query)
             const double w = v->t->row.weights[j];
             const int used = snprintf(name, sizeof name, "%lld", (long long)distance);
             digits = used > digits ? used : digits;
-            snprintf(name, sizeof name, "A[%s,%s]", cut(a, query, 20), cut(b, v->s->token[j], 20));
+            snprintf(name, sizeof name, "A[%s,%s]", explain_cut(a, query, 20), explain_cut(b, v->s->token[j], 20));
             width = columns(name) > width ? columns(name) : width;
             if (pass == 0)
                 continue;
@@ -249,9 +249,9 @@ static int print_matrices(const view *v)
         line[i].label = explain_query_name(v->r, v->s, i, name[i]);
     }
     for (int m = 0; m < 3 && code == CLI_OK; m++) {
-        heading(v, m == 0   ? "All weights, standard"
-                   : m == 1 ? "All weights, biased"
-                            : "Difference (biased - standard)");
+        explain_heading(m == 0   ? "All weights, standard"
+                        : m == 1 ? "All weights, biased"
+                                 : "Difference (biased - standard)");
         for (int64_t i = 0; i < d->len_q; i++) {
             line[i].x = m == 0 ? t[i].plain : m == 1 ? t[i].row.weights : t[i].difference;
             line[i].sign = m == 2;
@@ -282,7 +282,7 @@ static int print_share(const view *v)
     if (code != CLI_OK)
         return code;
     snprintf(line, sizeof line, "Share of weight by distance, head %lld, all queries", (long long)v->r->head);
-    heading(v, line);
+    explain_heading(line);
     printf("%12s   %-34swith %s\n", "distance", "standard", explain_terms(v->r, true, names, sizeof names));
     for (int band = 0; band < EXPLAIN_BANDS; band++)
         full = fmax(full, fmax(share->plain[band], share->with[band]));
@@ -315,7 +315,7 @@ static int print_brief(view *v, const char *query)
     snprintf(line, sizeof line,
              "=== %s: query %lld '%s', head %lld of 0 to %lld ===", explain_terms(v->r, false, terms, sizeof terms),
              (long long)v->r->query, query, (long long)v->r->head, (long long)d->heads - 1);
-    heading(v, line);
+    explain_heading(line);
     for (int k = 0; k < 2; k++) {
         heaviest(x[k], d->len_k, key[k]);
         full = fmax(full, x[k][key[k][0]]);
@@ -331,7 +331,7 @@ static int print_brief(view *v, const char *query)
         }
         for (int k = 0; k < 2; k++) {
             const int64_t j = key[k][n];
-            cut(name, v->s->token[j], 13);
+            explain_cut(name, v->s->token[j], 13);
             const long long delta = j - v->r->query - d->q_offset;
             printf("  %s%*s", name, 14 - columns(name), "");
             printf(delta ? "%+6lld  %.4f" : "%6lld  %.4f", delta, x[k][j]);
@@ -351,10 +351,10 @@ static int print_whole(view *v, const char *query)
     snprintf(line, sizeof line,
              "=== Relative position bias, step by step, for '%s' (query %lld of 0 to %lld) ===", query,
              (long long)v->r->query, (long long)d->len_q - 1);
-    heading(v, line);
+    explain_heading(line);
     formula(v);
     snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
-    heading(v, part ? line : "Scores");
+    explain_heading(part ? line : "Scores");
     snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->inside);
     table(v,
           (series[]){{"Raw scores", "q . k", row->raw, false},
@@ -364,11 +364,11 @@ static int print_whole(view *v, const char *query)
           4);
     snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
              row->lse < 700 ? number((char[40]){0}, exp(row->lse), false) : "S", v->sink ? " and the sink" : "");
-    heading(v, row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
+    explain_heading(row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
     print_weights(v, query);
     print_output(v, query);
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
-    heading(v, line);
+    explain_heading(line);
     table(v,
           (series[]){{"Standard", "no position", v->t->plain, false},
                      {"Biased", NULL, row->weights, false},
@@ -379,19 +379,78 @@ static int print_whole(view *v, const char *query)
         heaviest(v->t->plain, d->len_k, key);
         printf("\nHeaviest before, without any position term:");
         for (int n = 0; n < TOP; n++)
-            printf("%s%s [%lld] %s", n % 4 ? ", " : "\n  ", cut(line, v->s->token[key[n]], 14), (long long)key[n],
-                   number((char[40]){0}, v->t->plain[key[n]], false));
+            printf("%s%s [%lld] %s", n % 4 ? ", " : "\n  ", explain_cut(line, v->s->token[key[n]], 14),
+                   (long long)key[n], number((char[40]){0}, v->t->plain[key[n]], false));
         putchar('\n');
     }
     const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
     return code == CLI_OK && v->r->input ? print_share(v) : code;
 }
 
+/* The keys of a model's text by words, and what content and position make of them. */
+static int print_words(view *v, const char *query)
+{
+    const explain_request *r = v->r;
+    const explain_source *s = v->s;
+    const bool turned = explain_turned(&r->problem.desc);
+    const int64_t n = r->word + 1;
+    const char *name = s->word[r->word].name;
+    char line[3 * EXPLAIN_TOKEN], buf[EXPLAIN_TOKEN];
+    double full = 0;
+    int64_t key[TOP];
+    explain_split split;
+    int code = explain_by_words(r, s, v->t, &split);
+    if (code != CLI_OK)
+        return code;
+    snprintf(line, sizeof line, "=== Layer %lld, head %lld: what '%s' attends to ===", (long long)r->layer,
+             (long long)r->head, explain_cut(buf, name, 30));
+    explain_heading(line);
+    if (!r->brief) {
+        formula(v);
+        printf("  query: byte %lld, '%s', the last of word %lld; %lld keys: the bytes up to it\n", (long long)r->query,
+               query, (long long)r->word, (long long)r->query + 1);
+    }
+    if (n > TOP && !r->all) {
+        heaviest(split.both, n, key);
+        snprintf(line, sizeof line, "The %d heaviest of %lld words (--all shows every word)", TOP, (long long)n);
+    } else {
+        snprintf(line, sizeof line, "Weight of each word, the sum of its bytes");
+    }
+    explain_heading(line);
+    printf("%6s  %-16s%6s%10s%10s%10s\n", "word", "", "back", turned ? "unturned" : "content", turned ? "" : "position",
+           turned ? "true" : "both");
+    for (int64_t w = 0; w < n; w++)
+        full = fmax(full, split.both[w]);
+    for (int64_t x = 0; x < n && (x < TOP || r->all); x++) {
+        const int64_t w = n > TOP && !r->all ? key[x] : x;
+        explain_cut(buf, s->word[w].name, 15);
+        printf("%6lld  %s%*s%6lld%10.4f", (long long)w, buf, 16 - columns(buf), "",
+               (long long)(r->query + 1 - s->word[w].to), split.content[w]);
+        if (turned)
+            printf("%10s", "");
+        else
+            printf("%10.4f", split.position[w]);
+        printf("%10.4f", split.both[w]);
+        bar(2, split.both[w], full, 14, 0);
+        putchar('\n');
+    }
+    if (turned)
+        puts("\nRope turns q and k inside their product, so content and position cannot be told\n"
+             "apart; unturned: the weights without it.");
+    else
+        printf("\nSpread of the scores, their variance over the keys: content %.3f,\n"
+               "position %.3f, both %.3f. Of content + position, position is %.0f %%.\n",
+               split.spread_content, split.spread_position, split.spread_both,
+               100 * explain_part(split.spread_position, split.spread_content));
+    free(split.content);
+    return r->brief ? CLI_OK : print_share(v);
+}
+
 int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_share *share)
 {
     const int64_t len_k = r->problem.desc.len_k;
     const bool top = !r->all && len_k > TOP;
-    view v = {.r = r, .s = s, .t = t, .share = share, .n_keys = top ? TOP : len_k, .bold = cli_colour(stdout)};
+    view v = {.r = r, .s = s, .t = t, .share = share, .n_keys = top ? TOP : len_k};
     char buf[EXPLAIN_TOKEN];
     v.keys = top ? v.key : malloc((size_t)len_k * sizeof *v.keys);
     if (!v.keys)
@@ -401,7 +460,9 @@ int explain_print(const explain_request *r, const explain_source *s, const expla
     if (top)
         heaviest(t->row.weights, len_k, v.key);
     printf("%s", s->note);
-    const int code = (r->brief ? print_brief : print_whole)(&v, explain_query_name(r, s, r->query, buf));
+    const int code = (s->word    ? print_words
+                      : r->brief ? print_brief
+                                 : print_whole)(&v, explain_query_name(r, s, r->query, buf));
     if (v.keys != v.key)
         free(v.keys);
     return code;

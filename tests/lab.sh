@@ -41,6 +41,17 @@ same()
     printf 'FAILED same bytes: %s and %s after %s\n' "$1" "$2" "$command"
 }
 
+# number NAME FILE: of the JSON; near A B BOUND: 1 where they differ by at most BOUND of B
+number()
+{
+    grep -oE "\"$1\":[-0-9.e+]*" "$2" | head -n 1 | sed 's/.*://'
+}
+
+near()
+{
+    awk -v a="$1" -v b="$2" -v bound="$3" 'BEGIN {d = a - b; print d * d <= bound * bound * b * b && b != 0}'
+}
+
 cat >"$T/small.lab" <<END
 # as small as it gets
 layers = 1
@@ -214,6 +225,183 @@ END
 )"
 refused 1 'text: 32 bytes, and the length is 33' inspect "$T/run" --text "$T/some.txt" --length 33
 refused 2 'no run' inspect
+
+# the weights in half the bytes: the same model to three digits, and the same file when it is written again
+ok eval "$T/run" --json
+perplexity=$(number perplexity "$T/out")
+for type in f16 bf16; do
+    ok export "$T/run" --model --dtype "$type" -o "$T/$type.safetensors"
+    check "$type: about half of f32" 1 "$(($(wc -c <"$T/$type.safetensors") * 5 < $(wc -c <"$T/model.safetensors") * 3))"
+    ok eval "$T/$type.safetensors" --json
+    check "$type: its perplexity" 1 "$(near "$(number perplexity "$T/out")" "$perplexity" 5e-3)"
+    ok export "$T/$type.safetensors" --model --dtype "$type" -o "$T/again.safetensors"
+    same "$T/$type.safetensors" "$T/again.safetensors"
+    cp "$T/$type.safetensors" "$T/lie.safetensors"
+    printf 'X' | dd of="$T/lie.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
+    refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
+    mkdir "$T/resumed.$type" && cp "$T/$type.safetensors" "$T/resumed.$type/checkpoint.safetensors"
+    refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed.$type" --resume
+done
+refused 2 'dtype: only with --model' export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
+refused 2 'dtype: f64 .f32, f16 or bf16' export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
+refused 2 'dtype: "f8" is no type' export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
+
+# ---------------------------------------------------------------------------------------------------- the model that ships
+model=lab/model/vim.safetensors
+card=$(sed -n 's/^| 4,096 bytes | \([0-9.]*\) |.*/\1/p' lab/model/README.md)
+ok eval $model --bytes 4096 --json
+check 'its perplexity is that of its card' 1 "$(near "$(number perplexity "$T/out")" "$card" 5e-4)"
+cp $model "$T/lie.safetensors"
+printf 'XY' | dd of="$T/lie.safetensors" bs=1 seek=900000 conv=notrunc 2>"$T/dd"
+refused 1 'damaged: its checksum' eval "$T/lie.safetensors" --bytes 4096
+
+# What explain shows of it is what relpos attend computes from its q, k and the table, summed by word.
+text='the cursor is moved to the next line of the text'
+explain()
+{
+    command="relpos explain $*"
+    timeout 100 "$program" explain "$@" >"$T/out" 2>"$T/err"
+    code=$?
+    check 'it succeeds in silence' '0 ' "$code $(head -n 3 "$T/err")"
+}
+array() # array NAME FILE: of the JSON, a number a line
+{
+    grep -oE "\"$1\": \[[^]]*" "$2" | head -n 1 | sed 's/.*\[//' | tr -d ' ' | tr ',' '\n'
+}
+ok export $model --prompt "$text" --layer 1 -o "$T/x.safetensors"
+options=$(sed "s|OUT|$T/y.safetensors --weights|; s|^relpos ||" "$T/out")
+# shellcheck disable=SC2086
+"$program" $options >"$T/out" 2>"$T/err" || check 'attend' '' "$(cat "$T/err")"
+start=$(($(od -A n -t u8 -N 8 "$T/y.safetensors") + 8 + $(grep -aoE '"weights":[^}]*"data_offsets":\[[0-9]+' "$T/y.safetensors" | sed 's/.*\[//')))
+explain --model $model --text "$text" --layer 1 --head 2 --word 7 --json
+cp "$T/out" "$T/head.json"
+grep -oE '"from": [0-9]+, "to": [0-9]+, "content": [^,]*, "position": [^,]*, "weight": [^}]*' "$T/head.json" |
+    sed 's/"[a-z]*": //g; s/,//g' >"$T/words"
+n=${#text}
+od -A n -v -t f4 -w4 -j $((start + 4 * n * n * 2)) -N $((4 * n * n)) "$T/y.safetensors" >"$T/weights"
+check 'the words up to the query' '8 0 3' "$(wc -l <"$T/words") $(head -n 1 "$T/words" | cut -d ' ' -f 1,2)"
+for name in weights weights_plain bias scaled; do
+    array $name "$T/head.json" >"$T/$name.json"
+done
+# shellcheck disable=SC2016 # of awk
+check 'weights of words, sums and products' 'ok' "$(awk -v n="$n" '
+    function off(a, b) {return a > b ? a - b : b - a}
+    BEGIN {words = 0}
+    FILENAME ~ /words$/ {from[words] = $1; to[words] = $2; content[words] = $3; position[words] = $4; both[words++] = $5; i = $2 - 1}
+    FILENAME ~ /weights$/ {w[x++] = $1}
+    FILENAME ~ /weights.json$/ {true[a++] = $1}
+    FILENAME ~ /weights_plain.json$/ {plain[b++] = $1}
+    FILENAME ~ /bias.json$/ {bias[c++] = $1}
+    FILENAME ~ /scaled.json$/ {scaled[d++] = $1}
+    END {
+        for (j = 0; j <= i; j++) {both_sum += plain[j] * exp(bias[j]); bias_sum += exp(bias[j])}
+        for (j = 0; j <= i; j++) worst = off(plain[j] * exp(bias[j]) / both_sum, true[j]) > worst ? off(plain[j] * exp(bias[j]) / both_sum, true[j]) : worst
+        if (worst > 1e-12) print "weights of bytes are no products: " worst
+        for (k = 0; k < words; k++) {
+            s = 0; p = 0; q = 0
+            for (j = from[k]; j < to[k]; j++) {s += w[i * n + j]; p += exp(bias[j]) / bias_sum; q += plain[j]}
+            if (off(s, both[k]) > 5e-5) print "word " k ": " both[k] ", and by attend " s
+            if (off(p, position[k]) > 1e-12) print "word " k ": position " position[k] ", and by its biases " p
+            if (off(q, content[k]) > 1e-12) print "word " k ": content " content[k] ", and by its bytes " q
+            all += both[k]; all_p += position[k]; all_c += content[k]
+        }
+        if (off(all, 1) > 1e-12 || off(all_p, 1) > 1e-12 || off(all_c, 1) > 1e-12) print "sums: " all " " all_p " " all_c
+        for (j = 0; j <= i; j++) {mean_b += bias[j] / (i + 1); mean_s += scaled[j] / (i + 1)}
+        for (j = 0; j <= i; j++) {var_b += (bias[j] - mean_b) ^ 2 / (i + 1); var_s += (scaled[j] - mean_s) ^ 2 / (i + 1)}
+        printf "%.9f %.9f\n", var_s, var_b >SPREAD
+        print "ok"
+    }' SPREAD="$T/spread" "$T/words" "$T/weights" "$T/weights.json" "$T/weights_plain.json" "$T/bias.json" "$T/scaled.json")"
+check 'spread' "$(cat "$T/spread")" "$(grep -oE '"spread": [^}]*' "$T/head.json" | sed 's/[^0-9. ]//g' | awk '{printf "%.9f %.9f", $1, $2}')"
+
+# The table of the heads: the mean distance from the weights of attend, and one head's part of position.
+explain --model $model --text "$text" --word 7 --json
+check 'all heads' 16 "$(grep -oE '"layer"' "$T/out" | wc -l)"
+grep -oE '"layer": 1, "head": 2, [^}]*' "$T/out" | sed 's/"[a-z_]*": //g; s/,//g' >"$T/row"
+check 'distance, own word, word before' 'ok' "$(awk -v n="$n" -v text="$text" '
+    function off(a, b) {return a > b ? a - b : b - a}
+    NR == FNR {distance = $3; own = $5; before = $6; next}
+    {w[x++] = $1}
+    END {
+        for (i = 0; i < n; i++) {
+            if (i == 0 || substr(text, i + 1, 1) == " ") {last = first; first = i}
+            for (j = 0; j <= i; j++) {
+                y = w[i * n + j] / n
+                d += y * (i - j)
+                if (j >= first) o += y
+                else if (j >= last) b += y
+            }
+        }
+        good = (off(d, distance) < 5e-5 && off(o, own) < 5e-5 && off(b, before) < 5e-5)
+        print good ? "ok" : d " " distance " " o " " own " " b " " before
+    }' "$T/row" "$T/weights")"
+check 'the heaviest word' "$(sort -k 5 -g -r "$T/words" | head -n 1 | cut -d ' ' -f 5)" "$(cut -d ' ' -f 8 "$T/row")"
+explain --model $model --text ab --layer 3 --json # the first byte has one key, and no spread
+share=$(grep -oE '"head": 1, [^}]*' "$T/out" | sed 's/.*"position": //; s/,.*//')
+explain --model $model --text ab --layer 3 --head 1 --json
+check 'part of position' 1 "$(near "$share" "$(grep -oE '"spread": [^}]*' "$T/out" | sed 's/[^0-9. ]//g' | awk '{printf "%.17g", $2 / ($1 + $2)}')" 1e-9)"
+
+# as text; blanks around words; a picture
+explain --model $model --text "$text"
+check 'a table of 16 heads in 80 columns' '16 0' "$(grep -cE '^ +[0-3] +[0-3] .* %' "$T/out") $(grep -cE '.{81}' "$T/out")"
+explain --model $model --text "$text" --head 2 --layer 1 --word 7
+check '80 columns' 0 "$(grep -cE '.{81}' "$T/out")"
+explain --model $model --text ' one  two ' --head 0 --json
+check 'blanks belong to the word behind them' '0 4 4 9 9 10' "$(grep -oE '"from": [0-9]+, "to": [0-9]+, "content"' "$T/out" | tr -d -c '0-9 \n' | awk '{printf "%s%s %s", (NR > 1) ? " " : "", $1, $2}')"
+explain --model $model --text 'a b c d e f g h i j k l m n' --head 0 --brief
+check 'twelve words' 12 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
+explain --model $model --text 'a b c d e f g h i j k l m n' --head 0 --brief --all
+check 'all words' 14 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
+explain --model $model --text "$text" --head 0 --brief -o "$T/head.svg"
+check 'a picture' yes "$(grep -q 'Attention weights of head 0: t5' "$T/head.svg" && echo yes)"
+
+# where terms are no biases: rope turns the products, and position cannot be told from content; vectors for keys add to them
+explain --model "$T/run" --text 'We are met' --head 1 --json
+check 'rope' '"position": null "content": null' "$(grep -oE '"to": 10, "content": [^,]*, "position": [^,]*|"spread": ..content": null' "$T/out" |
+    grep -oE '"(position|content)": null' | tr '\n' ' ' | sed 's/ $//')"
+explain --model "$T/run" --text 'We are met' --head 1
+check 'rope, as text' 1 "$(grep -c 'unturned: the weights without it' "$T/out")"
+explain --model "$T/learned" --text 'We are met' --head 1
+check 'positions that are added' 1 "$(grep -c '^The model adds positions to what it reads' "$T/out")"
+for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; do
+    ok train "$T/small.lab" -o "$T/at.$position" --set position=$position --set steps=3
+    explain --model "$T/at.$position" --text 'We are met' --head 1 --json
+    grep -oE '"content": [^,]*, "position": [^,]*, "weight": [^}]*' "$T/out" | sed 's/"[a-z]*": //g; s/,//g' >"$T/words"
+    check 'sums; a sink takes some' "1.000000 1.000000 $([ "$position" = sink+alibi ] && echo less || echo 1)" \
+        "$(awk '{c += $1; p += $2; w += $3} END {printf "%.6f %.6f %s", c, p, (w > 0.9999999) ? 1 : "less"}' "$T/words")"
+    explain --model "$T/at.$position" --text 'We are met'
+done
+
+# refusals
+bad() # bad CODE PATTERN ARGUMENT...
+{
+    want=$1 pattern=$2
+    shift 2
+    command="relpos explain $*"
+    timeout 100 "$program" explain "$@" >"$T/out" 2>"$T/err"
+    check 'exit code, and lines on standard error' "$want 1" "$? $(wc -l <"$T/err")"
+    check 'what it says' "$pattern" "$(if grep -qE -e "$pattern" "$T/err"; then printf '%s' "$pattern"; else cat "$T/err"; fi)"
+}
+bad 2 'a model reads a text .--text' --model $model
+bad 2 'a model reads a text .--text' --model $model --text ''
+bad 2 '^relpos: --text: 2049 bytes .at most 2048: a shorter text' --model $model --text "$(printf '%2049d' 1)"
+bad 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
+bad 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
+bad 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
+bad 2 '^relpos: --word: "x"' --model $model --text 'one two' --word x
+bad 1 'nothing.safetensors: .*cannot be opened' --model "$T/nothing.safetensors" --text 'one two'
+bad 1 'no model of relpos lab: its metadata lacks relpos.lab .relpos lab train' --model "$T/x.safetensors" --text 'one two'
+bad 1 'learned ones end at 16, and the length is 17 .*shorter text' --model "$T/learned" --text '12345678 12345678'
+bad 2 'a model has its own terms' --model $model --text 'one two' --bias alibi
+bad 2 'a model has its own terms' --model $model --text 'one two' --no-bias
+bad 2 'a model has its own terms' --model $model --text 'one two' --causal
+bad 2 'word says who attends' --model $model --text 'one two' --query 1
+bad 2 'leave the sentence out' --model $model --text 'one two' three
+bad 2 'leave --input out' --model $model --text 'one two' --input "$T/x.safetensors"
+bad 2 'are of a model' --text 'one two'
+bad 2 'are of a model' --layer 1
+bad 2 'is of one head' --model $model --text 'one two' -o "$T/all.svg"
+bad 2 'is of one head' --model $model --text 'one two' --brief
+RELPOS_BLAS=/nothing.so bad 1 'install Debian.s libopenblas0' --model $model --text 'one two'
 
 # a file that lies about itself; nothing is made that it could not hold
 sed 's/width = 16/width = 96/' "$T/model.safetensors" >"$T/lie.safetensors"
