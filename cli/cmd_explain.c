@@ -27,7 +27,7 @@ static const cli_option options[] = {
     {"layer", LAYER, "N", "of the model, from 0; default 0, and without --head all"},
     {"word", WORD, "N", "of the text, from 0, that attends; default: the last"},
     {"head", HEAD, "N",
-     "head, from 0; default 0, and with --model a table of all. Without a file there is one, or 8 with alibi"},
+     "head, from 0; default 0, with --model a table of all. Without a file there is one, or 8 with alibi"},
     {"batch", BATCH, "N", "batch entry of the file, from 0; default 0"},
     {"brief", BRIEF, NULL, "the heaviest keys before and after, and where the weight of the head goes"},
     {"output", OUT, "FILE", "draw the weights of the head without and with position terms: .png or .svg"},
@@ -315,41 +315,41 @@ static void json_row(const char *key, const double *x, int64_t n)
     putchar(']');
 }
 
-static int json_words(const explain_request *r, const explain_source *s, const explain_trace *t)
+static void json_words(const explain_request *r, const explain_source *s, const explain_split *split)
 {
-    explain_split split;
-    const int code = explain_by_words(r, s, t, &split);
     printf("\"layer\": %lld, \"head\": %lld, \"word\": %lld, \"words\": [", (long long)r->layer, (long long)r->head,
            (long long)r->word);
-    for (int64_t w = 0; code == CLI_OK && w <= r->word; w++) {
+    for (int64_t w = 0; w <= r->word; w++) {
         fputs(w ? ", {\"text\": " : "{\"text\": ", stdout);
         cli_json_string(stdout, s->word[w].name);
         printf(", \"from\": %lld, \"to\": %lld, \"content\": ", (long long)s->word[w].from, (long long)s->word[w].to);
-        explain_json_number(split.content[w]);
+        explain_json_number(split->content[w]);
         fputs(", \"position\": ", stdout);
-        explain_json_number(split.position[w]);
+        explain_json_number(split->position[w]);
         fputs(", \"weight\": ", stdout);
-        explain_json_number(split.both[w]);
+        explain_json_number(split->both[w]);
         putchar('}');
     }
     fputs("], \"spread\": {\"content\": ", stdout);
-    explain_json_number(split.spread_content);
+    explain_json_number(split->spread_content);
     fputs(", \"position\": ", stdout);
-    explain_json_number(split.spread_position);
+    explain_json_number(split->spread_position);
     fputs(", \"both\": ", stdout);
-    explain_json_number(split.spread_both);
+    explain_json_number(split->spread_both);
     fputs("}, ", stdout);
-    if (code == CLI_OK)
-        free(split.content);
-    return code;
 }
 
 static int print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
                       const explain_share *share)
 {
     const int64_t n = r->problem.desc.len_k;
+    explain_split split = {0};
+    if (s->word && explain_by_words(r, s, t, &split) != CLI_OK)
+        return CLI_FAILED;
     putchar('{');
-    const int code = s->word ? json_words(r, s, t) : CLI_OK;
+    if (s->word)
+        json_words(r, s, &split);
+    free(split.content);
     fputs("\"tokens\": [", stdout);
     for (int64_t j = 0; j < n; j++) {
         fputs(j ? ", " : "", stdout);
@@ -377,7 +377,7 @@ static int print_json(const explain_request *r, const explain_source *s, const e
         fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
     }
     puts("}");
-    return code;
+    return CLI_OK;
 }
 
 int explain_range(const char *option, int64_t at, int64_t n)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 2048 }; /* bytes of a text: a table of all heads looks at every pair in double */
+enum { MOST = 1024 }; /* bytes of a text: a table of all heads looks at every pair in double */
 
 /* A word is a run of blanks, which may be empty, and a run of other bytes; blanks at the end are a word too. */
 static int split_text(explain_source *s, const char *text)

@@ -383,7 +383,7 @@ bad() # bad CODE PATTERN ARGUMENT...
 }
 bad 2 'a model reads a text .--text' --model $model
 bad 2 'a model reads a text .--text' --model $model --text ''
-bad 2 '^relpos: --text: 2049 bytes .at most 2048: a shorter text' --model $model --text "$(printf '%2049d' 1)"
+bad 2 '^relpos: --text: 1025 bytes .at most 1024: a shorter text' --model $model --text "$(printf '%1025d' 1)"
 bad 2 '^relpos: --word: 2 is out of range .0 to 1' --model $model --text 'one two' --word 2
 bad 2 '^relpos: --layer: 4 is out of range .0 to 3' --model $model --text 'one two' --layer 4
 bad 2 '^relpos: --head: 4 is out of range .0 to 3' --model $model --text 'one two' --head 4
