@@ -335,10 +335,12 @@ check 'distance, own word, word before' 'ok' "$(awk -v n="$n" -v text="$text" '
         print good ? "ok" : d " " distance " " o " " own " " b " " before
     }' "$T/row" "$T/weights")"
 check 'the heaviest word' "$(sort -k 5 -g -r "$T/words" | head -n 1 | cut -d ' ' -f 5)" "$(cut -d ' ' -f 8 "$T/row")"
-explain --model $model --text ab --layer 3 --json # the first byte has one key, and no spread
-share=$(grep -oE '"head": 1, [^}]*' "$T/out" | sed 's/.*"position": //; s/,.*//')
-explain --model $model --text ab --layer 3 --head 1 --json
-check 'part of position' 1 "$(near "$share" "$(grep -oE '"spread": [^}]*' "$T/out" | sed 's/[^0-9. ]//g' | awk '{printf "%.17g", $2 / ($1 + $2)}')" 1e-9)"
+grep -oE '"distance": [^,]*, "position": [^,]*' "$T/out" | sed 's/"[a-z]*": //g; s/,//g' >"$T/heads"
+printf '%s' "$text" >"$T/text.txt"
+ok inspect $model --text "$T/text.txt" --length "$n" --json
+check 'part of position and distance, as inspect finds them' '16 0' "$(grep -oE '"share":[^,]*,"distance":[^,]*' "$T/out" |
+    sed 's/"[a-z]*"://g; s/,/ /' | paste -d ' ' "$T/heads" - |
+    awk '{if (($1 - $4) ^ 2 > 1e-18 || ($2 - $3) ^ 2 > 1e-18) wrong++} END {print NR, wrong + 0}')"
 
 # as text; blanks around words; a picture
 explain --model $model --text "$text"
