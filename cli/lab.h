@@ -15,9 +15,7 @@ typedef struct lab_run {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
-    nn_text text, valid; /* valid.bytes may lie inside text */
-    bool own_valid;      /* files of its own */
-    int64_t n_train;     /* bytes of text to learn from */
+    nn_text text, valid; /* to learn from, and held out */
     int32_t *tokens, *target;
     double *loss;
     int64_t step;
@@ -34,16 +32,19 @@ void lab_end(lab_run *r);
 /* One step: *loss, the norm of the gradients. -1 with err; a loss or norm that is not finite is returned as it is. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
-/* Cross-entropy in nats over windows of `length` of a text, of at most `bytes` of it: mean, and for each position where
- * by_position (of `length` sums) is not NULL. */
+/* Cross-entropy in nats over windows of `length` of a text, of so many of its tokens: mean, and for each position where by_position
+ * (of `length` sums) is not NULL. */
 typedef struct lab_measure {
     double mean, *by_position;
-    int64_t windows, tokens;
+    int64_t windows, tokens, bytes; /* predicted; bytes that the tokens stand for */
 } lab_measure;
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
-/* Perplexities at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "positions": [{"from",
- * "to", "perplexity"}]}]. All lengths predict the same bytes. NULL with err. */
+/* How many tokens can be predicted, of so many bytes at most. */
+int64_t lab_measurable(const nn_text *t, int64_t bytes);
+double lab_bits_per_byte(const lab_measure *r);
+/* Perplexities at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
+ * [{"from", "to", "perplexity"}]}]. All lengths predict the same tokens. NULL with err. */
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
                             char err[NN_ERR_MAX]);
 /* "512 1024" or "512,1024": how many, or -1 with err. */
@@ -54,8 +55,14 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas, threads, version. */
 json_t *lab_machine(const rp_pool *pool);
-/* The model of a run or a file, on a pool, with a line about what is odd. CLI_OK or CLI_FAILED after printing. */
+/* The model of a run or a file, on a pool, with a line about what is odd; lab_open takes decoders of bytes alone. CLI_OK or
+ * CLI_FAILED after printing. */
+int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
+/* A text as the model's tokens, to be freed; NULL with err. */
+int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
+/* What a token stands for, of *size bytes; where tokens are bytes it is written to *byte. */
+const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 /* One JSON value as a line; -1 with err. */

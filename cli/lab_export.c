@@ -55,13 +55,28 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
 }
 
 /* The names of the tokens, a JSON list: what cannot be printed as \xNN. */
-static int add_tokens(io_set *set, const char *text)
+static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
-    for (const char *c = text; *c; c++) {
-        char name[8];
-        snprintf(name, sizeof name, *c > ' ' && *c < 0x7f ? "%c" : *c == ' ' ? "_" : "\\x%02x", (unsigned char)*c);
-        json_array_append_new(all, json_string(name));
+    for (int64_t t = 0; t < n; t++) {
+        size_t size, used = 0, character;
+        unsigned char byte;
+        const unsigned char *text = lab_token_text(m, tokens[t], &byte, &size);
+        char *name = malloc(4 * size + 1);
+        for (size_t x = 0; name && x<size; x += character> 1 ? character : 1) {
+            character = io_utf8(text + x, size - x);
+            if (character > 1)
+                memcpy(name + used, text + x, character);
+            else
+                snprintf(name + used, 5,
+                         text[x] > ' ' && text[x] < 0x7f ? "%c"
+                         : text[x] == ' '                ? "_"
+                                                         : "\\x%02x",
+                         text[x]);
+            used += character > 1 ? character : strlen(name + used);
+        }
+        json_array_append_new(all, json_stringn(name ? name : "", used));
+        free(name);
     }
     char *list = json_dumps(all, 0);
     const int code = list ? io_add_meta(set, "tokens", list) : -1;
@@ -110,7 +125,7 @@ static int export_model(const char *path, const char *output)
     nn_model m;
     rp_pool *pool = NULL;
     int64_t step;
-    int code = lab_open(&m, path, &step, 1, &pool);
+    int code = lab_open_any(&m, path, &step, 1, &pool);
     if (code != CLI_OK)
         return code;
     if (nn_checkpoint_save(&m, output, step, err) != 0)
@@ -146,15 +161,12 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_pool *pool = NULL;
     rp_tensors t;
     io_set set = {0};
-    int64_t step;
-    const int64_t length = (int64_t)strlen(q.prompt);
-    if ((code = lab_open(&m, path, &step, 1, &pool)) != CLI_OK)
+    int64_t step, length;
+    if ((code = lab_open_any(&m, path, &step, 1, &pool)) != CLI_OK)
         return code;
-    int32_t *tokens = malloc((size_t)length * sizeof *tokens);
-    real logits[256];
-    for (int64_t x = 0; tokens && x < length; x++)
-        tokens[x] = (unsigned char)q.prompt[x];
-    int state = !tokens || lab_net(&net, &m, pool, 1, length, false, 0, err) != 0 ||
+    int32_t *tokens = lab_tokens(&m, q.prompt, &length, err);
+    real *logits = malloc((size_t)(m.c.vocab > m.c.classes ? m.c.vocab : m.c.classes) * sizeof *logits);
+    int state = !tokens || !logits || lab_net(&net, &m, pool, 1, length, false, 0, err) != 0 ||
                         nn_net_logits(net, length, tokens, logits, err) != 0 ||
                         nn_net_attention(net, q.layer, &t, err) != 0
                     ? -1
@@ -163,7 +175,7 @@ static int run(const cli_command *self, int argc, char **argv)
         printf("relpos attend %s -o OUT", q.output);
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
                         add_terms(&set, &m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
-                        add_tokens(&set, q.prompt) != 0
+                        add_tokens(&set, &m, tokens, length) != 0
                     ? -1
                     : 0;
         if (m.c.scale > 0) {
@@ -175,7 +187,7 @@ static int run(const cli_command *self, int argc, char **argv)
             }
             printf(" --scale %s", text);
         }
-        printf(" --causal\n");
+        printf(m.c.task == NN_DECODER ? " --causal\n" : "\n");
     }
     if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);
@@ -183,6 +195,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_FAILED, "lab export: %s", err);
     io_free(&set);
     free(tokens);
+    free(logits);
     nn_net_destroy(net);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);

@@ -67,37 +67,48 @@ int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t len
     return nn_net_create(net, m, pool, batch, length, train, cache, NULL, err);
 }
 
+/* What is learned from and what is held out. */
+static int read_texts(lab_run *r, const nn_pieces *pieces, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    if (nn_text_read(&r->text, c->text, pieces, c->length + 2, err) != 0)
+        return -1;
+    if (c->valid[0])
+        return nn_text_read(&r->valid, c->valid, pieces, c->length + 1, err);
+    const int64_t all = r->text.n;
+    if (nn_text_split(&r->text, false, c->valid_share, &r->valid, err) != 0)
+        return -1;
+    if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
+        return nn_fail(err, "text: %lld %s, of which %lld are held out (both parts need more than length, %lld)",
+                       (long long)all, pieces ? "pieces" : "bytes", (long long)r->valid.n, (long long)c->length);
+    return 0;
+}
+
 static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     const int64_t rows = c->batch * c->length;
     nn_model plan;
+    nn_pieces *pieces = r->m.pieces; /* of the checkpoint */
     if (c->task != NN_DECODER)
         return nn_fail(err, "task: classifier: texts have no classes (relpos lab trains decoders)");
-    if (c->vocab != 256)
+    if (!c->tokenizer[0] && c->vocab != 256)
         return nn_fail(err, "vocab: %lld (text is bytes: 256)", (long long)c->vocab);
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
     if (code != 0 || nn_blas_open(err) != 0)
         return -1;
-    if (nn_text_read(&r->text, c->text, c->length + 2, err) != 0)
+    if (c->tokenizer[0] && !pieces && nn_pieces_read(&pieces, c->tokenizer, err) != 0)
         return -1;
-    r->n_train = r->text.n;
-    if (c->valid[0]) {
-        r->own_valid = true;
-        if (nn_text_read(&r->valid, c->valid, c->length + 1, err) != 0)
-            return -1;
-    } else {
-        r->n_train = r->text.n - (int64_t)((double)r->text.n * c->valid_share);
-        r->valid = (nn_text){r->text.bytes + r->n_train, r->text.n - r->n_train};
-        if (r->n_train < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
-            return nn_fail(err, "text: %lld bytes, of which %lld are held out (both parts need more than length, %lld)",
-                           (long long)r->text.n, (long long)r->valid.n, (long long)c->length);
-    }
-    if (!r->m.w && nn_model_create(&r->m, c, true, err) != 0)
-        return -1;
-    if (lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
+    if (pieces && pieces->n > c->vocab)
+        code = nn_fail(err, "vocab: %lld (%.200s has %d pieces: vocab = %d, or more)", (long long)c->vocab,
+                       c->tokenizer, (int)pieces->n, (int)pieces->n);
+    code = code == 0 ? read_texts(r, pieces, err) : code;
+    if (code == 0 && !r->m.w)
+        code = nn_model_create(&r->m, c, true, err);
+    r->m.pieces = pieces;
+    if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
         return -1;
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
@@ -116,8 +127,7 @@ void lab_end(lab_run *r)
     nn_net_destroy(r->net);
     nn_model_destroy(&r->m);
     nn_text_free(&r->text);
-    if (r->own_valid)
-        nn_text_free(&r->valid);
+    nn_text_free(&r->valid);
     free(r->tokens);
     free(r->target);
     free(r->loss);
@@ -126,7 +136,7 @@ void lab_end(lab_run *r)
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    nn_text_batch(&r->text, r->n_train, (uint64_t)c->seed, r->step, c->batch, c->length, r->tokens, r->target);
+    nn_text_batch(&r->text, (uint64_t)c->seed, r->step, c->batch, c->length, r->tokens, r->target);
     const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1;
     if (nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err) != 0)
         return -1;
@@ -140,16 +150,26 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ measuring */
 
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+int64_t lab_measurable(const nn_text *t, int64_t bytes)
+{
+    return nn_text_within(t, 1, t->n, bytes); /* the first is not predicted */
+}
+
+double lab_bits_per_byte(const lab_measure *r)
+{
+    return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
+}
+
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX])
 {
     enum { ROWS = 2048 }; /* tokens at a time */
-    const int64_t most = bytes < t->n - 1 ? bytes : t->n - 1, windows = most / length;
+    const int64_t windows = most / length;
     const int64_t batch = length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
     double sum = 0, mean;
     nn_net *net;
     if (windows < 1)
-        return nn_fail(err, "text: %lld bytes to measure on (more than the length, %lld, are needed)", (long long)t->n,
+        return nn_fail(err, "text: %lld tokens to measure on (more than the length, %lld, are needed)", (long long)most,
                        (long long)length);
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens),
@@ -164,8 +184,8 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes
             for (int64_t i = 0; i < length; i++) {
                 const int64_t w = first + b < windows ? first + b : 0,
                               at = w * length + i; /* the last batch may be filled up */
-                tokens[b * length + i] = t->bytes[at];
-                target[b * length + i] = first + b < windows ? t->bytes[at + 1] : -1;
+                tokens[b * length + i] = t->tokens[at];
+                target[b * length + i] = first + b < windows ? t->tokens[at + 1] : -1;
             }
         code = nn_net_loss(net, length, tokens, target, 0, loss, &mean, err);
         for (int64_t x = 0; code == 0 && x < batch * length; x++) {
@@ -176,6 +196,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes
     }
     to->windows = windows;
     to->tokens = windows * length;
+    to->bytes = nn_text_bytes(t, 1, 1 + to->tokens);
     to->mean = sum / (double)to->tokens;
     free(tokens);
     free(target);
@@ -192,18 +213,19 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
     json_t *all = json_array();
     for (int x = 0; x < n; x++)
         longest = lengths[x] > longest ? lengths[x] : longest;
-    const int64_t same = (bytes < t->n - 1 ? bytes : t->n - 1) / longest * longest;
+    const int64_t most = lab_measurable(t, bytes), same = most / longest * longest;
     if (same < longest) {
         nn_fail(err,
-                "text: %lld bytes to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
-                (long long)(bytes < t->n ? bytes : t->n), (long long)longest);
+                "text: %lld tokens to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
+                (long long)most, (long long)longest);
         json_decref(all);
         return NULL;
     }
     for (int x = 0; x < n; x++) {
         if (m->learned && lengths[x] > m->c.length) { /* there are no positions beyond */
-            json_array_append_new(all, json_pack("{s:I, s:n, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
-                                                 "loss", "perplexity", "bits_per_byte", "tokens", 0, "positions"));
+            json_array_append_new(all, json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length",
+                                                 (json_int_t)lengths[x], "loss", "perplexity", "bits_per_byte",
+                                                 "tokens", 0, "bytes", 0, "positions"));
             continue;
         }
         lab_measure r = {.by_position = malloc((size_t)lengths[x] * sizeof(double))};
@@ -222,9 +244,10 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
             json_array_append_new(places, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)from, "to", (json_int_t)to,
                                                     "perplexity", exp(loss)));
         }
-        json_array_append_new(all, json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "length", (json_int_t)lengths[x], "loss",
-                                             r.mean, "perplexity", exp(r.mean), "bits_per_byte", r.mean / log(2),
-                                             "tokens", (json_int_t)r.tokens, "positions", places));
+        json_array_append_new(all, json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:o}", "length", (json_int_t)lengths[x],
+                                             "loss", r.mean, "perplexity", exp(r.mean), "bits_per_byte",
+                                             lab_bits_per_byte(&r), "tokens", (json_int_t)r.tokens, "bytes",
+                                             (json_int_t)r.bytes, "positions", places));
         free(r.by_position);
     }
     return all;

@@ -36,22 +36,49 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     if (nn_blas_open(err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    if (m->c.task != NN_DECODER || m->c.vocab != 256) {
-        nn_model_destroy(m);
-        return cli_error(CLI_FAILED, "%s: no decoder of bytes", path);
-    }
     if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
         nn_model_destroy(m);
         return cli_error(CLI_FAILED, "lab: %s", rp_last_error());
     }
     return CLI_OK;
+}
+
+int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+{
+    const int code = lab_open_any(m, path, step, threads, pool);
+    if (code != CLI_OK || (m->c.task == NN_DECODER && !m->pieces))
+        return code;
+    nn_model_destroy(m);
+    rp_pool_destroy(*pool);
+    return cli_error(CLI_FAILED, "%s: no decoder of bytes (of word pieces, or a classifier)", path);
+}
+
+int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX])
+{
+    *n = (int64_t)strlen(text);
+    if (m->pieces)
+        return nn_pieces_encode(m->pieces, (const unsigned char *)text, *n, n, err);
+    int32_t *tokens = malloc((size_t)*n * sizeof *tokens + 1);
+    for (int64_t x = 0; tokens && x < *n; x++)
+        tokens[x] = (unsigned char)text[x];
+    if (!tokens)
+        nn_fail(err, "lab: no memory for %lld tokens", (long long)*n);
+    return tokens;
+}
+
+const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size)
+{
+    const nn_pieces *p = m->pieces;
+    *byte = (unsigned char)token;
+    *size = p ? p->at[token + 1] - p->at[token] : 1;
+    return p ? (const unsigned char *)p->text + p->at[token] : byte;
 }
 
 /* ------------------------------------------------------------------------------------------------ eval */
@@ -66,14 +93,19 @@ static const cli_option eval_options[] = {
 };
 
 /* The text to measure on: --text, or what the experiment held out. */
-static int eval_text(const nn_config *c, const request *q, nn_text *whole, nn_text *part, char err[NN_ERR_MAX])
+static int eval_text(const nn_model *m, const request *q, nn_text *held, char err[NN_ERR_MAX])
 {
-    const char *files = q->text ? q->text : c->valid[0] ? c->valid : c->text;
-    if (nn_text_read(whole, files, 2, err) != 0)
+    const nn_config *c = &m->c;
+    if (q->text || c->valid[0])
+        return nn_text_read(held, q->text ? q->text : c->valid, m->pieces, 2, err);
+    nn_text whole;
+    if (nn_text_read(&whole, c->text, m->pieces, 2, err) != 0)
         return -1;
-    const int64_t held = q->text || c->valid[0] ? whole->n : (int64_t)((double)whole->n * c->valid_share);
-    *part = (nn_text){whole->bytes + whole->n - held, held};
-    return held > 1 ? 0 : nn_fail(err, "text: nothing was held out (--text FILE)");
+    int code = nn_text_split(&whole, false, c->valid_share, held, err);
+    nn_text_free(&whole);
+    if (code == 0 && held->n < 2)
+        code = nn_fail(err, "text: nothing was held out (--text FILE)");
+    return code;
 }
 
 static int eval_run(const cli_command *self, int argc, char **argv)
@@ -89,16 +121,15 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     nn_model m;
     rp_pool *pool = NULL;
     int64_t step, lengths[LAB_MOST_LENGTHS];
-    nn_text whole = {0}, part;
+    nn_text held = {0};
     if (q.lengths && lab_lengths(q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
-    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
-    json_t *all = eval_text(&m.c, &q, &whole, &part, err) == 0
-                      ? lab_measure_lengths(&m, pool, &part, q.bytes, lengths, count, err)
-                      : NULL;
+    json_t *all =
+        eval_text(&m, &q, &held, err) == 0 ? lab_measure_lengths(&m, pool, &held, q.bytes, lengths, count, err) : NULL;
     if (!all) {
         code = cli_error(CLI_FAILED, "%s", err);
     } else if (q.json) {
@@ -116,11 +147,13 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                        (long long)json_integer_value(json_object_get(at, "length")));
                 continue;
             }
-            printf("length %6lld   perplexity %7.3f   %.3f bits/byte   %lld bytes\n",
+            printf("length %6lld   perplexity %7.3f%s   %.3f bits/byte   ",
                    (long long)json_integer_value(json_object_get(at, "length")),
-                   json_real_value(json_object_get(at, "perplexity")),
-                   json_real_value(json_object_get(at, "bits_per_byte")),
-                   (long long)json_integer_value(json_object_get(at, "tokens")));
+                   json_real_value(json_object_get(at, "perplexity")), m.pieces ? " of pieces" : "",
+                   json_real_value(json_object_get(at, "bits_per_byte")));
+            if (m.pieces)
+                printf("%lld pieces, ", (long long)json_integer_value(json_object_get(at, "tokens")));
+            printf("%lld bytes\n", (long long)json_integer_value(json_object_get(at, "bytes")));
             json_array_foreach(json_object_get(at, "positions"), y, place) printf(
                 "    from %6lld to %6lld   %7.3f\n", (long long)json_integer_value(json_object_get(place, "from")),
                 (long long)json_integer_value(json_object_get(place, "to")),
@@ -128,7 +161,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         }
     }
     json_decref(all);
-    nn_text_free(&whole);
+    nn_text_free(&held);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
     return code;
@@ -156,29 +189,29 @@ static const cli_option sample_options[] = {
     {0},
 };
 
-/* A byte from its logits. */
-static int32_t draw(const real *logits, const request *q, int64_t n)
+/* A token of the first n from their logits; weight: memory for as many numbers. */
+static int32_t draw(const real *logits, int32_t n, double *weight, const request *q, int64_t count)
 {
-    enum { VOCAB = 256 };
-    double weight[VOCAB], sum = 0, most = -INFINITY;
-    bool taken[VOCAB] = {false};
+    double sum = 0, most = -INFINITY;
     int32_t best = 0;
-    for (int32_t x = 0; x < VOCAB; x++)
+    for (int32_t x = 0; x < n; x++) {
+        weight[x] = q->top_k == 0;
         if ((double)logits[x] > most)
             most = (double)logits[x], best = x;
+    }
     if (q->temperature == 0)
         return best;
-    for (int64_t k = 0; k < q->top_k; k++) { /* the K likeliest, one after another */
+    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* the K likeliest, one after another */
         int32_t next = -1;
-        for (int32_t x = 0; x < VOCAB; x++)
-            if (!taken[x] && (next < 0 || logits[x] > logits[next]))
+        for (int32_t x = 0; x < n; x++)
+            if (weight[x] == 0 && (next < 0 || logits[x] > logits[next]))
                 next = x;
-        taken[next] = true;
+        weight[next] = 1;
     }
-    for (int32_t x = 0; x < VOCAB; x++)
-        sum += weight[x] = q->top_k && !taken[x] ? 0 : exp(((double)logits[x] - most) / q->temperature);
-    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)n);
-    for (int32_t x = 0; x < VOCAB; x++)
+    for (int32_t x = 0; x < n; x++)
+        sum += weight[x] *= exp(((double)logits[x] - most) / q->temperature);
+    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)count);
+    for (int32_t x = 0; x < n; x++)
         if ((left -= weight[x]) < 0)
             return x;
     return best;
@@ -210,9 +243,20 @@ static void put(unsigned char held[4], size_t *n, unsigned char byte)
     }
 }
 
+/* The text of a token; how many bytes. */
+static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4], size_t *n)
+{
+    size_t size;
+    unsigned char byte;
+    const unsigned char *text = lab_token_text(m, token, &byte, &size);
+    for (size_t x = 0; x < size; x++)
+        put(held, n, text[x]);
+    return (int64_t)size;
+}
+
 static int sample_run(const cli_command *self, int argc, char **argv)
 {
-    enum { PIECE = 256 }; /* bytes of the prompt at a time */
+    enum { PIECE = 256 }; /* tokens of the prompt at a time */
     request q = {.bytes = 400, .temperature = 0.8, .seed = 1, .prompt = "\n"};
     const char *path;
     char err[NN_ERR_MAX];
@@ -221,42 +265,47 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab sample: no run (such as relpos lab sample out/run)");
-    const int64_t given = (int64_t)strlen(q.prompt);
-    if (given == 0)
+    if (!*q.prompt)
         return cli_error(CLI_USAGE, "--prompt: empty (at least one byte)");
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
-    int64_t step;
-    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    int64_t step, given, written = 0;
+    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
-    const int64_t piece = given < PIECE ? given : PIECE;
-    real logits[256];
     unsigned char held[4];
     size_t n_held = 0;
-    if (m.learned && given + q.bytes > m.c.length)
-        q.bytes = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
-    int state = lab_net(&net, &m, pool, 1, piece, false, given + q.bytes, err);
-    for (int64_t at = 0; state == 0 && at < given;) {
-        int32_t tokens[PIECE];
+    int32_t *tokens = lab_tokens(&m, q.prompt, &given, err);
+    real *logits = malloc((size_t)m.c.vocab * sizeof *logits);
+    double *weight = malloc((size_t)m.c.vocab * sizeof *weight);
+    int state = !tokens            ? -1
+                : logits && weight ? 0
+                                   : nn_fail(err, "lab: no memory for %lld logits", (long long)m.c.vocab);
+    int64_t most = q.bytes; /* tokens to write */
+    if (m.learned && state == 0 && given + most > m.c.length)
+        most = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
+    const int64_t piece = given < PIECE ? given : PIECE;
+    if (state == 0)
+        state = lab_net(&net, &m, pool, 1, piece, false, given + most, err);
+    for (int64_t at = 0; state == 0 && at < given; at += piece) {
         const int64_t some = given - at < piece ? given - at : piece;
-        for (int64_t x = 0; x < some; x++) {
-            tokens[x] = (unsigned char)q.prompt[at + x];
-            put(held, &n_held, (unsigned char)q.prompt[at + x]);
-        }
-        state = nn_net_logits(net, some, tokens, logits, err);
-        at += some;
+        for (int64_t x = 0; x < some; x++)
+            put_token(&m, tokens[at + x], held, &n_held);
+        state = nn_net_logits(net, some, tokens + at, logits, err);
     }
-    for (int64_t x = 0; state == 0 && x < q.bytes; x++) {
-        const int32_t next = draw(logits, &q, x);
-        put(held, &n_held, (unsigned char)next);
+    for (int64_t x = 0; state == 0 && x < most && written < q.bytes; x++) {
+        const int32_t next = draw(logits, m.pieces ? m.pieces->n : (int32_t)m.c.vocab, weight, &q, x);
+        written += put_token(&m, next, held, &n_held);
         fflush(stdout);
-        state = x + 1 < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
+        state = x + 1 < most && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
     }
     if (state == 0)
         putchar('\n');
     else
         code = cli_error(CLI_FAILED, "%s", err);
+    free(tokens);
+    free(logits);
+    free(weight);
     nn_net_destroy(net);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);

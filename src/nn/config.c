@@ -35,7 +35,7 @@ typedef struct key {
 #define AT(field) offsetof(nn_config, field)
 static const key keys[] = {
     {"task", KEY_CHOICE, AT(task), "decoder|classifier", 0, 0, "decoder",
-     "a decoder predicts the next byte; a classifier sees all of a text"},
+     "a decoder predicts the next token; a classifier sees all of a text"},
     {"layers", KEY_INT, AT(layers), NULL, 1, 256, "2", "blocks of attention and MLP"},
     {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels between the blocks"},
     {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "heads of each attention; width is a multiple of it"},
@@ -44,7 +44,8 @@ static const key keys[] = {
      "of the MLP; gelu by its tanh formula, swiglu is gated and has a third matrix"},
     {"norm", KEY_CHOICE, AT(norm), "layernorm|rmsnorm", 0, 0, "layernorm",
      "before each attention and MLP, and at the end"},
-    {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256", "tokens there are; 256: bytes"},
+    {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256",
+     "tokens there are; 256: bytes; with a tokenizer, its pieces at least"},
     {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "of a classifier"},
     {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1", "1: a decoder's last matrix is the embedding"},
     {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
@@ -74,6 +75,8 @@ static const key keys[] = {
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, 0, 1000000000, "0",
      "steps between checkpoints; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "", "files to learn from, separated by blanks"},
+    {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
+     "a .model file of SentencePiece, whose pieces are the tokens; without it, bytes are"},
     {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "files held out; without them the end of the text is"},
     {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
      "lengths at which relpos lab sweep measures, separated by blanks; without them, length"},
