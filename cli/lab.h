@@ -33,18 +33,22 @@ void lab_end(lab_run *r);
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
 /* Cross-entropy in nats over windows of `length` of a text, of so many of its tokens: mean, and for each position where by_position
- * (of `length` sums) is not NULL. */
+ * (of `length` sums) is not NULL. Of a classifier, so many tokens of each file, and which files its windows were taken for. */
 typedef struct lab_measure {
     double mean, *by_position;
     int64_t windows, tokens, bytes; /* predicted; bytes that the tokens stand for */
+    int64_t *taken, right;          /* taken [classes][classes] for each file, or NULL; windows whose file was found */
 } lab_measure;
 int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
-/* How many tokens can be predicted, of so many bytes at most. */
-int64_t lab_measurable(const nn_text *t, int64_t bytes);
+/* How many tokens can be predicted, or classified of each file, of so many bytes at most. */
+int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes);
 double lab_bits_per_byte(const lab_measure *r);
-/* Perplexities at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
- * [{"from", "to", "perplexity"}]}]. All lengths predict the same tokens. NULL with err. */
+/* Whether a classifier's files are as many as its classes, and none shorter than so many tokens. */
+int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
+/* What is measured at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
+ * [{"from", "to", "perplexity"}]}], or of a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. All lengths see the same
+ * tokens. NULL with err. */
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
                             char err[NN_ERR_MAX]);
 /* "512 1024" or "512,1024": how many, or -1 with err. */

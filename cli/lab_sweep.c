@@ -398,6 +398,7 @@ const cli_command lab_sweep = {
 /* Results of one choice of values, of all seeds. */
 typedef struct group {
     char name[512];
+    const char *measure; /* perplexity, or accuracy of a classifier */
     int64_t n, n_lengths, length[LAB_MOST_LENGTHS], weights, position_weights, bytes;
     double sum[LAB_MOST_LENGTHS], least[LAB_MOST_LENGTHS], most[LAB_MOST_LENGTHS], ms;
 } group;
@@ -435,9 +436,10 @@ static int add_result(group **groups, int64_t *n, json_t *line)
         ++*n;
     }
     group *to = &(*groups)[g];
+    to->measure = json_object_get(json_array_get(lengths, 0), "accuracy") ? "accuracy" : "perplexity";
     json_array_foreach(lengths, x, at)
     {
-        const double p = json_number_value(json_object_get(at, "perplexity"));
+        const double p = json_number_value(json_object_get(at, to->measure));
         to->length[x] = json_integer_value(json_object_get(at, "length"));
         to->sum[x] += p;
         to->least[x] = to->n && to->least[x] < p ? to->least[x] : p;
@@ -487,7 +489,7 @@ static int report_run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK && n_groups > 0) {
         printf("| |");
         for (int64_t x = 0; x < groups[0].n_lengths; x++)
-            printf(" perplexity at %lld |", (long long)groups[0].length[x]);
+            printf(" %s at %lld |", groups[0].measure, (long long)groups[0].length[x]);
         printf(" weights of positions | weights | ms a step | seeds |\n|---|");
         for (int64_t x = 0; x < groups[0].n_lengths + 4; x++)
             printf("---|");

@@ -96,16 +96,34 @@ static const cli_option eval_options[] = {
 static int eval_text(const nn_model *m, const request *q, nn_text *held, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
-    if (q->text || c->valid[0])
-        return nn_text_read(held, q->text ? q->text : c->valid, m->pieces, 2, err);
-    nn_text whole;
-    if (nn_text_read(&whole, c->text, m->pieces, 2, err) != 0)
-        return -1;
-    int code = nn_text_split(&whole, false, c->valid_share, held, err);
-    nn_text_free(&whole);
-    if (code == 0 && held->n < 2)
-        code = nn_fail(err, "text: nothing was held out (--text FILE)");
-    return code;
+    const bool classifier = c->task == NN_CLASSIFIER;
+    const char *files = q->text ? q->text : c->valid[0] ? c->valid : c->text;
+    int code = nn_text_read(held, files, m->pieces, 2, err);
+    if (code == 0 && files == c->text) {
+        nn_text whole = *held;
+        code = nn_text_split(&whole, classifier, c->valid_share, held, err);
+        nn_text_free(&whole);
+        if (code == 0 && held->n < 2)
+            code = nn_fail(err, "text: nothing was held out (--text FILE)");
+    }
+    return code == 0 && classifier ? lab_check_classes(c, held, files, 0, err) : code;
+}
+
+/* For each file, how many of its windows were taken for which. */
+static void print_classes(const char *files, json_t *at)
+{
+    size_t file, other;
+    json_t *row, *count;
+    json_array_foreach(json_object_get(at, "taken"), file, row)
+    {
+        char name[NN_TEXT_MAX];
+        double all = 0;
+        nn_text_name(files, (int32_t)file, name);
+        json_array_foreach(row, other, count) all += json_number_value(count);
+        printf("    %6.2f %%  taken for", 100 * json_number_value(json_array_get(row, file)) / all);
+        json_array_foreach(row, other, count) printf(" %6lld", (long long)json_integer_value(count));
+        printf("   %s\n", name);
+    }
 }
 
 static int eval_run(const cli_command *self, int argc, char **argv)
@@ -142,9 +160,18 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                (long long)step);
         json_array_foreach(all, x, at)
         {
-            if (!json_is_real(json_object_get(at, "perplexity"))) {
+            if (!json_is_real(json_object_get(at, "loss"))) {
                 printf("length %6lld   learned positions end before\n",
                        (long long)json_integer_value(json_object_get(at, "length")));
+                continue;
+            }
+            if (m.c.task == NN_CLASSIFIER) {
+                printf("length %6lld   accuracy %6.2f %%   loss %.4f   %lld windows, as many of each file\n",
+                       (long long)json_integer_value(json_object_get(at, "length")),
+                       100 * json_real_value(json_object_get(at, "accuracy")),
+                       json_real_value(json_object_get(at, "loss")),
+                       (long long)json_integer_value(json_object_get(at, "windows")));
+                print_classes(m.c.text, at);
                 continue;
             }
             printf("length %6lld   perplexity %7.3f%s   %.3f bits/byte   ",
@@ -273,6 +300,11 @@ static int sample_run(const cli_command *self, int argc, char **argv)
     int64_t step, given, written = 0;
     if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
+    if (m.c.task == NN_CLASSIFIER) {
+        nn_model_destroy(&m);
+        rp_pool_destroy(pool);
+        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which does not write (relpos lab eval)", path);
+    }
     unsigned char held[4];
     size_t n_held = 0;
     int32_t *tokens = lab_tokens(&m, q.prompt, &given, err);

@@ -250,6 +250,53 @@ else
     echo 'not tested: word pieces, for which spm_train is missing (Debian: sentencepiece)'
 fi
 
+# ---------------------------------------------------------------------------------------------------- classifiers
+# Three files in words of their own; a window of 16 has two words at least.
+awk 'BEGIN {for (n = 0; n < 4000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("red bluewhit", x % 3 * 4 + 1, 4)}}' >"$T/one.txt"
+awk 'BEGIN {for (n = 0; n < 3000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("saltoil herb", x % 3 * 4 + 1, 4)}}' >"$T/two.txt"
+awk 'BEGIN {for (n = 0; n < 1000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("leadiron tin", x % 3 * 4 + 1, 4)}}' >"$T/three.txt"
+(
+    grep -v '^text\|^position\|^dropout\|^eval_bytes' "$T/small.lab"
+    printf '%s\n' 'task = classifier' 'classes = 3' 'position = t5,buckets=8,max_distance=16' 'eval_bytes = 20000' 'dropout = 0.1' \
+        "text = $T/one.txt $T/two.txt $T/three.txt"
+) | sed 's/^steps = .*/steps = 60/; s/^batch = .*/batch = 4/' >"$T/classes.lab"
+ok train "$T/classes.lab" -o "$T/c1" --threads 1
+ok train "$T/classes.lab" -o "$T/c2" --threads 2 --until 25
+ok train "$T/classes.lab" -o "$T/c2" --threads 3 --resume
+same "$T/c1/checkpoint.safetensors" "$T/c2/checkpoint.safetensors"
+ok eval "$T/c1" --lengths 16,48 --bytes 20000 --json
+# A guesser has a third of n windows; ten standard deviations more are never met by chance. All files have as many windows.
+check 'it learns, and at another length' '2 2' "$(tr '{' '\n' <"$T/out" | sed -n 's/.*"length":\([0-9]*\).*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),.*/\1 \2 \3/p' |
+    awk '{right += $2 > 1 / 3 + 10 * sqrt(2 / 9 / $3); same += $3 == 3 * int(1000 / 48) * 48 / $1} END {print right, same}')"
+check 'what its windows were taken for' 1 "$(sed 's/.*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),"taken":\[\[\([0-9,]*\)\],\[\([0-9,]*\)\],\[\([0-9,]*\)\].*/\1,\2,\3,\4,\5/' \
+    "$T/out" | awk -F, '{print $1 * $2 == $3 + $7 + $11 && $2 == $3 + $4 + $5 + $6 + $7 + $8 + $9 + $10 + $11 && $3 + $4 + $5 == $9 + $10 + $11}')"
+valid=$(grep -oE '"valid_loss":[0-9.]*' "$T/c1/log.jsonl")
+ok eval "$T/c1" --bytes 20000 --json
+check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
+ok eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
+check 'files that changed places are found out' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
+ok export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
+check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
+options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+# shellcheck disable=SC2086
+timeout 100 "$program" $options >"$T/out" 2>"$T/err"
+for file in x y; do
+    tail -c 512 "$T/$file.safetensors" >"$T/$file.tail" # 8 tokens of 2 heads of 8 channels of f32
+done
+same "$T/x.tail" "$T/y.tail"
+refused 1 'is a classifier, which does not write' sample "$T/c1"
+refused 1 'text: one file' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
+refused 1 'classes: 3, and there are 2 files' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
+refused 1 'classes: 3, and there are 2 files' eval "$T/c1" --text "$T/one.txt $T/two.txt"
+head -c 60 "$T/one.txt" >"$T/little.txt" # 48 to learn from, 12 held out
+refused 1 'little.txt: 12 tokens to learn from or held out \(at least length, 16' train "$T/classes.lab" -o "$T/bad" \
+    --set "text = $T/one.txt $T/two.txt $T/little.txt"
+refused 1 '12 tokens of each file to measure on' eval "$T/c1" --text "$T/one.txt $T/two.txt $T/little.txt" --lengths 48 --bytes 36
+(cat "$T/classes.lab" && echo 'vary.seed = 1 | 2') | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
+ok sweep "$T/sweep.lab" -o "$T/classes.jsonl"
+ok report "$T/classes.jsonl"
+check 'a table of accuracies' 1 "$(grep -c '^| | accuracy at 16 |' "$T/out")"
+
 # ---------------------------------------------------------------------------------------------------- sweeps
 (
     cat "$T/small.lab"

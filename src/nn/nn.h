@@ -139,6 +139,12 @@ int64_t nn_text_within(const nn_text *t, int64_t from, int64_t to, int64_t bytes
 /* The windows of a step: tokens and the next ones, [batch, length] each; they depend on seed and step alone. */
 void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
                    int32_t *target);
+/* The same of a classifier: from each file in turn, and which file it is [batch]. */
+void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                         int32_t *target);
+int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
+/* The name of a file of a list; false past the end. */
+bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ weights */
 

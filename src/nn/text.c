@@ -94,21 +94,28 @@ static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
     return 0;
 }
 
+bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX])
+{
+    files += strspn(files, " ");
+    for (; file > 0 && *files; file--) {
+        files += strcspn(files, " ");
+        files += strspn(files, " ");
+    }
+    snprintf(name, NN_TEXT_MAX, "%.*s", (int)strcspn(files, " "), files);
+    return *name != 0;
+}
+
 int nn_text_read(nn_text *t, const char *files, const nn_pieces *pieces, int64_t least, char err[NN_ERR_MAX])
 {
+    char path[NN_TEXT_MAX];
     *t = (nn_text){.pieces = pieces};
-    if (!files[strspn(files, " ")])
+    if (!nn_text_name(files, 0, path))
         return nn_fail(err, "text: no file is named (text = FILE ...)");
-    for (const char *from = files + strspn(files, " "); *from; from += strspn(from, " ")) {
-        char path[NN_TEXT_MAX];
-        const int size = (int)strcspn(from, " ");
-        snprintf(path, sizeof path, "%.*s", size, from);
+    for (int32_t f = 0; nn_text_name(files, f, path); f++)
         if (add_file(t, path, err) != 0) {
             nn_text_free(t);
             return -1;
         }
-        from += size;
-    }
     if (t->n < least) {
         const long long n = t->n;
         nn_text_free(t);
@@ -187,5 +194,23 @@ void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch,
         const int64_t at = (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % places);
         memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
         memcpy(target + b * length, t->tokens + at + 1, (size_t)length * sizeof *target);
+    }
+}
+
+int64_t nn_text_start(const nn_text *t, int32_t file)
+{
+    return file > 0 ? t->end[file - 1] : 0;
+}
+
+void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                         int32_t *target)
+{
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t file = (int32_t)((step * batch + b) % t->n_files);
+        const int64_t from = nn_text_start(t, file);
+        const uint64_t places = (uint64_t)(t->end[file] - from - length + 1);
+        const int64_t at = from + (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % places);
+        memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
+        target[b] = file;
     }
 }
