@@ -258,7 +258,7 @@ awk 'BEGIN {for (n = 0; n < 1000; n++) {x = (16807 * x + 12345) % 2147483647; pr
 (
     grep -v '^text\|^position\|^dropout\|^eval_bytes' "$T/small.lab"
     printf '%s\n' 'task = classifier' 'classes = 3' 'position = t5,buckets=8,max_distance=16' 'eval_bytes = 20000' 'dropout = 0.1' \
-        "text = $T/one.txt $T/two.txt $T/three.txt"
+        "text = $T/one.txt $T/three.txt $T/two.txt"
 ) | sed 's/^steps = .*/steps = 60/; s/^batch = .*/batch = 4/' >"$T/classes.lab"
 ok train "$T/classes.lab" -o "$T/c1" --threads 1
 ok train "$T/classes.lab" -o "$T/c2" --threads 2 --until 25
@@ -275,6 +275,7 @@ ok eval "$T/c1" --bytes 20000 --json
 check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
 ok eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
 check 'files that changed places are found out' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
+check 'as what they are' '3 1 2' "$(awk '/taken for/ {m = 5; for (x = 6; x < 8; x++) if ($x > $m) m = x; printf sep m - 4; sep = " "}' "$T/out")"
 ok export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
 check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
