@@ -43,6 +43,13 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
+    const int32_t tokens = m->pieces ? m->pieces->n : 256;
+    if (m->pieces ? tokens > m->c.vocab : tokens != m->c.vocab) {
+        const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s", path,
+                                   (long long)m->c.vocab, (int)tokens, m->pieces ? "pieces" : "bytes");
+        nn_model_destroy(m);
+        return code;
+    }
     if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
         nn_model_destroy(m);
         return cli_error(CLI_FAILED, "lab: %s", rp_last_error());
