@@ -80,7 +80,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     r->query = s->word[r->word].to - 1;
     if (!(s->look = calloc(1, sizeof *s->look)))
         return explain_no_memory();
-    if ((code = lab_look_at(s->look, r->model, r->text, err)) != CLI_OK)
+    if ((code = lab_look_at(s->look, r->model, r->text, true, err)) != CLI_OK)
         return code < 0 ? cli_error(CLI_FAILED, "%s", err) : code;
     const nn_model *m = &s->look->m;
     if (explain_range("--layer", r->layer, m->c.layers) != CLI_OK)

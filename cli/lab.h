@@ -15,9 +15,7 @@ typedef struct lab_run {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
-    nn_text text, valid; /* valid.bytes may lie inside text */
-    bool own_valid;      /* files of its own */
-    int64_t n_train;     /* bytes of text to learn from */
+    nn_text text, valid; /* to learn from, and held out */
     int32_t *tokens, *target;
     double *loss;
     int64_t step;
@@ -34,41 +32,57 @@ void lab_end(lab_run *r);
 /* One step: *loss, the norm of the gradients. -1 with err; a loss or norm that is not finite is returned as it is. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
-/* Cross-entropy in nats over windows of `length` of a text, of at most `bytes` of it: mean, and for each position where
- * by_position (of `length` sums) is not NULL. */
+/* Cross-entropy in nats over windows of `length` of a text, of so many of its tokens: mean, and for each position where by_position
+ * (of `length` sums) is not NULL. Of a classifier, so many tokens of each file, and which files its windows were taken for. */
 typedef struct lab_measure {
     double mean, *by_position;
-    int64_t windows, tokens;
+    int64_t windows, tokens, bytes; /* predicted; bytes that the tokens stand for */
+    int64_t *taken, right;          /* taken [classes][classes] for each file, or NULL; windows whose file was found */
 } lab_measure;
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
-/* Perplexities at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "positions": [{"from",
- * "to", "perplexity"}]}]. All lengths predict the same bytes. NULL with err. */
+/* How many tokens can be predicted, or classified of each file, of so many bytes at most. */
+int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes);
+double lab_bits_per_byte(const lab_measure *r);
+/* Whether a classifier's files are as many as its classes, and none shorter than so many tokens. */
+int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
+/* What is measured at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
+ * [{"from", "to", "perplexity"}]}], or of a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. All lengths see the same
+ * tokens. NULL with err. */
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
                             char err[NN_ERR_MAX]);
 /* "512 1024" or "512,1024": how many, or -1 with err. */
 enum { LAB_MOST_LENGTHS = 16 };
 int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN_ERR_MAX]);
 
-/* Text to look at: of files, or where NULL what the experiment held out, which lies in *whole. -1 with err. */
-int lab_held_out(const nn_config *c, const char *files, nn_text *whole, nn_text *part, char err[NN_ERR_MAX]);
+/* Text to look at: of files, or where NULL what the experiment held out. -1 with err. */
+int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX]);
 /* Read a whole text file, to be freed; NULL with err. */
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas, threads, version. */
 json_t *lab_machine(const rp_pool *pool);
-/* The model of a run or a file, on a pool, with a line about what is odd. CLI_OK or CLI_FAILED after printing. */
+/* The model of a run or a file, on a pool, with a line about what is odd; lab_open takes decoders of bytes alone. CLI_OK or
+ * CLI_FAILED after printing. */
+int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
-/* A model that has read a text; nn_net_attention says what a layer saw. CLI_OK, CLI_FAILED after printing, or -1 with err. */
+/* A model that has read a text; nn_net_attention says what a layer saw. bytes: only
+ * where its tokens are bytes and it predicts the next. CLI_OK, CLI_FAILED after printing, or -1 with err. */
 typedef struct lab_look {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
+    int32_t *tokens; /* of the text */
+    int64_t n;
     bool open;
 } lab_look;
-int lab_look_at(lab_look *look, const char *path, const char *text, char err[NN_ERR_MAX]);
+int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
 void lab_look_end(lab_look *look);
 /* The name of a byte. */
 void lab_token(char name[8], unsigned char byte);
+/* A text as the model's tokens, to be freed; NULL with err. */
+int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
+/* What a token stands for, of *size bytes; where tokens are bytes it is written to *byte. */
+const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 /* One JSON value as a line; -1 with err. */

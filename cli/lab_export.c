@@ -64,13 +64,24 @@ void lab_token(char name[8], unsigned char byte)
 }
 
 /* The names of the tokens, a JSON list. */
-static int add_tokens(io_set *set, const char *text)
+static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
-    for (const char *c = text; *c; c++) {
-        char name[8];
-        lab_token(name, (unsigned char)*c);
-        json_array_append_new(all, json_string(name));
+    for (int64_t t = 0; t < n; t++) {
+        size_t size, used = 0, character;
+        unsigned char byte;
+        const unsigned char *text = lab_token_text(m, tokens[t], &byte, &size);
+        char *name = malloc(4 * size + 1);
+        for (size_t x = 0; name && x<size; x += character> 1 ? character : 1) {
+            character = io_utf8(text + x, size - x);
+            if (character > 1)
+                memcpy(name + used, text + x, character);
+            else
+                lab_token(name + used, text[x]);
+            used += character > 1 ? character : strlen(name + used);
+        }
+        json_array_append_new(all, json_stringn(name ? name : "", used));
+        free(name);
     }
     char *list = json_dumps(all, 0);
     const int code = list ? io_add_meta(set, "tokens", list) : -1;
@@ -119,7 +130,7 @@ static int export_model(const char *path, const request *q)
     nn_model m;
     rp_pool *pool = NULL;
     int64_t step;
-    int code = lab_open(&m, path, &step, 1, &pool);
+    int code = lab_open_any(&m, path, &step, 1, &pool);
     if (code != CLI_OK)
         return code;
     if (nn_checkpoint_save(&m, q->output, step, q->type, err) != 0)
@@ -129,23 +140,21 @@ static int export_model(const char *path, const request *q)
     return code;
 }
 
-int lab_look_at(lab_look *look, const char *path, const char *text, char err[NN_ERR_MAX])
+int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX])
 {
     int64_t step;
-    const int64_t length = (int64_t)strlen(text);
-    const int code = lab_open(&look->m, path, &step, 1, &look->pool);
+    nn_model *m = &look->m;
+    const int code = (bytes ? lab_open : lab_open_any)(m, path, &step, 1, &look->pool);
     if (code != CLI_OK)
         return code;
     look->open = true;
-    int32_t *tokens = malloc((size_t)length * sizeof *tokens);
-    real logits[256];
-    for (int64_t x = 0; tokens && x < length; x++)
-        tokens[x] = (unsigned char)text[x];
-    const bool done = tokens && lab_net(&look->net, &look->m, look->pool, 1, length, false, 0, err) == 0 &&
-                      nn_net_logits(look->net, length, tokens, logits, err) == 0;
-    if (!tokens)
-        nn_fail(err, "no memory for the tokens (a shorter text)");
-    free(tokens);
+    look->tokens = lab_tokens(m, text, &look->n, err);
+    real *logits = malloc((size_t)(m->c.vocab > m->c.classes ? m->c.vocab : m->c.classes) * sizeof *logits);
+    if (look->tokens && !logits)
+        nn_fail(err, "lab: no memory for %lld logits", (long long)m->c.vocab);
+    const bool done = look->tokens && logits && lab_net(&look->net, m, look->pool, 1, look->n, false, 0, err) == 0 &&
+                      nn_net_logits(look->net, look->n, look->tokens, logits, err) == 0;
+    free(logits);
     return done ? CLI_OK : -1;
 }
 
@@ -153,6 +162,7 @@ void lab_look_end(lab_look *look)
 {
     if (!look->open)
         return;
+    free(look->tokens);
     nn_net_destroy(look->net);
     nn_model_destroy(&look->m);
     rp_pool_destroy(look->pool);
@@ -186,7 +196,7 @@ static int run(const cli_command *self, int argc, char **argv)
     lab_look look = {0};
     rp_tensors t;
     io_set set = {0};
-    int state = lab_look_at(&look, path, q.prompt, err);
+    int state = lab_look_at(&look, path, q.prompt, false, err);
     if (state > 0)
         return state;
     if (state == 0)
@@ -196,7 +206,7 @@ static int run(const cli_command *self, int argc, char **argv)
         printf("relpos attend %s -o OUT", q.output);
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
                         add_terms(&set, &look.m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
-                        add_tokens(&set, q.prompt) != 0
+                        add_tokens(&set, &look.m, look.tokens, look.n) != 0
                     ? -1
                     : 0;
         if (look.m.c.scale > 0) {
@@ -208,7 +218,7 @@ static int run(const cli_command *self, int argc, char **argv)
             }
             printf(" --scale %s", text);
         }
-        printf(" --causal\n");
+        printf(look.m.c.task == NN_DECODER ? " --causal\n" : "\n");
     }
     if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);

@@ -196,7 +196,7 @@ static int run(const cli_command *self, int argc, char **argv)
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
-    nn_text whole = {0}, part;
+    nn_text part = {0};
     int64_t step;
     if ((code = lab_open(&m, path, &step, 1, &pool)) != CLI_OK)
         return code;
@@ -206,7 +206,7 @@ static int run(const cli_command *self, int argc, char **argv)
     int *bin_at = malloc((size_t)length * sizeof *bin_at);
     head_sums *sums = calloc((size_t)heads, sizeof *sums);
     int64_t windows = 0;
-    int state = tokens && row && bin_at && sums && lab_held_out(&m.c, q.text, &whole, &part, err) == 0 ? 0 : -1;
+    int state = tokens && row && bin_at && sums && lab_held_out(&m, q.text, &part, err) == 0 ? 0 : -1;
     if (state == 0 && part.n < length)
         state = nn_fail(err, "text: %lld bytes, and the length is %lld (a longer --text, or a shorter --length)",
                         (long long)part.n, (long long)length);
@@ -221,7 +221,7 @@ static int run(const cli_command *self, int argc, char **argv)
         bin_at[d] = bin_of(d);
     for (int64_t w = 0; w < windows && state == 0; w++) {
         for (int64_t x = 0; x < length; x++)
-            tokens[x] = part.bytes[w * length + x];
+            tokens[x] = part.tokens[w * length + x];
         state = look(net, &m, tokens, length, row, bin_at, sums, err);
         cli_progress_show(&bar, (double)(w + 1) / (double)windows);
     }
@@ -238,7 +238,7 @@ static int run(const cli_command *self, int argc, char **argv)
     free(bin_at);
     free(row);
     free(tokens);
-    nn_text_free(&whole);
+    nn_text_free(&part);
     nn_net_destroy(net);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);

@@ -67,37 +67,71 @@ int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t len
     return nn_net_create(net, m, pool, batch, length, train, cache, NULL, err);
 }
 
+int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX])
+{
+    char name[NN_TEXT_MAX];
+    if (t->n_files < 2)
+        return nn_fail(err, "text: one file (a classifier tells two or more apart)");
+    if (t->n_files != c->classes)
+        return nn_fail(err, "classes: %lld, and there are %d files (each is a class)", (long long)c->classes,
+                       (int)t->n_files);
+    for (int32_t f = 0; f < t->n_files; f++)
+        if (t->end[f] - nn_text_start(t, f) < length) {
+            nn_text_name(files, f, name);
+            return nn_fail(err,
+                           "text: %.200s: %lld tokens to learn from or held out (at least length, %lld: a longer text, "
+                           "or a shorter length)",
+                           name, (long long)(t->end[f] - nn_text_start(t, f)), (long long)length);
+        }
+    return 0;
+}
+
+/* What is learned from and what is held out. */
+static int read_texts(lab_run *r, const nn_pieces *pieces, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    const bool classifier = c->task == NN_CLASSIFIER;
+    if (nn_text_read(&r->text, c->text, pieces, c->length + 2, err) != 0)
+        return -1;
+    const int64_t all = r->text.n;
+    if (c->valid[0] ? nn_text_read(&r->valid, c->valid, pieces, c->length + 1, err) != 0
+                    : nn_text_split(&r->text, classifier, c->valid_share, &r->valid, err) != 0)
+        return -1;
+    if (classifier)
+        return lab_check_classes(c, &r->text, c->text, c->length, err) != 0 ||
+                       (r->valid.n > 0 &&
+                        lab_check_classes(c, &r->valid, c->valid[0] ? c->valid : c->text, c->length, err) != 0)
+                   ? -1
+                   : 0;
+    if (r->text.n < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
+        return nn_fail(err, "text: %lld %s, of which %lld are held out (both parts need more than length, %lld)",
+                       (long long)all, pieces ? "pieces" : "bytes", (long long)r->valid.n, (long long)c->length);
+    return 0;
+}
+
 static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     const int64_t rows = c->batch * c->length;
     nn_model plan;
-    if (c->task != NN_DECODER)
-        return nn_fail(err, "task: classifier: texts have no classes (relpos lab trains decoders)");
-    if (c->vocab != 256)
+    nn_pieces *pieces = r->m.pieces; /* of the checkpoint */
+    if (!c->tokenizer[0] && c->vocab != 256)
         return nn_fail(err, "vocab: %lld (text is bytes: 256)", (long long)c->vocab);
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
     if (code != 0 || nn_blas_open(err) != 0)
         return -1;
-    if (nn_text_read(&r->text, c->text, c->length + 2, err) != 0)
+    if (c->tokenizer[0] && !pieces && nn_pieces_read(&pieces, c->tokenizer, err) != 0)
         return -1;
-    r->n_train = r->text.n;
-    if (c->valid[0]) {
-        r->own_valid = true;
-        if (nn_text_read(&r->valid, c->valid, c->length + 1, err) != 0)
-            return -1;
-    } else {
-        r->n_train = r->text.n - (int64_t)((double)r->text.n * c->valid_share);
-        r->valid = (nn_text){r->text.bytes + r->n_train, r->text.n - r->n_train};
-        if (r->n_train < c->length + 2 || (c->valid_share > 0 && r->valid.n < c->length + 1))
-            return nn_fail(err, "text: %lld bytes, of which %lld are held out (both parts need more than length, %lld)",
-                           (long long)r->text.n, (long long)r->valid.n, (long long)c->length);
-    }
-    if (!r->m.w && nn_model_create(&r->m, c, true, err) != 0)
-        return -1;
-    if (lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
+    if (pieces && pieces->n > c->vocab)
+        code = nn_fail(err, "vocab: %lld (%.200s has %d pieces: vocab = %d, or more)", (long long)c->vocab,
+                       c->tokenizer, (int)pieces->n, (int)pieces->n);
+    code = code == 0 ? read_texts(r, pieces, err) : code;
+    if (code == 0 && !r->m.w)
+        code = nn_model_create(&r->m, c, true, err);
+    r->m.pieces = pieces;
+    if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
         return -1;
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
@@ -116,8 +150,7 @@ void lab_end(lab_run *r)
     nn_net_destroy(r->net);
     nn_model_destroy(&r->m);
     nn_text_free(&r->text);
-    if (r->own_valid)
-        nn_text_free(&r->valid);
+    nn_text_free(&r->valid);
     free(r->tokens);
     free(r->target);
     free(r->loss);
@@ -126,7 +159,8 @@ void lab_end(lab_run *r)
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    nn_text_batch(&r->text, r->n_train, (uint64_t)c->seed, r->step, c->batch, c->length, r->tokens, r->target);
+    (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, r->step, c->batch,
+                                                                     c->length, r->tokens, r->target);
     const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1;
     if (nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err) != 0)
         return -1;
@@ -140,35 +174,79 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 
 /* ------------------------------------------------------------------------------------------------ measuring */
 
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, int64_t length, lab_measure *to,
+int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes)
+{
+    if (m->c.task == NN_DECODER)
+        return nn_text_within(t, 1, t->n, bytes); /* the first is not predicted */
+    int64_t least = t->n;
+    for (int32_t f = 0; f < t->n_files; f++) {
+        const int64_t n = nn_text_within(t, nn_text_start(t, f), t->end[f], bytes / t->n_files);
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
+double lab_bits_per_byte(const lab_measure *r)
+{
+    return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
+}
+
+/* The classes of windows from their logits. */
+static void take_classes(const real *logits, const int32_t *target, int64_t batch, int64_t classes, lab_measure *to)
+{
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < classes; c++)
+            best = logits[b * classes + c] > logits[b * classes + best] ? c : best;
+        if (target[b] < 0)
+            continue;
+        to->right += best == target[b];
+        if (to->taken)
+            to->taken[target[b] * classes + best]++;
+    }
+}
+
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX])
 {
     enum { ROWS = 2048 }; /* tokens at a time */
-    const int64_t most = bytes < t->n - 1 ? bytes : t->n - 1, windows = most / length;
+    const bool classifier = m->c.task == NN_CLASSIFIER;
+    const int64_t each = most / length, windows = classifier ? each * t->n_files : each, classes = m->c.classes;
     const int64_t batch = length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
+    const int64_t targets = classifier ? batch : batch * length;
     double sum = 0, mean;
     nn_net *net;
     if (windows < 1)
-        return nn_fail(err, "text: %lld bytes to measure on (more than the length, %lld, are needed)", (long long)t->n,
+        return nn_fail(err, "text: %lld tokens to measure on (more than the length, %lld, are needed)", (long long)most,
                        (long long)length);
     int code = lab_net(&net, m, pool, batch, length, false, 0, err);
     int32_t *tokens = malloc((size_t)(batch * length) * sizeof *tokens),
-            *target = malloc((size_t)(batch * length) * sizeof *target);
-    double *loss = malloc((size_t)(batch * length) * sizeof *loss);
-    if (code == 0 && (!tokens || !target || !loss))
+            *target = malloc((size_t)targets * sizeof *target);
+    double *loss = malloc((size_t)targets * sizeof *loss);
+    real *logits = malloc((size_t)(classifier ? batch * classes : 1) * sizeof *logits);
+    if (code == 0 && (!tokens || !target || !loss || !logits))
         code = nn_fail(err, "lab: no memory for a batch (shorter length)");
     for (int64_t x = 0; to->by_position && x < length; x++)
         to->by_position[x] = 0;
     for (int64_t first = 0; code == 0 && first < windows; first += batch) {
-        for (int64_t b = 0; b < batch; b++)
-            for (int64_t i = 0; i < length; i++) {
-                const int64_t w = first + b < windows ? first + b : 0,
-                              at = w * length + i; /* the last batch may be filled up */
-                tokens[b * length + i] = t->bytes[at];
-                target[b * length + i] = first + b < windows ? t->bytes[at + 1] : -1;
-            }
-        code = nn_net_loss(net, length, tokens, target, 0, loss, &mean, err);
-        for (int64_t x = 0; code == 0 && x < batch * length; x++) {
+        for (int64_t b = 0; b < batch; b++) {
+            const bool beyond = first + b >= windows; /* the last batch may be filled up */
+            const int64_t w = beyond ? 0 : first + b;
+            const int32_t file = classifier ? (int32_t)(w / each) : 0;
+            const int32_t *from = t->tokens + nn_text_start(t, file) + w % each * length;
+            memcpy(tokens + b * length, from, (size_t)length * sizeof *tokens);
+            for (int64_t i = 0; i < length && !classifier; i++)
+                target[b * length + i] = beyond ? -1 : from[i + 1];
+            if (classifier)
+                target[b] = beyond ? -1 : file;
+        }
+        code = classifier ? nn_net_logits(net, length, tokens, logits, err)
+                          : nn_net_loss(net, length, tokens, target, 0, loss, &mean, err);
+        if (code == 0 && classifier) {
+            take_classes(logits, target, batch, classes, to);
+            nn_softmax_loss(pool, batch, classes, logits, target, 0, loss);
+        }
+        for (int64_t x = 0; code == 0 && x < targets; x++) {
             sum += loss[x];
             if (to->by_position)
                 to->by_position[x % length] += loss[x];
@@ -176,56 +254,90 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes
     }
     to->windows = windows;
     to->tokens = windows * length;
-    to->mean = sum / (double)to->tokens;
+    to->bytes = nn_text_bytes(t, 1, classifier ? 1 : 1 + to->tokens);
+    to->mean = sum / (double)(classifier ? windows : to->tokens);
     free(tokens);
     free(target);
     free(loss);
+    free(logits);
     if (net)
         nn_net_destroy(net);
     return code;
 }
 
+static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t same, int64_t length,
+                          char err[NN_ERR_MAX])
+{
+    const int64_t classes = m->c.classes;
+    lab_measure r = {.taken = calloc((size_t)(classes * classes), sizeof(int64_t))};
+    if (!r.taken || lab_measure_text(m, pool, t, same, length, &r, err) != 0) {
+        free(r.taken);
+        return NULL;
+    }
+    json_t *taken = json_array();
+    for (int64_t file = 0; file < classes; file++) {
+        json_t *row = json_array();
+        for (int64_t c = 0; c < classes; c++)
+            json_array_append_new(row, json_integer(r.taken[file * classes + c]));
+        json_array_append_new(taken, row);
+    }
+    free(r.taken);
+    return json_pack("{s:I, s:f, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", r.mean, "accuracy",
+                     (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows, "taken", taken);
+}
+
+static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t same, int64_t length,
+                         char err[NN_ERR_MAX])
+{
+    lab_measure r = {.by_position = malloc((size_t)length * sizeof(double))};
+    if (!r.by_position || lab_measure_text(m, pool, t, same, length, &r, err) != 0) {
+        free(r.by_position);
+        return NULL;
+    }
+    json_t *places = json_array();
+    for (int64_t from = 0, to = 64; from < length; from = to, to *= 2) {
+        double sum = 0;
+        to = to < length ? to : length;
+        for (int64_t i = from; i < to; i++)
+            sum += r.by_position[i];
+        const double loss = sum / (double)((to - from) * r.windows);
+        json_array_append_new(places, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)from, "to", (json_int_t)to,
+                                                "perplexity", exp(loss)));
+    }
+    free(r.by_position);
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:o}", "length", (json_int_t)length, "loss", r.mean, "perplexity",
+                     exp(r.mean), "bits_per_byte", lab_bits_per_byte(&r), "tokens", (json_int_t)r.tokens, "bytes",
+                     (json_int_t)r.bytes, "positions", places);
+}
+
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
                             char err[NN_ERR_MAX])
 {
+    const bool classifier = m->c.task == NN_CLASSIFIER;
     int64_t longest = 0;
     json_t *all = json_array();
     for (int x = 0; x < n; x++)
         longest = lengths[x] > longest ? lengths[x] : longest;
-    const int64_t same = (bytes < t->n - 1 ? bytes : t->n - 1) / longest * longest;
+    const int64_t most = lab_measurable(m, t, bytes), same = most / longest * longest;
     if (same < longest) {
         nn_fail(err,
-                "text: %lld bytes to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
-                (long long)(bytes < t->n ? bytes : t->n), (long long)longest);
+                "text: %lld tokens%s to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
+                (long long)most, classifier ? " of each file" : "", (long long)longest);
         json_decref(all);
         return NULL;
     }
     for (int x = 0; x < n; x++) {
-        if (m->learned && lengths[x] > m->c.length) { /* there are no positions beyond */
-            json_array_append_new(all, json_pack("{s:I, s:n, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
-                                                 "loss", "perplexity", "bits_per_byte", "tokens", 0, "positions"));
-            continue;
-        }
-        lab_measure r = {.by_position = malloc((size_t)lengths[x] * sizeof(double))};
-        if (!r.by_position || lab_measure_text(m, pool, t, same, lengths[x], &r, err) != 0) {
-            free(r.by_position);
+        const bool ends = m->learned && lengths[x] > m->c.length; /* there are no positions beyond */
+        json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
+                                                    "loss", "accuracy", "windows", 0, "taken")
+                     : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
+                                        "loss", "perplexity", "bits_per_byte", "tokens", 0, "bytes", 0, "positions")
+                            : (classifier ? classes_at : tokens_at)(m, pool, t, same, lengths[x], err);
+        if (!at) {
             json_decref(all);
             return NULL;
         }
-        json_t *places = json_array();
-        for (int64_t from = 0, to = 64; from < lengths[x]; from = to, to *= 2) {
-            double sum = 0;
-            to = to < lengths[x] ? to : lengths[x];
-            for (int64_t i = from; i < to; i++)
-                sum += r.by_position[i];
-            const double loss = sum / (double)((to - from) * r.windows);
-            json_array_append_new(places, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)from, "to", (json_int_t)to,
-                                                    "perplexity", exp(loss)));
-        }
-        json_array_append_new(all, json_pack("{s:I, s:f, s:f, s:f, s:I, s:o}", "length", (json_int_t)lengths[x], "loss",
-                                             r.mean, "perplexity", exp(r.mean), "bits_per_byte", r.mean / log(2),
-                                             "tokens", (json_int_t)r.tokens, "positions", places));
-        free(r.by_position);
+        json_array_append_new(all, at);
     }
     return all;
 }

@@ -136,14 +136,20 @@ static int save(trainer *t, char err[NN_ERR_MAX])
 static int measure(trainer *t, char err[NN_ERR_MAX])
 {
     lab_measure m = {0};
-    if (t->r.valid.n <= t->r.c.length)
+    if (t->r.valid.n == 0)
         return 0;
-    if (lab_measure_text(&t->r.m, t->r.pool, &t->r.valid, t->r.c.eval_bytes, t->r.c.length, &m, err) != 0)
+    const nn_text *text = &t->r.valid;
+    if (lab_measure_text(&t->r.m, t->r.pool, text, lab_measurable(&t->r.m, text, t->r.c.eval_bytes), t->r.c.length, &m,
+                         err) != 0)
         return -1;
-    return lab_write_line(t->log, t->log_path,
-                          json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean,
-                                    "valid_perplexity", exp(m.mean), "valid_tokens", (json_int_t)m.tokens),
-                          err);
+    json_t *line =
+        t->r.c.task == NN_CLASSIFIER
+            ? json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean, "valid_accuracy",
+                        (double)m.right / (double)m.windows, "valid_windows", (json_int_t)m.windows)
+            : json_pack("{s:I, s:f, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean,
+                        "valid_perplexity", exp(m.mean), "valid_bits_per_byte", lab_bits_per_byte(&m), "valid_tokens",
+                        (json_int_t)m.tokens);
+    return lab_write_line(t->log, t->log_path, line, err);
 }
 
 /* Steps until the end, a signal, or a failure: 0, 1 where it was stopped, -1 with err. */

@@ -36,22 +36,56 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     if (nn_blas_open(err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    if (m->c.task != NN_DECODER || m->c.vocab != 256) {
+    const int32_t tokens = m->pieces ? m->pieces->n : 256;
+    if (m->pieces ? tokens > m->c.vocab : tokens != m->c.vocab) {
+        const int code = cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s", path,
+                                   (long long)m->c.vocab, (int)tokens, m->pieces ? "pieces" : "bytes");
         nn_model_destroy(m);
-        return cli_error(CLI_FAILED, "%s: no decoder of bytes", path);
+        return code;
     }
     if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
         nn_model_destroy(m);
         return cli_error(CLI_FAILED, "lab: %s", rp_last_error());
     }
     return CLI_OK;
+}
+
+int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
+{
+    const int code = lab_open_any(m, path, step, threads, pool);
+    if (code != CLI_OK || (m->c.task == NN_DECODER && !m->pieces))
+        return code;
+    nn_model_destroy(m);
+    rp_pool_destroy(*pool);
+    return cli_error(CLI_FAILED, "%s: no decoder of bytes (of word pieces, or a classifier)", path);
+}
+
+int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX])
+{
+    *n = (int64_t)strlen(text);
+    if (m->pieces)
+        return nn_pieces_encode(m->pieces, (const unsigned char *)text, *n, n, err);
+    int32_t *tokens = malloc((size_t)*n * sizeof *tokens + 1);
+    for (int64_t x = 0; tokens && x < *n; x++)
+        tokens[x] = (unsigned char)text[x];
+    if (!tokens)
+        nn_fail(err, "lab: no memory for %lld tokens", (long long)*n);
+    return tokens;
+}
+
+const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size)
+{
+    const nn_pieces *p = m->pieces;
+    *byte = (unsigned char)token;
+    *size = p ? p->at[token + 1] - p->at[token] : 1;
+    return p ? (const unsigned char *)p->text + p->at[token] : byte;
 }
 
 /* ------------------------------------------------------------------------------------------------ eval */
@@ -65,14 +99,37 @@ static const cli_option eval_options[] = {
     {0},
 };
 
-int lab_held_out(const nn_config *c, const char *files, nn_text *whole, nn_text *part, char err[NN_ERR_MAX])
+int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX])
 {
-    const bool all = files || c->valid[0];
-    if (nn_text_read(whole, files ? files : c->valid[0] ? c->valid : c->text, 2, err) != 0)
-        return -1;
-    const int64_t held = all ? whole->n : (int64_t)((double)whole->n * c->valid_share);
-    *part = (nn_text){whole->bytes + whole->n - held, held};
-    return held > 1 ? 0 : nn_fail(err, "text: nothing was held out (--text FILE)");
+    const nn_config *c = &m->c;
+    const bool classifier = c->task == NN_CLASSIFIER;
+    files = files ? files : c->valid[0] ? c->valid : c->text;
+    int code = nn_text_read(held, files, m->pieces, 2, err);
+    if (code == 0 && files == c->text) {
+        nn_text whole = *held;
+        code = nn_text_split(&whole, classifier, c->valid_share, held, err);
+        nn_text_free(&whole);
+        if (code == 0 && held->n < 2)
+            code = nn_fail(err, "text: nothing was held out (--text FILE)");
+    }
+    return code == 0 && classifier ? lab_check_classes(c, held, files, 0, err) : code;
+}
+
+/* For each file, how many of its windows were taken for which. */
+static void print_classes(const char *files, json_t *at)
+{
+    size_t file, other;
+    json_t *row, *count;
+    json_array_foreach(json_object_get(at, "taken"), file, row)
+    {
+        char name[NN_TEXT_MAX];
+        double all = 0;
+        nn_text_name(files, (int32_t)file, name);
+        json_array_foreach(row, other, count) all += json_number_value(count);
+        printf("    %6.2f %%  taken for", 100 * json_number_value(json_array_get(row, file)) / all);
+        json_array_foreach(row, other, count) printf(" %6lld", (long long)json_integer_value(count));
+        printf("   %s\n", name);
+    }
 }
 
 static int eval_run(const cli_command *self, int argc, char **argv)
@@ -88,15 +145,15 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     nn_model m;
     rp_pool *pool = NULL;
     int64_t step, lengths[LAB_MOST_LENGTHS];
-    nn_text whole = {0}, part;
+    nn_text held = {0};
     if (q.lengths && lab_lengths(q.lengths, lengths, err) < 0)
         return cli_error(CLI_USAGE, "--%s", err);
-    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
-    json_t *all = lab_held_out(&m.c, q.text, &whole, &part, err) == 0
-                      ? lab_measure_lengths(&m, pool, &part, q.bytes, lengths, count, err)
+    json_t *all = lab_held_out(&m, q.text, &held, err) == 0
+                      ? lab_measure_lengths(&m, pool, &held, q.bytes, lengths, count, err)
                       : NULL;
     if (!all) {
         code = cli_error(CLI_FAILED, "%s", err);
@@ -110,16 +167,27 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                (long long)step);
         json_array_foreach(all, x, at)
         {
-            if (!json_is_real(json_object_get(at, "perplexity"))) {
+            if (!json_is_real(json_object_get(at, "loss"))) {
                 printf("length %6lld   learned positions end before\n",
                        (long long)json_integer_value(json_object_get(at, "length")));
                 continue;
             }
-            printf("length %6lld   perplexity %7.3f   %.3f bits/byte   %lld bytes\n",
+            if (m.c.task == NN_CLASSIFIER) {
+                printf("length %6lld   accuracy %6.2f %%   loss %.4f   %lld windows, as many of each file\n",
+                       (long long)json_integer_value(json_object_get(at, "length")),
+                       100 * json_real_value(json_object_get(at, "accuracy")),
+                       json_real_value(json_object_get(at, "loss")),
+                       (long long)json_integer_value(json_object_get(at, "windows")));
+                print_classes(m.c.text, at);
+                continue;
+            }
+            printf("length %6lld   perplexity %7.3f%s   %.3f bits/byte   ",
                    (long long)json_integer_value(json_object_get(at, "length")),
-                   json_real_value(json_object_get(at, "perplexity")),
-                   json_real_value(json_object_get(at, "bits_per_byte")),
-                   (long long)json_integer_value(json_object_get(at, "tokens")));
+                   json_real_value(json_object_get(at, "perplexity")), m.pieces ? " of pieces" : "",
+                   json_real_value(json_object_get(at, "bits_per_byte")));
+            if (m.pieces)
+                printf("%lld pieces, ", (long long)json_integer_value(json_object_get(at, "tokens")));
+            printf("%lld bytes\n", (long long)json_integer_value(json_object_get(at, "bytes")));
             json_array_foreach(json_object_get(at, "positions"), y, place) printf(
                 "    from %6lld to %6lld   %7.3f\n", (long long)json_integer_value(json_object_get(place, "from")),
                 (long long)json_integer_value(json_object_get(place, "to")),
@@ -127,7 +195,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         }
     }
     json_decref(all);
-    nn_text_free(&whole);
+    nn_text_free(&held);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
     return code;
@@ -155,29 +223,29 @@ static const cli_option sample_options[] = {
     {0},
 };
 
-/* A byte from its logits. */
-static int32_t draw(const real *logits, const request *q, int64_t n)
+/* A token of the first n from their logits; weight: memory for as many numbers. */
+static int32_t draw(const real *logits, int32_t n, double *weight, const request *q, int64_t count)
 {
-    enum { VOCAB = 256 };
-    double weight[VOCAB], sum = 0, most = -INFINITY;
-    bool taken[VOCAB] = {false};
+    double sum = 0, most = -INFINITY;
     int32_t best = 0;
-    for (int32_t x = 0; x < VOCAB; x++)
+    for (int32_t x = 0; x < n; x++) {
+        weight[x] = q->top_k == 0;
         if ((double)logits[x] > most)
             most = (double)logits[x], best = x;
+    }
     if (q->temperature == 0)
         return best;
-    for (int64_t k = 0; k < q->top_k; k++) { /* the K likeliest, one after another */
+    for (int64_t k = 0; k < q->top_k && k < n; k++) { /* the K likeliest, one after another */
         int32_t next = -1;
-        for (int32_t x = 0; x < VOCAB; x++)
-            if (!taken[x] && (next < 0 || logits[x] > logits[next]))
+        for (int32_t x = 0; x < n; x++)
+            if (weight[x] == 0 && (next < 0 || logits[x] > logits[next]))
                 next = x;
-        taken[next] = true;
+        weight[next] = 1;
     }
-    for (int32_t x = 0; x < VOCAB; x++)
-        sum += weight[x] = q->top_k && !taken[x] ? 0 : exp(((double)logits[x] - most) / q->temperature);
-    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)n);
-    for (int32_t x = 0; x < VOCAB; x++)
+    for (int32_t x = 0; x < n; x++)
+        sum += weight[x] *= exp(((double)logits[x] - most) / q->temperature);
+    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)count);
+    for (int32_t x = 0; x < n; x++)
         if ((left -= weight[x]) < 0)
             return x;
     return best;
@@ -209,9 +277,20 @@ static void put(unsigned char held[4], size_t *n, unsigned char byte)
     }
 }
 
+/* The text of a token; how many bytes. */
+static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4], size_t *n)
+{
+    size_t size;
+    unsigned char byte;
+    const unsigned char *text = lab_token_text(m, token, &byte, &size);
+    for (size_t x = 0; x < size; x++)
+        put(held, n, text[x]);
+    return (int64_t)size;
+}
+
 static int sample_run(const cli_command *self, int argc, char **argv)
 {
-    enum { PIECE = 256 }; /* bytes of the prompt at a time */
+    enum { PIECE = 256 }; /* tokens of the prompt at a time */
     request q = {.bytes = 400, .temperature = 0.8, .seed = 1, .prompt = "\n"};
     const char *path;
     char err[NN_ERR_MAX];
@@ -220,42 +299,52 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab sample: no run (such as relpos lab sample out/run)");
-    const int64_t given = (int64_t)strlen(q.prompt);
-    if (given == 0)
+    if (!*q.prompt)
         return cli_error(CLI_USAGE, "--prompt: empty (at least one byte)");
     nn_model m;
     nn_net *net = NULL;
     rp_pool *pool = NULL;
-    int64_t step;
-    if ((code = lab_open(&m, path, &step, q.threads, &pool)) != CLI_OK)
+    int64_t step, given, written = 0;
+    if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
-    const int64_t piece = given < PIECE ? given : PIECE;
-    real logits[256];
+    if (m.c.task == NN_CLASSIFIER) {
+        nn_model_destroy(&m);
+        rp_pool_destroy(pool);
+        return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which does not write (relpos lab eval)", path);
+    }
     unsigned char held[4];
     size_t n_held = 0;
-    if (m.learned && given + q.bytes > m.c.length)
-        q.bytes = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
-    int state = lab_net(&net, &m, pool, 1, piece, false, given + q.bytes, err);
-    for (int64_t at = 0; state == 0 && at < given;) {
-        int32_t tokens[PIECE];
+    int32_t *tokens = lab_tokens(&m, q.prompt, &given, err);
+    real *logits = malloc((size_t)m.c.vocab * sizeof *logits);
+    double *weight = malloc((size_t)m.c.vocab * sizeof *weight);
+    int state = !tokens            ? -1
+                : logits && weight ? 0
+                                   : nn_fail(err, "lab: no memory for %lld logits", (long long)m.c.vocab);
+    int64_t most = q.bytes; /* tokens to write */
+    if (m.learned && state == 0 && given + most > m.c.length)
+        most = m.c.length > given ? m.c.length - given : 0; /* there are no positions beyond */
+    const int64_t piece = given < PIECE ? given : PIECE;
+    if (state == 0)
+        state = lab_net(&net, &m, pool, 1, piece, false, given + most, err);
+    for (int64_t at = 0; state == 0 && at < given; at += piece) {
         const int64_t some = given - at < piece ? given - at : piece;
-        for (int64_t x = 0; x < some; x++) {
-            tokens[x] = (unsigned char)q.prompt[at + x];
-            put(held, &n_held, (unsigned char)q.prompt[at + x]);
-        }
-        state = nn_net_logits(net, some, tokens, logits, err);
-        at += some;
+        for (int64_t x = 0; x < some; x++)
+            put_token(&m, tokens[at + x], held, &n_held);
+        state = nn_net_logits(net, some, tokens + at, logits, err);
     }
-    for (int64_t x = 0; state == 0 && x < q.bytes; x++) {
-        const int32_t next = draw(logits, &q, x);
-        put(held, &n_held, (unsigned char)next);
+    for (int64_t x = 0; state == 0 && x < most && written < q.bytes; x++) {
+        const int32_t next = draw(logits, m.pieces ? m.pieces->n : (int32_t)m.c.vocab, weight, &q, x);
+        written += put_token(&m, next, held, &n_held);
         fflush(stdout);
-        state = x + 1 < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
+        state = x + 1 < most && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
     }
     if (state == 0)
         putchar('\n');
     else
         code = cli_error(CLI_FAILED, "%s", err);
+    free(tokens);
+    free(logits);
+    free(weight);
     nn_net_destroy(net);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "sharing": "One table for all layers, for all heads",
     "clip": "Shaw's clipping distance",
     "overhead": "What positions cost",
+    "classify": "An encoder, with positions both ways: which chapter is a window from?",
     "inspect": "What is learned",
     "oracle": "Beside PyTorch",
 }
@@ -164,7 +165,7 @@ def shown(found, digits=3):
     return f"{mean:.{digits}f}" if least == most else f"{mean:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
-def curves(groups, xs_of, ys_of, x_label):
+def curves(groups, xs_of, ys_of, x_label, y_label):
     """One panel for each family of positions, on the same axes."""
     panels = {}
     for what, lines in groups.items():
@@ -190,20 +191,22 @@ def curves(groups, xs_of, ys_of, x_label):
                 at.plot(x, mean, "-o" if n < 10 else "--o", markersize=3, label=what, color=f"C{n}")
                 at.fill_between(x, least, most, alpha=0.15, color=f"C{n}")
             at.set_xscale("log", base=2)
+            at.grid(alpha=0.3, which="both")
+            at.legend(fontsize=7)
+            if len(panels) > 1:
+                at.set_title(FAMILIES[which][0], fontsize=9)
+            at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            if y_label != "perplexity":
+                continue
             at.set_yscale("log", base=2)
             at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
             at.set_ylim(least_of / 1.03, most_of * 1.03)
             at.yaxis.set_minor_locator(plt.NullLocator())
             at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-            at.grid(alpha=0.3, which="both")
-            at.legend(fontsize=7)
-            if len(panels) > 1:
-                at.set_title(FAMILIES[which][0], fontsize=9)
         for at in axes[-1]:
             at.set_xlabel(x_label)
         for at in axes[:, 0]:
-            at.set_ylabel("perplexity of bytes")
+            at.set_ylabel(y_label)
         figure.tight_layout()
         return figure
     return make
@@ -212,7 +215,7 @@ def curves(groups, xs_of, ys_of, x_label):
 def position_map(groups, longest):
     """Perplexity of each group at each part of the longest window."""
     def make(plt):
-        some = {what: lines for what, lines in groups.items() if lines[0]["lengths"][longest]["positions"]}
+        some = {what: lines for what, lines in groups.items() if lines[0]["lengths"][longest].get("positions")}
         places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
         values = [[statistics.mean(line["lengths"][longest]["positions"][n]["perplexity"] for line in lines) for n in range(len(places))]
                   for lines in some.values()]
@@ -250,20 +253,21 @@ def sweep(page, stem, lines):
     lengths = [x["length"] for x in lines[0]["lengths"]]
     longest = max(range(len(lengths)), key=lambda n: lengths[n])
     claim, claims = CLAIMS.get(stem, (None, {}))
+    measure = "accuracy" if "accuracy" in lines[0]["lengths"][0] else "perplexity"
     starts = sorted({len(g) for g in groups.values()})
     page.text(f"Means over {' or '.join(map(str, starts))} starts, the least and the largest in brackets." if starts != [1] else "One start of each.")
-    page.table(["", *[f"perplexity at {n:,}" for n in lengths], "weights of positions"],
-               [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n]["perplexity"])) for n in range(len(lengths))],
+    page.table(["", *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
+               [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
-    if len(lengths) > 1:
+    if len(lengths) > 1 and measure == "perplexity":
         page.text(f"How much perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
     if len(lengths) > 1:
-        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window"), "perplexity by the length of the window")
-    if len(lines[0]["lengths"][longest]["positions"]) > 1:
+        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
+                            "length of the window", measure), f"{measure} by the length of the window")
+    if any(len(line["lengths"][longest].get("positions", [])) > 1 for line in lines):
         page.text(f"By position in windows of {lengths[longest]:,}:")
         page.picture(position_map(groups, longest), f"perplexity by position in windows of {lengths[longest]}")
 

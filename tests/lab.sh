@@ -13,9 +13,10 @@ program=${1:?usage: tests/lab.sh PATH/TO/relpos}
 lab()
 {
     command="relpos lab $*"
-    timeout 100 "$program" lab "$@" >"$T/out" 2>"$T/err"
+    timeout 100 env PATH="$path" "$program" lab "$@" >"$T/out" 2>"$T/err"
     code=$?
 }
+path=$PATH # where the program finds others
 
 ok()
 {
@@ -416,6 +417,116 @@ sed 's/seed = 1/seed = 2/' "$T/model.safetensors" >"$T/lie.safetensors"
 refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
 mkdir "$T/resumed" && cp "$T/model.safetensors" "$T/resumed/checkpoint.safetensors"
 refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed" --resume
+
+# ---------------------------------------------------------------------------------------------------- word pieces
+# model NAME OPTION...: 400 pieces that change no text, but for the options
+model()
+{
+    name=$1
+    shift
+    spm_train --input="$T/vim.txt" --model_prefix="$T/$name" --model_type=bpe --vocab_size=400 \
+        --normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false --byte_fallback=true \
+        --bos_id=-1 --eos_id=-1 "$@" >"$T/spm.log" 2>&1 || tail -n 3 "$T/spm.log"
+}
+
+if command -v spm_train >/dev/null; then
+    head -c 100000 lab/data/vim.txt >"$T/vim.txt"
+    model pieces
+    sed "s|^text = .*|text = $T/vim.txt|; s/^steps = .*/steps = 5/" "$T/small.lab" >"$T/pieces.lab"
+    printf '%s\n' "tokenizer = $T/pieces.model" 'vocab = 4096' >>"$T/pieces.lab" # most of them no piece
+    path=/nothing
+    refused 1 'spm_export_vocab cannot be run: .*install Debian.s sentencepiece' train "$T/pieces.lab" -o "$T/p0"
+    path=$PATH
+    ok train "$T/pieces.lab" -o "$T/p1" --threads 1
+    ok train "$T/pieces.lab" -o "$T/p2" --threads 2 --until 3
+    ok train "$T/pieces.lab" -o "$T/p2" --resume
+    same "$T/p1/checkpoint.safetensors" "$T/p2/checkpoint.safetensors"
+    mv "$T/pieces.model" "$T/elsewhere.model" # the checkpoint has it
+    printf '\nLine\n\n\n\ttab   blanks \r\n  caf\303\251 <0x0A> \344\270\255' >"$T/odd.txt"
+    prompt=$(cat "$T/odd.txt")
+    ok sample "$T/p1" --prompt "$prompt" --bytes 1 --temperature 0
+    head -c "$(wc -c <"$T/odd.txt")" "$T/out" | tr '\r' '?' >"$T/back.txt"
+    sed 's/\r/\xef\xbf\xbd/' "$T/odd.txt" | head -c "$(wc -c <"$T/odd.txt")" | tr '\r' '?' >"$T/there.txt"
+    same "$T/there.txt" "$T/back.txt"
+    ok sample "$T/p1" --bytes 300
+    size=$(tr -d '\277\275' <"$T/out" | wc -c) # U+FFFD as one byte
+    check 'so many bytes, not pieces' 1 "$((size > 295 && size < 325))"
+    ok eval "$T/p1" --text "$T/odd.txt" --lengths 1 --json # every piece but the first, which is a line feed
+    check 'bytes that are predicted' "$(($(wc -c <"$T/odd.txt") - 1))" "$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")"
+    check 'bits per byte' 1 "$(sed 's/.*"loss":\([0-9.]*\).*"bits_per_byte":\([0-9.]*\),"tokens":\([0-9]*\),"bytes":\([0-9]*\).*/\1 \2 \3 \4/' \
+        "$T/out" | awk '{d = $1 * $3 / $4 / log(2) / $2 - 1; print (d * d < 1e-24)}')"
+    ok eval "$T/p1" --lengths 1 --json
+    size=$(sed 's/.*"bytes":\([0-9]*\).*/\1/' "$T/out")
+    check 'a fifth of the bytes is held out' 1 "$((size > 19980 && size <= 20016))"
+    ok eval "$T/p1" --lengths 16
+    check 'perplexity is of pieces' 1 "$(grep -c 'of pieces .* bits/byte .* pieces, [0-9]* bytes' "$T/out")"
+    ok export "$T/p1" --prompt 'the   end' -o "$T/x.safetensors"
+    check 'names of the tokens' '_' "$(grep -aoE '"tokens":"\[[^]]*' "$T/x.safetensors" | grep -o _ | head -n 1)"
+    ok export "$T/p1" --model -o "$T/model.safetensors"
+    ok sample "$T/model.safetensors" --bytes 5
+    sed 's/<unk>/<unq>/' "$T/model.safetensors" >"$T/lie.safetensors"
+    refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
+    refused 1 'tokenizer: .*pieces.model: cannot be read' train "$T/pieces.lab" -o "$T/p0"
+    mv "$T/elsewhere.model" "$T/pieces.model"
+    refused 1 'vocab: 399 \(.* has 400 pieces: vocab = 400, or more\)' train "$T/pieces.lab" -o "$T/p0" --set vocab=399
+    model prefix --add_dummy_prefix=true
+    refused 1 'vim.txt: line 1: the pieces stand for another text' train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/prefix.model"
+    model chars --byte_fallback=false
+    refused 1 'none of its 400 pieces is a line feed' train "$T/pieces.lab" -o "$T/p0" --set "tokenizer=$T/chars.model"
+    refused 1 'spm_export_vocab failed' train "$T/pieces.lab" -o "$T/p0" --set tokenizer=README.md
+    printf 'a\n\342\226\201\n' >"$T/blank.txt"
+    refused 1 'blank.txt: line 2: the pieces stand for another text' eval "$T/p1" --text "$T/blank.txt"
+else
+    echo 'not tested: word pieces, for which spm_train is missing (Debian: sentencepiece)'
+fi
+
+# ---------------------------------------------------------------------------------------------------- classifiers
+# Three files in words of their own; a window of 16 has two words at least.
+awk 'BEGIN {for (n = 0; n < 4000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("red bluewhit", x % 3 * 4 + 1, 4)}}' >"$T/one.txt"
+awk 'BEGIN {for (n = 0; n < 3000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("saltoil herb", x % 3 * 4 + 1, 4)}}' >"$T/two.txt"
+awk 'BEGIN {for (n = 0; n < 1000; n++) {x = (16807 * x + 12345) % 2147483647; printf "%s ", substr("leadiron tin", x % 3 * 4 + 1, 4)}}' >"$T/three.txt"
+(
+    grep -v '^text\|^position\|^dropout\|^eval_bytes' "$T/small.lab"
+    printf '%s\n' 'task = classifier' 'classes = 3' 'position = t5,buckets=8,max_distance=16' 'eval_bytes = 20000' 'dropout = 0.1' \
+        "text = $T/one.txt $T/three.txt $T/two.txt"
+) | sed 's/^steps = .*/steps = 60/; s/^batch = .*/batch = 4/' >"$T/classes.lab"
+ok train "$T/classes.lab" -o "$T/c1" --threads 1
+ok train "$T/classes.lab" -o "$T/c2" --threads 2 --until 25
+ok train "$T/classes.lab" -o "$T/c2" --threads 3 --resume
+same "$T/c1/checkpoint.safetensors" "$T/c2/checkpoint.safetensors"
+ok eval "$T/c1" --lengths 16,48 --bytes 20000 --json
+# A guesser has a third of n windows; ten standard deviations more are never met by chance. All files have as many windows.
+check 'it learns, and at another length' '2 2' "$(tr '{' '\n' <"$T/out" | sed -n 's/.*"length":\([0-9]*\).*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),.*/\1 \2 \3/p' |
+    awk '{right += $2 > 1 / 3 + 10 * sqrt(2 / 9 / $3); same += $3 == 3 * int(1000 / 48) * 48 / $1} END {print right, same}')"
+check 'what its windows were taken for' 1 "$(sed 's/.*"accuracy":\([0-9.]*\),"windows":\([0-9]*\),"taken":\[\[\([0-9,]*\)\],\[\([0-9,]*\)\],\[\([0-9,]*\)\].*/\1,\2,\3,\4,\5/' \
+    "$T/out" | awk -F, '{print $1 * $2 == $3 + $7 + $11 && $2 == $3 + $4 + $5 + $6 + $7 + $8 + $9 + $10 + $11 && $3 + $4 + $5 == $9 + $10 + $11}')"
+valid=$(grep -oE '"valid_loss":[0-9.]*' "$T/c1/log.jsonl")
+ok eval "$T/c1" --bytes 20000 --json
+check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
+ok eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
+check 'files that changed places are found out' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
+check 'as what they are' '3 1 2' "$(awk '/taken for/ {m = 5; for (x = 6; x < 8; x++) if ($x > $m) m = x; printf sep m - 4; sep = " "}' "$T/out")"
+ok export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
+check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
+options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+# shellcheck disable=SC2086
+timeout 100 "$program" $options >"$T/out" 2>"$T/err"
+for file in x y; do
+    tail -c 512 "$T/$file.safetensors" >"$T/$file.tail" # 8 tokens of 2 heads of 8 channels of f32
+done
+same "$T/x.tail" "$T/y.tail"
+refused 1 'is a classifier, which does not write' sample "$T/c1"
+refused 1 'text: one file' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
+refused 1 'classes: 3, and there are 2 files' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
+refused 1 'classes: 3, and there are 2 files' eval "$T/c1" --text "$T/one.txt $T/two.txt"
+head -c 60 "$T/one.txt" >"$T/little.txt" # 48 to learn from, 12 held out
+refused 1 'little.txt: 12 tokens to learn from or held out \(at least length, 16' train "$T/classes.lab" -o "$T/bad" \
+    --set "text = $T/one.txt $T/two.txt $T/little.txt"
+refused 1 '12 tokens of each file to measure on' eval "$T/c1" --text "$T/one.txt $T/two.txt $T/little.txt" --lengths 48 --bytes 36
+(cat "$T/classes.lab" && echo 'vary.seed = 1 | 2') | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
+ok sweep "$T/sweep.lab" -o "$T/classes.jsonl"
+ok report "$T/classes.jsonl"
+check 'a table of accuracies' 1 "$(grep -c '^|  | accuracy at 16 |' "$T/out")"
 
 # ---------------------------------------------------------------------------------------------------- sweeps
 (

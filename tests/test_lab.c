@@ -233,16 +233,15 @@ static void threads(void **state)
 static void windows(void **state)
 {
     enum { N = 300, LENGTH = 20, BATCH = 2, STEPS = 2000 };
-    unsigned char bytes[N];
-    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    int32_t text[N], tokens[BATCH * LENGTH], target[BATCH * LENGTH];
     bool begun[N] = {false};
-    const nn_text t = {bytes, N};
+    const nn_text t = {.tokens = text, .n = N};
     int all = 0, again = 0, before = -1;
     (void)state;
     for (int n = 0; n < N; n++)
-        bytes[n] = (unsigned char)(n % 251);
+        text[n] = n % 251;
     for (int step = 0; step < STEPS; step++) {
-        nn_text_batch(&t, N, 1, step, BATCH, LENGTH, tokens, target);
+        nn_text_batch(&t, 1, step, BATCH, LENGTH, tokens, target);
         for (int x = 0; x < BATCH * LENGTH; x++)
             assert_int_equal(target[x], (tokens[x] + 1) % 251);
         again += tokens[0] == before;

@@ -1,8 +1,8 @@
 /* checkpoint.c -- the state of a training run in a file: whole or not at all, checked when read, the one before kept.
  *
  * A .safetensors file: every parameter under its name, the optimizer's averages as "optimizer.m.NAME" and "optimizer.v.NAME",
- * and as metadata the configuration, the step and a checksum over all of it, as it is stored. A model to be used and not trained
- * on may be stored in f16 or bf16.
+ * the tokenizer's file as "tokenizer.model", and as metadata the configuration, the step and a checksum over all of it, as it is
+ * stored. A model to be used and not trained on may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "../random.h"
 #include "io/io.h"
@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CURRENT  "checkpoint.safetensors"
-#define PREVIOUS "previous.safetensors"
+#define CURRENT   "checkpoint.safetensors"
+#define PREVIOUS  "previous.safetensors"
+#define TOKENIZER "tokenizer.model"
 
 /* Eight bytes at a time through the mixer: any changed bit changes the sum. */
 static uint64_t checksum(uint64_t z, const void *data, size_t size)
@@ -51,7 +52,7 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
             if (array)
                 z = checksum(z, array->data, array->bytes);
         }
-    return z;
+    return m->pieces ? checksum(z, m->pieces->model, m->pieces->size) : z;
 }
 
 /* Weights of another type are copies that the set owns. */
@@ -80,7 +81,8 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
                 return -1;
             }
         }
-    return 0;
+    const int64_t size = m->pieces ? (int64_t)m->pieces->size : 0;
+    return m->pieces ? io_add(set, TOKENIZER, RP_U8, 1, &size, m->pieces->model, true) : 0;
 }
 
 int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
@@ -193,6 +195,11 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
             code =
                 nn_fail(err, "%.300s: no averages of the optimizer are in it (it can be used, not trained on)", path);
     }
+    const io_array *tokenizer = code == 0 && c.tokenizer[0] ? io_find(&set, TOKENIZER) : NULL;
+    if (code == 0 && c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8))
+        code = nn_fail(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
+    else if (tokenizer)
+        code = nn_pieces_of(&m->pieces, tokenizer->data, tokenizer->bytes, path, err);
     if (code == 0) {
         char now[32];
         snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));

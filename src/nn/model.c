@@ -390,5 +390,6 @@ void nn_model_destroy(nn_model *m)
     free(m->g);
     free(m->m);
     free(m->v);
+    nn_pieces_free(m->pieces);
     memset(m, 0, sizeof *m);
 }

@@ -49,6 +49,7 @@ typedef struct nn_config {
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
+    char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share;
 } nn_config;
@@ -100,6 +101,51 @@ void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const
                      double *loss);
 void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
 
+/* ------------------------------------------------------------------------------------------------ text */
+
+/* Word pieces of a SentencePiece model, whose own programs split text into them. */
+typedef struct nn_pieces {
+    unsigned char *model; /* the .model file */
+    size_t size;
+    int32_t n, line_feed; /* how many; which of them is a line feed */
+    char *text;           /* what they stand for, one after another */
+    size_t *at;           /* where each begins [n + 1] */
+} nn_pieces;
+int nn_pieces_read(nn_pieces **p, const char *path, char err[NN_ERR_MAX]);
+/* The same from the bytes of a .model file; `name` is for messages. */
+int nn_pieces_of(nn_pieces **p, const void *model, size_t size, const char *name, char err[NN_ERR_MAX]);
+void nn_pieces_free(nn_pieces *p);
+/* UTF-8 as pieces that stand for all of it, to be freed: at most one a byte. NULL with err. */
+int32_t *nn_pieces_encode(const nn_pieces *p, const unsigned char *text, int64_t size, int64_t *n,
+                          char err[NN_ERR_MAX]);
+
+/* Text as tokens: pieces, or bytes of UTF-8 where pieces is NULL. */
+typedef struct nn_text {
+    int32_t *tokens;
+    int64_t n;
+    int64_t *end; /* of each file [n_files], in tokens */
+    int32_t n_files;
+    const nn_pieces *pieces;
+} nn_text;
+/* Files separated by blanks, one after another. At least `least` tokens in all. */
+int nn_text_read(nn_text *t, const char *files, const nn_pieces *pieces, int64_t least, char err[NN_ERR_MAX]);
+void nn_text_free(nn_text *t);
+/* Move the last share of a text, or with by_file of each file, to `held`: a share of the bytes, so that the same text is held
+ * out whatever the tokens. */
+int nn_text_split(nn_text *t, bool by_file, double share, nn_text *held, char err[NN_ERR_MAX]);
+/* Bytes that tokens from..to-1 stand for, and how many of them, from `from` on, stand for so many bytes at most. */
+int64_t nn_text_bytes(const nn_text *t, int64_t from, int64_t to);
+int64_t nn_text_within(const nn_text *t, int64_t from, int64_t to, int64_t bytes);
+/* The windows of a step: tokens and the next ones, [batch, length] each; they depend on seed and step alone. */
+void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                   int32_t *target);
+/* The same of a classifier: from each file in turn, and which file it is [batch]. */
+void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                         int32_t *target);
+int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
+/* The name of a file of a list; false past the end. */
+bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
+
 /* ------------------------------------------------------------------------------------------------ weights */
 
 typedef struct nn_param {
@@ -134,8 +180,9 @@ typedef struct nn_model {
     nn_param *params;
     int32_t n_params;
     int64_t n_weights;
-    real *w;         /* weights [n_weights] */
-    real *g, *m, *v; /* gradients and the optimizer's averages; NULL where not trained */
+    real *w;           /* weights [n_weights] */
+    real *g, *m, *v;   /* gradients and the optimizer's averages; NULL where not trained */
+    nn_pieces *pieces; /* what its tokens are; NULL: bytes */
 } nn_model;
 
 /* Shapes alone; then memory and first values. nn_model_plan may be called to learn the sizes. */
@@ -180,18 +227,6 @@ int64_t nn_net_cached(const nn_net *net);
 double nn_rate(const nn_config *c, int64_t step);
 /* One step of AdamW from the model's gradients, scaled so that their norm is at most clip (0: any). Returns the norm before. */
 double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
-
-/* Text as tokens: bytes of UTF-8. */
-typedef struct nn_text {
-    unsigned char *bytes;
-    int64_t n;
-} nn_text;
-/* Files separated by blanks, one after another. At least `least` bytes in all. */
-int nn_text_read(nn_text *t, const char *files, int64_t least, char err[NN_ERR_MAX]);
-void nn_text_free(nn_text *t);
-/* The windows of a step: tokens and the next ones, [batch, length] each; they depend on seed and step alone. */
-void nn_text_batch(const nn_text *t, int64_t n, uint64_t seed, int64_t step, int64_t batch, int64_t length,
-                   int32_t *tokens, int32_t *target);
 
 /* A checkpoint: weights, averages and step in a .safetensors file, whole or not at all; the one before is kept beside it. */
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);

@@ -1,4 +1,4 @@
-/* text.c -- UTF-8 files as tokens, and the windows of each step.
+/* text.c -- UTF-8 files as tokens, what is held out, and the windows of each step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "nn.h"
 #include "io/io.h"
@@ -35,78 +35,182 @@ static int check_text(const unsigned char *bytes, size_t size, const char *path,
     return 0;
 }
 
-static int read_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
+/* A whole file; NULL with err. */
+static unsigned char *read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
 {
     struct stat st;
     FILE *f = fopen(path, "re");
-    if (!f)
-        return nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode)) {
-        fclose(f);
-        return nn_fail(err, "%.300s: no regular file (name text files)", path);
+    unsigned char *bytes = NULL;
+    if (!f) {
+        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
+    } else if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode)) {
+        nn_fail(err, "%.300s: no regular file (name text files)", path);
+    } else if (st.st_size == 0) {
+        nn_fail(err, "%.300s: empty (text is needed)", path);
+    } else if (!(bytes = malloc((size_t)st.st_size))) {
+        nn_fail(err, "%.300s: no memory for its %lld bytes", path, (long long)st.st_size);
+    } else {
+        *size = (size_t)st.st_size;
+        const size_t got = fread(bytes, 1, *size, f);
+        const bool failed = ferror(f) != 0;
+        if (failed || got != *size)
+            nn_fail(err, "%.300s: cannot be read whole: %s", path, failed ? strerror(errno) : "it has become shorter");
+        if (failed || got != *size || check_text(bytes, *size, path, err) != 0) {
+            free(bytes);
+            bytes = NULL;
+        }
     }
-    const size_t size = (size_t)st.st_size;
-    unsigned char *more = realloc(t->bytes, (size_t)t->n + size + 1);
-    if (!more) {
+    if (f)
         fclose(f);
-        return nn_fail(err, "%.300s: no memory for its %zu bytes", path, size);
-    }
-    t->bytes = more;
-    const size_t got = fread(more + t->n, 1, size, f);
-    const bool failed = ferror(f) != 0;
-    fclose(f);
-    if (failed || got != size)
-        return nn_fail(err, "%.300s: cannot be read whole: %s", path,
-                       failed ? strerror(errno) : "it has become shorter");
-    if (size == 0)
-        return nn_fail(err, "%.300s: empty (text is needed)", path);
-    if (check_text(more + t->n, size, path, err) != 0)
+    return bytes;
+}
+
+/* Append the tokens of a file. */
+static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
+{
+    size_t size = 0;
+    char why[NN_ERR_MAX];
+    unsigned char *bytes = read_file(path, &size, err);
+    int32_t *pieces = NULL;
+    int64_t n = (int64_t)size;
+    if (!bytes)
         return -1;
-    t->n += (int64_t)size;
+    if (t->pieces && !(pieces = nn_pieces_encode(t->pieces, bytes, n, &n, why))) {
+        free(bytes);
+        return nn_fail(err, "%.200s: %.300s", path, why);
+    }
+    int32_t *more = realloc(t->tokens, (size_t)(t->n + n) * sizeof *more);
+    t->tokens = more ? more : t->tokens;
+    int64_t *end = realloc(t->end, ((size_t)t->n_files + 1) * sizeof *end);
+    t->end = end ? end : t->end;
+    for (int64_t x = 0; more && x < n; x++)
+        more[t->n + x] = pieces ? pieces[x] : bytes[x];
+    free(bytes);
+    free(pieces);
+    if (!more || !end)
+        return nn_fail(err, "%.300s: no memory for its %lld tokens", path, (long long)n);
+    t->n += n;
+    t->end[t->n_files++] = t->n;
     return 0;
 }
 
-int nn_text_read(nn_text *t, const char *files, int64_t least, char err[NN_ERR_MAX])
+bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX])
 {
-    *t = (nn_text){0};
-    if (!files[strspn(files, " ")])
+    files += strspn(files, " ");
+    for (; file > 0 && *files; file--) {
+        files += strcspn(files, " ");
+        files += strspn(files, " ");
+    }
+    snprintf(name, NN_TEXT_MAX, "%.*s", (int)strcspn(files, " "), files);
+    return *name != 0;
+}
+
+int nn_text_read(nn_text *t, const char *files, const nn_pieces *pieces, int64_t least, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX];
+    *t = (nn_text){.pieces = pieces};
+    if (!nn_text_name(files, 0, path))
         return nn_fail(err, "text: no file is named (text = FILE ...)");
-    for (const char *from = files + strspn(files, " "); *from; from += strspn(from, " ")) {
-        char path[NN_TEXT_MAX];
-        const int size = (int)strcspn(from, " ");
-        snprintf(path, sizeof path, "%.*s", size, from);
-        if (read_file(t, path, err) != 0) {
+    for (int32_t f = 0; nn_text_name(files, f, path); f++)
+        if (add_file(t, path, err) != 0) {
             nn_text_free(t);
             return -1;
         }
-        from += size;
-    }
     if (t->n < least) {
         const long long n = t->n;
         nn_text_free(t);
-        return nn_fail(err, "text: %lld bytes (at least %lld are needed: a longer text, or a shorter length)", n,
-                       (long long)least);
+        return nn_fail(err, "text: %lld %s (at least %lld are needed: a longer text, or a shorter length)", n,
+                       pieces ? "pieces" : "bytes", (long long)least);
     }
     return 0;
 }
 
 void nn_text_free(nn_text *t)
 {
-    free(t->bytes);
+    free(t->tokens);
+    free(t->end);
     *t = (nn_text){0};
+}
+
+static int64_t bytes_of(const nn_text *t, int64_t x)
+{
+    return t->pieces ? (int64_t)(t->pieces->at[t->tokens[x] + 1] - t->pieces->at[t->tokens[x]]) : 1;
+}
+
+int64_t nn_text_bytes(const nn_text *t, int64_t from, int64_t to)
+{
+    int64_t sum = 0;
+    while (from < to)
+        sum += bytes_of(t, from++);
+    return sum;
+}
+
+int64_t nn_text_within(const nn_text *t, int64_t from, int64_t to, int64_t bytes)
+{
+    int64_t n = 0;
+    while (from + n < to && (bytes -= bytes_of(t, from + n)) >= 0)
+        n++;
+    return n;
+}
+
+int nn_text_split(nn_text *t, bool by_file, double share, nn_text *held, char err[NN_ERR_MAX])
+{
+    int64_t kept = 0, from = 0;
+    *held = (nn_text){.tokens = malloc((size_t)t->n * sizeof *t->tokens),
+                      .end = malloc((size_t)t->n_files * sizeof *t->end),
+                      .n_files = t->n_files,
+                      .pieces = t->pieces};
+    if (!held->tokens || !held->end) {
+        nn_text_free(held);
+        return nn_fail(err, "text: no memory for what is held out (a shorter text)");
+    }
+    for (int32_t f = by_file ? 0 : t->n_files - 1; f < t->n_files; f++) {
+        const int64_t end = t->end[f], bytes = nn_text_bytes(t, from, end);
+        const int64_t cut = from + nn_text_within(t, from, end, bytes - (int64_t)((double)bytes * share));
+        memcpy(held->tokens + held->n, t->tokens + cut, (size_t)(end - cut) * sizeof *t->tokens);
+        held->n += end - cut;
+        held->end[f] = held->n;
+        memmove(t->tokens + kept, t->tokens + from, (size_t)(cut - from) * sizeof *t->tokens);
+        kept += cut - from;
+        t->end[f] = kept;
+        from = end;
+    }
+    t->n = kept;
+    if (!by_file) { /* one text */
+        held->n_files = t->n_files = 1;
+        held->end[0] = held->n;
+        t->end[0] = t->n;
+    }
+    return 0;
 }
 
 enum { STREAM_WINDOWS = 1 };
 
-void nn_text_batch(const nn_text *t, int64_t n, uint64_t seed, int64_t step, int64_t batch, int64_t length,
-                   int32_t *tokens, int32_t *target)
+void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                   int32_t *target)
 {
     for (int64_t b = 0; b < batch; b++) {
-        const uint64_t places = (uint64_t)(n - length);
+        const uint64_t places = (uint64_t)(t->n - length);
         const int64_t at = (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % places);
-        for (int64_t i = 0; i < length; i++) {
-            tokens[b * length + i] = t->bytes[at + i];
-            target[b * length + i] = t->bytes[at + i + 1];
-        }
+        memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
+        memcpy(target + b * length, t->tokens + at + 1, (size_t)length * sizeof *target);
+    }
+}
+
+int64_t nn_text_start(const nn_text *t, int32_t file)
+{
+    return file > 0 ? t->end[file - 1] : 0;
+}
+
+void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                         int32_t *target)
+{
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t file = (int32_t)((step * batch + b) % t->n_files);
+        const int64_t from = nn_text_start(t, file);
+        const uint64_t places = (uint64_t)(t->end[file] - from - length + 1);
+        const int64_t at = from + (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % places);
+        memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
+        target[b] = file;
     }
 }
