@@ -255,6 +255,32 @@ static void windows(void **state)
     assert_true(again < STEPS / 50);
 }
 
+/* Those of a classifier: from each file in turn, whole, from its first token to its last. */
+static void windows_of_files(void **state)
+{
+    enum { N = 100, LENGTH = 20, BATCH = 2, STEPS = 3000 };
+    int32_t text[N], tokens[BATCH * LENGTH], target[BATCH];
+    int64_t end[] = {LENGTH, 60, N};
+    bool begun[N] = {false};
+    const nn_text t = {.tokens = text, .n = N, .end = end, .n_files = 3};
+    int all = 0;
+    (void)state;
+    for (int n = 0; n < N; n++)
+        text[n] = n;
+    for (int step = 0; step < STEPS; step++) {
+        nn_text_batch_files(&t, 1, step, BATCH, LENGTH, tokens, target);
+        for (int b = 0; b < BATCH; b++) {
+            assert_int_equal(target[b], (step * BATCH + b) % 3);
+            assert_true(tokens[b * LENGTH] >= nn_text_start(&t, target[b]));
+            assert_true(tokens[b * LENGTH + LENGTH - 1] < end[target[b]]);
+            begun[tokens[b * LENGTH]] = true;
+        }
+    }
+    for (int n = 0; n < N; n++)
+        all += begun[n];
+    assert_int_equal(all, N - 3 * (LENGTH - 1));
+}
+
 /* What is printed reads as the same. */
 static void configurations(void **state)
 {
@@ -311,9 +337,11 @@ static void half_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations), cmocka_unit_test(norms),        cmocka_unit_test(cross_entropy),
-        cmocka_unit_test(residual),    cmocka_unit_test(threads),      cmocka_unit_test(configurations),
-        cmocka_unit_test(windows),     cmocka_unit_test(half_weights),
+        cmocka_unit_test(activations),   cmocka_unit_test(norms),
+        cmocka_unit_test(cross_entropy), cmocka_unit_test(residual),
+        cmocka_unit_test(threads),       cmocka_unit_test(configurations),
+        cmocka_unit_test(windows),       cmocka_unit_test(windows_of_files),
+        cmocka_unit_test(half_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
