@@ -129,6 +129,7 @@ def main(out, simd128, relaxed):
     page = (web / "explorer.html").read_text()
     for mark, text in {
         "STYLE": (web / "explorer.css").read_text(),
+        "DARK": (web / "dark.css").read_text(),
         "SIMD128": packed(simd128),
         "RELAXED": packed(relaxed),
         "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
