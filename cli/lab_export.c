@@ -71,7 +71,7 @@ static int add_tokens(io_set *set, const char *text)
 }
 
 /* The arrays of the terms, and the options that name them. */
-static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
+static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
 {
     int code = 0;
     for (int32_t n = 0; n < m->n_terms; n++) {
@@ -81,13 +81,14 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind);
-        printf(bias                   ? " --bias %s%s"
-               : kind == RP_TERM_SINK ? " --%s%s"
-                                      : " --%s %s",
-               rp_term_name(kind),
-               bias && parameters ? parameters
-               : parameters       ? parameters + 1
-                                  : "");
+        fprintf(to,
+                bias                   ? " --bias %s%s"
+                : kind == RP_TERM_SINK ? " --%s%s"
+                                       : " --%s %s",
+                rp_term_name(kind),
+                bias && parameters ? parameters
+                : parameters       ? parameters + 1
+                                   : "");
         bool first = !bias && !parameters;
         for (int x = 0; x < RP_MAX_ARRAYS && code == 0; x++)
             if (m->terms[n].source[x] != NN_ABSENT) {
@@ -95,13 +96,40 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
                 snprintf(name, sizeof name, "%s.%s", m->terms[n].name, rp_term_array(kind, x));
                 code = add_view(set, name, &t->term[n][x]);
                 if (kind == RP_TERM_SINK)
-                    printf(" %s", name);
+                    fprintf(to, " %s", name);
                 else
-                    printf("%s%s=%s", first ? "" : ",", rp_term_array(kind, x), name);
+                    fprintf(to, "%s%s=%s", first ? "" : ",", rp_term_array(kind, x), name);
                 first = false;
             }
     }
     return code;
+}
+
+/* All options of the layer's attention: they go into the metadata and into the command that is shown. NULL for want of memory. */
+static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
+{
+    char *shown = NULL;
+    size_t size;
+    FILE *to = open_memstream(&shown, &size);
+    int code = to ? add_terms(set, m, t, to) : -1;
+    if (to && m->c.scale > 0) {
+        char text[32];
+        for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
+            snprintf(text, sizeof text, "%.*g", digits, m->c.scale);
+            if (strtod(text, NULL) == m->c.scale)
+                break;
+        }
+        fprintf(to, " --scale %s", text);
+    }
+    if (to && (fputs(" --causal", to) < 0 || fclose(to) != 0))
+        code = -1;
+    if (code == 0)
+        code = io_add_meta(set, "options", shown + 1);
+    if (code != 0) {
+        free(shown);
+        shown = NULL;
+    }
+    return shown;
 }
 
 static int export_model(const char *path, const char *output)
@@ -146,6 +174,7 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_pool *pool = NULL;
     rp_tensors t;
     io_set set = {0};
+    char *shown = NULL;
     int64_t step;
     const int64_t length = (int64_t)strlen(q.prompt);
     if ((code = lab_open(&m, path, &step, 1, &pool)) != CLI_OK)
@@ -160,28 +189,20 @@ static int run(const cli_command *self, int argc, char **argv)
                     ? -1
                     : 0;
     if (state == 0) {
-        printf("relpos attend %s -o OUT", q.output);
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
-                        add_terms(&set, &m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
+                        !(shown = add_options(&set, &m, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, q.prompt) != 0
                     ? -1
                     : 0;
-        if (m.c.scale > 0) {
-            char text[32];
-            for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
-                snprintf(text, sizeof text, "%.*g", digits, m.c.scale);
-                if (strtod(text, NULL) == m.c.scale)
-                    break;
-            }
-            printf(" --scale %s", text);
-        }
-        printf(" --causal\n");
     }
     if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);
+    if (state == 0)
+        printf("relpos attend %s -o OUT%s\n", q.output, shown);
     if (state != 0)
         code = cli_error(CLI_FAILED, "lab export: %s", err);
     io_free(&set);
+    free(shown);
     free(tokens);
     nn_net_destroy(net);
     nn_model_destroy(&m);
