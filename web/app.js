@@ -66,9 +66,13 @@ function route(core) {
   current = next;
   state = read(current.defaults, given);
   if (!pages.has(current))
-    pages.set(current,
-      current.make(
-        {core, facts, change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}), state: () => state}));
+    pages.set(current, current.make({
+      core,
+      facts,
+      views,
+      change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
+      state: () => state
+    }));
   for (const link of nav.children) link.setAttribute('aria-current', link.hash.slice(1) === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) main.replaceChildren(pages.get(current).root);

@@ -188,9 +188,139 @@ def bias(page):
         )
         if "random" not in page.code("C")[:120] and "count" not in page.code("C")[:120]:
             check(f"bias {state}: the C program", c_program("bias", page) == [f"{x:.4f}" for x in want[now["head"], query]])
+        else:
+            check(f"bias {state}: the C program runs", len(c_program("bias", page)) == now["k"])
         python = python_program(page)
         if python and "default_rng" not in page.code("Python"):
             check(f"bias {state}: the Python", python.strip() == str(want[now["head"]].round(4)), python[:200])
+
+
+def run_row(name, page, arrays, *names):
+    """What the C function of a page gives for arrays of a file, as printed: scores, then weights."""
+    text = page.code("C")
+    found = re.search(r"rp_status look\(([^)]*)\)", text)[1].split(", ")[:-2]
+    n = int(re.search(r"scores and weights \[(\d+)\]", text)[1])
+    calls = []
+    for k, (parameter, array) in enumerate(zip(found, names, strict=True)):
+        arrays[array].tofile(work / f"{k}.bin")
+        calls.append(f'read_all("{k}.bin", {arrays[array].size})')
+    (work / f"{name}.c").write_text(
+        text
+        + """#include <stdio.h>
+#include <stdlib.h>
+static double *read_all(const char *path, size_t n)
+{
+    double *x = malloc(n * sizeof *x);
+    FILE *f = fopen(path, "rb");
+    if (!x || !f || fread(x, sizeof *x, n, f) != n)
+        exit(1);
+    fclose(f);
+    return x;
+}
+int main(void)
+{
+    static double s[%d], w[%d];
+    if (look(%s, s, w) != RP_OK)
+        return puts(rp_last_error()), 1;
+    for (int j = 0; j < %d; j++)
+        printf("%%.4f %%.4f\\n", s[j], w[j]);
+    return 0;
+}
+"""
+        % (n, n, ", ".join(calls), n)
+    )
+    out = command(
+        f"cc -Wall -Werror -I{root}/include {name}.c -o {name} -L{build} -lrelpos -Wl,-rpath,{build} -lm && ./{name}"
+    ).split()
+    return out[::2], out[1::2]
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8 : 8 + size])
+    kinds = {"F64": np.float64, "F32": np.float32}
+    return {
+        name: np.frombuffer(data[8 + size + x["data_offsets"][0] : 8 + size + x["data_offsets"][1]], kinds[x["dtype"]])
+        for name, x in head.items()
+        if name != "__metadata__"
+    }
+
+
+def effects(page):
+    """Terms that are no bias, or need an array: what they change, against two commands over the arrays that the page saves."""
+    page.show("bias")
+    every = re.findall(r"^RP_X\(\w+, (\w+),", (root / "include/relpos/terms.def").read_text(), re.M)
+    offered = page.p.eval_on_selector_all("#a-kind option", "all => all.map(x => x.value)")
+    check("view a offers every term", len(every) == 22 and sorted(offered) == sorted(every), sorted(set(every) - set(offered)))
+    started = {}
+    for name in every:
+        page.p.select_option("#a-kind", name)
+        page.frames()
+        started[name] = page.p.evaluate("relpos.state().a")
+        check(f"{name}: a map of its own", page.problem() == "" and started[name].split(",")[0] == name, page.problem())
+    which = dict(rope="scores", relkey="scores", xl="scores", axialkey="scores", deberta="scores", sink="weights", relval="out")
+    states = [dict(a=started[name], q=16, k=16, heads=2, head=1, query=5) for name in which]
+    states += [
+        dict(a="rope,base=100,layout=interleaved", q=7, k=11, heads=1, offset=4, words="The cat sat", query=6),
+        dict(a="relkey,left=2,right=0", b="t5,buckets=8,max_distance=16", q=9, k=9, heads=2, words="a b c d e", query=8),
+        dict(a="alibi", b="rope", q=9, k=9, heads=4, head=3, words="one two", query=2),
+        dict(a="xl,u=mine,v=yours", q=5, k=8, heads=2, offset=3, words="w", query=4),
+        dict(a="sink", b="relval,left=1,right=1", q=6, k=6, heads=1, words="x y", query=3),
+        dict(a="relkey,left=3,right=3", b="relval,left=3,right=3", q=6, k=6, heads=3, head=2, words="p q r s", query=1),
+    ]
+    for state in states:
+        page.show("bias", **state)
+        page.p.evaluate("save => relpos.change({save})", "sum" if state.get("b") else "a")
+        page.frames()
+        said = page.problem()
+        check(f"effect {state}: no problem", said == "", said)
+        path = page.download("Save the arrays")
+        lines = page.code().splitlines()
+        head, query = state.get("head", 0), state["query"]
+        what = re.search(r": (\w+) of the first less", lines[1])[1]
+        check(
+            f"effect {state}: what changes",
+            what.rstrip("s") == which.get(state["a"].split(",")[0], "scores").rstrip("s") or state["a"] == "alibi",
+            what,
+        )
+        head_of, *rows = page.csv()
+        check(f"effect {state}: the columns", head_of[2] == ("channel" if what == "out" else "key"), head_of)
+        for i in {0, query}:
+            first, second = (json.loads(command(x.replace(f"--query {query}", f"--query {i}") + " --json")) for x in lines[2:4])
+            want = np.array(first[what]) - np.array(second[what])
+            mine = [row[3] for row in rows if row[0] == head and row[1] == i]
+            check(f"effect {state}: row {i}", fixed(mine) == fixed(want), f"{mine[:4]} {want[:4]}")
+            if i == query:
+                read = page.p.evaluate(
+                    "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if state.get("b") else 0)
+                )
+                check(f"effect {state}: what the cursor says", read.endswith(f": {fixed([want[0]])[0]}"), read)
+                arrays = read_safetensors(path)
+                names = re.findall(r"(?:\w+|^--sink \S*)=([a-z]\w*(?:\.\w+)?)(?=[, ]|$)", lines[2])
+                names = [n for n in arrays if n in names or n.startswith("sink.")]
+                scores, weights = run_row("effect", page, arrays, "q", "k", *names)
+                check(f"effect {state}: the C function", (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
+        check(f"effect {state}: not nothing", np.abs([row[3] for row in rows]).max() > 1e-3)
+        python = python_program(page)
+        if python:
+            got = [float(x) for x in re.findall(r"[-\d.]+(?:e-\d+)?", python)]
+            want = [row[3] for row in rows if row[0] == head and row[1] == query]
+            check(f"effect {state}: the Python", np.allclose(got, want, atol=6e-5), python)
+    for state in (dict(a=started["dense"]), dict(a="alibi,slopes=mine", heads=3), dict(a="t5,table=t", b="dense,bias=d", heads=2)):
+        page.show("bias", q=9, k=7, query=3, **state)
+        page.p.evaluate("save => relpos.change({save})", "sum" if state.get("b") else "a")
+        page.frames()
+        page.download("Save the arrays")
+        found = json.loads(command(page.code().splitlines()[2].split("#")[0]))
+        check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]), page.problem())
+        c_program("named", page)
+        python_program(page)
+    page.show("bias", a="relkey,left=1,right=1", words="   ")
+    check("no words: a sentence", "give one word" in page.problem(), page.problem())
+    for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
+        page.show("bias", a=started[name], q=16, k=16)
+        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[href=\"#%s\"]')" % view))
 
 
 def sentence(page):
@@ -790,7 +920,7 @@ with sync_playwright() as playwright:
         screenshots(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (bias, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()

@@ -1,14 +1,12 @@
 // model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {shell} from '../code.js';
+import {optionOf, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, plainTerms, startText, termEditor} from '../term.js';
 import {controls, download, fixed, h, table} from '../ui.js';
-
-import {optionOf} from './sentence.js';
 
 const most = 1024;  // tokens: the maps have their square
 
@@ -71,7 +69,7 @@ export const model = {
       names: [...plainNames, ...tabled],
       none: true,
       change,
-      start: name => startText(facts, name) + (tabled.includes(name) ? ',table=t5_table' : '')
+      start: name => startText(core, facts, name) + (tabled.includes(name) ? ',table=t5_table' : '')
     });
     const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
     const open = async file => {
