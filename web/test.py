@@ -541,8 +541,38 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
-    (work / "model.c").write_text(page.show("model").code("C"))
-    command(f"cc -Wall -Werror -I{root}/include -c model.c -o model.o")
+    file = work / "relpos-heads.safetensors"
+    scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
+    check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
+    for layer in (0, 1):
+        page.show("model")
+        page.p.select_option("[data-key=source]", f"lab{layer}")
+        page.frames()
+        now = page.p.evaluate("relpos.state()")
+        check(
+            f"laboratory, layer {layer}: its own options",
+            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["causal"] and page.problem() == "",
+            now,
+        )
+        page.download("Save the arrays")
+        for head, query, b in ((0, 60, ""), (3, 60, ""), (2, 31, ""), (1, 44, "log,lambda=0.5")):
+            page.p.evaluate("x => relpos.change(x)", {"head": head, "query": query, "b": b})
+            page.frames()
+            lines = page.code().splitlines()
+            found = json.loads(command(lines[1].replace("--brief", "--json")))
+            rows, what = page.csv()[1:], f"laboratory, layer {layer}, head {head}, query {query} {b}"
+            check(f"{what}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]))
+            check(f"{what}: weights without", fixed([row[3] for row in rows]) == fixed(found["weights_plain"]))
+            want = json.loads(command(lines[2] + " --json"))["bias"]
+            mine = page.p.evaluate("relpos.page().numbers().bias()")
+            check(
+                f"{what}: the curve of each head",
+                [n for n, *_ in mine] == [0, 1, 2, 3] and all(fixed(y) == fixed(want[n][query]) for n, *y in mine),
+            )
+            check(f"{what}: the curves differ", len({str(y) for _, *y in mine}) == 4)
+            python_program(page)
+        scores, weights = run_row("lab", page, read_safetensors(file), "q", "k", "t5.table")
+        check(f"laboratory, layer {layer}: the C function", weights == fixed([row[4] for row in rows]))
 
 
 # ---------------------------------------------------------------------------------------------------- people
@@ -842,6 +872,66 @@ def files(browser):
         page.frames()
         found = json.loads(command(f"relpos explain --input {name} --head 1 --query 3 --bias alibi --json"))
         check(f"{name}: its weights", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.problem())
+    real = (root / "examples/data/lab_t5_layer1.safetensors").read_bytes()
+
+    def dropped(name, data):
+        (work / name).write_bytes(data)
+        page.show("model", a="alibi", causal=0)
+        page.p.set_input_files("#file", work / name)
+        page.until(f"document.querySelector('main').textContent.includes('{name}')")
+        page.frames()
+        return page.p.evaluate("relpos.state()"), page.p.text_content("main")
+
+    size = struct.unpack("<Q", real[:8])[0]
+    meta = json.loads(real[8 : 8 + size])
+
+    def with_options(text):
+        head = {**meta, "__metadata__": {**meta["__metadata__"], "options": text}}
+        if text is None:
+            del head["__metadata__"]["options"]
+        packed = json.dumps(head).encode()
+        return struct.pack("<Q", len(packed)) + packed + real[8 + size :]
+
+    now, said = dropped("lab.safetensors", real)
+    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["causal"] and now["query"] == 60, now)
+    for head in range(4):
+        page.p.evaluate("head => relpos.change({head, query: 40})", head)
+        page.frames()
+        found = json.loads(
+            command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors", "lab.safetensors"))
+        )
+        check(f"lab.safetensors: weights of head {head}", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
+        far = float(re.search(r"that of the file to ([\d.e-]*\d)", page.p.text_content("main"))[1])
+        check(f"lab.safetensors: the output of head {head} is the model's", far < 1e-5, far)
+    page.p.evaluate("relpos.change({a: 'alibi'})")
+    page.frames()
+    far = page.p.evaluate("relpos.page().numbers().far")
+    check("another term: another output", far > 0.01, far)
+    page.p.evaluate("relpos.change({a: 't5,bidirectional=0,table=t5.table', scale: 1})")
+    page.frames()
+    page.download("Save the arrays")
+    found = json.loads(command(page.code().splitlines()[1].replace("--brief", "--json")))
+    check(
+        "a scale of its own",
+        " --scale 1 " in page.code() and fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]),
+    )
+    for name, text, want in (
+        ("two.safetensors", "--bias t5,bidirectional=0,table=t5.table --bias log,lambda=0.1 --scale 1 --causal", None),
+        ("rope.safetensors", "--rope base=100 --causal", None),
+        ("unknown.safetensors", "--bias t5,table=t5.table --window 3,0", "--window is not known here"),
+        ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
+        ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
+        ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),
+        ("wrong.safetensors", "--bias t5,buckets=7,table=t5.table", "Choose a term"),
+    ):
+        now, said = dropped(name, with_options(text))
+        if want:
+            check(f"{name}: said and left out", want in said and now["a"] in ("alibi", "") and page.problem() == "", said[-300:])
+        else:
+            expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
+            check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
+    now, said = dropped("bare.safetensors", with_options(None))
+    check("names of arrays tell the term", now["a"] == "t5,table=t5.table" and "the parameters are the defaults" in said, now)
     page.p.evaluate("relpos.change({a: 't5,table=none'})")
     page.frames()
     check("an array that is not there", "no array of the file is called none" in page.problem(), page.problem())
