@@ -6,6 +6,7 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
 #include "problem.h"
 #include "samples.h"
 #include <stdio.h>
@@ -240,11 +241,52 @@ EXPORT(bias) int x_bias(double *to)
     return with_plan(call_bias, to);
 }
 
+/* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
+EXPORT(by_offset) int x_by_offset(void)
+{
+    for (int32_t n = 0; n < desc.n_terms; n++) {
+        const rpi_scheme *s = rpi_scheme_of(terms[n].kind);
+        const bool given =
+            rpi_takes_positions(s) && (tensors.term[n][s->positions].data || tensors.term[n][s->positions + 1].data);
+        if (rp_term_is_bias(terms[n].kind) && (s->form != RPI_OFFSET || given))
+            return 0;
+    }
+    return 1;
+}
+
 /* One number of rp_row for queries i ... i + n - 1 of one head, without the other heads. */
 typedef struct rows_call {
     int what, h, i, n;
     double *to;
 } rows_call;
+
+static int trace(rp_plan *plan, const rp_tensors *t, const rows_call *c, int n, double *to)
+{
+    rp_row row = {0};
+    *(c->what == ROW_BIAS      ? &row.bias
+      : c->what == ROW_SCORES  ? &row.score
+      : c->what == ROW_WEIGHTS ? &row.weights
+                               : &row.out) = to;
+    return answer(rp_attend_row(plan, t, 0, c->h, c->i + n, &row));
+}
+
+/* Each row but the first is the one above, one place further, and one new number; a row in len_k is asked for those. */
+static int diagonals(rp_plan *plan, const rp_tensors *t, const rows_call *c)
+{
+    const int len = (int)desc.len_k;
+    int code = trace(plan, t, c, 0, c->to), known = 0;
+    for (int n = 1; code == 0 && n < c->n; n++) {
+        double *to = c->to + (size_t)n * len;
+        if (n > known) {
+            known = n + len - 1 < c->n ? n + len - 1 : c->n - 1;
+            code = trace(plan, t, c, known, c->to + (size_t)known * len);
+        }
+        const double first = c->to[(size_t)known * len + (known - n)];
+        memmove(to + 1, to - len, (size_t)(len - 1) * sizeof *to);
+        to[0] = first;
+    }
+    return code;
+}
 
 static int call_rows(rp_plan *plan, void *context)
 {
@@ -258,17 +300,14 @@ static int call_rows(rp_plan *plan, void *context)
         for (int x = 0; x < 3; x++)
             t.q.stride[x] = t.k.stride[x] = 0;
     }
+    if (c->what < ROW_BIAS || c->what > ROW_OUT)
+        return refuse("no such row");
+    if (c->what == ROW_BIAS && x_by_offset())
+        return diagonals(plan, &t, c);
     const int64_t each = c->what == ROW_OUT ? (desc.dim_v ? desc.dim_v : desc.dim_k) : desc.len_k;
-    int code = c->what < ROW_BIAS || c->what > ROW_OUT ? refuse("no such row") : 0;
-    for (int n = 0; code == 0 && n < c->n; n++) {
-        double *to = c->to + n * each;
-        rp_row row = {0};
-        *(c->what == ROW_BIAS      ? &row.bias
-          : c->what == ROW_SCORES  ? &row.score
-          : c->what == ROW_WEIGHTS ? &row.weights
-                                   : &row.out) = to;
-        code = answer(rp_attend_row(plan, &t, 0, c->h, c->i + n, &row));
-    }
+    int code = 0;
+    for (int n = 0; code == 0 && n < c->n; n++)
+        code = trace(plan, &t, c, n, c->to + n * each);
     return code;
 }
 

@@ -200,7 +200,7 @@ export class Core {
   /** The biases of one head, of n queries from i on, for a problem of width 1. */
   biasOf(h, i = 0, n = this.size.lenQ) {
     const {heads, lenQ, lenK} = this.size;
-    if (n === lenQ && heads < 4)
+    if (n === lenQ && heads < 4 && !this.x.by_offset())
       return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK);  // row by row takes three times as long a number
     return this.rows('bias', h, i, n);
   }

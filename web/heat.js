@@ -92,8 +92,12 @@ export class HeatMap {
       least < 0               ? 0 :
                                 128;
     if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
-    const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows),
-          pixels = new Uint32Array(image.data.buffer);
+    const brush = this.small.getContext('2d');
+    if (this.image?.width !== columns || this.image.height !== rows) {
+      this.image = brush.createImageData(columns, rows);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    const {image, pixels} = this;
     const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
     for (let n = 0; n < pixels.length; n++) {
       const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;

@@ -165,6 +165,8 @@ def bias(page):
         dict(a="t5,bidirectional=0", b="linear,left=0.5,right=2", q=40, k=40, heads=2),
         dict(a="log,lambda=0.3", b="kerple", q=17, k=9, heads=3, head=1, query=4),
         dict(a="table,left=5,right=2", b="forget", q=12, k=12, heads=2),
+        dict(a="alibi", b="t5,buckets=8", q=31, k=4, heads=3, offset=-2),
+        dict(a="linear,left=0.5,right=2", q=9, k=1, heads=1),
     ]
     for state in states:
         page.show("bias", **{"q": 24, "k": 24, **state})
@@ -966,14 +968,23 @@ def speed(browser):
         for _ in range(3)
     )
     print(f"    ready {ready[0]} to {ready[-1]} ms after the page began to load, median {ready[len(ready) // 2]} ms")
-    for state in ({"a": "log,lambda=0.3"}, {"a": "t5,buckets=32,max_distance=128"}, {"a": "alibi", "heads": 8}):
+    for state, label in (
+        ({"a": "log,lambda=0.3"}, "lambda"),
+        ({"a": "t5,buckets=32,max_distance=128"}, "max distance"),
+        ({"a": "t5,buckets=32,max_distance=128", "heads": 8}, "max distance"),
+        ({"a": "alibi", "heads": 8}, "Position of query 0"),
+        ({"a": "fire,c=1,L=8"}, "c"),
+        ({"a": "rope"}, "base"),
+        ({"a": "relkey,left=8,right=8"}, "left"),
+    ):
         page.show("bias", **{"q": 512, "k": 512, "heads": 1, **state})
-        rate = page.p.evaluate("""() => new Promise(done => {
-            const slider = [...document.querySelectorAll('fieldset input[type=range]')][0] ?? document.querySelector('input[aria-label="Position of query 0"]');
+        rate = page.p.evaluate("""label => new Promise(done => {
+            const slider = document.querySelector(`input[type=range][aria-label="${label}"]`);
             let frames = 0, start = performance.now();
             const step = () => { slider.value = (+slider.max - +slider.min) * (frames % 50 + 5) / 60 + +slider.min; slider.dispatchEvent(new Event('input', {bubbles: true}));
                 if (performance.now() - start > 3000) done(frames / (performance.now() - start) * 1000); else { frames++; requestAnimationFrame(step); } };
-            requestAnimationFrame(step); })""")
+            requestAnimationFrame(step); })""", label)
+        check(f"a moving slider: {state}", page.problem() == "", page.problem())
         print(
             f"    a 512 x 512 map of {state['a']}, {state.get('heads', 1)} head(s), under a moving slider: {rate:.0f} frames a second"
         )
