@@ -182,6 +182,12 @@ def bias(page):
         mine = [-np.inf if x is None else x for x in mine]
         check(f"bias {state}: every number", fixed(mine) == fixed(want), f"{mine[:4]} {want.ravel()[:4]}")
         query = min(now["query"], now["q"] - 1)
+        check(f"bias {state}: the map", fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed(want[now["head"]]))
+        curves = page.p.evaluate("relpos.page().numbers().curves()")
+        check(
+            f"bias {state}: the curves",
+            len(curves) == min(now["heads"], 8) and all(fixed(y) == fixed(want[n][query]) for n, *y in curves),
+        )
         read = page.p.evaluate(
             "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if now["b"] else 0)
         )
@@ -304,6 +310,10 @@ def effects(page):
                 names = [n for n in arrays if n in names or n.startswith("sink.")]
                 scores, weights = run_row("effect", page, arrays, "q", "k", *names)
                 check(f"effect {state}: the C function", (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
+        check(
+            f"effect {state}: the map",
+            fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed([row[3] for row in rows if row[0] == head]),
+        )
         check(f"effect {state}: not nothing", np.abs([row[3] for row in rows]).max() > 1e-3)
         python = python_program(page)
         if python:

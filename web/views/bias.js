@@ -240,7 +240,13 @@ export const bias = {
         for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / columns), n % columns, all[n]]);
         return rows;
       };
-      const result = {name: `bias-${both.map(nameOf).join('-')}`, figure: maps[save], csv, docs: both.map(nameOf)};
+      const result = {
+        name: `bias-${both.map(nameOf).join('-')}`,
+        figure: maps[save],
+        csv,
+        docs: both.map(nameOf),
+        numbers: {map: () => [...found[save].data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
+      };
       const python = words => words.map(([name, x]) => [name, `file["${x}"]`]), offsets = offset ? ['--q-offset', offset] : [];
       const inFile = named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
       const opened =
