@@ -91,7 +91,7 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
 }
 
 /* The arrays of the terms, and the options that name them. */
-static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
+static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
 {
     int code = 0;
     for (int32_t n = 0; n < m->n_terms; n++) {
@@ -101,13 +101,14 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind);
-        printf(bias                   ? " --bias %s%s"
-               : kind == RP_TERM_SINK ? " --%s%s"
-                                      : " --%s %s",
-               rp_term_name(kind),
-               bias && parameters ? parameters
-               : parameters       ? parameters + 1
-                                  : "");
+        fprintf(to,
+                bias                   ? " --bias %s%s"
+                : kind == RP_TERM_SINK ? " --%s%s"
+                                       : " --%s %s",
+                rp_term_name(kind),
+                bias && parameters ? parameters
+                : parameters       ? parameters + 1
+                                   : "");
         bool first = !bias && !parameters;
         for (int x = 0; x < RP_MAX_ARRAYS && code == 0; x++)
             if (m->terms[n].source[x] != NN_ABSENT) {
@@ -115,13 +116,42 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t)
                 snprintf(name, sizeof name, "%s.%s", m->terms[n].name, rp_term_array(kind, x));
                 code = add_view(set, name, &t->term[n][x]);
                 if (kind == RP_TERM_SINK)
-                    printf(" %s", name);
+                    fprintf(to, " %s", name);
                 else
-                    printf("%s%s=%s", first ? "" : ",", rp_term_array(kind, x), name);
+                    fprintf(to, "%s%s=%s", first ? "" : ",", rp_term_array(kind, x), name);
                 first = false;
             }
     }
     return code;
+}
+
+/* All options of the layer's attention: they go into the metadata and into the command that is shown. NULL for want of memory. */
+static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
+{
+    char *shown = NULL;
+    size_t size;
+    FILE *to = open_memstream(&shown, &size);
+    int code = to ? add_terms(set, m, t, to) : -1;
+    if (to && m->c.scale > 0) {
+        char text[32];
+        for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
+            snprintf(text, sizeof text, "%.*g", digits, m->c.scale);
+            if (strtod(text, NULL) == m->c.scale)
+                break;
+        }
+        fprintf(to, " --scale %s", text);
+    }
+    if (to && m->c.task == NN_DECODER)
+        fputs(" --causal", to);
+    if (to && fclose(to) != 0) /* every write before too */
+        code = -1;
+    if (code == 0)
+        code = io_add_meta(set, "options", *shown ? shown + 1 : shown);
+    if (code != 0) {
+        free(shown);
+        shown = NULL;
+    }
+    return shown;
 }
 
 static int export_model(const char *path, const request *q)
@@ -201,28 +231,21 @@ static int run(const cli_command *self, int argc, char **argv)
         return state;
     if (state == 0)
         state = nn_net_attention(look.net, q.layer, &t, NULL, err);
+    char *shown = NULL;
     if (state == 0) {
         snprintf(err, sizeof err, "no memory for the arrays (a shorter prompt)");
-        printf("relpos attend %s -o OUT", q.output);
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
-                        add_terms(&set, &look.m, &t) != 0 || add_view(&set, "out", &t.out) != 0 ||
+                        !(shown = add_options(&set, &look.m, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0
                     ? -1
                     : 0;
-        if (look.m.c.scale > 0) {
-            char text[32];
-            for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
-                snprintf(text, sizeof text, "%.*g", digits, look.m.c.scale);
-                if (strtod(text, NULL) == look.m.c.scale)
-                    break;
-            }
-            printf(" --scale %s", text);
-        }
-        printf(look.m.c.task == NN_DECODER ? " --causal\n" : "\n");
     }
     if (state == 0 && io_write(q.output, format, &set, why) != 0)
         state = nn_fail(err, "%.400s", why);
+    if (state == 0)
+        printf("relpos attend %s -o OUT%s\n", q.output, shown);
     code = state == 0 ? CLI_OK : cli_error(CLI_FAILED, "lab export: %s", err);
+    free(shown);
     io_free(&set);
     lab_look_end(&look);
     return code;

@@ -52,3 +52,7 @@ diff -r lab/model "$work/prefix/share/doc/relpos/lab/model"
 
 echo "SONAME"
 objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.1$'
+
+echo "the program runs from wherever the prefix is moved to"
+mv "$work/prefix" "$work/moved"
+env -u LD_LIBRARY_PATH "$work/moved/bin/relpos" bucket 5 >"$work/log" || { cat "$work/log"; exit 1; }

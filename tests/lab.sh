@@ -171,6 +171,8 @@ ok sample "$T/learned" --bytes 100
 # what is exported is what relpos attend reads, to the bit: out lies last in both files
 ok export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+grep -q "\"options\":\"${options#*/y.safetensors }\"" "$T/x.safetensors" || untold=1
+check 'the options are in the metadata' 0 "${untold:-0}"
 command="relpos $options"
 # shellcheck disable=SC2086
 timeout 100 "$program" $options >"$T/out" 2>"$T/err"

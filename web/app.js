@@ -15,8 +15,14 @@ const views = [bias, sentence, buckets, shaw, rope, images, families, cost, mode
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
-const pages = new Map();
+const dark = document.getElementById('dark'), system = dark.media, pages = new Map();
 let current, state, frame = 0, writer = 0;
+
+/** The colours that the page is asked for, or those of the system. */
+function dress() {
+  document.documentElement.dataset.theme = theme.value;
+  dark.media = {light: 'not all', dark: 'all'}[theme.value] ?? system;
+}
 
 /** Numbers stay numbers and flags flags, as the defaults have them; what cannot be read is the default. */
 function read(defaults, given) {
@@ -56,13 +62,17 @@ function route(core) {
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
   clearTimeout(writer);
   theme.value = ['light', 'dark'].includes(given.get('theme')) ? given.get('theme') : '';
-  document.documentElement.dataset.theme = theme.value;
+  dress();
   current = next;
   state = read(current.defaults, given);
   if (!pages.has(current))
-    pages.set(current,
-      current.make(
-        {core, facts, change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}), state: () => state}));
+    pages.set(current, current.make({
+      core,
+      facts,
+      views,
+      change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
+      state: () => state
+    }));
   for (const link of nav.children) link.setAttribute('aria-current', link.hash.slice(1) === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) main.replaceChildren(pages.get(current).root);
@@ -73,7 +83,7 @@ try {
   const core = await load();
   nav.append(...views.map(view => h('a', {href: `#${view.id}`}, view.name ?? view.title)));
   theme.addEventListener('change', () => {
-    document.documentElement.dataset.theme = theme.value;
+    dress();
     change({});
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));

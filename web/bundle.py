@@ -73,20 +73,33 @@ def golden():
     }
 
 
-def model():
-    """q and k of the example's heads, rounded to f16 to keep the page small, and its words."""
-    data = (root / "examples/data/gettysburg.safetensors").read_bytes()
+def arrays_of(name, wanted):
+    """Arrays of a file of examples/data, rounded to f16 to keep the page small, and its metadata."""
+    data = (root / "examples/data" / name).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     head = json.loads(data[8 : 8 + size])
-    result = {"tokens": json.loads(head["__metadata__"]["tokens"])}
-    for name in ("q", "k", "t5_table"):
-        first, last = head[name]["data_offsets"]
+    result = {}
+    for array in wanted:
+        first, last = head[array]["data_offsets"]
         numbers = struct.unpack(f"<{(last - first) // 4}f", data[8 + size + first : 8 + size + last])
-        result[name] = {
-            "shape": head[name]["shape"],
+        result[array] = {
+            "shape": head[array]["shape"],
             "f16": base64.b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode(),
         }
-    return result
+    return result, head["__metadata__"]
+
+
+def model():
+    """q and k of the example's heads, and its words."""
+    arrays, said = arrays_of("gettysburg.safetensors", ("q", "k", "t5_table"))
+    return {"arrays": arrays, "tokens": json.loads(said["tokens"])}
+
+
+def lab():
+    """The same of each layer of a model of the laboratory, and the options of its attention."""
+    layers = [arrays_of(f"lab_t5_layer{layer}.safetensors", ("q", "k", "t5.table")) for layer in range(2)]
+    said = layers[0][1]
+    return {"layers": [arrays for arrays, _ in layers], "tokens": json.loads(said["tokens"]), "options": said["options"]}
 
 
 def modules(name, done):
@@ -125,10 +138,11 @@ def packed(path):
 
 
 def main(out, simd128, relaxed):
-    facts = {"terms": terms(), "golden": golden(), "model": model()}
+    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab()}
     page = (web / "explorer.html").read_text()
     for mark, text in {
         "STYLE": (web / "explorer.css").read_text(),
+        "DARK": (web / "dark.css").read_text(),
         "SIMD128": packed(simd128),
         "RELAXED": packed(relaxed),
         "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),

@@ -37,6 +37,23 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
+/** A line through points, without those that lie on it within a twentieth of a pixel; NaN interrupts it. */
+function outline(x, y) {
+  const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
+  let path = '', last = -1, wait = -1, slope = 0;
+  for (let k = 0; k < x.length; k++) {
+    const fine = !Number.isNaN(y[k]), straight = wait >= 0 && Math.abs(y[last] + slope * (x[k] - x[last]) - y[k]) < 0.05;
+    if (wait >= 0 && !straight) path += `L${at(last = wait)}`;
+    if (!fine) last = wait = -1;
+    else if (last < 0) path += `M${at(last = k)}`;
+    else {
+      if (!straight) slope = (y[k] - y[last]) / (x[k] - x[last]);
+      wait = k;
+    }
+  }
+  return wait >= 0 ? path + `L${at(wait)}` : path;
+}
+
 /** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. Returns an element with svg() for export. */
 export function chart(
   {title, series, xLabel = '', yLabel = '', low, high, logX = false, logY = false, marks = [], height = 260, onpick}) {
@@ -85,13 +102,13 @@ export function chart(
       s.x.forEach((x, k) => parts.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke},
                     h('title', {}, `${s.name}: ${short(x)}, ${short(s.y[k])}`))));
     } else {
-      let path = '', pen = false;
-      for (let k = 0; k < s.x.length; k++) {
-        const fine = Number.isFinite(fy(s.y[k]));
-        if (fine) path += `${pen ? 'L' : 'M'}${px(s.x[k]).toFixed(1)} ${py(s.y[k]).toFixed(1)}`;
-        pen = fine;
-      }
-      parts.push(h('path', {d: path, fill: 'none', stroke, 'stroke-width': 2, 'stroke-dasharray': dashes[(s.colour ?? n) % 8]}));
+      parts.push(h('path', {
+        d: outline(Array.from(s.x, px), Array.from(s.y, y => Number.isFinite(fy(y)) ? py(y) : NaN)),
+        fill: 'none',
+        stroke,
+        'stroke-width': 2,
+        'stroke-dasharray': dashes[(s.colour ?? n) % 8]
+      }));
     }
   });
   const svg = h('svg', {

@@ -18,26 +18,51 @@ const parameters = text => text.split(',').slice(1).map(part => part.split('='))
 const needed = (core, text) =>
   core.kindOf[text.split(',')[0]].arrays.filter(a => !a.optional && !new RegExp(`,${a.name}=`).test(text));
 
-/** A term as relpos's Python class. The problem that core holds has it; arrays: name -> Python for those that are there. */
+/** A term as relpos's Python class. The problem that core holds has it; arrays: name -> Python, for those that are there: then all are. */
 export function pythonTerm(core, facts, text, arrays = {}) {
-  const name = text.split(',')[0], words = [];
-  for (const {name: array} of needed(core, text)) {
-    const shape = arrays[array] ? null : core.shape(text, array);
-    words.push(arrays[array] ??
-      (array === 'table' ? `np.arange(${shape.reduce((a, b) => a * b, 1)}.0).reshape(${shape.join(', ')})` :
-                           `np.random.default_rng(0).standard_normal((${shape.join(', ')}${shape.length === 1 ? ',' : ''}))`));
-  }
+  const name = text.split(',')[0], words = Object.entries(arrays).map(([array, python]) => `${array}=${python}`);
+  if (!words.length)
+    for (const {name: array} of needed(core, text)) {
+      const shape = core.shape(text, array);
+      words.push(array === 'table' ?
+          `np.arange(${shape.reduce((a, b) => a * b, 1)}.0).reshape(${shape.join(', ')})` :
+          `np.random.default_rng(0).standard_normal((${shape.join(', ')}${shape.length === 1 ? ',' : ''}))`);
+    }
   const known = core.kindOf[name].arrays.map(a => a.name);
   for (const [key, value] of parameters(text))
-    if (!known.includes(key))
-      words.push(`${key === 'lambda' ? 'lambda_' : key}=${/ ^[-+\d.e] + $ /.test(value) ? value : `"${value}"`}`);
+    if (!known.includes(key)) words.push(`${key === 'lambda' ? 'lambda_' : key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
   return `relpos.${facts.terms[name].python}(${words.join(', ')})`;
 }
+
+/** The keyword of Python's functions that takes a term. */
+const keywordOf = (core, name) => core.kindOf[name].bias ? 'bias' : ['rope', 'relval', 'sink'].includes(name) ? name : 'relkey';
+
+/** Terms as the options of Python's functions. terms: [{text, arrays: {name: Python}}] */
+export function pythonOptions(core, facts, terms) {
+  const options = new Map();
+  for (const {text, arrays} of terms) {
+    const key = keywordOf(core, text.split(',')[0]), term = pythonTerm(core, facts, text, arrays);
+    options.set(key, options.has(key) ? `${options.get(key)} + ${term}` : term);
+  }
+  return [...options].map(([key, value]) => `${key}=${value}`);
+}
+
+/** --bias for a bias, an option of its own for the others. */
+export const optionOf = (core, text) => {
+  const name = text.split(',')[0], rest = text.slice(name.length + 1);
+  return core.kindOf[name].bias ?
+    ['--bias', text] :
+    [`--${name}`, (rest.startsWith(`${name}=`) ? rest.slice(name.length + 1) : rest) || null];  // --sink NAME
+};
 
 /** Whether a term's arrays on the screen are random, so that other code has other numbers. */
 export const randomArrays = (core, text) => needed(core, text).some(a => a.name !== 'table');
 
 const literal = (data, shape) => shape.length === 0 ? '' : `{${[...data].map(x => String(x)).join(', ')}}`;
+
+/** Lines of C that take sizes which terms leave open from their arrays. */
+const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
+  n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
 /** A C program around `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], data absent: 0, 1, 2, ...;
  * qkv: {q: {shape, data}, ...}. */
@@ -62,6 +87,7 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   };
   for (const [name, array] of Object.entries(qkv)) put(`t.${name}`, name, array);
   for (const a of arrays) put(`t.term[${a.term}][${a.index}]`, `${a.name}${a.term}`, a);
+  lines.push(...openSizes(arrays.map(a => a.term), call => `${call} != RP_OK`, 'puts(rp_last_error()), 1'));
   lines.push('    rp_plan *plan;', '    if (rp_plan_create(&plan, &desc) != RP_OK)', '        return puts(rp_last_error()), 1;',
     ...call.map(line => '    ' + line), '    rp_plan_destroy(plan);', '    return 0;', '}');
   return lines.join('\n') + '\n';
@@ -75,4 +101,45 @@ export function cArrays(core, terms) {
     name,
     shape: core.shape(text, name)
   })));
+}
+
+/** A C function that gives scores and weights of one query, from arrays that the caller has. terms: [{text, arrays: [{index, name,
+ * shape}]}]; scale NaN: 1/sqrt(width). */
+export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, causal = false, scale = NaN, offset = 0}) {
+  const c = name => name.replace(/\W/g, '_').replace(/^(?=\d|[qkv]$|scores$|weights$)/, 'x_'),
+        arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
+        sizes =
+          [
+            `q [1][${heads}][${lenQ}][${dim}]`, `k [1][${kvHeads}][${lenK}][${dim}]`,
+            ...arrays.map(({name, shape}) => `${c(name)} [${shape.join('][')}]`)
+          ],
+        four = (...shape) => `RP_F64, ${shape.length}, (int64_t[]){${shape.join(', ')}}`;
+  return [
+    '#include <relpos/relpos.h>', '', `/* scores and weights [${lenK}] of query ${query}, head ${head}; ${sizes.join(', ')} */`,
+    `rp_status look(${
+        ['q', 'k', ...new Set(arrays.map(a => c(a.name)))]
+          .map(name => `const double *${name}, `)
+          .join('')}double *scores, double *weights)`,
+    '{', `    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${dim});`, '    rp_tensors t = rp_tensors_init();',
+    '    rp_row row = {.score = scores, .weights = weights};', '    rp_status status;', '    rp_plan *plan;',
+    `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};`, ...(Number.isNaN(scale) ? [] : [`    desc.scale = ${scale};`]),
+    ...(offset ? [`    desc.q_offset = ${offset};`] : []),
+    ...(causal ? ['    rp_mask mask = {.kind = RP_MASK_CAUSAL};', '    desc.masks = &mask, desc.n_masks = 1;'] : []),
+    ...(terms.length ?
+        [
+          `    rp_term term[${terms.length}];`, '    char names[RP_MAX_ARRAYS][RP_NAME_MAX];',
+          ...terms.flatMap(
+            ({text},
+              n) => [`    if ((status = rp_term_parse("${text}", &term[${n}], names)) != RP_OK)`, '        return status;']),
+          `    desc.terms = term, desc.n_terms = ${terms.length};`
+        ] :
+        []),
+    `    t.q = rp_array_of(q, ${four(1, heads, lenQ, dim)});`, `    t.k = rp_array_of(k, ${four(1, kvHeads, lenK, dim)});`,
+    ...arrays.map(({term, index, name, shape}) => `    t.term[${term}][${index}] = rp_array_of(${c(name)}, ${four(...shape)});`),
+    ...openSizes(arrays.map(a => a.term), call => `(status = ${call}) != RP_OK`, 'status'),
+    '    status = rp_plan_create(&plan, &desc);', '    if (status == RP_OK) {',
+    `        status = rp_attend_row(plan, &t, 0, ${head}, ${query}, &row);`, '        rp_plan_destroy(plan);', '    }',
+    '    return status;', '}'
+  ].join('\n') +
+    '\n';
 }

@@ -6,6 +6,7 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
 #include "problem.h"
 #include "samples.h"
 #include <stdio.h>
@@ -14,9 +15,10 @@
 
 #define EXPORT(name) __attribute__((export_name(#name)))
 
-enum { Q = -1, K = -2, V = -3 };           /* in place of a term's number */
-enum { MOST = 1 << 24 };                   /* elements of an array that fill makes */
-enum { OUT, LSE, WEIGHTS, PROFILE, MASS }; /* what attend writes */
+enum { Q = -1, K = -2, V = -3 };                     /* in place of a term's number */
+enum { MOST = 1 << 24 };                             /* elements of an array that fill makes */
+enum { OUT, LSE, WEIGHTS, PROFILE, MASS };           /* what attend writes */
+enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT }; /* what rows writes */
 
 static rp_desc desc;
 static rp_term terms[RP_MAX_TERMS];
@@ -170,7 +172,7 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
     return 0;
 }
 
-/* Sizes that terms leave open, and arrays that they need and nobody gave: the very ones of `relpos bias`. Returns 0, or 1, 2, 3 where a
+/* Sizes that terms leave open, and arrays that they need, or name, and nobody gave: the very ones of `relpos bias`. Returns 0, or 1, 2, 3 where a
  * table shows the numbers of its entries, of its buckets, or arrays are random. */
 EXPORT(fill) int x_fill(void)
 {
@@ -184,10 +186,10 @@ EXPORT(fill) int x_fill(void)
     for (int32_t n = 0; n < desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(terms[n].kind, x); x++) {
             const char *meaning = sample_meaning(&terms[n], x);
-            if (tensors.term[n][x].data || !sample_needed(&terms[n], x))
+            if (tensors.term[n][x].data || (!sample_needed(&terms[n], x) && !*names[n][x]))
                 continue;
-            if (terms[n].kind == RP_TERM_DENSE)
-                return refuse("dense: its array is needed");
+            if (terms[n].kind == RP_TERM_DENSE && !*names[n][x])
+                return refuse("dense: its array is needed (dense,bias=NAME)");
             const rp_status status = sample_array(&desc, n, x, MOST, &tensors.term[n][x]);
             if (status == RP_E_NOMEM)
                 return refuse("no memory for the array of a term: smaller sizes");
@@ -197,6 +199,20 @@ EXPORT(fill) int x_fill(void)
             shown = meaning ? (strcmp(meaning, "bucket") == 0 ? 2 : 1) : 3;
         }
     return shown;
+}
+
+/* An array that fill made, its axes and sizes in `to`; NULL where it made none. */
+EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
+{
+    const rp_array *a = &tensors.term[term][index];
+    for (int n = 0; n < n_made; n++)
+        if (made[n] == a->data) {
+            *to = a->ndim;
+            for (int x = 0; x < a->ndim; x++)
+                to[x + 1] = (int32_t)a->shape[x];
+            return a->data;
+        }
+    return NULL;
 }
 
 static int with_plan(int (*call)(rp_plan *plan, void *context), void *context)
@@ -225,11 +241,52 @@ EXPORT(bias) int x_bias(double *to)
     return with_plan(call_bias, to);
 }
 
-/* Rows of the biases of one head, those of queries i ... i + n - 1: what bias gives, without the other heads. */
+/* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
+EXPORT(by_offset) int x_by_offset(void)
+{
+    for (int32_t n = 0; n < desc.n_terms; n++) {
+        const rpi_scheme *s = rpi_scheme_of(terms[n].kind);
+        const bool given =
+            rpi_takes_positions(s) && (tensors.term[n][s->positions].data || tensors.term[n][s->positions + 1].data);
+        if (rp_term_is_bias(terms[n].kind) && (s->form != RPI_OFFSET || given))
+            return 0;
+    }
+    return 1;
+}
+
+/* One number of rp_row for queries i ... i + n - 1 of one head, without the other heads. */
 typedef struct rows_call {
-    int h, i, n;
+    int what, h, i, n;
     double *to;
 } rows_call;
+
+static int trace(rp_plan *plan, const rp_tensors *t, const rows_call *c, int n, double *to)
+{
+    rp_row row = {0};
+    *(c->what == ROW_BIAS      ? &row.bias
+      : c->what == ROW_SCORES  ? &row.score
+      : c->what == ROW_WEIGHTS ? &row.weights
+                               : &row.out) = to;
+    return answer(rp_attend_row(plan, t, 0, c->h, c->i + n, &row));
+}
+
+/* Each row but the first is the one above, one place further, and one new number; a row in len_k is asked for those. */
+static int diagonals(rp_plan *plan, const rp_tensors *t, const rows_call *c)
+{
+    const int len = (int)desc.len_k;
+    int code = trace(plan, t, c, 0, c->to), known = 0;
+    for (int n = 1; code == 0 && n < c->n; n++) {
+        double *to = c->to + (size_t)n * len;
+        if (n > known) {
+            known = n + len - 1 < c->n ? n + len - 1 : c->n - 1;
+            code = trace(plan, t, c, known, c->to + (size_t)known * len);
+        }
+        const double first = c->to[(size_t)known * len + (known - n)];
+        memmove(to + 1, to - len, (size_t)(len - 1) * sizeof *to);
+        to[0] = first;
+    }
+    return code;
+}
 
 static int call_rows(rp_plan *plan, void *context)
 {
@@ -237,22 +294,27 @@ static int call_rows(rp_plan *plan, void *context)
     static const double zero[1];
     const int64_t q[4] = {1, desc.heads, desc.len_q, 1}, k[4] = {1, desc.heads, desc.len_k, 1};
     rp_tensors t = tensors;
-    t.q = rp_array_of(zero, RP_F64, 4, q);
-    t.k = rp_array_of(zero, RP_F64, 4, k);
-    for (int x = 0; x < 3; x++) /* one number stands for all of q and k, which a bias does not look at */
-        t.q.stride[x] = t.k.stride[x] = 0;
-    int code = 0;
-    for (int n = 0; code == 0 && n < c->n; n++) {
-        rp_row row = {.bias = c->to + n * desc.len_k};
-        code = answer(rp_attend_row(plan, &t, 0, c->h, c->i + n, &row));
+    if (!t.q.data && !t.k.data) { /* one number stands for all of q and k, which a bias does not look at */
+        t.q = rp_array_of(zero, RP_F64, 4, q);
+        t.k = rp_array_of(zero, RP_F64, 4, k);
+        for (int x = 0; x < 3; x++)
+            t.q.stride[x] = t.k.stride[x] = 0;
     }
+    if (c->what < ROW_BIAS || c->what > ROW_OUT)
+        return refuse("no such row");
+    if (c->what == ROW_BIAS && x_by_offset())
+        return diagonals(plan, &t, c);
+    const int64_t each = c->what == ROW_OUT ? (desc.dim_v ? desc.dim_v : desc.dim_k) : desc.len_k;
+    int code = 0;
+    for (int n = 0; code == 0 && n < c->n; n++)
+        code = trace(plan, &t, c, n, c->to + n * each);
     return code;
 }
 
-/* [n, Lk], of a problem of width 1 in f64 */
-EXPORT(bias_rows) int x_bias_rows(int h, int i, int n, double *to)
+/* [n, Lk], or [n, Dv] of the output; biases of a problem of width 1 in f64 need neither q nor k */
+EXPORT(rows) int x_rows(int what, int h, int i, int n, double *to)
 {
-    return with_plan(call_rows, &(rows_call){h, i, n, to});
+    return with_plan(call_rows, &(rows_call){what, h, i, n, to});
 }
 
 typedef struct row_call {

@@ -25,6 +25,13 @@ const outputs = {
   mass: 4
 };
 
+const rows = {
+  bias: 0,
+  scores: 1,
+  weights: 2,
+  out: 3
+};
+
 /** The bytes of a script element that holds base64 of a deflated file. */
 async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
@@ -183,14 +190,27 @@ export class Core {
     return this.read(at, heads * lenQ * lenK);
   }
 
+  /** What rows gives of one head, for n queries from i on: bias (for which neither q nor k need be there), scores, weights, out. */
+  rows(what, h, i = 0, n = this.size.lenQ) {
+    const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.place(8 * n * each);
+    this.check(this.x.rows(rows[what], h, i, n, at));
+    return this.read(at, n * each);
+  }
+
   /** The biases of one head, of n queries from i on, for a problem of width 1. */
   biasOf(h, i = 0, n = this.size.lenQ) {
     const {heads, lenQ, lenK} = this.size;
-    if (n === lenQ && heads < 4)
+    if (n === lenQ && heads < 4 && !this.x.by_offset())
       return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK);  // row by row takes three times as long a number
-    const at = this.place(8 * n * this.size.lenK);
-    this.check(this.x.bias_rows(h, i, n, at));
-    return this.read(at, n * this.size.lenK);
+    return this.rows('bias', h, i, n);
+  }
+
+  /** Array `index` of a term where nobody gave it: {shape, data}, or null where it has none. */
+  filled(term, index) {
+    const to = this.place(20), at = this.x.filled(term, index, to);
+    if (!at) return null;
+    const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, 5), shape = sizes.slice(0, axes);
+    return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
   }
 
   /** One query step by step; out where the problem has v. */

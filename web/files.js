@@ -45,7 +45,8 @@ function safetensors(bytes) {
     if (Array.isArray(found) && found.every(token => typeof token === 'string')) tokens = found;
   } catch { /* names that cannot be read are no names */
   }
-  return {arrays, tokens};
+  const {options} = head.__metadata__ ?? {};
+  return {arrays, tokens, options: typeof options === 'string' ? options : ''};
 }
 
 function npy(bytes, name) {
@@ -111,10 +112,10 @@ async function npz(bytes) {
       method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
     if (array) arrays.set(name, array);
   }
-  return {arrays, tokens: null};
+  return {arrays, tokens: null, options: ''};
 }
 
-/** {arrays: Map of name -> {shape, type, bytes}, tokens} of a File, or an error that says why not. */
+/** {arrays: Map of name -> {shape, type, bytes}, tokens, options of a laboratory's file} of a File, or an error that says why not. */
 export async function readArrays(file) {
   if (file.size > most) refuse(`it has ${file.size} bytes, ${most} at most`);
   const bytes = new Uint8Array(await file.arrayBuffer());

@@ -60,9 +60,10 @@ export class HeatMap {
   }
 
   /** data [rows * columns]; label(row, column, value) makes the readout. */
-  show({data, rows, columns, title, low, high, diverging, cursor, label, value}) {
-    Object.assign(this, {data, rows, columns, label: label ?? this.label});
+  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, ratio = this.ratio}) {
+    Object.assign(this, {data, rows, columns, label: label ?? this.label, shape: ratio});
     this.value = value ?? this.value;
+    if (across) this.axis.textContent = `query ↓   ${across} →`;
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
@@ -91,15 +92,19 @@ export class HeatMap {
       least < 0               ? 0 :
                                 128;
     if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
-    const brush = this.small.getContext('2d'), image = brush.createImageData(columns, rows),
-          pixels = new Uint32Array(image.data.buffer);
+    const brush = this.small.getContext('2d');
+    if (this.image?.width !== columns || this.image.height !== rows) {
+      this.image = brush.createImageData(columns, rows);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+    const {image, pixels} = this;
     const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
     for (let n = 0; n < pixels.length; n++) {
       const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
       pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : masked;
     }
     brush.putImageData(image, 0, 0);
-    const ratio = this.ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
+    const ratio = this.shape ?? Math.min(Math.max(columns / rows, 0.5), 8);
     canvas.style.aspectRatio = ratio;
     const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)),
           height = Math.max(1, Math.round(width / ratio));
@@ -173,7 +178,8 @@ export class HeatMap {
 
   /** An SVG with the map as an image, its title and its scale. */
   svg() {
-    const ratio = this.columns / this.rows, width = 640, height = Math.round(width / ratio);
+    const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), width = 640,
+          height = Math.round(width / ratio);
     return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height + 60}`, width, height: height + 60},
       h('rect', {width, height: height + 60, fill: colour('bg')}),
       h('text', {x: 4, y: 20, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 16}, this.title),

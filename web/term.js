@@ -13,14 +13,34 @@ export function gridOf(text) {
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** A good text to start with: that of the term's picture. */
-export const startText = (facts, name) => facts.terms[name].picture.split(' ')[0] || name;
+/** A good text to start with: that of the term's picture, or the parameters that it must have, and arrays where it does nothing without. */
+export function startText(core, facts, name) {
+  const {picture, parameters} = facts.terms[name], must = {INT: 8, REAL: 1, GRID: '4x4'};
+  if (picture) return picture.split(' ')[0];
+  const text =
+          [name, ...parameters.filter(p => p.required).map(p => `${p.key}=${must[p.kind] ?? p.choices?.[0] ?? 1}`)].join(','),
+        learned = core.kindOf[name].arrays.filter(a => a.learned).map(a => `,${a.name}=${a.name}`).join('');
+  try {
+    core.problem({lenQ: 16, lenK: 16, dimK: 1, terms: [text]}).rows('scores', 0, 0, 1);
+    return text;
+  } catch { return text + learned; }
+}
+
+/** A term's text with its arrays named: names: {array: NAME}. */
+export const withNames = (text,
+  names) => [nameOf(text), ...[...new Map([...given(text), ...Object.entries(names)])].map(([k, v]) => `${k}=${v}`)].join(',');
+
+/** Names that the text gives to the term's arrays. */
+export const namesIn = (core, text) => {
+  const map = given(text);
+  return Object.fromEntries(core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
+};
 
 /** Terms that two words can be read with, without an array. */
 export function plainTerms(core, facts) {
   const works = name => {
     try {
-      core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(facts, name)], ...core.words(['a', 'b'])});
+      core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(core, facts, name)], ...core.words(['a', 'b'])});
       return true;
     } catch { return false; }
   };
@@ -36,7 +56,8 @@ function withParameter(text, known, key, value, required) {
 }
 
 /** A fieldset for state[key]. none: a term may be absent. */
-export function termEditor({core, facts, key, legend, names, none = false, change, start = name => startText(facts, name)}) {
+export function termEditor(
+  {core, facts, key, legend, names, none = false, change, start = name => startText(core, facts, name)}) {
   const families = [...new Set(names.map(name => facts.terms[name].family))];
   const label = `${key}-kind`,
         select = h('select',
@@ -64,7 +85,7 @@ export function termEditor({core, facts, key, legend, names, none = false, chang
                                   value,
               required));
           made = !term ? [] : term.parameters.map(p => {
-            const start = +(given(startText(facts, name)).get(p.key) ?? known.defaults[p.key]), whole = p.kind === 'INT';
+            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]), whole = p.kind === 'INT';
             const spec = {key: p.key, label: p.key.replaceAll('_', ' ')};
             if (p.kind === 'FLAG') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
             if (p.kind === 'CHOICE') return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];

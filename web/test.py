@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -165,6 +166,8 @@ def bias(page):
         dict(a="t5,bidirectional=0", b="linear,left=0.5,right=2", q=40, k=40, heads=2),
         dict(a="log,lambda=0.3", b="kerple", q=17, k=9, heads=3, head=1, query=4),
         dict(a="table,left=5,right=2", b="forget", q=12, k=12, heads=2),
+        dict(a="alibi", b="t5,buckets=8", q=31, k=4, heads=3, offset=-2),
+        dict(a="linear,left=0.5,right=2", q=9, k=1, heads=1),
     ]
     for state in states:
         page.show("bias", **{"q": 24, "k": 24, **state})
@@ -179,6 +182,12 @@ def bias(page):
         mine = [-np.inf if x is None else x for x in mine]
         check(f"bias {state}: every number", fixed(mine) == fixed(want), f"{mine[:4]} {want.ravel()[:4]}")
         query = min(now["query"], now["q"] - 1)
+        check(f"bias {state}: the map", fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed(want[now["head"]]))
+        curves = page.p.evaluate("relpos.page().numbers().curves()")
+        check(
+            f"bias {state}: the curves",
+            len(curves) == min(now["heads"], 8) and all(fixed(y) == fixed(want[n][query]) for n, *y in curves),
+        )
         read = page.p.evaluate(
             "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if now["b"] else 0)
         )
@@ -188,9 +197,143 @@ def bias(page):
         )
         if "random" not in page.code("C")[:120] and "count" not in page.code("C")[:120]:
             check(f"bias {state}: the C program", c_program("bias", page) == [f"{x:.4f}" for x in want[now["head"], query]])
+        else:
+            check(f"bias {state}: the C program runs", len(c_program("bias", page)) == now["k"])
         python = python_program(page)
         if python and "default_rng" not in page.code("Python"):
             check(f"bias {state}: the Python", python.strip() == str(want[now["head"]].round(4)), python[:200])
+
+
+def run_row(name, page, arrays, *names):
+    """What the C function of a page gives for arrays of a file, as printed: scores, then weights."""
+    text = page.code("C")
+    found = re.search(r"rp_status look\(([^)]*)\)", text)[1].split(", ")[:-2]
+    n = int(re.search(r"scores and weights \[(\d+)\]", text)[1])
+    calls = []
+    for k, (parameter, array) in enumerate(zip(found, names, strict=True)):
+        arrays[array].tofile(work / f"{k}.bin")
+        calls.append(f'read_all("{k}.bin", {arrays[array].size})')
+    (work / f"{name}.c").write_text(
+        text
+        + """#include <stdio.h>
+#include <stdlib.h>
+static double *read_all(const char *path, size_t n)
+{
+    double *x = malloc(n * sizeof *x);
+    FILE *f = fopen(path, "rb");
+    if (!x || !f || fread(x, sizeof *x, n, f) != n)
+        exit(1);
+    fclose(f);
+    return x;
+}
+int main(void)
+{
+    static double s[%d], w[%d];
+    if (look(%s, s, w) != RP_OK)
+        return puts(rp_last_error()), 1;
+    for (int j = 0; j < %d; j++)
+        printf("%%.4f %%.4f\\n", s[j], w[j]);
+    return 0;
+}
+"""
+        % (n, n, ", ".join(calls), n)
+    )
+    out = command(
+        f"cc -Wall -Werror -I{root}/include {name}.c -o {name} -L{build} -lrelpos -Wl,-rpath,{build} -lm && ./{name}"
+    ).split()
+    return out[::2], out[1::2]
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8 : 8 + size])
+    kinds = {"F64": np.float64, "F32": np.float32}
+    return {
+        name: np.frombuffer(data[8 + size + x["data_offsets"][0] : 8 + size + x["data_offsets"][1]], kinds[x["dtype"]])
+        for name, x in head.items()
+        if name != "__metadata__"
+    }
+
+
+def effects(page):
+    """Terms that are no bias, or need an array: what they change, against two commands over the arrays that the page saves."""
+    page.show("bias")
+    every = re.findall(r"^RP_X\(\w+, (\w+),", (root / "include/relpos/terms.def").read_text(), re.M)
+    offered = page.p.eval_on_selector_all("#a-kind option", "all => all.map(x => x.value)")
+    check("view a offers every term", len(every) == 22 and sorted(offered) == sorted(every), sorted(set(every) - set(offered)))
+    started = {}
+    for name in every:
+        page.p.select_option("#a-kind", name)
+        page.frames()
+        started[name] = page.p.evaluate("relpos.state().a")
+        check(f"{name}: a map of its own", page.problem() == "" and started[name].split(",")[0] == name, page.problem())
+    which = dict(rope="scores", relkey="scores", xl="scores", axialkey="scores", deberta="scores", sink="weights", relval="out")
+    states = [dict(a=started[name], q=16, k=16, heads=2, head=1, query=5) for name in which]
+    states += [
+        dict(a="rope,base=100,layout=interleaved", q=7, k=11, heads=1, offset=4, words="The cat sat", query=6),
+        dict(a="relkey,left=2,right=0", b="t5,buckets=8,max_distance=16", q=9, k=9, heads=2, words="a b c d e", query=8),
+        dict(a="alibi", b="rope", q=9, k=9, heads=4, head=3, words="one two", query=2),
+        dict(a="xl,u=mine,v=yours", q=5, k=8, heads=2, offset=3, words="w", query=4),
+        dict(a="sink", b="relval,left=1,right=1", q=6, k=6, heads=1, words="x y", query=3),
+        dict(a="relkey,left=3,right=3", b="relval,left=3,right=3", q=6, k=6, heads=3, head=2, words="p q r s", query=1),
+    ]
+    for state in states:
+        page.show("bias", **state)
+        page.p.evaluate("save => relpos.change({save})", "sum" if state.get("b") else "a")
+        page.frames()
+        said = page.problem()
+        check(f"effect {state}: no problem", said == "", said)
+        path = page.download("Save the arrays")
+        lines = page.code().splitlines()
+        head, query = state.get("head", 0), state["query"]
+        what = re.search(r": (\w+) of the first less", lines[1])[1]
+        check(
+            f"effect {state}: what changes",
+            what.rstrip("s") == which.get(state["a"].split(",")[0], "scores").rstrip("s") or state["a"] == "alibi",
+            what,
+        )
+        head_of, *rows = page.csv()
+        check(f"effect {state}: the columns", head_of[2] == ("channel" if what == "out" else "key"), head_of)
+        for i in {0, query}:
+            first, second = (json.loads(command(x.replace(f"--query {query}", f"--query {i}") + " --json")) for x in lines[2:4])
+            want = np.array(first[what]) - np.array(second[what])
+            mine = [row[3] for row in rows if row[0] == head and row[1] == i]
+            check(f"effect {state}: row {i}", fixed(mine) == fixed(want), f"{mine[:4]} {want[:4]}")
+            if i == query:
+                read = page.p.evaluate(
+                    "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if state.get("b") else 0)
+                )
+                check(f"effect {state}: what the cursor says", read.endswith(f": {fixed([want[0]])[0]}"), read)
+                arrays = read_safetensors(path)
+                names = re.findall(r"(?:\w+|^--sink \S*)=([a-z]\w*(?:\.\w+)?)(?=[, ]|$)", lines[2])
+                names = [n for n in arrays if n in names or n.startswith("sink.")]
+                scores, weights = run_row("effect", page, arrays, "q", "k", *names)
+                check(f"effect {state}: the C function", (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
+        check(
+            f"effect {state}: the map",
+            fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed([row[3] for row in rows if row[0] == head]),
+        )
+        check(f"effect {state}: not nothing", np.abs([row[3] for row in rows]).max() > 1e-3)
+        python = python_program(page)
+        if python:
+            got = [float(x) for x in re.findall(r"[-\d.]+(?:e-\d+)?", python)]
+            want = [row[3] for row in rows if row[0] == head and row[1] == query]
+            check(f"effect {state}: the Python", np.allclose(got, want, atol=6e-5), python)
+    for state in (dict(a=started["dense"]), dict(a="alibi,slopes=mine", heads=3), dict(a="t5,table=t", b="dense,bias=d", heads=2)):
+        page.show("bias", q=9, k=7, query=3, **state)
+        page.p.evaluate("save => relpos.change({save})", "sum" if state.get("b") else "a")
+        page.frames()
+        page.download("Save the arrays")
+        found = json.loads(command(page.code().splitlines()[2].split("#")[0]))
+        check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]), page.problem())
+        c_program("named", page)
+        python_program(page)
+    page.show("bias", a="relkey,left=1,right=1", words="   ")
+    check("no words: a sentence", "give one word" in page.problem(), page.problem())
+    for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
+        page.show("bias", a=started[name], q=16, k=16)
+        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[href=\"#%s\"]')" % view))
 
 
 def sentence(page):
@@ -411,8 +554,38 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
-    (work / "model.c").write_text(page.show("model").code("C"))
-    command(f"cc -Wall -Werror -I{root}/include -c model.c -o model.o")
+    file = work / "relpos-heads.safetensors"
+    scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
+    check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
+    for layer in (0, 1):
+        page.show("model")
+        page.p.select_option("[data-key=source]", f"lab{layer}")
+        page.frames()
+        now = page.p.evaluate("relpos.state()")
+        check(
+            f"laboratory, layer {layer}: its own options",
+            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["causal"] and page.problem() == "",
+            now,
+        )
+        page.download("Save the arrays")
+        for head, query, b in ((0, 60, ""), (3, 60, ""), (2, 31, ""), (1, 44, "log,lambda=0.5")):
+            page.p.evaluate("x => relpos.change(x)", {"head": head, "query": query, "b": b})
+            page.frames()
+            lines = page.code().splitlines()
+            found = json.loads(command(lines[1].replace("--brief", "--json")))
+            rows, what = page.csv()[1:], f"laboratory, layer {layer}, head {head}, query {query} {b}"
+            check(f"{what}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]))
+            check(f"{what}: weights without", fixed([row[3] for row in rows]) == fixed(found["weights_plain"]))
+            want = json.loads(command(lines[2] + " --json"))["bias"]
+            mine = page.p.evaluate("relpos.page().numbers().bias()")
+            check(
+                f"{what}: the curve of each head",
+                [n for n, *_ in mine] == [0, 1, 2, 3] and all(fixed(y) == fixed(want[n][query]) for n, *y in mine),
+            )
+            check(f"{what}: the curves differ", len({str(y) for _, *y in mine}) == 4)
+            python_program(page)
+        scores, weights = run_row("lab", page, read_safetensors(file), "q", "k", "t5.table")
+        check(f"laboratory, layer {layer}: the C function", weights == fixed([row[4] for row in rows]))
 
 
 # ---------------------------------------------------------------------------------------------------- people
@@ -712,6 +885,80 @@ def files(browser):
         page.frames()
         found = json.loads(command(f"relpos explain --input {name} --head 1 --query 3 --bias alibi --json"))
         check(f"{name}: its weights", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.problem())
+    real = (root / "examples/data/lab_t5_layer1.safetensors").read_bytes()
+
+    def dropped(name, data):
+        (work / name).write_bytes(data)
+        page.show("model", a="alibi", causal=0)
+        page.p.set_input_files("#file", work / name)
+        page.until(f"document.querySelector('main').textContent.includes('{name}')")
+        page.frames()
+        return page.p.evaluate("relpos.state()"), page.p.text_content("main")
+
+    size = struct.unpack("<Q", real[:8])[0]
+    meta = json.loads(real[8 : 8 + size])
+
+    def with_options(text):
+        head = {**meta, "__metadata__": {**meta["__metadata__"], "options": text}}
+        if text is None:
+            del head["__metadata__"]["options"]
+        packed = json.dumps(head).encode()
+        return struct.pack("<Q", len(packed)) + packed + real[8 + size :]
+
+    now, said = dropped("lab.safetensors", real)
+    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["causal"] and now["query"] == 60, now)
+    for head in range(4):
+        page.p.evaluate("head => relpos.change({head, query: 40})", head)
+        page.frames()
+        found = json.loads(
+            command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors", "lab.safetensors"))
+        )
+        check(f"lab.safetensors: weights of head {head}", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
+        far = float(re.search(r"that in the file by ([\d.e-]+) at most", page.p.text_content("main"))[1])
+        check(f"lab.safetensors: the output of head {head} is the model's", far < 1e-5, far)
+    page.p.evaluate("relpos.change({a: 'alibi'})")
+    page.frames()
+    far = page.p.evaluate("relpos.page().numbers().far")
+    check("another term: another output", far > 0.01, far)
+    page.p.evaluate("relpos.change({a: 't5,bidirectional=0,table=t5.table', scale: 1})")
+    page.frames()
+    page.download("Save the arrays")
+    found = json.loads(command(page.code().splitlines()[1].replace("--brief", "--json")))
+    check(
+        "a scale of its own",
+        " --scale 1 " in page.code() and fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]),
+    )
+    for name, text, want in (
+        ("two.safetensors", "--bias t5,bidirectional=0,table=t5.table --bias log,lambda=0.1 --scale 1 --causal", None),
+        ("rope.safetensors", "--rope base=100 --causal", None),
+        ("unknown.safetensors", "--bias t5,table=t5.table --window 3,0", "--window is not known here"),
+        ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
+        ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
+        ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),
+        ("wrong.safetensors", "--bias t5,buckets=7,table=t5.table", "Choose a term"),
+    ):
+        now, said = dropped(name, with_options(text))
+        if want:
+            check(f"{name}: said and left out", want in said and now["a"] in ("alibi", "") and page.problem() == "", said[-300:])
+        else:
+            expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
+            check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
+    names = np.frombuffer(rng.standard_normal(9 * 4).tobytes()).reshape(9, 4)
+    (work / "vectors.safetensors").write_bytes(safetensors({**good, "relkey.table": names}))
+    page.p.set_input_files("#file", work / "vectors.safetensors")
+    page.until("document.querySelector('main').textContent.includes('vectors.safetensors')")
+    page.p.select_option("#b-kind", "")
+    page.p.select_option("#a-kind", "relkey")
+    page.frames()
+    page.p.evaluate("relpos.change({a: 'relkey,left=4,right=4,table=relkey.table', head: 1, query: 5})")
+    page.frames()
+    found = json.loads(command("relpos explain --input vectors.safetensors --head 1 --query 5 --relkey table=relkey.table,left=4,right=4 --json"))
+    check("vectors of a file", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.problem())
+    page.p.select_option("#a-kind", "xl")
+    page.frames()
+    check("arrays that are not there are asked for", "xl needs an array: write ,r=NAME" in page.problem(), page.problem())
+    now, said = dropped("bare.safetensors", with_options(None))
+    check("names of arrays tell the term", now["a"] == "t5,table=t5.table" and "the parameters are the defaults" in said, now)
     page.p.evaluate("relpos.change({a: 't5,table=none'})")
     page.frames()
     check("an array that is not there", "no array of the file is called none" in page.problem(), page.problem())
@@ -746,14 +993,23 @@ def speed(browser):
         for _ in range(3)
     )
     print(f"    ready {ready[0]} to {ready[-1]} ms after the page began to load, median {ready[len(ready) // 2]} ms")
-    for state in ({"a": "log,lambda=0.3"}, {"a": "t5,buckets=32,max_distance=128"}, {"a": "alibi", "heads": 8}):
+    for state, label in (
+        ({"a": "log,lambda=0.3"}, "lambda"),
+        ({"a": "t5,buckets=32,max_distance=128"}, "max distance"),
+        ({"a": "t5,buckets=32,max_distance=128", "heads": 8}, "max distance"),
+        ({"a": "alibi", "heads": 8}, "Position of query 0"),
+        ({"a": "fire,c=1,L=8"}, "c"),
+        ({"a": "rope"}, "base"),
+        ({"a": "relkey,left=8,right=8"}, "left"),
+    ):
         page.show("bias", **{"q": 512, "k": 512, "heads": 1, **state})
-        rate = page.p.evaluate("""() => new Promise(done => {
-            const slider = [...document.querySelectorAll('fieldset input[type=range]')][0] ?? document.querySelector('input[aria-label="Position of query 0"]');
+        rate = page.p.evaluate("""label => new Promise(done => {
+            const slider = document.querySelector(`input[type=range][aria-label="${label}"]`);
             let frames = 0, start = performance.now();
             const step = () => { slider.value = (+slider.max - +slider.min) * (frames % 50 + 5) / 60 + +slider.min; slider.dispatchEvent(new Event('input', {bubbles: true}));
                 if (performance.now() - start > 3000) done(frames / (performance.now() - start) * 1000); else { frames++; requestAnimationFrame(step); } };
-            requestAnimationFrame(step); })""")
+            requestAnimationFrame(step); })""", label)
+        check(f"a moving slider: {state}", page.problem() == "", page.problem())
         print(
             f"    a 512 x 512 map of {state['a']}, {state.get('heads', 1)} head(s), under a moving slider: {rate:.0f} frames a second"
         )
@@ -769,6 +1025,123 @@ def screenshots(browser, folder):
             page.p.wait_for_timeout(200)
             page.p.screenshot(path=folder / f"{view}{name}.png", full_page=True)
             page.context.close()
+
+
+class Firefox:
+    """Firefox without a driver of its own: Marionette, which it has within, over a socket."""
+
+    def __init__(self):
+        self.place, self.n = Path(tempfile.mkdtemp(dir=work)), 0
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        prefs = {
+            "marionette.port": port,
+            "browser.download.folderList": 2,
+            "browser.download.dir": str(self.place),
+            "browser.shell.checkDefaultBrowser": False,
+        }
+        (self.place / "user.js").write_text("".join(f'user_pref("{k}", {json.dumps(v)});\n' for k, v in prefs.items()))
+        line = [shutil.which("firefox-esr") or "firefox", "--headless", "--marionette", "--no-remote", "--profile", self.place]
+        self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(300):
+            try:
+                self.socket = socket.create_connection(("127.0.0.1", port))
+                break
+            except OSError:
+                time.sleep(0.1)
+        self.stream = self.socket.makefile("rb")
+        self.answer()
+        self("WebDriver:NewSession", capabilities={})
+
+    def answer(self):
+        size = b""
+        while (byte := self.stream.read(1)) != b":":
+            size += byte
+        return json.loads(self.stream.read(int(size)))
+
+    def __call__(self, command, **parameters):
+        self.n += 1
+        text = json.dumps([0, self.n, command, parameters]).encode()
+        self.socket.sendall(f"{len(text)}:".encode() + text)
+        _, _, error, found = self.answer()
+        if error:
+            raise RuntimeError(error["message"])
+        return found.get("value") if isinstance(found, dict) else found
+
+    def js(self, script):
+        return self("WebDriver:ExecuteScript", script=script, args=[])
+
+    def until(self, script, seconds=20):
+        for _ in range(20 * seconds):
+            if found := self.js(script):
+                return found
+            time.sleep(0.05)
+        check(f"Firefox, in {seconds} s: {script}", False)
+
+    def show(self, to):
+        self("WebDriver:Navigate", url="about:blank")
+        self("WebDriver:Navigate", url=url + to)
+        self.until("return document.documentElement.dataset.ready")
+        self.until("return document.querySelector('.work') !== null")
+
+    def saved(self, button, name):
+        self.js(f"[...document.querySelectorAll('button')].find(b => b.textContent === '{button}').click()")
+        for _ in range(200):
+            if (self.place / name).exists() and (self.place / name).stat().st_size:
+                break
+            time.sleep(0.05)
+        return self.place / name
+
+
+def firefox(browser):
+    """The same page in Firefox, where Debian's firefox-esr is installed: the numbers of chromium, exports, a file of one's own."""
+    if not shutil.which("firefox-esr"):
+        print("    skipped: firefox-esr is missing")
+        return
+    page, other = Page(browser), Firefox()
+    try:
+        for to in [f"#{view}" for view in page.show("bias").p.evaluate("relpos.views")] + [
+            "#bias?a=deberta,k_pos=k_pos,q_pos=q_pos&b=alibi&q=20&k=20&save=sum",
+            "#bias?a=t5&b=fire,c=1,L=8&q=30&k=41&save=sum",
+            "#model?source=lab0&a=t5,bidirectional=0,table=t5.table&causal=1&query=60&head=2",
+        ]:
+            other.show(to)
+            page.p.goto("about:blank")
+            page.p.goto(url + to)
+            page.p.wait_for_selector("html[data-ready]")
+            page.frames()
+            said = other.js("return [...document.querySelectorAll('.problem')].map(x => x.textContent).join('')")
+            check(f"Firefox {to}: no problem", said == "", said)
+            mine, theirs = page.csv(), json.loads(other.js("return JSON.stringify(relpos.page().csv())"))
+
+            def same(x, y):
+                if isinstance(x, float) and np.isinf(x):
+                    return y is None  # JSON has no infinity
+                return fixed([x]) == fixed([y]) if isinstance(x, float) else x == y
+
+            check(
+                f"Firefox {to}: the numbers of chromium",
+                len(mine) == len(theirs) and all(same(x, y) for a, b in zip(mine, theirs) for x, y in zip(a, b)),
+            )
+            check(f"Firefox {to}: fits", other.js("return document.documentElement.scrollWidth <= innerWidth"))
+        other.show("#bias?a=alibi&q=9&k=9")
+        check("Firefox: PNG", other.saved("PNG", "bias-alibi.png").read_bytes()[:4] == b"\x89PNG")
+        check("Firefox: SVG", other.saved("SVG", "bias-alibi.svg").read_text().startswith("<svg"))
+        check("Firefox: CSV", other.saved("CSV", "bias-alibi.csv").read_text().startswith("head,query,key,bias"))
+        other.show("#sentence")
+        check("Firefox: PNG of a chart", other.saved("PNG", "sentence.png").read_bytes()[:4] == b"\x89PNG")
+        other.show("#model")
+        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "was not taken"), ("lab.safetensors", None, "lab.safetensors")):
+            (work / name).write_bytes(data or (root / "examples/data/lab_t5_layer1.safetensors").read_bytes())
+            box = other("WebDriver:FindElement", using="css selector", value="#file")
+            other("WebDriver:ElementSendKeys", id=next(iter(box.values())), text=str(work / name))
+            other.until(f"return document.querySelector('main').textContent.includes('{want}')")
+        check("Firefox: a laboratory's file", "differs from that in the file by" in other.js("return document.querySelector('main').textContent"))
+    finally:
+        other.process.terminate()
+        other.process.wait(30)
+        page.context.close()
 
 
 def run(part, on):
@@ -790,11 +1163,11 @@ with sync_playwright() as playwright:
         screenshots(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (bias, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (keyboard, narrow, colours, names, address, exports, files, modules, speed):
+        for part in (keyboard, narrow, colours, names, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test.sh [PRESET] -- make the explorer in build/PRESET (dev) and try it in chromium, from an environment of its own under build/.
+# test.sh [PRESET] -- make the explorer in build/PRESET (dev) and try it in chromium, and in firefox-esr where it is, from an environment of its own under build/.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,10 +1,11 @@
 // bias.js -- what a term adds to the scores; two terms, their sum and their difference. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {cArrays, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {cArrays, optionOf, program, pythonOptions, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
+import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {gridOf, nameOf, termEditor} from '../term.js';
-import {controls, fixed, h} from '../ui.js';
+import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
+import {controls, download, fixed, h} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -13,14 +14,30 @@ const kinds = {
   difference: 'A − B'
 };
 
+/** What a term may change, the first that it does is shown; rows of maps are queries, columns keys or channels. */
+const changes = [
+  {what: 'scores', value: 'change of the score', columns: 'key'}, {
+    what: 'weights',
+    value: 'change of the weight',
+    columns: 'key',
+    said: name => `${name} leaves the scores as they are: the map shows how it changes the weights.`
+  },
+  {
+    what: 'out',
+    value: 'change of the output',
+    columns: 'channel',
+    said: name => `${name} leaves scores and weights as they are: the map shows what it adds to the output, channel by channel.`
+  }
+];
+
 export const bias = {
   id: 'bias',
-  title: 'Bias: what a term adds to the scores',
+  title: 'Bias: what a term adds',
   name: 'Bias',
-  defaults: {a: 'alibi', b: '', q: 64, k: 64, heads: 8, head: 0, query: 32, offset: 0, save: 'a'},
+  defaults: {a: 'alibi', b: '', q: 64, k: 64, heads: 8, head: 0, query: 32, offset: 0, words: 'cat', save: 'a'},
 
-  make({core, facts, change}) {
-    const names = core.kinds.filter(kind => kind.bias && kind.name !== 'dense').map(kind => kind.name);
+  make({core, facts, change, views}) {
+    const names = core.kinds.map(kind => kind.name);
     const set = (key, value) => {
       const patch = {[key]: value}, grid = (key === 'a' || key === 'b') && gridOf(value);
       if (grid && grid.tokens <= 4096) Object.assign(patch, {q: grid.tokens, k: grid.tokens, offset: 0});
@@ -38,15 +55,56 @@ export const bias = {
         {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, least: 0},
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, least: 0},
         {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64},
+        {key: 'words', label: 'Words of q, k and v, repeated (one word: offsets alone matter)', type: 'text'},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
     const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
-    const curve = h('div'), note = h('p', {class: 'note'});
-    const output = h('div', {}, h('div', {class: 'panels pairs'}, Object.values(maps).map(map => map.element)), note, curve);
+    const curve = h('div'), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
+    let arrays = null;
+    const keep = h('button', {
+      type: 'button',
+      onclick: () => download('relpos-term.safetensors', safetensorsOf(arrays(), [...Array(current.k).keys()].map(String)))
+    },
+      'Save the arrays');
+    const output = h('div', {}, h('div', {class: 'panels pairs'}, Object.values(maps).map(map => map.element)), note, more, curve,
+      h('div', {class: 'row'}, keep));
+    let current = null;
+
+    /** q, k and v of every position: those of the words, repeated, the same for every head. */
+    const vectors = {};
+    const content = ({words, heads, q, k}) => {
+      const key = JSON.stringify([words, heads, q, k]);
+      if (vectors.key === key) return vectors;
+      const list = words.trim().split(/\s+/).filter(Boolean);
+      if (!list.length) throw new Error('this term depends on q and k: give one word or more');
+      const of = core.words(list), {width} = of;
+      const wide = (data, n) => {
+        const all = new Float64Array(heads * n * width);
+        for (let x = 0; x < heads * n; x++)
+          all.set(data.subarray(x % n % list.length * width, (x % n % list.length + 1) * width), x * width);
+        return all;
+      };
+      return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
+    };
+    /** Scores, weights or outputs of n queries of a head, with terms less without. */
+    const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
+      const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
+      const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n} ${offset}`;
+      if (!of.plain[at]) {
+        if (Object.keys(of.plain).length > 16) of.plain = {};
+        core.problem({...has, q: of.q, k: of.k, v: of.v});
+        of.plain[at] = read();
+      }
+      core.problem({...has, terms, q: of.q, k: of.k, v: of.v});
+      const found = read(), before = of.plain[at];
+      for (let x = 0; x < found.length; x++) found[x] -= before[x];
+      return found;
+    };
 
     const compute = state => {
-      const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1);
+      const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1),
+                                both = [a, ...(b ? [b] : [])];
       if (heads * q * k > 1 << 24)
         throw new Error(`${heads} heads of ${q} × ${k} biases are more than this page takes: ${1 << 24} numbers`);
       settings.set({...state, head, query});
@@ -54,16 +112,44 @@ export const bias = {
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
       const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // an unknown name: let the library say so
       const of = terms => {
-        core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
-        const data = core.biasOf(head), {meaning} = core;
+        const pure = terms.every(bias);
+        if (pure) {
+          core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
+          const data = core.biasOf(head), {meaning} = core;
+          return {
+            data,
+            meaning,
+            value: meaning && meaning !== 'random' ? meaning : 'bias',
+            columns: k,
+            curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.biasOf(n, query, 1)),
+            all: () => {
+              core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
+              return core.bias();
+            }
+          };
+        }
+        let data, how;
+        for (how of changes) {
+          data = effect(terms, how, state, head);
+          if (data.some(x => x !== 0)) break;
+        }
+        if (!data.some(x => x !== 0)) data = effect(terms, how = changes[0], state, head);
+        const {meaning} = core, columns = data.length / q;
         return {
+          ...how,
           data,
           meaning,
-          curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.biasOf(n, query, 1)),
+          columns,
+          across: how.columns,
+          note: how.said?.(terms.map(nameOf).filter(name => !core.kindOf[name].bias).join(' and ')),
+          curve: shown.map(
+            n => n === head ? data.subarray(query * columns, (query + 1) * columns) : effect(terms, how, state, n, query, 1)),
           all: () => {
-            core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
-            return core.bias();
+            const all = new Float64Array(heads * data.length);
+            for (let n = 0; n < heads; n++) all.set(effect(terms, how, state, n), n * data.length);
+            return all;
           }
         };
       };
@@ -72,73 +158,155 @@ export const bias = {
         found.b = of(['log,lambda=0', b]);  // as second term, as in the sum: random arrays differ from place to place
         found.sum = of([a, b]);
         const minus = (x, y) => x.map((z, n) => z - y[n]);
-        found.difference = {data: minus(found.a.data, found.b.data), all: () => minus(found.a.all(), found.b.all())};
+        if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))
+          found.difference = {
+            ...found.a,
+            data: minus(found.a.data, found.b.data),
+            value: found.a.value === found.b.value ? found.a.value : 'difference',
+            all: () => minus(found.a.all(), found.b.all())
+          };
       }
-      const one = q * k, value = found.a.meaning && found.a.meaning !== 'random' ? found.a.meaning : 'bias';
       for (const [key, map] of Object.entries(maps)) {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
         const shown = key === 'b' ? b : key === 'a' ? a : kinds[key];
+        const {data, columns, value, across = 'key'} = found[key];
         map.show({
-          data: found[key].data,
+          data,
           rows: q,
-          columns: k,
-          cursor: [query, Math.min(map.cursor[1], k - 1)],
+          columns,
+          cursor: [query, Math.min(map.cursor[1], columns - 1)],
           title: `${key === 'a' || key === 'b' ? kinds[key] + ': ' : ''}${shown}, head ${head} of ${heads}`,
-          value: key === 'a' ? value : 'bias',
-          label: (r, c, x) => `query ${r}, key ${c}, offset ${c - r - offset}: ${x > -Infinity ? fixed(x) : 'masked'}`
+          value,
+          across,
+          ratio: across === 'key' ? undefined : 1,
+          label: (r, c, x) => across === 'key' ?
+            `query ${r}, key ${c}, offset ${c - r - offset}: ${x > -Infinity ? fixed(x) : 'masked'}` :
+            `query ${r}, ${across} ${c}: ${fixed(x)}`
         });
       }
-      const both = [a, ...(b ? [b] : [])], random = both.some(text => randomArrays(core, text));
-      core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms: both});
+      const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
+            random = both.some(text => randomArrays(core, text));
+      const has = {heads, lenQ: q, lenK: k, qOffset: offset, terms: both};
+      core.problem(pure ? has : {...has, dimK: content(state).width});
+      const made = both.map((text, n) => core.kindOf[nameOf(text)].arrays.flatMap(({name}, index) => {
+        const array = needsFile ? core.filled(n, index) : null;
+        const called = namesIn(core, text)[name] ?? `${nameOf(text)}${n && nameOf(a) === nameOf(b) ? 2 : ''}.${name}`;
+        return array ? [{...array, index, array: name, name: called}] : [];
+      }));
+      const named = both.map((text, n) => withNames(text, Object.fromEntries(made[n].map(({array, name}) => [array, name]))));
+      current = {k};
+      arrays = () => {
+        const of = content(state), all = Object.fromEntries(made.flat().map(({name, shape, data}) => [name, {shape, data}]));
+        return {
+          q: {shape: [1, heads, q, of.width], data: of.q},
+          k: {shape: [1, heads, k, of.width], data: of.k},
+          v: {shape: [1, heads, k, of.width], data: of.v},
+          ...all
+        };
+      };
+      keep.hidden = !needsFile;
+      settings.of('words').element.hidden = pure;
       const said = {
         entry: 'No table is given: entry c holds the number c, so that the map shows which entry a pair reads.',
         bucket: 'No table is given: bucket c holds the number c, so that the map shows the bucket of each pair.',
-        random: 'No arrays are given: the numbers are random, the same as those of the command line.'
+        random: needsFile ? 'No arrays are given: the numbers are random, and the same every time.' :
+                            'No arrays are given: the numbers are random, the same as those of the command line.'
       };
-      note.textContent = both.map((text, n) => said[found[n ? 'b' : 'a'].meaning])
-                           .filter(Boolean)
-                           .filter((x, n, all) => all.indexOf(x) === n)
-                           .join(' ');
-      const x = Float64Array.from({length: k}, (_, j) => j - query - offset), main = b ? found.sum : found.a;
+      const parts = both.map((text, n) => found[n ? 'b' : 'a']);
+      note.textContent =
+        [
+          pure ? '' : 'The terms are computed with and without, on words as vectors of 8 numbers; the maps are the difference.',
+          ...parts.map(part => part.note), ...parts.map(part => said[part.meaning])
+        ].filter(Boolean)
+          .filter((x, n, all) => all.indexOf(x) === n)
+          .join(' ');
+      const own = views.filter(view => both.some(text => view.terms?.includes(nameOf(text))));
+      more.replaceChildren(
+        ...own.flatMap(view => [`More of ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
+                         h('a', {href: `#${view.id}`}, view.title), '. ']));
+      const main = b ? found.sum : found.a, across = main.across ?? 'key',
+            x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
       curve.replaceChildren(chart({
-        title: `${b ? 'A + B' : 'A'} over the offset, query ${query}`,
-        xLabel: 'offset = key − query',
-        yLabel: value,
+        title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}`,
+        xLabel: across === 'key' ? 'offset = key − query' : across,
+        yLabel: main.value,
         series: shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))
       }));
+      const save = found[state.save] ? state.save : 'a', {columns} = found[save], one = q * columns;
       const csv = () => {
-        const rows = [['head', 'query', 'key', 'bias']];
+        const rows = [['head', 'query', found[save].across ?? 'key', found[save].what ? 'change' : 'bias']];
         const all = found[save].all();
-        for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / k), n % k, all[n]]);
+        for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / columns), n % columns, all[n]]);
         return rows;
-      }, save = found[state.save] ? state.save : 'a';
-      const cli = shell([
-        'relpos', 'bias', ...both, '--q', q, '--k', k, '--heads', heads, '--head', head, ...(offset ? ['--q-offset', offset] : [])
-      ]);
-      const python = both.map(text => pythonTerm(core, facts, text)).join(' + ');
-      return {
+      };
+      const result = {
         name: `bias-${both.map(nameOf).join('-')}`,
         figure: maps[save],
         csv,
         docs: both.map(nameOf),
+        numbers: {map: () => [...found[save].data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
+      };
+      const python = words => words.map(([name, x]) => [name, `file["${x}"]`]), offsets = offset ? ['--q-offset', offset] : [];
+      const inFile = named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
+      const opened =
+        'import numpy as np, relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-term.safetensors")\n';
+      if (!pure) {
+        const common = ['relpos', 'explain', '--input', 'relpos-term.safetensors', '--head', head, '--query', query, ...offsets];
+        const {what} = main, call = {scores: 'score', weights: 'weights', out: 'out'}[what];
+        return {
+          ...result,
+          code: {
+            CLI: `# “Save the arrays” writes relpos-term.safetensors\n# row ${query} of the map of ${b ? 'A + B' : 'A'}: ${
+              call} of the first less that of the second\n${
+              shell([...common, ...named.flatMap(text => optionOf(core, text))])}\n${shell([...common, '--no-bias'])}\n`,
+            Python: `${opened}q, k, v = file["q"], file["k"], file["v"]\nat = dict(query=${query}, head=${head}${
+              offset ? `, q_offset=${offset}` : ''})\nwith_terms = relpos.explain(q, k, v, **at, ${
+              pythonOptions(core, facts, inFile).join(', ')})\nprint((with_terms.${call} - relpos.explain(q, k, v, **at).${
+              call}).round(4))\n`,
+            C: `/* call it with the terms, and with desc.n_terms = 0, for the difference that the map shows */\n${rowFunction({
+              heads,
+              kvHeads: heads,
+              lenQ: q,
+              lenK: k,
+              dim: content(state).width,
+              head,
+              query,
+              offset,
+              terms: named.map((text, n) => ({text, arrays: made[n]}))
+            })}`
+          }
+        };
+      }
+      const cli = shell([
+        'relpos', 'bias', ...named, ...(needsFile ? ['--input', 'relpos-term.safetensors'] : []), '--q', q, '--k', k, '--heads',
+        heads, '--head', head, ...offsets
+      ]);
+      return {
+        ...result,
         code: {
-          CLI: `${cli}\n${cli} --json     # every number\n`,
-          Python: `import numpy as np, relpos\n${
-            random ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${python}\nprint(term.matrix(${
-            q}, ${k}, heads=${heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,
-          C: (random ? '/* arrays that nobody gave count 0, 1, 2, ... here; yours go in their place */\n' : '') + program({
-            desc: [1, heads, q, k, 1],
-            settings: ['dtype = RP_F64', ...(offset ? [`q_offset = ${offset}`] : [])],
-            terms: both,
-            arrays: cArrays(core, both),
-            call: [
-              `static double bias[${heads}][${q}][${k}];`,
-              `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${q}, ${k}});`,
-              'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;', `for (int j = 0; j < ${k}; j++)`,
-              `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
-            ]
-          }),
+          CLI: `${needsFile ? '# “Save the arrays” writes relpos-term.safetensors\n' : ''}${cli}\n${
+            cli} --json     # every number\n`,
+          Python: `${needsFile ? opened : 'import numpy as np, relpos\n'}${
+            random && !needsFile ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${
+            needsFile ? inFile.map(({text, arrays}) => pythonTerm(core, facts, text, arrays)).join(' + ') :
+                        both.map(text => pythonTerm(core, facts, text)).join(' + ')}\nprint(term.matrix(${q}, ${k}, heads=${
+            heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,
+          C: (random || needsFile ? '/* arrays that nobody gave count 0, 1, 2, ... here; yours go in their place */\n' : '') +
+            program({
+              desc: [1, heads, q, k, 1],
+              settings: ['dtype = RP_F64', ...(offset ? [`q_offset = ${offset}`] : [])],
+              terms: both,
+              arrays: needsFile ?
+                made.flatMap((list, term) => list.map(({index, array, shape}) => ({term, index, name: array, shape}))) :
+                cArrays(core, both),
+              call: [
+                `static double bias[${heads}][${q}][${k}];`,
+                `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${q}, ${k}});`,
+                'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;',
+                `for (int j = 0; j < ${k}; j++)`, `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
+              ]
+            }),
         },
       };
     };
@@ -149,7 +317,7 @@ export const bias = {
       output,
       settings: settings.element,
       about:
-        'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Choose a second term to see their sum, as the library adds it, and their difference.',
+        'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

@@ -11,6 +11,7 @@ export const buckets = {
   id: 'buckets',
   title: 'Buckets: which distances share a number',
   name: 'Buckets',
+  terms: ['t5', 'bucket'],  // that lead here from view a
   defaults: {buckets: 32, max: 128, bidirectional: true, strategy: 'log', offset: -10},
 
   make({core, facts, change}) {

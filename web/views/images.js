@@ -9,6 +9,7 @@ export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
+  terms: ['swin', 'axial'],  // that lead here from view a
   defaults: {kind: 'swin', rows: 4, columns: 4, extra: false, patch: 5},
 
   make({core, facts, change}) {

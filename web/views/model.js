@@ -1,32 +1,62 @@
 // model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {shell} from '../code.js';
+import {optionOf, pythonOptions, rowFunction, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf, plainTerms, startText, termEditor} from '../term.js';
+import {namesIn, nameOf, startText, termEditor, withNames} from '../term.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
-import {optionOf} from './sentence.js';
-
 const most = 1024;  // tokens: the maps have their square
+
+/** The options of `relpos attend` as what this view can show: {terms, causal, scale}; an error for any other. */
+function readOptions(core, text) {
+  const found = {terms: [], causal: false, scale: 0}, words = text.split(/\s+/).filter(Boolean);
+  while (words.length) {
+    const option = words.shift(), name = option.slice(2),
+          value = () => words.length && !words[0].startsWith('--') ? words.shift() : '';
+    if (option === '--causal') found.causal = true;
+    else if (option === '--scale') found.scale = +value();
+    else if (option === '--bias') found.terms.push(value());
+    else if (option.startsWith('--') && Object.hasOwn(core.kindOf, name)) {
+      const rest = value();  // --sink NAME
+      found.terms.push([name, rest && (rest.includes('=') ? rest : `${name}=${rest}`)].filter(Boolean).join(','));
+    } else throw new Error(`${option} is not known here`);
+  }
+  if (!(found.scale >= 0 && found.scale < Infinity)) throw new Error('--scale is no number');
+  if (found.terms.length > 2) throw new Error(`it has ${found.terms.length} terms, and this view takes two`);
+  return found;
+}
 
 export const model = {
   id: 'model',
   title: 'A real model: its heads, and what a term does to them',
   name: 'Model',
-  defaults: {a: 't5,table=t5_table', head: 3, query: 17, causal: false},
+  defaults: {source: 'minilm', a: 't5,table=t5_table', b: '', head: 3, query: 17, causal: false, scale: 0},
 
   make({core, facts, change, state: current}) {
     const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
-    const own = () => {
-      const arrays = new Map(['q', 'k', 't5_table'].map(
-        name => [name, {shape: facts.model[name].shape, type: 'f16', bytes: bytes(facts.model[name].f16)}]));
-      return take({arrays, tokens: facts.model.tokens}, 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3');
+    const unpacked = arrays =>
+      new Map(Object.entries(arrays).map(([name, {shape, f16}]) => [name, {shape, type: 'f16', bytes: bytes(f16)}]));
+    const built = {
+      minilm: {
+        title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
+        about:
+          'A trained sentence encoder. It has no position term in its attention: add one and see where its heads then look; the table here is made up, in the shape of T5’s.',
+        read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
+        start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
+      },
+      ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
+        title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
+        about:
+          'Trained by relpos lab on documentation, man pages and Vim’s help among it, with a T5 table of its own in each layer; the text is new to it. The curves show what each head learned of the offset.',
+        read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
+        start: {head: 0, query: facts.lab.tokens.length - 1}
+      }]))
     };
     /** The first batch entry of a file's q and k as doubles, and its other arrays. */
-    const take = ({arrays, tokens}, title) => {
+    const take = ({arrays, tokens, options = ''}, title) => {
       const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
         throw new Error(`the file was not taken: it has no array ${name} (it has ${
             [...arrays.keys()].join(', ') || 'none of floating numbers'})`);
@@ -43,8 +73,11 @@ export const model = {
         throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, this page shows ${most}`);
       const data = (x, n) => core.doubles(x.bytes, x.type, n), others = {};
       for (const [name, x] of arrays)
-        if (name !== 'q' && name !== 'k' && name !== 'v' && x.shape.length <= 4)
+        if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
           others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
+      const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
+      const valued = dimV > 0 && v.shape.length === 4 && v.shape[1] === kvHeads && v.shape[2] === lenK;
+      const repeats = valued && out?.shape.length === 4 && [heads, lenQ, dimV].every((n, x) => n === out.shape[x + 1]);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
       return {
         title,
@@ -55,35 +88,103 @@ export const model = {
         dim,
         q: data(q, heads * lenQ * dim),
         k: data(k, kvHeads * lenK * dim),
+        v: valued ? data(v, kvHeads * lenK * dimV) : null,
+        dimV: valued ? dimV : dim,
+        out: repeats ? data(out, heads * lenQ * dimV) : null,
         others,
+        options: optionsOf(options, others, {heads, kvHeads, lenQ, lenK, dim}),
         tokens: names
       };
     };
-    let source = own();
-    const plainNames = plainTerms(core, facts);
+    /** What the file says of its terms, or what the names of its arrays say: {terms, causal, scale, note}. */
+    const optionsOf = (text, others, {heads, kvHeads, lenQ, lenK, dim}) => {
+      const tried = read => {
+        const found = read();
+        core
+          .problem(
+            {heads, kvHeads, lenQ, lenK, dimK: dim, terms: found.terms.map(text => ({text, arrays: arraysOf(text, others)}))})
+          .workSize();
+        return found;
+      };
+      if (text) try {
+          return tried(() => readOptions(core, text));
+        } catch (error) { return {note: `The options in the file were not taken: ${error.message}. Choose a term.`}; }
+      const named =
+        core.kinds
+          .map(({name, arrays}) => [name,
+                 ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
+                                     .join(','))
+          .filter(text => text.includes(','));
+      try {
+        return named.length ? tried(() => ({
+          terms: named.slice(0, 2),
+          causal: false,
+          scale: 0,
+          note: `Its arrays are called as those of ${named.map(nameOf).join(' and ')}; the parameters are the defaults.`
+        })) :
+                              {};
+      } catch { return {}; }
+    };
+    /** The arrays that a term's text names, from those of a file. */
+    const arraysOf = (text, others) => {
+      const names = core.kindOf[nameOf(text)] ? namesIn(core, text) : {};
+      return Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
+        const named = names[name];
+        if (!named && optional) return [];
+        if (!named)
+          throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with one of the file's (${
+            Object.keys(others).join(', ') || 'it has none'})`);
+        if (!Object.hasOwn(others, named))
+          throw new Error(`no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
+        return [[name, others[named]]];
+      }) ??
+        []);
+    };
+    const opened = {};
+    const sourceOf = name => {
+      if (!built[name] && !opened[name]) name = model.defaults.source;
+      return opened[name] ??= {...built[name].read(), ...built[name]};
+    };
+    let source = null;
+    /** The state that a source is first shown with. */
+    const startOf = (name, found) => {
+      const {terms = [], causal = false, scale = 0} = found.options;
+      return {source: name, a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
+    };
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
-    const editor = termEditor({
+    const editors = [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
       core,
       facts,
-      key: 'a',
-      legend: 'Term',
-      names: [...plainNames, ...tabled],
+      key,
+      legend,
+      names: core.kinds.map(kind => kind.name),
       none: true,
       change,
-      start: name => startText(facts, name) + (tabled.includes(name) ? ',table=t5_table' : '')
-    });
+      start: name => {
+        const {others} = sourceOf(current().source), named = {};
+        for (const {name: array} of core.kindOf[name].arrays) {
+          const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
+          const found = own.find(x => Object.hasOwn(others, x));
+          if (found) named[array] = found;
+        }
+        return withNames(startText(core, facts, name), named);
+      }
+    }));
     const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
     const open = async file => {
       try {
-        const found = take(await readArrays(file), file.name);  // what fails leaves the page as it was
-        source = found;
+        const found = take(await readArrays(file));  // what fails leaves the page as it was
+        const {a, b} = current(), kept = text => {
+          try {
+            return arraysOf(text, found.others) && text;
+          } catch { return ''; }
+        };
+        opened.file = {...found, title: file.name, about: 'A file of yours. It stays on this machine.'};
         problem.textContent = '';
-        change({
-          head: 0,
-          query: Math.min(current().query, source.lenQ - 1),
-          a: current().a.includes('=t5_table') && !found.others.t5_table ? '' : current().a
-        });
+        change(found.options.terms ?
+            startOf('file', {...opened.file, start: {query: found.lenQ - 1}}) :
+            {source: 'file', head: 0, query: Math.min(current().query, found.lenQ - 1), a: kept(a), b: kept(b)});
       } catch (error) {
         problem.textContent =
           error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' : error.message;
@@ -114,23 +215,15 @@ export const model = {
       h('label',
         {for: 'file'
         },
-        'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width). It stays on this machine. A term as written may name its arrays: relkey,table=NAME,left=8,right=8.'),
+        'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as relpos lab export writes. It stays on this machine. A term as written may name its arrays: relkey,table=NAME,left=8,right=8.'),
       input, problem,
       h('div', {class: 'row'},
-        h('button', {
-          type: 'button',
-          onclick: () => {
-            source = own();
-            problem.textContent = '';
-            change({...model.defaults});
-          }
-        },
-          'Back to the model'),
         h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
     const file = () => safetensorsOf({
       q: {shape: [1, source.heads, source.lenQ, source.dim], data: source.q},
       k: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},
-      v: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},
+      v: {shape: [1, source.kvHeads, source.lenK, source.dimV], data: source.v ?? source.k},
+      ...(source.out ? {out: {shape: [1, source.heads, source.lenQ, source.dimV], data: source.out}} : {}),
       ...source.others
     },
       source.tokens);
@@ -139,52 +232,68 @@ export const model = {
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, least: 0},
         {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, least: 0},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
+        {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, least: 0},
       ],
-      change, editor.element, drop);
+      change, editors.map(editor => editor.element), drop);
+    const choice = h('select',
+      {id: 'source', class: 'wide', 'data-key': 'source', onchange: () => change(startOf(choice.value, sourceOf(choice.value)))},
+      Object.entries(built).map(([name, {title}]) => h('option', {value: name}, title)));
+    const dropped = h('option', {value: 'file', hidden: true}, 'your file');
+    choice.append(dropped);
+    settings.element.prepend(h('div', {class: 'field'}, h('label', {for: 'source'
+    }, 'Model and text'), choice));
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
-          heavy = h('div'), profile = h('div');
+          heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = ['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
-    const output = h('div', {}, title, words, heavy, profile, h('div', {class: 'panels'}, maps.map(map => map.element)));
+    const output =
+      h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels'}, maps.map(map => map.element)));
     let drawn = null, found = null;
 
     const compute = state => {
-      const {heads, kvHeads, lenQ, lenK, dim, q, k, others, tokens} = source, head = Math.min(state.head, heads - 1),
-                                                            query = Math.min(Math.max(0, state.query), lenQ - 1), {a} = state;
+      source = sourceOf(state.source);
+      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, others, tokens} = source, head = Math.min(state.head, heads - 1),
+                                                                     query = Math.min(Math.max(0, state.query), lenQ - 1),
+                                                                     {a, b} = state;
       settings.set({...state, head, query});
-      editor.set(state);
+      dropped.hidden = !opened.file;
+      choice.value = built[state.source] || opened[state.source] ? state.source : model.defaults.source;
+      editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
-      const arraysOf = text => Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
-        const named = new RegExp(`,${name}=([^,]+)`).exec(text)?.[1];
-        if (!named && optional) return [];
-        if (!named)
-          throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with one of the file's (${
-            Object.keys(others).join(', ') || 'it has none'})`);
-        if (!Object.hasOwn(others, named))
-          throw new Error(`no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
-        return [[name, others[named]]];
-      }) ??
-        []);
-      const of = (terms) => {
-        core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, masks: state.causal ? [CAUSAL] : [], q, k});
+      const texts = [a, b].filter(Boolean), terms = texts.map(text => ({text, arrays: arraysOf(text, others)})),
+            scale = state.scale > 0 ? state.scale : NaN, out = source.out;
+      const of = terms => {
+        const has = {heads, kvHeads, lenQ, lenK, dimK: dim, dimV, scale, terms, masks: state.causal ? [CAUSAL] : [], q, k};
+        core.problem(v ? {...has, v} : has);
         const all = new Float64Array(lenQ * lenK);
+        let far = 0;
         for (let i = 0; i < lenQ; i++) {
-          const row = core.row(head, i);
+          const row = core.row(head, i, !!out);
           for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
+          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
         }
-        return all;
+        return {all, far};
       };
-      const key = JSON.stringify([source.title, source.lenQ, head, a, state.causal]);
-      if (key !== drawn) {  // another query needs no new weights
-        const fresh = {plain: of([]), with: a ? of([{text: a, arrays: arraysOf(a)}]) : null};
-        found = fresh, drawn = key;
+      const key = JSON.stringify([source.title, source.lenQ, head, a, b, state.causal, state.scale]);
+      if (key !== drawn || found?.source !== source) {  // another query needs no new weights
+        const plain = of([]), last = terms.length ? of(terms) : plain;
+        found = {source, plain: plain.all, with: terms.length ? last.all : null, far: last.far}, drawn = key;
       }
+      const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
+      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
+      const bias = biases ? [...new Set([...shown, head])].map(n => [n, core.rows('bias', n, query, 1)]) : [];
       const weights = found.with ?? found.plain, zero = x => x === -Infinity ? 0 : x,
             row = weights.subarray(query * lenK, (query + 1) * lenK).map(zero),
             plain = found.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
       title.textContent =
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
+      const {options} = source;
+      said.textContent = [
+        source.about, options.note,
+        out ? `The output of head ${head} differs from that in the file by ${found.far.toPrecision(2)} at most.` : ''
+      ].filter(Boolean).join(' ');
       const top = Math.max(...row) || 1;
       if (words.children.length !== lenK || words.source !== source) {
         words.source = source;
@@ -209,11 +318,11 @@ export const model = {
         xLabel: 'offset = key − query',
         yLabel: 'weight',
         low: 0,
-        series: [{name: 'without a term', x, y: plain}, ...(found.with ? [{name: a, x, y: row}] : [])]
+        series: [{name: 'without a term', x, y: plain}, ...(found.with ? [{name: texts.join(' + '), x, y: row}] : [])]
       });
       profile.replaceChildren(figure);
       const cap = data => {
-        const some = [...data].filter(y => y > 0).sort((y, z) => y - z);
+        const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
         return some[Math.floor(some.length * 0.99)] || 1;
       }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${y > -Infinity ? fixed(y) : 'masked'}`;
       if (maps.drawn !== found) {
@@ -237,53 +346,67 @@ export const model = {
           map.paint();
         });
       }
-      const option = a ? optionOf(core, a) : ['--no-bias'], arrays = a ? Object.entries(arraysOf(a)) : [];
-      const words_ = text =>
-        text.split(',').slice(1).map(p => p.split('=')).filter(([k2]) => !arrays.some(([name]) => name === k2)).map(([k2,
-          v]) => `${k2 === 'lambda' ? 'lambda_' : k2}=${Number.isNaN(+v) ? `"${v}"` : v}`);
-      const keyword = a && !core.kindOf[nameOf(a)].bias ? nameOf(a) : 'bias';
+      curves.replaceChildren(...(bias.length ? [chart({
+        title: `Bias of each head over the offset, query ${query}`,
+        xLabel: 'offset = key − query',
+        yLabel: 'bias',
+        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y, colour: n}))
+      })] :
+                                               []));
+      const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
       return {
         name: 'model',
         figure: maps[found.with ? 1 : 0],
-        docs: a ? [nameOf(a)] : [],
-        numbers: {row: [...row], plain: [...plain], weights: () => [...weights], file},
-        csv: () => [
-          ['key', 'word', 'offset', 'without', 'with'], ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j]])],
+        docs: kindsOf,
+        numbers: {
+          row: [...row],
+          plain: [...plain],
+          weights: () => [...weights],
+          bias: () => bias.map(([n, y]) => [n, ...y]),
+          far: found.far,
+          file
+        },
+        csv: () => [['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],
+          ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j], ...(own ? [own[j]] : [])])],
         code: {
-          CLI: `# “Save the arrays” writes relpos-heads.safetensors; v is k again there: only weights are looked at\n${shell([
-            'relpos', 'explain', '--input', 'relpos-heads.safetensors', '--head', head, '--query', query, ...option,
-            state.causal ? '--causal' : null, '--brief'
-          ])}\n`,
+          CLI: `# “Save the arrays” writes relpos-heads.safetensors${
+            v ? '' : '; v is k again there: only weights are looked at'}\n${shell([
+            'relpos', 'explain', ...common, '--head', head, '--query', query,
+            ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), state.causal ? '--causal' : null,
+            ...(state.scale > 0 ? ['--scale', state.scale] : []), '--brief'
+          ])}\n${
+            biases ? shell([
+              'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k', lenK,
+              '--heads', heads, '--head', head
+            ]) + '\n' :
+                     ''}`,
           Python:
-            `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(file["q"], file["k"], file["v"], query=${
-              query}, head=${head}${state.causal ? ', causal=True' : ''}` +
-            (a ? `,\n    ${keyword}=relpos.${facts.terms[nameOf(a)].python}(${
-                     [...arrays.map(([name]) => `file["${new RegExp(`,${name}=([^,]+)`).exec(a)[1]}"]`), ...words_(a)].join(
-                       ', ')})` :
-                 '') +
-            '))\n',
-          C: `#include <relpos/relpos.h>\n\n/* weights [${lenK}] of query ${query}, head ${head}; q [1][${heads}][${lenQ}][${
-               dim}], k [1][${kvHeads}][${lenK}][${dim}]${
-               arrays.map(([name, x]) => `, ${name} [${x.shape.join('][')}]`).join('')} */\n` +
-            `rp_status look(const double *q, const double *k, ${
-              arrays.map(([name]) => `const double *${name}, `)
-                .join('')}double *weights)\n{\n    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${
-              dim});\n    rp_tensors t = rp_tensors_init();\n    rp_row row = {.weights = weights};\n    rp_plan *plan;\n` +
-            `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};\n${
-              state.causal ? '    rp_mask mask = {.kind = RP_MASK_CAUSAL};\n    desc.masks = &mask, desc.n_masks = 1;\n' : ''}` +
-            (a ?
-                `    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_status status = rp_term_parse("${
-                  a}", &term, names);\n    if (status != RP_OK)\n        return status;\n    desc.terms = &term, desc.n_terms = 1;\n` :
-                '    rp_status status;\n') +
-            `    t.q = rp_array_of(q, RP_F64, 4, (int64_t[]){1, ${heads}, ${lenQ}, ${
-              dim}});\n    t.k = rp_array_of(k, RP_F64, 4, (int64_t[]){1, ${kvHeads}, ${lenK}, ${dim}});\n` +
-            arrays
-              .map(
-                ([name, x]) => `    t.term[0][${core.kindOf[nameOf(a)].arrays.findIndex(y => y.name === name)}] = rp_array_of(${
-                  name}, RP_F64, ${x.shape.length}, (int64_t[]){${x.shape.join(', ')}});\n`)
-              .join('') +
-            `    status = rp_plan_create(&plan, &desc);\n    if (status == RP_OK) {\n        status = rp_attend_row(plan, &t, 0, ${
-              head}, ${query}, &row);\n        rp_plan_destroy(plan);\n    }\n    return status;\n}\n`,
+            `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(${
+                ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`,
+                  ...(state.causal ? ['causal=True'] : []), ...(state.scale > 0 ? [`scale=${state.scale}`] : []),
+                  ...pythonOptions(core, facts, terms.map(({text}) => ({
+                    text,
+                    arrays: Object.fromEntries(Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file["${x}"]`]))
+                  })))]
+                  .join(', ')}))\n`,
+          C: rowFunction({
+            heads,
+            kvHeads,
+            lenQ,
+            lenK,
+            dim,
+            head,
+            query,
+            scale,
+            causal: state.causal,
+            terms: terms.map(({text, arrays}) => {
+              const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
+              return {
+                text,
+                arrays: Object.entries(arrays).map(([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
+              };
+            })
+          }),
         },
       };
     };
@@ -294,7 +417,7 @@ export const model = {
       output,
       settings: settings.element,
       about:
-        'Queries and keys of a trained sentence encoder on the Gettysburg Address, rounded to 16 bits. It has no position term in its attention. Add one and see where its heads then look; the table here is made up, in the shape of T5’s.',
+        'Queries and keys of trained models on a text, rounded to 16 bits, or those of a file of yours: where each head looks, what a term changes of it, and what bias each head has over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
   },

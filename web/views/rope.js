@@ -9,6 +9,7 @@ export const rope = {
   id: 'rope',
   title: 'RoPE: turned by their position',
   name: 'RoPE',
+  terms: ['rope'],  // that lead here from view a
   defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20},
 
   make({core, facts, change}) {

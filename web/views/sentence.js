@@ -1,6 +1,6 @@
 // sentence.js -- one query of a sentence, step by step, as `relpos explain` prints it. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {nested, program, pythonTerm, shell} from '../code.js';
+import {nested, optionOf, program, pythonOptions, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
@@ -12,14 +12,6 @@ import {controls, fixed, h, rowsOf, table} from '../ui.js';
 const manyHeads = (core, text) => {
   const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
   return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
-};
-
-/** --bias for a bias, an option of its own for the others. */
-export const optionOf = (core, text) => {
-  const name = nameOf(text), rest = text.slice(name.length + 1);
-  return core.kindOf[name].bias ?
-    ['--bias', text] :
-    [`--${name}`, (rest.startsWith(`${name}=`) ? rest.slice(name.length + 1) : rest) || null];  // --sink NAME
 };
 
 export const sentence = {
@@ -130,7 +122,7 @@ export const sentence = {
         ...(m < 2 ? {low: 0, high, diverging: false} : {diverging: true})
       }));
       core.problem({lenQ: n, lenK: n, dimK: width, terms: [state.a]});
-      const option = optionOf(core, state.a), shape = [1, 1, n, width], bias = core.kindOf[nameOf(state.a)].bias;
+      const option = optionOf(core, state.a), shape = [1, 1, n, width];
       return {
         name: 'sentence',
         figure: ofChart(curve),
@@ -148,8 +140,8 @@ export const sentence = {
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
                     nested(k, shape)})\nv = np.array(${nested(v, shape)})\n` +
             (heads > 1 ? `q, k, v = (np.repeat(x, ${heads}, axis=1) for x in (q, k, v))\n` : '') +
-            `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${bias ? 'bias' : nameOf(state.a)}=${
-              pythonTerm(core, facts, state.a)}${state.causal ? ', causal=True' : ''})\nprint(steps)\n`,
+            `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${pythonOptions(core, facts, [{text: state.a}])}${
+              state.causal ? ', causal=True' : ''})\nprint(steps)\n`,
           C: (heads > 1 ? `/* one head here; on the screen head ${head} of ${heads} */\n` : '') + program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],

@@ -9,6 +9,7 @@ export const shaw = {
   id: 'shaw',
   title: 'Shaw: a vector for every clipped offset',
   name: 'Shaw',
+  terms: ['relkey', 'relval'],  // that lead here from view a
   defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0},
 
   make({core, facts, change}) {
