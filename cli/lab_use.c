@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = CLI_OWN, LENGTHS, TEXT, BYTES, JSON, PROMPT, TEMPERATURE, TOP_K, SEED };
+enum { THREADS = CLI_OWN, LENGTHS, TEXT, BYTES, JSON, PROMPT, TEMPERATURE, TOP_K, SEED, POSITION };
 
 typedef struct request {
-    const char *lengths, *text, *prompt;
+    const char *lengths, *text, *prompt, *position;
     int64_t threads, bytes, top_k, seed;
     double temperature;
     bool json;
@@ -22,6 +22,7 @@ static int on_option(void *context, int key, const char *value)
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
     case LENGTHS: q->lengths = value; return CLI_OK;
     case TEXT: q->text = value; return CLI_OK;
+    case POSITION: q->position = value; return CLI_OK;
     case BYTES: return cli_integer("--bytes", value, 1, (int64_t)1 << 40, &q->bytes);
     case JSON: q->json = true; return CLI_OK;
     case PROMPT: q->prompt = value; return CLI_OK;
@@ -94,6 +95,7 @@ static const cli_option eval_options[] = {
     {"lengths", LENGTHS, "N,N,...", "lengths to measure at; default: the trained one"},
     {"text", TEXT, "FILES", "text to measure on; default: what the experiment holds out"},
     {"bytes", BYTES, "N", "of the text, at most; default 65536"},
+    {"position", POSITION, "TERMS", "in place of the experiment's, such as a rope with scaling; the same weights"},
     {"threads", THREADS, "N", "default: all this process may use"},
     {"json", JSON, NULL, "one object"},
     {0},
@@ -152,19 +154,23 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         return code;
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
-    json_t *all = lab_held_out(&m, q.text, &held, err) == 0
-                      ? lab_measure_lengths(&m, pool, &held, q.bytes, lengths, count, err)
-                      : NULL;
+    nn_model other = {0};
+    json_t *all =
+        (!q.position || nn_model_as(&other, &m, q.position, err) == 0) && lab_held_out(&m, q.text, &held, err) == 0
+            ? lab_measure_lengths(q.position ? &other : &m, pool, &held, q.bytes, lengths, count, err)
+            : NULL;
     if (!all) {
         code = cli_error(CLI_FAILED, "%s", err);
     } else if (q.json) {
-        json_t *line = json_pack("{s:s, s:I, s:O}", "position", m.c.position, "step", (json_int_t)step, "lengths", all);
+        json_t *line = json_pack("{s:s, s:I, s:O}", "position", q.position ? q.position : m.c.position, "step",
+                                 (json_int_t)step, "lengths", all);
         code = lab_write_line(stdout, "standard output", line, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
     } else {
         size_t x, y;
         json_t *at, *place;
-        printf("position %s, trained at length %lld for %lld steps\n", m.c.position, (long long)m.c.length,
+        printf("position %s, trained at length %lld for %lld steps", m.c.position, (long long)m.c.length,
                (long long)step);
+        printf(q.position ? "; measured with %s\n" : "\n", q.position);
         json_array_foreach(all, x, at)
         {
             if (!json_is_real(json_object_get(at, "loss"))) {
@@ -196,6 +202,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     }
     json_decref(all);
     nn_text_free(&held);
+    nn_model_destroy(&other);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
     return code;

@@ -580,11 +580,20 @@ refused 2 'no key is called "stepz"' sweep "$T/sweep.lab" -o "$T/quick.jsonl" --
     echo 'position = rope'
     echo 'vary.eval_position = rope | rope,base=100 | alibi | t5'
 ) | sed 's/^steps = .*/steps = 3/' >"$T/other.lab"
+grep -v '^vary' "$T/other.lab" >"$T/other.lab.one"
 lab sweep "$T/other.lab" -o "$T/other.jsonl"
 check 'three are measured, one has other weights' '1 3 2' "$code $(wc -l <"$T/other.jsonl") $(wc -l <"$T/err")"
 check 'which' 1 "$(grep -c 't5 has other weights than rope' "$T/err")"
 check 'one training, three measurements' '1 3' "$(sed 's/.*"train_loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l) \
 $(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l)"
+
+ok train "$T/other.lab.one" -o "$T/rope"
+ok eval "$T/rope" --lengths 16,32 --bytes 200 --position rope,base=100 --json
+check 'eval finds what the sweep found' 1 "$(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/out" |
+    xargs -I '{}' grep -c '"eval_position":"rope,base=100".*"length":16,"loss":{}' "$T/other.jsonl")"
+ok eval "$T/rope" --position rope,base=100
+check 'it says so' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
+refused 1 't5 has other weights than rope' eval "$T/rope" --position t5
 
 # the experiments that come with the source
 for file in lab/*.lab; do
