@@ -5,7 +5,7 @@ import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf, namesIn, plainTerms, startText, termEditor} from '../term.js';
+import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
@@ -48,7 +48,7 @@ export const model = {
         start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
-        title: `a byte model of the laboratory, layer ${layer} of ${facts.lab.layers.length}`,
+        title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
         about:
           'Trained by relpos lab on documentation, man pages and Vim’s help among it, with a T5 table of its own in each layer; the text is new to it. The curves show what each head learned of the offset.',
         read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
@@ -151,7 +151,6 @@ export const model = {
       const {terms = [], causal = false, scale = 0} = found.options;
       return {source: name, a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
     };
-    const plainNames = plainTerms(core, facts);
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
     const editors = [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
@@ -159,13 +158,17 @@ export const model = {
       facts,
       key,
       legend,
-      names: [...plainNames, ...tabled],
+      names: core.kinds.map(kind => kind.name),
       none: true,
       change,
       start: name => {
-        const {others} = sourceOf(current().source),
-              own = [`${name}.table`, ...Object.keys(others)].find(x => Object.hasOwn(others, x));
-        return startText(core, facts, name) + (tabled.includes(name) && own ? `,table=${own}` : '');
+        const {others} = sourceOf(current().source), named = {};
+        for (const {name: array} of core.kindOf[name].arrays) {
+          const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
+          const found = own.find(x => Object.hasOwn(others, x));
+          if (found) named[array] = found;
+        }
+        return withNames(startText(core, facts, name), named);
       }
     }));
     const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
@@ -289,7 +292,7 @@ export const model = {
       const {options} = source;
       said.textContent = [
         source.about, options.note,
-        out && found.with ? `The output of head ${head} is that of the file to ${found.far.toPrecision(2)}.` : ''
+        out ? `The output of head ${head} differs from that in the file by ${found.far.toPrecision(2)} at most.` : ''
       ].filter(Boolean).join(' ');
       const top = Math.max(...row) || 1;
       if (words.children.length !== lenK || words.source !== source) {
