@@ -5,7 +5,7 @@ import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {namesIn, nameOf, startText, termEditor, withNames} from '../term.js';
+import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
