@@ -26,7 +26,7 @@ printf '%s\n' length buckets strategies clip sharing scaling classify | xargs -P
     }
     echo "{}: $(wc -l <"$out/{}.jsonl") results"'
 "$relpos" lab sweep lab/overhead.lab ${quick:+"$quick"} --threads 1 -o "$out/overhead.jsonl"
-for position in t5,bidirectional=0 table,left=128,right=0 alibi fire,c=0.1,L=128 relkey,left=64,right=0-relval,left=64,right=0 xl rope; do
+for position in t5,bidirectional=0 table,left=128,right=0 relkey,left=64,right=0-relval,left=64,right=0 rope; do
     "$relpos" lab inspect "$out/models-length/$position-1.safetensors" --length "$length" --json
 done >"$out/inspect.jsonl"
 cd "$out"

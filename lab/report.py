@@ -134,7 +134,7 @@ def pyplot():
     except ImportError:
         sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o tables alone are printed)")
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt
     return plt
 

@@ -1,4 +1,4 @@
-"""Fill README.md, docs/costs.md and docs/numerics.md with the numbers of bench/results, between their marks. Standard library only.
+"""Fill README.md, docs/costs.md, docs/lab.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
@@ -127,6 +127,37 @@ def costs():
     put("docs/costs.md", "\n".join(out))
 
 
+def lab():
+    """What docs/lab.md says of lab/results: perplexity by position and length, and times beside PyTorch."""
+    folder = root / "lab" / "results"
+    groups = {}
+    for line in map(json.loads, (folder / "length.jsonl").read_text().splitlines()):
+        groups.setdefault(line["vary"]["position"], []).append(line["lengths"])
+    lengths = [x["length"] for x in next(iter(groups.values()))[0]]
+
+    def mean(runs, n):
+        return None if runs[0][n]["perplexity"] is None else sum(r[n]["perplexity"] for r in runs) / len(runs)
+
+    starts = min(len(r) for r in groups.values())
+    out = [f"Perplexity of bytes, means over {starts} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
+           "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
+    for position, runs in sorted(groups.items(), key=lambda x: mean(x[1], 0)):
+        first = mean(runs, 0)
+        cells = [f"{first:.2f}"] + [f"{100 * (mean(runs, n) / first - 1):+.1f} %" if mean(runs, n) else "none" for n in range(1, len(lengths))]
+        out.append(f"| `{position}` | " + " | ".join(cells) + " |")
+    out += ["", "A training step beside the same model in PyTorch, in turns, one thread, 4 layers, width 256, 4 heads, a T5 table in each layer, trained:", "",
+            "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
+    times = [json.loads(line) for line in (folder / "oracle.jsonl").read_text().splitlines()]
+    for x in times:
+        out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | {x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
+    m = times[0]["machine"]
+    out += ["", f"PyTorch {times[0]['torch'].split('+')[0]}; {m['cpu']}, {m['cores']} cores, {m['isa'].upper()}, {m['blas']}. "
+            "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
+            "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
+    put("docs/lab.md", "\n".join(out))
+
+
 readme()
 costs()
+lab()
 put("docs/numerics.md", (results / "errors.md").read_text())
