@@ -64,7 +64,7 @@ def read_source(app, name, source):
         source[0] = terms.site_page(name.removeprefix("terms/"))
     elif name.startswith("man/"):
         source[0] = man_page(source[0])
-    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results/report.md"}.items():
+    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results.md"}.items():
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
         return
