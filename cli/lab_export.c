@@ -133,12 +133,8 @@ static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
     FILE *to = open_memstream(&shown, &size);
     int code = to ? add_terms(set, m, t, to) : -1;
     if (to && m->c.scale > 0) {
-        char text[32];
-        for (int digits = 1; digits <= 17; digits++) { /* the fewest that read as the same */
-            snprintf(text, sizeof text, "%.*g", digits, m->c.scale);
-            if (strtod(text, NULL) == m->c.scale)
-                break;
-        }
+        char text[NN_REAL_MAX];
+        nn_print_real(text, m->c.scale);
         fprintf(to, " --scale %s", text);
     }
     if (to && m->c.task == NN_DECODER)

@@ -126,14 +126,14 @@ static bool read_real(const char *value, double *x)
     return true;
 }
 
-static void write_real(char to[64], double x)
+void nn_print_real(char to[NN_REAL_MAX], double x)
 {
     rp_term t = rp_term_init(RP_TERM_LOG);
     char text[128];
     t.lambda = x;
     if (rp_term_print(&t, text, sizeof text) != RP_OK)
         snprintf(text, sizeof text, "log,lambda=0.0");
-    snprintf(to, 64, "%.63s", strchr(text, '=') + 1);
+    snprintf(to, NN_REAL_MAX, "%.*s", NN_REAL_MAX - 1, strchr(text, '=') + 1);
 }
 
 static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ERR_MAX])
@@ -283,7 +283,7 @@ void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX])
             snprintf(value, sizeof value, "%lld", (long long)i);
         } else if (k->type == KEY_REAL) {
             memcpy(&x, field, sizeof x);
-            write_real(value, x);
+            nn_print_real(value, x);
         } else {
             const char *from = k->choices;
             memcpy(&choice, field, sizeof choice);

@@ -64,6 +64,9 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
                     char err[NN_ERR_MAX]);
 #define NN_PRINT_MAX 8192
 void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
+/* The fewest digits that read back as x. */
+enum { NN_REAL_MAX = 64 };
+void nn_print_real(char to[NN_REAL_MAX], double x);
 /* The keys one after another, for help: false past the end. */
 bool nn_config_key(int index, const char **key, const char **value, const char **help);
 
