@@ -331,11 +331,11 @@ static void json_words(const explain_request *r, const explain_source *s, const 
         putchar('}');
     }
     fputs("], \"spread\": {\"content\": ", stdout);
-    explain_json_number(split->spread_content);
+    explain_json_number(split->spread.content);
     fputs(", \"position\": ", stdout);
-    explain_json_number(split->spread_position);
+    explain_json_number(split->spread.position);
     fputs(", \"both\": ", stdout);
-    explain_json_number(split->spread_both);
+    explain_json_number(split->spread.both);
     fputs("}, ", stdout);
 }
 

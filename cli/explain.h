@@ -3,7 +3,7 @@
 #ifndef RELPOS_EXPLAIN_H
 #define RELPOS_EXPLAIN_H
 
-#include "cli.h"
+#include "lab.h"
 
 enum { EXPLAIN_TOKEN = 64, EXPLAIN_BANDS = 9 }; /* bytes of a name; bands of distance */
 
@@ -30,7 +30,7 @@ typedef struct explain_source {
     const char *note;             /* said first; "" for none */
     io_set in, made;
     double *memory;
-    struct lab_look *look; /* a model, which owns what t points to; and its text by words */
+    lab_look *look; /* a model, which owns what t points to; and its text by words */
     explain_word *word;
     int64_t n_words;
 } explain_source;
@@ -42,10 +42,10 @@ typedef struct explain_trace {
 } explain_trace;
 
 /* A row by words: the weights of content alone, of position alone (NaN where rope turns the products themselves) and of both;
- * and the variance of each one's scores over the keys. Freed as content. */
+ * and their spread. Freed as content. */
 typedef struct explain_split {
     double *content, *position, *both;
-    double spread_content, spread_position, spread_both;
+    lab_spread spread;
 } explain_split;
 
 /* Where the weight of one head goes, by distance d = |key - query|: band 0 is d = 0, band n is 2^(n-1) <= d < 2^n, and the
@@ -59,12 +59,6 @@ typedef struct explain_share {
 static inline int64_t explain_band_from(int band)
 {
     return band ? (int64_t)1 << (band - 1) : 0;
-}
-
-/* a of a + b, 0 where both are. */
-static inline double explain_part(double a, double b)
-{
-    return a + b > 0 ? a / (a + b) : 0;
 }
 
 static inline bool explain_turned(const rp_desc *d)

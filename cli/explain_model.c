@@ -5,7 +5,6 @@
  * softmax(S), and those of position alone softmax(P).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
-#include "lab.h"
 #include "progress.h"
 #include <ctype.h>
 #include <math.h>
@@ -103,29 +102,6 @@ void explain_model_end(explain_source *s)
 
 /* ------------------------------------------------------------------------------------------------ content and position */
 
-/* The variance over the keys that are not masked of the scores without the terms, of what these add, and of both. */
-static void spread(const explain_trace *t, int64_t n, double *content, double *position, double *both)
-{
-    double *const to[3] = {content, position, both};
-    for (int k = 0; k < 3; k++) {
-        double mean = 0, square = 0;
-        for (int pass = 0; pass < 2; pass++) {
-            int64_t keys = 0;
-            double sum = 0;
-            for (int64_t j = 0; j < n; j++) {
-                const double with = t->row.score[j], without = t->plain_score[j];
-                const double x = k == 0 ? without : k == 1 ? with - without : with;
-                if (with == -INFINITY)
-                    continue;
-                sum += pass ? (x - mean) * (x - mean) : x;
-                keys++;
-            }
-            *(pass ? &square : &mean) = sum / (double)(keys ? keys : 1);
-        }
-        *to[k] = square;
-    }
-}
-
 int explain_by_words(const explain_request *r, const explain_source *s, const explain_trace *t, explain_split *split)
 {
     const int64_t n = r->problem.desc.len_k, words = s->n_words;
@@ -134,7 +110,7 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
     if (!at)
         return explain_no_memory();
     *split = (explain_split){.content = at, .position = at + words, .both = at + 2 * words};
-    spread(t, n, &split->spread_content, &split->spread_position, &split->spread_both);
+    split->spread = lab_spread_of(t->row.score, t->plain_score, n);
     const bool turned = explain_turned(&r->problem.desc);
     for (int64_t j = 0; j < n; j++)
         if (t->row.score[j] != -INFINITY)
@@ -151,7 +127,7 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
     for (int64_t w = 0; w < words; w++)
         split->position[w] = turned ? NAN : split->position[w] / sum;
     if (turned)
-        split->spread_content = split->spread_position = NAN;
+        split->spread.content = split->spread.position = NAN;
     return CLI_OK;
 }
 
@@ -171,7 +147,6 @@ static int sum_head(const explain_request *r, const explain_source *s, head_sum 
     *h = (head_sum){.most = -1};
     for (int64_t w = 0, i = 0; i < n; i++) {
         const int64_t own = s->word[w].from, before = w > 0 ? s->word[w - 1].from : own;
-        double content, position, both;
         explain_trace t;
         const int code = explain_look(r, s, i, &t);
         for (int64_t j = 0; j <= i && code == CLI_OK; j++) {
@@ -182,9 +157,9 @@ static int sum_head(const explain_request *r, const explain_source *s, head_sum 
             h->before += j < own && j >= before ? x : 0;
         }
         if (code == CLI_OK) {
-            spread(&t, n, &content, &position, &both);
-            h->content += content;
-            h->position += position;
+            const lab_spread spread = lab_spread_of(t.row.score, t.plain_score, n);
+            h->content += spread.content;
+            h->position += spread.position;
         }
         for (int64_t k = 0; k <= w && i == r->query && code == CLI_OK; k++) {
             double x = 0;
@@ -204,7 +179,7 @@ static int sum_head(const explain_request *r, const explain_source *s, head_sum 
 static void print_head(const explain_request *r, const explain_source *s, int64_t layer, const head_sum *h, bool first)
 {
     const bool turned = explain_turned(&r->problem.desc);
-    const double all = h->weight, share = turned ? NAN : explain_part(h->position, h->content);
+    const double all = h->weight, share = turned ? NAN : lab_share(h->position, h->content);
     char buf[EXPLAIN_TOKEN], percent[16];
     if (r->json) {
         printf("%s{\"layer\": %lld, \"head\": %lld, \"distance\": %.17g, \"position\": ", first ? "" : ", ",

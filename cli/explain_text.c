@@ -440,8 +440,8 @@ static int print_words(view *v, const char *query)
     else
         printf("\nSpread of the scores, their variance over the keys: content %.3f,\n"
                "position %.3f, both %.3f. Of content + position, position is %.0f %%.\n",
-               split.spread_content, split.spread_position, split.spread_both,
-               100 * explain_part(split.spread_position, split.spread_content));
+               split.spread.content, split.spread.position, split.spread.both,
+               100 * lab_share(split.spread.position, split.spread.content));
     free(split.content);
     return r->brief ? CLI_OK : print_share(v);
 }

@@ -83,6 +83,13 @@ void lab_token(char name[8], unsigned char byte);
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
 /* What a token stands for, of *size bytes; where tokens are bytes it is written to *byte. */
 const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size);
+/* Variances of a row's scores over the keys that are not masked: without the position terms, of what these add, and with them. */
+typedef struct lab_spread {
+    double content, position, both;
+} lab_spread;
+lab_spread lab_spread_of(const double *with, const double *without, int64_t n);
+/* Position's share of the sum of its variance and content's; 0 where both are. */
+double lab_share(double position, double content);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 /* One JSON value as a line; -1 with err. */

@@ -67,28 +67,54 @@ static int octave_of(int64_t distance)
     return x < OCTAVES ? x : OCTAVES - 1;
 }
 
-/* Query i of a head: n = i + 1 keys. c, p, w: its row. */
-static void add_row(head_sums *s, int64_t n, const double *c, const double *p, const double *w, const int *bin_at)
+static double variance(const double *with, const double *without, int64_t n, double both, double content)
 {
-    double sum_c = 0, sum_p = 0, sum_c2 = 0, sum_p2 = 0;
+    double mean = 0, square = 0;
+    for (int pass = 0; pass < 2; pass++) { /* about the mean: no digits are lost */
+        int64_t keys = 0;
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++) {
+            if (with[j] == -INFINITY)
+                continue;
+            const double x = both * with[j] + content * without[j];
+            sum += pass ? (x - mean) * (x - mean) : x;
+            keys++;
+        }
+        *(pass ? &square : &mean) = sum / (double)(keys ? keys : 1);
+    }
+    return square;
+}
+
+lab_spread lab_spread_of(const double *with, const double *without, int64_t n)
+{
+    return (lab_spread){.content = variance(with, without, n, 0, 1),
+                        .position = variance(with, without, n, 1, -1),
+                        .both = variance(with, without, n, 1, 0)};
+}
+
+double lab_share(double position, double content)
+{
+    return position + content > 0 ? position / (position + content) : 0;
+}
+
+/* Query i of a head: n = i + 1 keys, their scores with the terms and without, and their weights. */
+static void add_row(head_sums *s, int64_t n, const double *with, const double *without, const double *w,
+                    const int *bin_at)
+{
+    const lab_spread spread = lab_spread_of(with, without, n);
     for (int64_t j = 0; j < n; j++) {
         const int64_t distance = n - 1 - j;
+        const double p = with[j] - without[j];
         bin *b = &s->bins[bin_at[distance]];
         b->n++;
-        b->p += p[j];
-        b->p2 += p[j] * p[j];
+        b->p += p;
+        b->p2 += p * p;
         b->weight += w[j];
         s->distance += w[j] * (double)distance;
         s->octave[octave_of(distance)] += w[j];
-        sum_c += c[j];
-        sum_p += p[j];
     }
-    for (int64_t j = 0; j < n; j++) { /* about the mean: no digits are lost */
-        sum_c2 += (c[j] - sum_c / (double)n) * (c[j] - sum_c / (double)n);
-        sum_p2 += (p[j] - sum_p / (double)n) * (p[j] - sum_p / (double)n);
-    }
-    s->var_c += sum_c2 / (double)n;
-    s->var_p += sum_p2 / (double)n;
+    s->var_c += spread.content;
+    s->var_p += spread.position;
     s->rows++;
 }
 
@@ -107,14 +133,12 @@ static int look(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t l
             return -1;
         for (int64_t h = 0; h < m->c.heads; h++)
             for (int64_t i = 0; i < length && status == RP_OK; i++) {
-                double *c = row, *p = row + length, *w = row + 2 * length;
-                rp_row with = {.score = p, .weights = w}, without = {.score = c};
+                double *plain = row, *score = row + length, *w = row + 2 * length;
+                rp_row with = {.score = score, .weights = w}, without = {.score = plain};
                 status = rp_attend_row(plans[0], &t, 0, h, i, &with);
                 status = status == RP_OK ? rp_attend_row(plans[1], &t, 0, h, i, &without) : status;
-                for (int64_t j = 0; j <= i && status == RP_OK; j++)
-                    p[j] -= c[j];
                 if (status == RP_OK)
-                    add_row(&sums[layer * m->c.heads + h], i + 1, c, p, w, bin_at);
+                    add_row(&sums[layer * m->c.heads + h], i + 1, score, plain, w, bin_at);
             }
         rp_plan_destroy(plans[0]);
         rp_plan_destroy(plans[1]);
@@ -122,11 +146,6 @@ static int look(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t l
             return nn_fail(err, "attention of layer %lld: %s", (long long)layer, rp_last_error());
     }
     return 0;
-}
-
-static double share_of(const head_sums *s)
-{
-    return s->var_p > 0 ? s->var_p / (s->var_p + s->var_c) : 0;
 }
 
 static json_t *json_of(const nn_model *m, const head_sums *sums, int64_t length, int64_t windows, int64_t step)
@@ -149,9 +168,9 @@ static json_t *json_of(const nn_model *m, const head_sums *sums, int64_t length,
                 json_array_append_new(spread, json_real(var > 1e-12 * b->p2 / b->n ? sqrt(var) : 0));
                 json_array_append_new(weight, json_real(b->weight / b->n));
             }
-            json_array_append_new(heads, json_pack("{s:f, s:f, s:o, s:o, s:o}", "share", share_of(s), "distance",
-                                                   s->distance / s->rows, "position", bias, "spread", spread, "weight",
-                                                   weight));
+            json_array_append_new(heads, json_pack("{s:f, s:f, s:o, s:o, s:o}", "share", lab_share(s->var_p, s->var_c),
+                                                   "distance", s->distance / s->rows, "position", bias, "spread",
+                                                   spread, "weight", weight));
         }
         json_array_append_new(layers, heads);
     }
@@ -175,8 +194,8 @@ static void print(const nn_model *m, const head_sums *sums, int64_t length, int6
     putchar('\n');
     for (int64_t x = 0; x < m->c.layers * m->c.heads; x++) {
         const head_sums *s = &sums[x];
-        printf("%5lld %4lld %11.1f %8.1f", (long long)(x / m->c.heads), (long long)(x % m->c.heads), 100 * share_of(s),
-               s->distance / s->rows);
+        printf("%5lld %4lld %11.1f %8.1f", (long long)(x / m->c.heads), (long long)(x % m->c.heads),
+               100 * lab_share(s->var_p, s->var_c), s->distance / s->rows);
         for (int o = 0; o < octaves; o++)
             printf(" %4.1f", 100 * s->octave[o] / s->rows);
         putchar('\n');
