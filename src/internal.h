@@ -116,7 +116,8 @@ static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, in
 /* The element [a, b, c, d] of a view, as double. */
 static inline double rpi_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return rpi_value(v->data, v->dtype, rpi_index(v, a, b, c, d));
+    const int64_t at = rpi_index(v, a, b, c, d);
+    return v->dtype == RP_F64 ? ((const double *)v->data)[at] : rpi_value(v->data, v->dtype, at);
 }
 
 /* ---------------------------------------------------------------------------------------------- position terms */

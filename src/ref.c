@@ -6,12 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j)
+rpi_pair rpi_row_query(const rpi_row *r, int32_t term)
 {
     rpi_pair p = rpi_pair_of(r->args, term, r->b, r->h, r->i);
-    rpi_pair_key(r->args, &p, j);
     p.q = r->plain_q;
-    p.k = r->plain_keys ? r->plain_keys + j * r->args->desc.dim_k : NULL;
+    return p;
+}
+
+void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j)
+{
+    rpi_pair_key(r->args, p, j);
+    p->k = r->plain_keys ? r->plain_keys + j * r->args->desc.dim_k : NULL;
+}
+
+rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j)
+{
+    rpi_pair p = rpi_row_query(r, term);
+    rpi_row_key(r, &p, j);
     return p;
 }
 
@@ -76,39 +87,46 @@ int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p)
 }
 
 /* The value of a term of form VEC. */
-static double vectors(const rpi_row *r, int32_t term, int64_t j)
+static double vectors(const rpi_row *r, const rpi_pair *p)
 {
-    const rpi_pair p = rpi_row_pair(r, term, j);
     double sum = 0;
     for (int n = 0; n < 2; n++) {
-        const rpi_part *part = &rpi_scheme_of(p.term->kind)->part[n];
-        const int64_t e = part->count ? rpi_part_index(part, &p) : -1;
-        for (int64_t c = 0; e >= 0 && c < rpi_part_width(part, &p); c++) {
-            const double x = (part->query      ? part->query(&p, c)
-                              : part->key_side ? p.k[c]
-                                               : p.q[c]) *
-                             part->vec(&p, e, c);
+        const rpi_part *part = &rpi_scheme_of(p->term->kind)->part[n];
+        const int64_t e = part->count ? rpi_part_index(part, p) : -1, width = e >= 0 ? rpi_part_width(part, p) : 0;
+        for (int64_t c = 0; c < width; c++) {
+            const double x = (part->query      ? part->query(p, c)
+                              : part->key_side ? p->k[c]
+                                               : p->q[c]) *
+                             part->vec(p, e, c);
             sum += r->absolute ? fabs(x) : x;
         }
     }
-    const double factor = rpi_vec_factor(&r->args->desc, p.term);
+    const double factor = rpi_vec_factor(&r->args->desc, p->term);
     return (r->absolute ? fabs(factor) : factor) * sum;
 }
 
-static double biases(const rpi_row *r, int64_t j)
+double rpi_row_bias(const rpi_row *r, rpi_pair *p, int64_t j)
+{
+    const rpi_scheme *s = rpi_scheme_of(p->term->kind);
+    const bool products = s->form == RPI_VEC && s->bias;
+    if (!products && s->form != RPI_OFFSET && s->form != RPI_TILE && s->form != RPI_INDEX)
+        return 0;
+    rpi_row_key(r, p, j);
+    return products ? vectors(r, p) : rpi_definition(s, p);
+}
+
+static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
+{
+    for (int32_t n = 0; n < r->plan->desc.n_terms; n++)
+        pair[n] = rpi_row_query(r, n);
+}
+
+/* pair: the query, for each term */
+static double biases(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
 {
     double sum = 0;
     for (int32_t n = 0; n < r->plan->desc.n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(r->plan->terms[n].kind);
-        double x;
-        if (s->form == RPI_OFFSET || s->form == RPI_TILE || s->form == RPI_INDEX) {
-            const rpi_pair p = rpi_row_pair(r, n, j);
-            x = rpi_definition(s, &p);
-        } else if (s->form == RPI_VEC && s->bias) {
-            x = vectors(r, n, j);
-        } else {
-            continue;
-        }
+        const double x = rpi_row_bias(r, &pair[n], j);
         sum = rpi_bias_sum(sum, r->absolute && x != -INFINITY ? fabs(x) : x);
     }
     return sum;
@@ -148,15 +166,20 @@ void rpi_row_scores(rpi_row *r)
     }
     r->keys_b = r->b;
     r->keys_g = r->g;
+    rpi_pair pair[RP_MAX_TERMS];
+    row_queries(r, pair);
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] && !r->raw) { /* a trace shows masked pairs too */
             r->score[j] = -INFINITY;
             continue;
         }
         const double raw = dot(r, r->q, r->keys + j * D);
-        const double scaled =
-            (r->absolute ? fabs(d->scale) : d->scale) * raw + (r->plan->vec >= 0 ? vectors(r, r->plan->vec, j) : 0);
-        const double bias = biases(r, j), x = d->cap_after ? scaled + bias : scaled;
+        double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw;
+        if (r->plan->vec >= 0) {
+            rpi_row_key(r, &pair[r->plan->vec], j);
+            scaled += vectors(r, &pair[r->plan->vec]);
+        }
+        const double bias = biases(r, pair, j), x = d->cap_after ? scaled + bias : scaled;
         double capped = x;
         r->slope[j] = 1;
         if (d->softcap > 0) {
@@ -383,51 +406,68 @@ void rpi_ref_end(rpi_ref *j)
     free(j);
 }
 
-rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
+rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
 {
-    rpi_args args;
-    rpi_row r;
-    rp_status status = rpi_args_check(&args, plan, t);
+    memset(s, 0, sizeof *s);
+    rp_status status = rpi_args_check(&s->args, plan, t);
+    if (status == RP_OK)
+        status = rpi_args_prepare(&s->args, plan);
     if (status != RP_OK)
         return status;
-    const rp_desc *d = &args.desc;
+    s->raw = malloc((size_t)s->args.desc.len_k * sizeof *s->raw + 1);
+    if (rpi_row_alloc(&s->row, plan, &s->args) && s->raw)
+        return RP_OK;
+    if (s->row.memory)
+        rpi_fail(RP_E_NOMEM, "a row of %lld keys has no memory", (long long)s->args.desc.len_k);
+    rpi_rows_end(s);
+    return RP_E_NOMEM;
+}
+
+void rpi_rows_end(rpi_rows *s)
+{
+    free(s->raw);
+    free(s->row.memory);
+    rpi_args_free(&s->args);
+}
+
+static rp_status look(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
+{
+    const rp_desc *d = &s->args.desc;
+    rpi_row *r = &s->row;
     if (!want)
         return rpi_fail(RP_E_ARG, "row is NULL");
     if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
         return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b,
                         (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
-    if (want->out && !args.v.data && d->len_k)
+    if (want->out && !s->args.v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
-        return status;
-    double *raw = malloc((size_t)d->len_k * sizeof *raw + 1); /* asks scores() for masked pairs too */
-    if (!rpi_row_alloc(&r, plan, &args) || !raw) {
-        if (r.memory)
-            status = rpi_fail(RP_E_NOMEM, "a row of %lld keys has no memory", (long long)d->len_k);
-        free(r.memory);
-        free(raw);
-        rpi_args_free(&args);
-        return RP_E_NOMEM;
-    }
-    rpi_row_at(&r, b, h, i);
-    r.raw = want->raw ? want->raw : raw;
-    r.scaled = want->scaled;
-    r.bias = want->bias;
-    rpi_row_scores(&r);
-    rpi_row_softmax(&r);
+    rpi_row_at(r, b, h, i);
+    r->raw = want->raw ? want->raw : s->raw; /* asks for the scores of masked pairs too */
+    r->scaled = want->scaled;
+    r->bias = want->bias;
+    rpi_row_scores(r);
+    rpi_row_softmax(r);
     if (want->out) {
-        rpi_row_mix(&r);
-        memcpy(want->out, r.out, (size_t)d->dim_v * sizeof *r.out);
+        rpi_row_mix(r);
+        memcpy(want->out, r->out, (size_t)d->dim_v * sizeof *r->out);
     }
     if (want->score)
-        memcpy(want->score, r.score, (size_t)d->len_k * sizeof *r.score);
+        memcpy(want->score, r->score, (size_t)d->len_k * sizeof *r->score);
     for (int64_t j = 0; want->weights && j < d->len_k; j++)
-        want->weights[j] = r.weight[j] * rpi_row_dropout(&r, j);
-    want->lse = r.lse;
-    free(raw);
-    free(r.memory);
-    rpi_args_free(&args);
+        want->weights[j] = r->weight[j] * rpi_row_dropout(r, j);
+    want->lse = r->lse;
     return RP_OK;
+}
+
+rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
+{
+    rpi_rows rows;
+    rp_status status = rpi_rows_begin(&rows, plan, t);
+    if (status == RP_OK) {
+        status = look(&rows, b, h, i, want);
+        rpi_rows_end(&rows);
+    }
+    return status;
 }
 
 rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
@@ -467,9 +507,11 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
     rpi_row r = {.plan = plan, .args = &args};
     for (int64_t h = 0; h < d->heads; h++)
         for (int64_t i = 0; i < d->len_q; i++) {
+            rpi_pair pair[RP_MAX_TERMS];
             rpi_row_at(&r, b, h, i);
+            row_queries(&r, pair);
             for (int64_t j = 0; j < d->len_k; j++)
-                put(&v, h, i, j, 0, biases(&r, j));
+                put(&v, h, i, j, 0, biases(&r, pair, j));
         }
     rpi_args_free(&args);
     return RP_OK;

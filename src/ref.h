@@ -26,12 +26,26 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
 void rpi_row_mix(rpi_row *r);
+/* The query as a term's definition sees it; then its pair with key j; and both at once. */
+rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
+void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
+double rpi_row_bias(const rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
 
 /* The factor of dropout of key j: 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
 /* Turn the channels of x by a position, back with sign -1. */
 void rpi_row_turn(const rpi_row *r, double *x, double position, double sign);
+
+/* What the rows of one call share; keys are made once too, as long as the head stays. Not to be moved. */
+typedef struct rpi_rows {
+    rpi_args args;
+    rpi_row row;
+    double *raw; /* [Lk] room */
+} rpi_rows;
+
+rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t);
+void rpi_rows_end(rpi_rows *s);
 
 #endif

@@ -6,8 +6,8 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
 #include "problem.h"
+#include "ref.h"
 #include "samples.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,51 +241,78 @@ EXPORT(bias) int x_bias(double *to)
     return with_plan(call_bias, to);
 }
 
-/* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
-EXPORT(by_offset) int x_by_offset(void)
-{
-    for (int32_t n = 0; n < desc.n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(terms[n].kind);
-        const bool given =
-            rpi_takes_positions(s) && (tensors.term[n][s->positions].data || tensors.term[n][s->positions + 1].data);
-        if (rp_term_is_bias(terms[n].kind) && (s->form != RPI_OFFSET || given))
-            return 0;
-    }
-    return 1;
-}
-
 /* One number of rp_row for queries i ... i + n - 1 of one head, without the other heads. */
 typedef struct rows_call {
     int what, h, i, n;
     double *to;
 } rows_call;
 
-static int trace(rp_plan *plan, const rp_tensors *t, const rows_call *c, int n, double *to)
+/* Whether a term goes by the index of query and key. */
+static bool by_index(const rpi_args *args, int32_t n)
 {
-    rp_row row = {0};
-    *(c->what == ROW_BIAS      ? &row.bias
-      : c->what == ROW_SCORES  ? &row.score
-      : c->what == ROW_WEIGHTS ? &row.weights
-                               : &row.out) = to;
-    return answer(rp_attend_row(plan, t, 0, c->h, c->i + n, &row));
+    const rpi_scheme *s = rpi_scheme_of(terms[n].kind);
+    return !rpi_takes_positions(s) || (!args->term[n][s->positions].data && !args->term[n][s->positions + 1].data);
+}
+
+/* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
+static bool by_offset(const rpi_args *args)
+{
+    for (int32_t n = 0; n < desc.n_terms; n++)
+        if (rp_term_is_bias(terms[n].kind) && (rpi_scheme_of(terms[n].kind)->form != RPI_OFFSET || !by_index(args, n)))
+            return false;
+    return true;
+}
+
+/* The biases of query i: by the scheme's row, as kernels have them, where it has one, else by the definition. */
+static void biases(rpi_rows *s, int h, int i, double *to)
+{
+    const int64_t len = desc.len_k;
+    rpi_row *r = &s->row;
+    rpi_row_at(r, 0, h, i);
+    memset(to, 0, (size_t)len * sizeof *to);
+    for (int32_t n = 0; n < desc.n_terms; n++) {
+        const rpi_scheme *scheme = rpi_scheme_of(terms[n].kind);
+        const bool whole = len > 0 && scheme->row && by_index(&s->args, n);
+        rpi_pair p = rpi_row_query(r, n);
+        if (whole)
+            scheme->row(&p, 0, len, s->raw);
+        for (int64_t j = 0; j < len; j++)
+            to[j] = rpi_bias_sum(to[j], whole ? s->raw[j] : rpi_row_bias(r, &p, j));
+    }
 }
 
 /* Each row but the first is the one above, one place further, and one new number; a row in len_k is asked for those. */
-static int diagonals(rp_plan *plan, const rp_tensors *t, const rows_call *c)
+static void diagonals(rpi_rows *s, const rows_call *c)
 {
     const int len = (int)desc.len_k;
-    int code = trace(plan, t, c, 0, c->to), known = 0;
-    for (int n = 1; code == 0 && n < c->n; n++) {
+    int known = 0;
+    biases(s, c->h, c->i, c->to);
+    for (int n = 1; n < c->n; n++) {
         double *to = c->to + (size_t)n * len;
         if (n > known) {
             known = n + len - 1 < c->n ? n + len - 1 : c->n - 1;
-            code = trace(plan, t, c, known, c->to + (size_t)known * len);
+            biases(s, c->h, c->i + known, c->to + (size_t)known * len);
         }
         const double first = c->to[(size_t)known * len + (known - n)];
         memmove(to + 1, to - len, (size_t)(len - 1) * sizeof *to);
         to[0] = first;
     }
-    return code;
+}
+
+static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n)
+{
+    rpi_row *r = &s->row;
+    if (c->what == ROW_BIAS) {
+        biases(s, c->h, i, to);
+        return;
+    }
+    rpi_row_at(r, 0, c->h, i);
+    rpi_row_scores(r);
+    if (c->what != ROW_SCORES)
+        rpi_row_softmax(r);
+    if (c->what == ROW_OUT)
+        rpi_row_mix(r);
+    memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_WEIGHTS ? r->weight : r->out, n * sizeof *to);
 }
 
 static int call_rows(rp_plan *plan, void *context)
@@ -294,6 +321,7 @@ static int call_rows(rp_plan *plan, void *context)
     static const double zero[1];
     const int64_t q[4] = {1, desc.heads, desc.len_q, 1}, k[4] = {1, desc.heads, desc.len_k, 1};
     rp_tensors t = tensors;
+    rpi_rows rows;
     if (!t.q.data && !t.k.data) { /* one number stands for all of q and k, which a bias does not look at */
         t.q = rp_array_of(zero, RP_F64, 4, q);
         t.k = rp_array_of(zero, RP_F64, 4, k);
@@ -302,13 +330,21 @@ static int call_rows(rp_plan *plan, void *context)
     }
     if (c->what < ROW_BIAS || c->what > ROW_OUT)
         return refuse("no such row");
-    if (c->what == ROW_BIAS && x_by_offset())
-        return diagonals(plan, &t, c);
-    const int64_t each = c->what == ROW_OUT ? (desc.dim_v ? desc.dim_v : desc.dim_k) : desc.len_k;
-    int code = 0;
-    for (int n = 0; code == 0 && n < c->n; n++)
-        code = trace(plan, &t, c, n, c->to + n * each);
-    return code;
+    if (c->h < 0 || c->h >= desc.heads || c->i < 0 || c->n < 0 || c->n > desc.len_q - c->i)
+        return refuse("no such head, or no such queries");
+    if (c->what == ROW_OUT && !t.v.data)
+        return refuse("an output needs v");
+    const int code = answer(rpi_rows_begin(&rows, plan, &t));
+    if (code < 0)
+        return code;
+    const size_t each = (size_t)(c->what == ROW_OUT ? rows.args.desc.dim_v : desc.len_k);
+    if (c->what == ROW_BIAS && c->n > 0 && by_offset(&rows.args))
+        diagonals(&rows, c);
+    else
+        for (int n = 0; n < c->n; n++)
+            one_row(&rows, c, c->i + n, c->to + (size_t)n * each, each);
+    rpi_rows_end(&rows);
+    return 0;
 }
 
 /* [n, Lk], or [n, Dv] of the output; biases of a problem of width 1 in f64 need neither q nor k */

@@ -197,14 +197,6 @@ export class Core {
     return this.read(at, n * each);
   }
 
-  /** The biases of one head, of n queries from i on, for a problem of width 1. */
-  biasOf(h, i = 0, n = this.size.lenQ) {
-    const {heads, lenQ, lenK} = this.size;
-    if (n === lenQ && heads < 4 && !this.x.by_offset())
-      return this.bias().subarray(h * lenQ * lenK, (h + 1) * lenQ * lenK);  // row by row takes three times as long a number
-    return this.rows('bias', h, i, n);
-  }
-
   /** Array `index` of a term where nobody gave it: {shape, data}, or null where it has none. */
   filled(term, index) {
     const to = this.place(20), at = this.x.filled(term, index, to);

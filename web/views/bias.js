@@ -117,13 +117,13 @@ export const bias = {
         const pure = terms.every(bias);
         if (pure) {
           core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
-          const data = core.biasOf(head), {meaning} = core;
+          const data = core.rows('bias', head), {meaning} = core;
           return {
             data,
             meaning,
             value: meaning && meaning !== 'random' ? meaning : 'bias',
             columns: k,
-            curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.biasOf(n, query, 1)),
+            curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.rows('bias', n, query, 1)),
             all: () => {
               core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
               return core.bias();
