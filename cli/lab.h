@@ -26,10 +26,12 @@ int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char 
 /* nn_net_create, after the same question. */
 int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
             char err[NN_ERR_MAX]);
+/* What c learns from and what it holds out; *pieces is read where it is NULL and c has a tokenizer. */
+int lab_texts(lab_run *r, nn_pieces **pieces, char err[NN_ERR_MAX]);
 /* Texts, model (unless m is there already) and net from c. CLI_OK or CLI_FAILED after printing. */
 int lab_begin(lab_run *r);
 void lab_end(lab_run *r);
-/* One step: *loss, the norm of the gradients. -1 with err; a loss or norm that is not finite is returned as it is. */
+/* One step: *loss, the norm of the gradients. -1 with err, also where one of them is not finite: then no weight has changed. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
 /* Cross-entropy in nats over windows of `length` of a text, of so many of its tokens: mean, and for each position where by_position
@@ -42,7 +44,10 @@ typedef struct lab_measure {
 int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t most, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
 /* How many tokens can be predicted, or classified of each file, of so many bytes at most. */
-int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes);
+int64_t lab_measurable(const nn_config *c, const nn_text *t, int64_t bytes);
+/* Whether that is as much as the longest of n lengths. */
+int lab_check_measure(const nn_config *c, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                      char err[NN_ERR_MAX]);
 double lab_bits_per_byte(const lab_measure *r);
 /* Whether a classifier's files are as many as its classes, and none shorter than so many tokens. */
 int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
@@ -57,8 +62,6 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 
 /* Text to look at: of files, or where NULL what the experiment held out. -1 with err. */
 int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX]);
-/* Read a whole text file, to be freed; NULL with err. */
-char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas, threads, version. */
 json_t *lab_machine(const rp_pool *pool);
 /* The model of a run or a file, on a pool, with a line about what is odd; lab_open takes decoders of bytes alone. CLI_OK or
@@ -92,6 +95,26 @@ lab_spread lab_spread_of(const double *with, const double *without, int64_t n);
 double lab_share(double position, double content);
 /* Weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
+
+/* lab_files.c. From watch(true) on, Ctrl-C and SIGTERM ask to stop, the second one at once; watch(false) leaves it as it was. */
+void lab_watch(bool on);
+bool lab_stop_asked(void);
+/* What --set gave. */
+enum { LAB_MOST_SETS = 64 };
+typedef struct lab_sets {
+    const char *value[LAB_MOST_SETS];
+    int n;
+} lab_sets;
+int lab_add_set(lab_sets *sets, const char *value); /* an exit code */
+int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void *context, char err[NN_ERR_MAX]);
+/* A folder and those above it, or only those above, where they are not there. */
+int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
+/* A lock on an open file or folder for as long as it is open; -1 with err where another run has it. */
+int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
+/* Read a whole text file, to be freed; NULL with err. */
+char *lab_read(const char *path, char err[NN_ERR_MAX]);
+/* x, or null where it is not finite, which JSON has no word for. */
+json_t *lab_number(double x);
 /* One JSON value as a line; -1 with err. */
 int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
 

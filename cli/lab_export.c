@@ -196,7 +196,7 @@ void lab_look_end(lab_look *look)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request q = {.type = RP_F32};
+    request q = {.type = RP_F32, .layer = -1};
     const char *path;
     char err[NN_ERR_MAX], why[IO_ERR_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
@@ -210,6 +210,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (q.model == (q.prompt && *q.prompt))
         return cli_error(CLI_USAGE, "lab export: %s",
                          q.model ? "--model takes no text" : "no text (--prompt TEXT, or --model)");
+    if (q.model && q.layer >= 0)
+        return cli_error(CLI_USAGE, "--layer: not with --model, which has them all");
     if (!q.model && q.type != RP_F32)
         return cli_error(CLI_USAGE, "--dtype: only with --model (the arrays of a layer are f32)");
     if (q.type == RP_F64)
@@ -219,6 +221,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--output: %s: not .safetensors%s", q.output, q.model ? "" : " or .npz");
     if (q.model)
         return export_model(path, &q);
+    q.layer = q.layer < 0 ? 0 : q.layer;
     lab_look look = {0};
     rp_tensors t;
     io_set set = {0};

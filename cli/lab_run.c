@@ -109,30 +109,47 @@ static int read_texts(lab_run *r, const nn_pieces *pieces, char err[NN_ERR_MAX])
     return 0;
 }
 
+int lab_texts(lab_run *r, nn_pieces **pieces, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    if (!c->tokenizer[0] && c->vocab != 256)
+        return nn_fail(err, "vocab: %lld (text is bytes: 256)", (long long)c->vocab);
+    if (c->tokenizer[0] && !*pieces && nn_pieces_read(pieces, c->tokenizer, err) != 0)
+        return -1;
+    if (*pieces && (*pieces)->n > c->vocab)
+        return nn_fail(err, "vocab: %lld (%.200s has %d pieces: vocab = %d, or more)", (long long)c->vocab,
+                       c->tokenizer, (int)(*pieces)->n, (int)(*pieces)->n);
+    return read_texts(r, *pieces, err);
+}
+
+/* What the texts are, for a run that goes on: never 0. */
+static uint64_t sum_texts(const lab_run *r)
+{
+    const uint64_t sum = nn_checksum(1, r->text.tokens, (size_t)r->text.n * sizeof *r->text.tokens);
+    return nn_checksum(sum, r->valid.tokens, (size_t)r->valid.n * sizeof *r->valid.tokens) | 1;
+}
+
 static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     const int64_t rows = c->batch * c->length;
     nn_model plan;
     nn_pieces *pieces = r->m.pieces; /* of the checkpoint */
-    if (!c->tokenizer[0] && c->vocab != 256)
-        return nn_fail(err, "vocab: %lld (text is bytes: 256)", (long long)c->vocab);
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
     if (code != 0 || nn_blas_open(err) != 0)
         return -1;
-    if (c->tokenizer[0] && !pieces && nn_pieces_read(&pieces, c->tokenizer, err) != 0)
-        return -1;
-    if (pieces && pieces->n > c->vocab)
-        code = nn_fail(err, "vocab: %lld (%.200s has %d pieces: vocab = %d, or more)", (long long)c->vocab,
-                       c->tokenizer, (int)pieces->n, (int)pieces->n);
-    code = code == 0 ? read_texts(r, pieces, err) : code;
+    code = lab_texts(r, &pieces, err);
     if (code == 0 && !r->m.w)
         code = nn_model_create(&r->m, c, true, err);
     r->m.pieces = pieces;
     if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
         return -1;
+    const uint64_t sum = sum_texts(r);
+    if (r->m.texts != 0 && r->m.texts != sum)
+        return nn_fail(err, "text: it is another one than when the run was begun (that text, or another directory)");
+    r->m.texts = sum;
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
     r->loss = malloc((size_t)rows * sizeof *r->loss);
@@ -156,6 +173,11 @@ void lab_end(lab_run *r)
     free(r->loss);
 }
 
+static int diverged(const lab_run *r, const char *what, double x, char err[NN_ERR_MAX])
+{
+    return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
+}
+
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
@@ -164,19 +186,20 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
     const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1;
     if (nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err) != 0)
         return -1;
-    *norm = NAN;
     if (!isfinite(*loss))
-        return 0;
+        return diverged(r, "loss", *loss, err);
     *norm = nn_adamw(&r->m, r->pool, r->step);
-    r->step += isfinite(*norm);
+    if (!isfinite(*norm))
+        return diverged(r, "norm of the gradients", *norm, err);
+    r->step++;
     return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------ measuring */
 
-int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes)
+int64_t lab_measurable(const nn_config *c, const nn_text *t, int64_t bytes)
 {
-    if (m->c.task == NN_DECODER)
+    if (c->task == NN_DECODER)
         return nn_text_within(t, 1, t->n, bytes); /* the first is not predicted */
     int64_t least = t->n;
     for (int32_t f = 0; f < t->n_files; f++) {
@@ -184,6 +207,21 @@ int64_t lab_measurable(const nn_model *m, const nn_text *t, int64_t bytes)
         least = n < least ? n : least;
     }
     return least;
+}
+
+int lab_check_measure(const nn_config *c, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                      char err[NN_ERR_MAX])
+{
+    int64_t longest = 0;
+    for (int x = 0; x < n; x++)
+        longest = lengths[x] > longest ? lengths[x] : longest;
+    const int64_t most = lab_measurable(c, t, bytes);
+    return most >= longest ? 0
+                           : nn_fail(err,
+                                     "text: %lld tokens%s to measure on, of %lld bytes at most, and the longest length "
+                                     "is %lld (a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
+                                     (long long)most, c->task == NN_CLASSIFIER ? " of each file" : "", (long long)bytes,
+                                     (long long)longest);
 }
 
 double lab_bits_per_byte(const lab_measure *r)
@@ -282,7 +320,7 @@ static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t 
         json_array_append_new(taken, row);
     }
     free(r.taken);
-    return json_pack("{s:I, s:f, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", r.mean, "accuracy",
+    return json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean), "accuracy",
                      (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows, "taken", taken);
 }
 
@@ -301,13 +339,13 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t s
         for (int64_t i = from; i < to; i++)
             sum += r.by_position[i];
         const double loss = sum / (double)((to - from) * r.windows);
-        json_array_append_new(places, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)from, "to", (json_int_t)to,
-                                                "perplexity", exp(loss)));
+        json_array_append_new(places, json_pack("{s:I, s:I, s:o}", "from", (json_int_t)from, "to", (json_int_t)to,
+                                                "perplexity", lab_number(exp(loss))));
     }
     free(r.by_position);
-    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:o}", "length", (json_int_t)length, "loss", r.mean, "perplexity",
-                     exp(r.mean), "bits_per_byte", lab_bits_per_byte(&r), "tokens", (json_int_t)r.tokens, "bytes",
-                     (json_int_t)r.bytes, "positions", places);
+    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean),
+                     "perplexity", lab_number(exp(r.mean)), "bits_per_byte", lab_number(lab_bits_per_byte(&r)),
+                     "tokens", (json_int_t)r.tokens, "bytes", (json_int_t)r.bytes, "positions", places);
 }
 
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
@@ -315,17 +353,12 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
 {
     const bool classifier = m->c.task == NN_CLASSIFIER;
     int64_t longest = 0;
-    json_t *all = json_array();
+    if (lab_check_measure(&m->c, t, bytes, lengths, n, err) != 0)
+        return NULL;
     for (int x = 0; x < n; x++)
         longest = lengths[x] > longest ? lengths[x] : longest;
-    const int64_t most = lab_measurable(m, t, bytes), same = most / longest * longest;
-    if (same < longest) {
-        nn_fail(err,
-                "text: %lld tokens%s to measure on, and the longest length is %lld (a longer text, or shorter lengths)",
-                (long long)most, classifier ? " of each file" : "", (long long)longest);
-        json_decref(all);
-        return NULL;
-    }
+    const int64_t same = lab_measurable(&m->c, t, bytes) / longest * longest;
+    json_t *all = json_array();
     for (int x = 0; x < n; x++) {
         const bool ends = m->learned && lengths[x] > m->c.length; /* there are no positions beyond */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
@@ -358,46 +391,7 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
     return n ? n : nn_fail(err, "lengths: none (such as 512,1024)");
 }
 
-/* ------------------------------------------------------------------------------------------------ files */
-
-char *lab_read(const char *path, char err[NN_ERR_MAX])
-{
-    enum { MOST = 1 << 28 };
-    FILE *f = fopen(path, "re");
-    char *text = NULL;
-    size_t size = 0, room = 0;
-    while (f) {
-        if (size + 4096 > room) {
-            char *more = room < MOST ? realloc(text, (room = 2 * room + 8192) + 1) : NULL;
-            if (!more) {
-                fclose(f);
-                free(text);
-                nn_fail(err, "%.300s: too large", path);
-                return NULL;
-            }
-            text = more;
-        }
-        const size_t got = fread(text + size, 1, room - size, f);
-        size += got;
-        if (got == 0)
-            break;
-    }
-    if (!f || ferror(f)) {
-        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-        if (f)
-            fclose(f);
-        free(text);
-        return NULL;
-    }
-    fclose(f);
-    text[size] = 0;
-    if (strlen(text) != size) {
-        nn_fail(err, "%.300s: a NUL byte: this is no text", path);
-        free(text);
-        return NULL;
-    }
-    return text;
-}
+/* ------------------------------------------------------------------------------------------------ for logs */
 
 json_t *lab_machine(const rp_pool *pool)
 {
@@ -428,13 +422,4 @@ int64_t lab_position_weights(const nn_model *m)
         n += of_position ? m->params[p].size : 0;
     }
     return n + (m->columns - 3 * m->c.width) * m->c.width * m->c.layers;
-}
-
-int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX])
-{
-    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-    const bool failed = !text || fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
-    json_decref(line);
-    free(text);
-    return failed ? nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno)) : 0;
 }

@@ -1,18 +1,18 @@
-/* lab_sweep.c -- relpos lab sweep and report: one experiment for each value and seed, and a table of what came out.
+/* lab_sweep.c -- relpos lab sweep: one experiment for each value and seed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab.h"
 #include "progress.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP };
-enum { MOST_KEYS = 8, MOST_VALUES = 32, MOST_SEEDS = 32, MOST_QUICK = 32, MOST_SETS = 64 };
+enum { MOST_KEYS = 8, MOST_VALUES = 32, MOST_SEEDS = 32, MOST_QUICK = 32 };
 
 /* "vary.KEY = A | B | C": every value of every key with every other, and every seed. "quick.KEY = VALUE": in place of KEY's
  * own with --quick. */
@@ -98,14 +98,6 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
                : nn_fail(err, "seeds: \"%.20s\" (1 to %d)", value, MOST_SEEDS);
 }
 
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stop_asked = 1;
-}
-
 /* One of all combinations: the last key goes round fastest, the seed slowest. */
 static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
@@ -123,24 +115,85 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
     return nn_config_check(c, err);
 }
 
-/* Whether a results file has this experiment already; keys that it does not know have their defaults. */
-static bool done_before(const char *text, const char *config)
+/* The experiments whose results are there, as nn_config_print writes them. */
+typedef struct known {
+    char **config;
+    size_t n;
+} known;
+
+static int know(known *k, const char *config, char err[NN_ERR_MAX])
 {
-    char then[NN_PRINT_MAX], err[NN_ERR_MAX];
-    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n') {
+    char **more = realloc(k->config, (k->n + 1) * sizeof *more);
+    char *copy = more ? strdup(config) : NULL;
+    k->config = more ? more : k->config;
+    if (!copy)
+        return nn_fail(err, "lab: no memory for %zu results", k->n + 1);
+    k->config[k->n++] = copy;
+    return 0;
+}
+
+static bool is_known(const known *k, const char *config)
+{
+    for (size_t n = 0; n < k->n; n++)
+        if (strcmp(k->config[n], config) == 0)
+            return true;
+    return false;
+}
+
+static void forget_known(known *k)
+{
+    while (k->n > 0)
+        free(k->config[--k->n]);
+    free(k->config);
+}
+
+/* Every line is a result; keys that it does not know have their defaults. The last one may have no end. */
+static int read_results(known *k, const char *path, const char *text, char err[NN_ERR_MAX])
+{
+    int number = 1;
+    for (const char *line = text; strchr(line, '\n'); line = strchr(line, '\n') + 1, number++) {
+        char config[NN_PRINT_MAX], why[NN_ERR_MAX];
         json_t *had = json_loadb(line, strcspn(line, "\n"), 0, NULL);
         const char *its = json_string_value(json_object_get(had, "experiment"));
         nn_config c;
         nn_config_init(&c);
-        bool same = its && nn_config_parse(&c, "results", its, NULL, NULL, err) == 0;
-        if (same)
-            nn_config_print(&c, then);
-        same = same && strcmp(then, config) == 0;
+        const bool fine = its && nn_config_parse(&c, "results", its, NULL, NULL, why) == 0;
         json_decref(had);
-        if (same)
-            return true;
+        if (!fine)
+            return nn_fail(err, "%.300s:%d: no result of relpos lab sweep (name another file)", path, number);
+        nn_config_print(&c, config);
+        if (know(k, config, err) != 0)
+            return -1;
     }
-    return false;
+    return 0;
+}
+
+/* The results file, to be written on: locked, and without the piece of a line that a sweep which was stopped may have left. */
+static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
+{
+    struct stat st;
+    int code = lab_make_folder(path, true, err);
+    const int fd = code == 0 ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666) : -1;
+    FILE *to = NULL;
+    if (code == 0 && fd < 0)
+        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+    code = code == 0 ? lab_lock(fd, path, err) : code;
+    if (code == 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        char *text = lab_read(path, err);
+        const char *end = text ? strrchr(text, '\n') : NULL, *piece = end ? end + 1 : text;
+        static const char begins[] = "{\"experiment\":";
+        code = text ? read_results(k, path, text, err) : -1;
+        if (code == 0 && strncmp(piece, begins, strlen(piece)) != 0 && strncmp(piece, begins, strlen(begins)) != 0)
+            code = nn_fail(err, "%.300s: its last line is no result of relpos lab sweep (name another file)", path);
+        if (code == 0 && ftruncate(fd, piece - text) != 0)
+            code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+        free(text);
+    }
+    if (code == 0 && !(to = fdopen(fd, "a")))
+        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+    if (!to && fd >= 0)
+        close(fd);
+    return to;
 }
 
 /* A trained model, kept until another is wanted: experiments that differ in eval_position alone share it. */
@@ -174,11 +227,9 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
                : lab_begin(&t->r) != CLI_OK ? nn_fail(err, "lab sweep: the line above says why")
                                             : 0;
     bar->note = note;
-    while (code == 0 && t->r.step < c->steps && !stop_asked) {
+    while (code == 0 && t->r.step < c->steps && !lab_stop_asked()) {
         const double before = cli_seconds();
         code = lab_step(&t->r, &loss, &norm, err);
-        if (code == 0 && (!isfinite(loss) || !isfinite(norm)))
-            code = nn_fail(err, "step %lld: the loss is %g", (long long)t->r.step, loss);
         if (code != 0)
             break;
         seconds[t->r.step - 1] = cli_seconds() - before;
@@ -203,15 +254,22 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
     return code;
 }
 
+/* The lengths that a sweep measures at: those of the experiment, or its own. */
+static int lengths_of(const nn_config *c, int64_t lengths[LAB_MOST_LENGTHS], char err[NN_ERR_MAX])
+{
+    char own[32];
+    snprintf(own, sizeof own, "%lld", (long long)c->length);
+    return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
+}
+
 /* The line of results, or NULL with err. */
 static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
-    char text[NN_PRINT_MAX], own[32];
+    char text[NN_PRINT_MAX];
     int64_t lengths[LAB_MOST_LENGTHS];
     size_t bytes = 0;
     nn_model other = {0}, *m = &t->r.m;
-    snprintf(own, sizeof own, "%lld", (long long)c->length);
-    const int n = lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
+    const int n = lengths_of(c, lengths, err);
     if (n < 0 || (c->eval_position[0] && nn_model_as(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
@@ -226,21 +284,27 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
                      t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool));
 }
 
-/* The weights as DIR/VALUE-VALUE-SEED.safetensors, for eval, sample and inspect. */
-static int keep(const nn_model *m, const char *dir, json_t *vary, int64_t step, char err[NN_ERR_MAX])
+/* Where the weights are kept: DIR/VALUE+VALUE-SEED.safetensors, for eval, sample and inspect. */
+static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int64_t seed)
 {
-    char path[NN_TEXT_MAX];
-    const char *key;
+    const char *key, *between = "";
     json_t *value;
+    size_t used = (size_t)snprintf(path, NN_TEXT_MAX, "%.300s/", dir);
+    json_object_foreach(vary, key, value)
+    {
+        for (const char *c = between; *c; c++)
+            path[used++] = *c;
+        for (const char *c = json_string_value(value); *c && used < 800; c++)
+            path[used++] = isalnum((unsigned char)*c) || strchr("-_.=,", *c) ? *c : '-';
+        between = "+";
+    }
+    snprintf(path + used, NN_TEXT_MAX - used, "%s%lld.safetensors", json_object_size(vary) ? "-" : "", (long long)seed);
+}
+
+static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX])
+{
     nn_model bare = *m;
     bare.m = bare.v = NULL;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return nn_fail(err, "--keep: %.300s: cannot be made: %s", dir, strerror(errno));
-    size_t used = (size_t)snprintf(path, sizeof path, "%.300s/", dir);
-    json_object_foreach(vary, key, value) for (const char *c = json_string_value(value); *c && used < 800; c++)
-        path[used++] = isalnum((unsigned char)*c) || strchr("-_.=,", *c) ? *c : '-';
-    snprintf(path + used, sizeof path - used, "%s%lld.safetensors", json_object_size(vary) ? "-" : "",
-             (long long)m->c.seed);
     return nn_checkpoint_save(&bare, path, step, NN_REAL, err);
 }
 
@@ -249,13 +313,13 @@ static const cli_option sweep_options[] = {
     {"set", SET, "KEY=VALUE", "in place of what the experiment says; may be given more than once"},
     {"quick", QUICK, NULL, "with the lines quick.KEY = VALUE of the experiment, which make it short"},
     {"keep", KEEP, "DIR", "the weights of each too, for eval, sample and inspect"},
-    {"list", LIST, NULL, "check the experiments, print them and run none"},
+    {"list", LIST, NULL, "print the experiments and run none"},
     {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
     {0},
 };
 typedef struct request {
-    const char *output, *keep, *sets[MOST_SETS];
-    int n_sets;
+    const char *output, *keep;
+    lab_sets sets;
     int64_t threads;
     bool list, quick;
 } request;
@@ -268,31 +332,53 @@ static int on_option(void *context, int key, const char *value)
     case LIST: q->list = true; return CLI_OK;
     case QUICK: q->quick = true; return CLI_OK;
     case KEEP: q->keep = value; return CLI_OK;
-    case SET:
-        if (q->n_sets == MOST_SETS)
-            return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", MOST_SETS);
-        q->sets[q->n_sets++] = value;
-        return CLI_OK;
+    case SET: return lab_add_set(&q->sets, value);
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
     default: return -1;
     }
 }
 
-static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
+/* Whether an experiment's texts are there, and long enough. */
+static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
 {
-    char err[NN_ERR_MAX], config[NN_PRINT_MAX], why[NN_ERR_MAX];
-    int64_t all = p->seeds;
+    int64_t lengths[LAB_MOST_LENGTHS];
+    nn_pieces *pieces = NULL;
+    lab_run r = {.c = *c};
+    const int n = lengths_of(c, lengths, err);
+    int code = n < 0 ? -1 : lab_texts(&r, &pieces, err);
+    if (code == 0 && r.valid.n == 0)
+        code = nn_fail(err, "valid_share: 0 (a sweep measures on what is held out)");
+    code = code == 0 ? lab_check_measure(c, &r.valid, c->eval_bytes, lengths, n, err) : code;
+    nn_text_free(&r.text);
+    nn_text_free(&r.valid);
+    nn_pieces_free(pieces);
+    return code;
+}
+
+/* What the texts of an experiment, and what is asked of them, depend on. */
+static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
+{
+    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld", c->text, c->valid, c->tokenizer,
+             c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
+             (long long)c->length, (long long)c->eval_bytes);
+}
+
+/* What cannot be is said before hours have passed. An exit code. */
+static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, int64_t all)
+{
+    char err[NN_ERR_MAX], seen[NN_PRINT_MAX] = "", key[NN_PRINT_MAX];
     int code = CLI_OK;
-    bool stopped = false;
-    for (int k = 0; k < p->n_keys; k++)
-        all *= p->n_values[k];
-    for (int64_t x = 0; x < all && code == CLI_OK; x++) { /* what cannot be is said before hours have passed */
+    for (int64_t x = 0; x < all && code == CLI_OK; x++) {
         nn_config c = *base;
         nn_model m = {0};
         json_t *vary = json_object();
         if (choose(p, x, &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, pool, err) != 0)
             code = cli_error(CLI_USAGE, "%s", err);
+        text_key(&c, key);
+        if (code == CLI_OK && !q->list && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+        memcpy(seen, key, sizeof seen);
         char *text = json_dumps(vary, 0);
         if (q->list && code == CLI_OK)
             printf("%s, seed %lld: %lld weights\n", text ? text : "", (long long)c.seed, (long long)m.n_weights);
@@ -300,46 +386,63 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         nn_model_destroy(&m);
         json_decref(vary);
     }
+    if (code == CLI_OK && !q->list && q->keep &&
+        (lab_make_folder(q->keep, false, err) != 0 || access(q->keep, W_OK) != 0))
+        code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s", q->keep, strerror(errno));
+    return code;
+}
+
+static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
+{
+    char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX];
+    int64_t all = p->seeds;
+    bool stopped = false;
+    for (int k = 0; k < p->n_keys; k++)
+        all *= p->n_values[k];
+    int code = check(q, base, p, pool, all);
     if (q->list)
         return code;
-    char *before = code == CLI_OK && access(q->output, F_OK) == 0 ? lab_read(q->output, err) : NULL;
-    FILE *to = code == CLI_OK ? fopen(q->output, "ae") : NULL;
+    known done = {0};
+    FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
     if (code == CLI_OK && !to)
-        code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
+        code = cli_error(CLI_FAILED, "%s", err);
     cli_progress bar = {.what = "sweep"};
     trained t = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
-        json_t *vary = json_object();
+        json_t *vary = json_object(), *line = NULL;
         choose(p, x, &c, vary, err);
         nn_config_print(&c, config);
-        if (!done_before(before, config)) {
-            json_t *line = NULL;
-            if (train(&t, &c, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err) == 0 && !stopped)
-                line = measure(&t, &c, vary, pool, err);
-            if (line && q->keep && keep(&t.r.m, q->keep, vary, t.r.step, why) != 0)
-                code = cli_error(CLI_FAILED, "%s", why);
-            if (!line && !stopped) { /* one that diverges is a result too */
+        kept_path(path, q->keep ? q->keep : "", vary, c.seed);
+        const bool there = is_known(&done, config), wanted = q->keep && access(path, F_OK) != 0;
+        if (!there || wanted) {
+            int state = train(&t, &c, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err);
+            if (state == 0 && !stopped && !there)
+                state = (line = measure(&t, &c, vary, pool, err)) ? 0 : -1;
+            if (state != 0) { /* one that diverges is a result too */
                 failed++;
                 cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
-            } else if (line && lab_write_line(to, q->output, line, why) != 0) {
-                code = cli_error(CLI_FAILED, "%s", why);
+            } else if (!stopped && ((q->keep && keep(&t.r.m, path, t.r.step, err) != 0) ||
+                                    (line && (lab_write_line(to, q->output, json_incref(line), err) != 0 ||
+                                              know(&done, config, err) != 0)))) {
+                code = cli_error(CLI_FAILED, "%s", err);
             }
         }
+        json_decref(line);
         json_decref(vary);
     }
     cli_progress_end(&bar);
     forget(&t);
+    forget_known(&done);
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
-    if (code == CLI_OK && (stopped || stop_asked))
+    if (code == CLI_OK && (stopped || lab_stop_asked()))
         code = cli_error(CLI_FAILED, "sweep: stopped (the same command goes on after the results that are in %s)",
                          q->output);
     else if (code == CLI_OK && failed)
         code = cli_error(CLI_FAILED, "sweep: %lld of %lld failed; the others are in %s", (long long)failed,
                          (long long)all, q->output);
-    free(before);
     return code;
 }
 
@@ -362,8 +465,7 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     code = text ? nn_config_parse(&base, path, text, on_key, &p, err) : -1;
     for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
         code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
-    for (int x = 0; code == 0 && x < q.n_sets; x++)
-        code = nn_config_parse(&base, "--set", q.sets[x], on_key, &p, err);
+    code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
     if (code == 0 && q.quick && p.n_quick == 0)
         code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE", path);
     if (code != 0)
@@ -371,10 +473,9 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
         code = cli_error(CLI_FAILED, "lab sweep: %s", rp_last_error());
     else {
-        struct sigaction on = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND}, old;
-        sigaction(SIGINT, &on, &old);
+        lab_watch(true);
         code = sweep(&q, &base, &p, pool);
-        sigaction(SIGINT, &old, NULL);
+        lab_watch(false);
     }
     free(text);
     plan_free(&p);

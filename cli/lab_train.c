@@ -3,11 +3,10 @@
 #include "lab.h"
 #include "progress.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { THREADS = CLI_OWN, SET, RESUME, UNTIL };
@@ -21,10 +20,9 @@ static const cli_option options[] = {
     {0},
 };
 
-enum { MOST_SETS = 64 };
 typedef struct request {
-    const char *dir, *sets[MOST_SETS];
-    int n_sets;
+    const char *dir;
+    lab_sets sets;
     bool resume;
     int64_t threads, until;
 } request;
@@ -37,33 +35,31 @@ static int on_option(void *context, int key, const char *value)
     case RESUME: q->resume = true; return CLI_OK;
     case UNTIL: return cli_integer("--until", value, 0, INT64_MAX, &q->until);
     case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
-    case SET:
-        if (q->n_sets == MOST_SETS)
-            return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", MOST_SETS);
-        q->sets[q->n_sets++] = value;
-        return CLI_OK;
+    case SET: return lab_add_set(&q->sets, value);
     default: return -1;
     }
 }
 
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number)
+static int not_here(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
 {
-    (void)number;
-    stop_asked = 1;
+    (void)context, (void)value;
+    return nn_fail(err, "%.40s is for many runs (relpos lab sweep takes this experiment)", key);
 }
 
 /* The experiment, then what --set says. */
 static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
 {
+    nn_model plan;
     char *text = lab_read(path, err);
     nn_config_init(c);
-    int code = text ? nn_config_parse(c, path, text, NULL, NULL, err) : -1;
+    int code = text ? nn_config_parse(c, path, text, not_here, NULL, err) : -1;
     free(text);
-    for (int n = 0; n < q->n_sets && code == 0; n++)
-        code = nn_config_parse(c, "--set", q->sets[n], NULL, NULL, err);
-    return code == 0 ? nn_config_check(c, err) : code;
+    code = code == 0 ? lab_parse_sets(c, &q->sets, not_here, NULL, err) : code;
+    if (code != 0 || nn_config_check(c, err) != 0)
+        return -1;
+    code = nn_model_plan(&plan, c, err);
+    nn_model_destroy(&plan);
+    return code;
 }
 
 /* A run goes on as it was begun: what may differ is how often it is looked at. */
@@ -91,8 +87,8 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
     return 0;
 }
 
-/* Lines of the log of steps beyond the checkpoint belong to what is done again. */
-static int cut_log(const char *path, int64_t step, char err[NN_ERR_MAX])
+/* Lines of the log of steps beyond the checkpoint belong to what is done again. *measured: whether it was measured at that step. */
+static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_ERR_MAX])
 {
     char *text = access(path, F_OK) == 0 ? lab_read(path, err) : NULL, why[IO_ERR_MAX];
     size_t kept = 0;
@@ -101,6 +97,7 @@ static int cut_log(const char *path, int64_t step, char err[NN_ERR_MAX])
         json_t *line = json_loadb(text + from, size, 0, NULL), *number = json_object_get(line, "step");
         const bool whole = line != NULL;
         const bool keep = whole && (!number || json_integer_value(number) <= step);
+        *measured |= keep && json_integer_value(number) == step && json_object_get(line, "valid_loss") != NULL;
         json_decref(line);
         if (keep) {
             memmove(text + kept, text + from, all);
@@ -118,6 +115,8 @@ typedef struct trainer {
     const request *q;
     const char *log_path;
     FILE *log;
+    int dir;       /* open, and locked */
+    bool measured; /* at the step that it begins with */
     int64_t saved; /* step of the last checkpoint; -1: none */
     cli_progress bar;
     char note[96];
@@ -139,16 +138,16 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
-    if (lab_measure_text(&t->r.m, t->r.pool, text, lab_measurable(&t->r.m, text, t->r.c.eval_bytes), t->r.c.length, &m,
+    if (lab_measure_text(&t->r.m, t->r.pool, text, lab_measurable(&t->r.c, text, t->r.c.eval_bytes), t->r.c.length, &m,
                          err) != 0)
         return -1;
     json_t *line =
         t->r.c.task == NN_CLASSIFIER
-            ? json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean, "valid_accuracy",
-                        (double)m.right / (double)m.windows, "valid_windows", (json_int_t)m.windows)
-            : json_pack("{s:I, s:f, s:f, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", m.mean,
-                        "valid_perplexity", exp(m.mean), "valid_bits_per_byte", lab_bits_per_byte(&m), "valid_tokens",
-                        (json_int_t)m.tokens);
+            ? json_pack("{s:I, s:o, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.mean),
+                        "valid_accuracy", (double)m.right / (double)m.windows, "valid_windows", (json_int_t)m.windows)
+            : json_pack("{s:I, s:o, s:o, s:o, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.mean),
+                        "valid_perplexity", lab_number(exp(m.mean)), "valid_bits_per_byte",
+                        lab_number(lab_bits_per_byte(&m)), "valid_tokens", (json_int_t)m.tokens);
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
@@ -160,23 +159,16 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     const double begun = cli_seconds();
     const int64_t first = t->r.step;
     double loss = 0, norm = 0, logged = begun;
+    char why[NN_ERR_MAX];
     int64_t logged_step = t->r.step;
     t->bar.what = "train";
     t->bar.note = t->note;
-    while (t->r.step < end && !stop_asked) {
+    while (t->r.step < end && !lab_stop_asked()) {
         const int64_t step = t->r.step;
-        if (lab_step(&t->r, &loss, &norm, err) != 0)
-            return -1;
-        if (!isfinite(loss) || !isfinite(norm))
+        if (lab_step(&t->r, &loss, &norm, why) != 0)
             return t->saved >= 0
-                       ? nn_fail(err,
-                                 "train: step %lld: the %s is %g; the checkpoint of step %lld is kept (a lower lr, or "
-                                 "clip = 1)",
-                                 (long long)step, isfinite(loss) ? "norm of the gradients" : "loss",
-                                 isfinite(loss) ? norm : loss, (long long)t->saved)
-                       : nn_fail(err, "train: step %lld: the %s is %g, before any checkpoint (a lower lr, or clip = 1)",
-                                 (long long)step, isfinite(loss) ? "norm of the gradients" : "loss",
-                                 isfinite(loss) ? norm : loss);
+                       ? nn_fail(err, "train: %.300s; the checkpoint of step %lld is kept", why, (long long)t->saved)
+                       : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
         const double now = cli_seconds(), tokens = (double)(c->batch * c->length);
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
             const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
@@ -197,9 +189,9 @@ static int train(trainer *t, char err[NN_ERR_MAX])
                  (long long)c->steps, loss, tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9));
         cli_progress_show(&t->bar, (double)(t->r.step - first) / (double)(end - first));
     }
-    if (t->r.step == c->steps && first < c->steps && measure(t, err) != 0)
-        return -1;
     if (save(t, err) != 0)
+        return -1;
+    if (t->r.step == c->steps && (first < c->steps || !t->measured) && measure(t, err) != 0)
         return -1;
     return t->r.step < c->steps;
 }
@@ -212,10 +204,19 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     nn_config now = t->r.c;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
         return nn_fail(err, "--output: a name of %zu bytes (at most %d)", strlen(dir), NN_TEXT_MAX - 40);
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return nn_fail(err, "%.300s: cannot be made: %s", dir, strerror(errno));
-    snprintf(path, sizeof path, "%s/checkpoint.safetensors", dir);
-    const bool there = access(path, F_OK) == 0;
+    if (lab_make_folder(dir, false, err) != 0)
+        return -1;
+    t->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->dir < 0)
+        return nn_fail(err, "%.300s: cannot be opened: %s", dir, strerror(errno));
+    if (lab_lock(t->dir, dir, err) != 0)
+        return -1;
+    bool there = false;
+    static const char *const held[] = {"checkpoint", "previous"};
+    for (int n = 0; n < 2; n++) {
+        snprintf(path, sizeof path, "%s/%s.safetensors", dir, held[n]);
+        there |= access(path, F_OK) == 0;
+    }
     if (there && !t->q->resume)
         return nn_fail(err, "%.300s: it holds a run already (--resume goes on with it; or name another directory)",
                        dir);
@@ -245,18 +246,19 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "lab train: no experiment (such as relpos lab train lab/first.lab -o out/run)");
     if (!q.dir)
         return cli_error(CLI_USAGE, "lab train: no directory for the run (-o DIR)");
-    trainer t = {.q = &q, .log_path = log_path};
+    trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};
     if (read_experiment(&t.r.c, experiment, &q, err) != 0)
         return cli_error(CLI_USAGE, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_error(CLI_FAILED, "lab train: %s", rp_last_error());
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
+    if (code == CLI_OK && t.r.valid.n > 0 &&
+        lab_check_measure(&t.r.c, &t.r.valid, t.r.c.eval_bytes, &t.r.c.length, 1, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK) {
-        struct sigaction on = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND}, before_int, before_term;
-        sigaction(SIGINT, &on, &before_int); /* a second one ends the program at once */
-        sigaction(SIGTERM, &on, &before_term);
+        lab_watch(true);
         snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
-        int state = q.resume ? cut_log(log_path, t.r.step, err) : 0;
+        int state = q.resume ? cut_log(log_path, t.r.step, &t.measured, err) : 0;
         t.log = state == 0 ? fopen(log_path, q.resume ? "ae" : "we") : NULL;
         if (state == 0 && !t.log)
             state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
@@ -274,11 +276,10 @@ static int run(const cli_command *self, int argc, char **argv)
         if (t.log && fclose(t.log) != 0 && state >= 0)
             state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
         cli_progress_end(&t.bar);
-        sigaction(SIGINT, &before_int, NULL);
-        sigaction(SIGTERM, &before_term, NULL);
+        lab_watch(false);
         if (state < 0)
             code = cli_error(CLI_FAILED, "%s", err);
-        else if (state > 0 && stop_asked)
+        else if (state > 0 && lab_stop_asked())
             code = cli_error(
                 CLI_FAILED,
                 "train: stopped at step %lld of %lld, with a checkpoint (the same command and --resume go on)",
@@ -288,6 +289,8 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     lab_end(&t.r);
     rp_pool_destroy(t.r.pool);
+    if (t.dir >= 0)
+        close(t.dir);
     return code;
 }
 

@@ -134,11 +134,23 @@ static void print_classes(const char *files, json_t *at)
     }
 }
 
+static double number(json_t *object, const char *key, double of_null)
+{
+    json_t *x = json_object_get(object, key);
+    return json_is_number(x) ? json_number_value(x) : of_null;
+}
+
+static const char *perplexity(char buf[32], double x)
+{
+    snprintf(buf, 32, x < 1e7 ? "%.3f" : "%.2e", x);
+    return buf;
+}
+
 static int eval_run(const cli_command *self, int argc, char **argv)
 {
     request q = {.bytes = 65536};
     const char *path;
-    char err[NN_ERR_MAX], own[32];
+    char err[NN_ERR_MAX], own[32], buf[32];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
     if (code >= 0)
         return code;
@@ -173,7 +185,9 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         printf(q.position ? "; measured with %s\n" : "\n", q.position);
         json_array_foreach(all, x, at)
         {
-            if (!json_is_real(json_object_get(at, "loss"))) {
+            const double loss = number(at, "loss", NAN);
+            if (json_object_get(at, "tokens") ? !json_integer_value(json_object_get(at, "tokens"))
+                                              : !json_integer_value(json_object_get(at, "windows"))) {
                 printf("length %6lld   learned positions end before\n",
                        (long long)json_integer_value(json_object_get(at, "length")));
                 continue;
@@ -181,23 +195,21 @@ static int eval_run(const cli_command *self, int argc, char **argv)
             if (m.c.task == NN_CLASSIFIER) {
                 printf("length %6lld   accuracy %6.2f %%   loss %.4f   %lld windows, as many of each file\n",
                        (long long)json_integer_value(json_object_get(at, "length")),
-                       100 * json_real_value(json_object_get(at, "accuracy")),
-                       json_real_value(json_object_get(at, "loss")),
+                       100 * json_real_value(json_object_get(at, "accuracy")), loss,
                        (long long)json_integer_value(json_object_get(at, "windows")));
-                print_classes(m.c.text, at);
+                print_classes(q.text ? q.text : m.c.valid[0] ? m.c.valid : m.c.text, at);
                 continue;
             }
-            printf("length %6lld   perplexity %7.3f%s   %.3f bits/byte   ",
-                   (long long)json_integer_value(json_object_get(at, "length")),
-                   json_real_value(json_object_get(at, "perplexity")), m.pieces ? " of pieces" : "",
-                   json_real_value(json_object_get(at, "bits_per_byte")));
+            printf("length %6lld   perplexity %7s%s   %.3f bits/byte   ",
+                   (long long)json_integer_value(json_object_get(at, "length")), perplexity(buf, exp(loss)),
+                   m.pieces ? " of pieces" : "", number(at, "bits_per_byte", NAN));
             if (m.pieces)
                 printf("%lld pieces, ", (long long)json_integer_value(json_object_get(at, "tokens")));
             printf("%lld bytes\n", (long long)json_integer_value(json_object_get(at, "bytes")));
-            json_array_foreach(json_object_get(at, "positions"), y, place) printf(
-                "    from %6lld to %6lld   %7.3f\n", (long long)json_integer_value(json_object_get(place, "from")),
-                (long long)json_integer_value(json_object_get(place, "to")),
-                json_real_value(json_object_get(place, "perplexity")));
+            json_array_foreach(json_object_get(at, "positions"), y, place)
+                printf("    from %6lld to %6lld   %7s\n", (long long)json_integer_value(json_object_get(place, "from")),
+                       (long long)json_integer_value(json_object_get(place, "to")),
+                       perplexity(buf, number(place, "perplexity", isnan(loss) ? NAN : INFINITY)));
         }
     }
     json_decref(all);
@@ -345,6 +357,8 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         fflush(stdout);
         state = x + 1 < most && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;
     }
+    for (; state == 0 && n_held > 0; n_held--) /* a character that has not come to its end */
+        fputs("\xef\xbf\xbd", stdout);
     if (state == 0)
         putchar('\n');
     else

@@ -117,6 +117,44 @@ check 'what it says' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
 check 'its checkpoint' yes "$([ -s "$T/long/checkpoint.safetensors" ] && echo yes)"
 
 refused 1 'holds a run already' train "$T/small.lab" -o "$T/run"
+mkdir "$T/half" && cp "$T/run/checkpoint.safetensors" "$T/half/previous.safetensors"
+refused 1 'holds a run already' train "$T/small.lab" -o "$T/half"
+
+# one run at a time
+command='relpos lab train, twice into one folder'
+"$program" lab train "$T/small.lab" -o "$T/twice" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
+pid=$!
+waited=0
+while [ ! -s "$T/twice/log.jsonl" ] && [ "$waited" -lt 300 ]; do
+    waited=$((waited + 1))
+    sleep 0.1
+done
+refused 1 'another run is writing there' train "$T/small.lab" -o "$T/twice"
+refused 1 'another run is writing there' train "$T/small.lab" -o "$T/twice" --resume
+kill -INT "$pid"
+wait "$pid"
+
+# folders above; another text of the same name; what is no file
+ok train "$T/small.lab" -o "$T/a/b/c" --until 0
+head -c 60000 lab/data/vim.txt >"$T/text.txt"
+ok train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --until 4
+cp "$T/text.txt" "$T/text.before" && echo more >>"$T/text.txt"
+refused 1 'text: it is another one than when the run was begun' train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
+cp "$T/text.before" "$T/text.txt"
+ok train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
+mkfifo "$T/pipe"
+refused 1 'pipe: no regular file' train "$T/small.lab" -o "$T/pipes" --set "text=$T/pipe"
+refused 1 'tokenizer: .*pipe: no regular file' train "$T/small.lab" -o "$T/pipes" --set "tokenizer=$T/pipe" --set vocab=300
+refused 2 'pipe: no regular file' sweep "$T/pipe" -o "$T/pipes.jsonl"
+
+# what cannot be measured is said before the first step; a perplexity beyond all numbers is null, and the weights are kept
+refused 1 '10 tokens to measure on, of 10 bytes at most, and the longest length is 16' train "$T/small.lab" -o "$T/little" --set eval_bytes=10
+check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
+ok train "$T/small.lab" -o "$T/far" --set lr=5 --set lr_min=5 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
+check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
+ok eval "$T/far" --bytes 400
+check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
+refused 2 'seeds is for many runs' train "$T/small.lab" -o "$T/x" --set seeds=2
 refused 1 'begun with "width = 16"' train "$T/small.lab" -o "$T/run" --resume --set width=32
 refused 1 'cannot be opened' train "$T/small.lab" -o "$T/fresh" --resume
 
@@ -126,6 +164,9 @@ printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 
 lab train "$T/small.lab" -o "$T/four" --resume
 check 'it goes on' 0 "$code"
 check 'what it says' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
+check 'it is kept, and takes no place of a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
+ok eval "$T/four/previous.safetensors"
+refused 1 'damaged: its checksum' eval "$T/four/damaged.safetensors"
 same "$T/run/checkpoint.safetensors" "$T/four/checkpoint.safetensors"
 cp -r "$T/three" "$T/five"
 head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
@@ -143,7 +184,7 @@ same "$T/six.before" "$T/six/checkpoint.safetensors"
 check 'nothing is left over' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
 
 # a loss that is no number stops the run
-refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(checkpoint of step 4 is kept|before any)' \
+refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(checkpoint of step 4 is kept|there is no checkpoint yet)' \
     train "$T/small.lab" -o "$T/nan" --set lr=100 --set lr_min=100 --set clip=0 --set warmup=0 --set steps=400 --set checkpoint_every=4 \
     --set weight_decay=100
 
@@ -245,6 +286,7 @@ for type in f16 bf16; do
     mkdir "$T/resumed.$type" && cp "$T/$type.safetensors" "$T/resumed.$type/checkpoint.safetensors"
     refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed.$type" --resume
 done
+refused 2 'layer: not with --model' export "$T/run" --model --layer 0 -o "$T/x.safetensors"
 refused 2 'dtype: only with --model' export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
 refused 2 'dtype: f64 .f32, f16 or bf16' export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
 refused 2 'dtype: "f8" is no type' export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
@@ -417,6 +459,9 @@ sed 's/heads = 2/heads = 4/' "$T/model.safetensors" >"$T/lie.safetensors"
 refused 1 'has another shape' sample "$T/lie.safetensors"
 sed 's/seed = 1/seed = 2/' "$T/model.safetensors" >"$T/lie.safetensors"
 refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
+size=$(($(wc -c <"$T/model.safetensors") - 4))
+(head -c "$size" "$T/model.safetensors" && printf '\377\377\377\177') >"$T/lie.safetensors"
+refused 1 'has -*nan at [0-9]+ .weights are finite' sample "$T/lie.safetensors"
 mkdir "$T/resumed" && cp "$T/model.safetensors" "$T/resumed/checkpoint.safetensors"
 refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed" --resume
 
@@ -545,6 +590,24 @@ for file in results part; do
     sed 's/"ms_per_step":[0-9.]*//' "$T/$file.jsonl" >"$T/$file.lines"
 done
 same "$T/results.lines" "$T/part.lines"
+cp "$T/results.jsonl" "$T/before.jsonl"
+ok sweep "$T/sweep.lab" -o "$T/results.jsonl" # nothing is left to do
+same "$T/before.jsonl" "$T/results.jsonl"
+printf '{"experiment":"lay' >>"$T/results.jsonl" # a line that was not ended
+ok sweep "$T/sweep.lab" -o "$T/results.jsonl"
+same "$T/before.jsonl" "$T/results.jsonl"
+for text in '{"a": 1}' 'plain text'; do
+    printf '%s' "$text" >"$T/not.jsonl"
+    refused 1 'not.jsonl: its last line is no result' sweep "$T/sweep.lab" -o "$T/not.jsonl"
+    echo >>"$T/not.jsonl"
+    refused 1 'not.jsonl:1: no result' sweep "$T/sweep.lab" -o "$T/not.jsonl"
+    check 'it stays' "$text" "$(cat "$T/not.jsonl")"
+done
+ok sweep "$T/sweep.lab" -o "$T/new/folder/same.jsonl" --set 'vary.position_layers=own | own' --set seeds=1
+check 'the same experiment once' 1 "$(wc -l <"$T/new/folder/same.jsonl")"
+refused 1 'the longest length is 99999' sweep "$T/sweep.lab" -o "$T/long.jsonl" --set eval_lengths=99999
+refused 1 'a sweep measures on what is held out' sweep "$T/sweep.lab" -o "$T/long.jsonl" --set valid_share=0
+check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
 ok report "$T/results.jsonl"
 check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|.* [0-9]+ \|$' "$T/out")"
 check 'the rise' 1 "$(grep -cE '^\| position_layers = own \| [-+][0-9.]+ % \|$' "$T/out")"
@@ -571,6 +634,11 @@ ok sweep "$T/quick.lab" -o "$T/quick.jsonl" --quick --set batch=1 --keep "$T/kep
 check 'one result' 1 "$(wc -l <"$T/quick.jsonl")"
 check 'its experiment' 1 "$(grep -c 'batch = 1.n.*steps = 2.n' "$T/quick.jsonl")"
 ok eval "$T/kept/shared-1.safetensors"
+ok sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'vary.mlp=12 | 2' --set seeds=1 --set 'vary.position_layers=own' --keep "$T/both"
+check 'each has a name' 4 "$(find "$T/both" -name '*.safetensors' | wc -l)"
+rm -r "$T/both"
+ok sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'vary.mlp=12 | 2' --set seeds=1 --set 'vary.position_layers=own' --keep "$T/both"
+check 'what is not there is made again' '4 4' "$(find "$T/both" -name '*.safetensors' | wc -l) $(wc -l <"$T/two.jsonl")"
 refused 2 'has no line quick' sweep "$T/sweep.lab" -o "$T/quick.jsonl" --quick
 refused 2 'no key is called "stepz"' sweep "$T/sweep.lab" -o "$T/quick.jsonl" --set stepz=2
 
@@ -621,9 +689,9 @@ train 'bad.lab:16: width: "x" is no whole number' 'width = x' 2
 train 'out of range' 'layers = 0' 2
 train 'multiple of heads' 'heads = 3' 2
 train 'activation: "tanh" is none of gelu' 'activation = tanh' 2
-train 'did you mean "alibi"' 'position = alibl' 1
-train 'no projection' 'position = forget' 1
-train 'buckets' 'position = t5,buckets=1' 1
+train 'did you mean "alibi"' 'position = alibl' 2
+train 'no projection' 'position = forget' 2
+train 'buckets' 'position = t5,buckets=1' 2
 train 'no file is named' 'text =' 1
 train 'cannot be read' 'text = nothing.txt' 1
 train 'no regular file' 'text = docs' 1

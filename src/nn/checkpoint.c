@@ -8,6 +8,7 @@
 #include "io/io.h"
 #include "nn.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 #define TOKENIZER "tokenizer.model"
 
 /* Eight bytes at a time through the mixer: any changed bit changes the sum. */
-static uint64_t checksum(uint64_t z, const void *data, size_t size)
+uint64_t nn_checksum(uint64_t z, const void *data, size_t size)
 {
     const unsigned char *p = data;
     uint64_t word;
@@ -44,15 +45,15 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
 /* The arrays in the order of the parameters, however the file has them. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
-    uint64_t z = checksum(checksum(1, config, strlen(config)), step, strlen(step));
+    uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
     char name[128];
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params; n++) {
             const io_array *array = find(set, a, &m->params[n], name);
             if (array)
-                z = checksum(z, array->data, array->bytes);
+                z = nn_checksum(z, array->data, array->bytes);
         }
-    return m->pieces ? checksum(z, m->pieces->model, m->pieces->size) : z;
+    return m->pieces ? nn_checksum(z, m->pieces->model, m->pieces->size) : z;
 }
 
 /* Weights of another type are copies that the set owns. */
@@ -87,7 +88,7 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
 
 int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
 {
-    char config[NN_PRINT_MAX], number[32], sum[32], why[IO_ERR_MAX];
+    char config[NN_PRINT_MAX], number[32], sum[32], texts[32], why[IO_ERR_MAX];
     io_set set = {0};
     nn_config_print(&m->c, config);
     snprintf(number, sizeof number, "%lld", (long long)step);
@@ -96,8 +97,9 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
         return -1;
     }
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
+    snprintf(texts, sizeof texts, "%016llx", (unsigned long long)m->texts);
     if (io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
-        io_add_meta(&set, "checksum", sum) != 0) {
+        io_add_meta(&set, "checksum", sum) != 0 || (m->texts != 0 && io_add_meta(&set, "texts", texts) != 0)) {
         io_free(&set);
         return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
     }
@@ -156,6 +158,7 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
     if (io_read(path, &set, NULL, why) != 0)
         return nn_fail(err, "%.400s", why);
     const char *config = io_meta(&set, "relpos.lab"), *number = io_meta(&set, "step"), *sum = io_meta(&set, "checksum");
+    const char *texts = io_meta(&set, "texts");
     nn_config_init(&c);
     int code = -1;
     if (!config || !number || !sum)
@@ -186,6 +189,10 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
                                from ? "has another shape or type" : "is missing");
             else
                 rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
+            for (int64_t x = 0; code == 0 && x < p->size; x++)
+                if (!isfinite(arenas[a][p->offset + x]))
+                    code = nn_fail(err, "%.300s: array \"%s\" has %g at %lld (weights are finite numbers)", path, name,
+                                   (double)arenas[a][p->offset + x], (long long)x);
         }
     if (code == 0 && !averages) {
         free(m->m);
@@ -204,6 +211,7 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
         char now[32];
         snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
         *step = strtoll(number, NULL, 10);
+        m->texts = texts ? strtoull(texts, NULL, 16) : 0;
         if (*step < 0 || *step > c.steps)
             code = nn_fail(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
                            (long long)c.steps);
@@ -238,6 +246,11 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     snprintf(file, sizeof file, "%s/" PREVIOUS, path);
     if (access(file, F_OK) != 0 || read_one(m, file, train, step, err) != 0)
         return nn_fail(err, "%s", first);
-    nn_fail(warning, "%.350s; the one before it is used, of step %lld", first, (long long)*step);
+    char damaged[NN_TEXT_MAX];
+    snprintf(file, sizeof file, "%s/" CURRENT, path);
+    snprintf(damaged, sizeof damaged, "%s/damaged.safetensors", path);
+    const bool moved = train && rename(file, damaged) == 0; /* it never takes the place of a good one */
+    nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
+            moved ? ", and it is kept as damaged.safetensors" : "");
     return 0;
 }

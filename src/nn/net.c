@@ -467,18 +467,13 @@ static int head_backward(nn_net *n, const node *e) /* done on the way forward */
 }
 
 static const struct kind {
-    const char *name;
     int (*forward)(nn_net *n, const node *e);
     int (*backward)(nn_net *n, const node *e);
 } kinds[N_KINDS] = {
-    [EMBED] = {"embed", embed_forward, embed_backward},
-    [NORM] = {"norm", norm_forward, norm_backward},
-    [LINEAR] = {"linear", linear_forward, linear_backward},
-    [ATTENTION] = {"attention", attention_forward, attention_backward},
-    [ACT] = {"act", act_forward, act_backward},
-    [ADD] = {"add", add_forward, add_backward},
-    [POOL] = {"pool", pool_forward, pool_backward},
-    [HEAD] = {"head", head_forward, head_backward},
+    [EMBED] = {embed_forward, embed_backward},    [NORM] = {norm_forward, norm_backward},
+    [LINEAR] = {linear_forward, linear_backward}, [ATTENTION] = {attention_forward, attention_backward},
+    [ACT] = {act_forward, act_backward},          [ADD] = {add_forward, add_backward},
+    [POOL] = {pool_forward, pool_backward},       [HEAD] = {head_forward, head_backward},
 };
 
 /* ------------------------------------------------------------------------------------------------ the list */

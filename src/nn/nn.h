@@ -33,7 +33,7 @@ typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2 } nn_act;
 
 #define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
 
-/* An experiment. Keys, bounds and meanings: the table in config.c, which docs/lab.md prints. */
+/* An experiment. Keys, bounds and meanings: the table in config.c, which `relpos lab --help` prints. */
 typedef struct nn_config {
     /* the model */
     int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
@@ -58,7 +58,8 @@ typedef struct nn_config {
 void nn_config_init(nn_config *c);
 int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
-/* line by line: "key = value", # begins a comment. `other` (may be NULL) gets the keys that begin with "vary.", and "seeds". */
+/* line by line: "key = value", # begins a comment. `other` (may be NULL) gets "seeds" and keys that begin
+ * with "vary." or "quick.". */
 typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
@@ -130,6 +131,8 @@ typedef struct nn_text {
     int32_t n_files;
     const nn_pieces *pieces;
 } nn_text;
+/* The bytes of a regular file that is not empty, and a zero behind them, to be freed; NULL with err. */
+unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]);
 /* Files separated by blanks, one after another. At least `least` tokens in all. */
 int nn_text_read(nn_text *t, const char *files, const nn_pieces *pieces, int64_t least, char err[NN_ERR_MAX]);
 void nn_text_free(nn_text *t);
@@ -186,6 +189,7 @@ typedef struct nn_model {
     real *w;           /* weights [n_weights] */
     real *g, *m, *v;   /* gradients and the optimizer's averages; NULL where not trained */
     nn_pieces *pieces; /* what its tokens are; NULL: bytes */
+    uint64_t texts;    /* a sum of what it learns from and what it holds out; 0: not known */
 } nn_model;
 
 /* Shapes alone; then memory and first values. nn_model_plan may be called to learn the sizes. */
@@ -231,13 +235,15 @@ double nn_rate(const nn_config *c, int64_t step);
 /* One step of AdamW from the model's gradients, scaled so that their norm is at most clip (0: any). Returns the norm before. */
 double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
 
+/* A sum in which every changed bit of the data shows; z: of what comes before. */
+uint64_t nn_checksum(uint64_t z, const void *data, size_t size);
 /* A checkpoint: weights, averages and step in a .safetensors file, whole or not at all; the one before is kept beside it. */
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
 /* The same to a file of its own; without averages where the model has none. Weights of f16 or bf16 halve it: it can be used, and
  * not trained on. */
 int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX]);
-/* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used. path is a
- * directory or a file. */
+/* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used; to train on,
+ * the damaged one is renamed, so that it takes no place of a good one. path is a directory or a file. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
 

@@ -185,12 +185,10 @@ int nn_pieces_of(nn_pieces **to, const void *model, size_t size, const char *nam
 int nn_pieces_read(nn_pieces **to, const char *path, char err[NN_ERR_MAX])
 {
     size_t size = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *model = fd < 0 ? NULL : drain(fd, &size, err);
-    if (fd < 0)
-        nn_fail(err, "tokenizer: %.300s: cannot be read: %s", path, strerror(errno));
-    else
-        close(fd);
+    char why[NN_ERR_MAX];
+    unsigned char *model = nn_read_file(path, &size, why);
+    if (!model)
+        nn_fail(err, "tokenizer: %.400s", why);
     *to = NULL;
     const int code = model ? nn_pieces_of(to, model, size, path, err) : -1;
     free(model);

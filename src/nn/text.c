@@ -3,10 +3,12 @@
 #include "nn.h"
 #include "io/io.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Where a byte lies, as an editor says it. */
 static void place(const unsigned char *bytes, size_t at, size_t *line, size_t *column)
@@ -35,33 +37,38 @@ static int check_text(const unsigned char *bytes, size_t size, const char *path,
     return 0;
 }
 
-/* A whole file; NULL with err. */
-static unsigned char *read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
+unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])
 {
+    /* Non-blocking, so that a pipe without a writer opens too, and is refused. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     struct stat st;
-    FILE *f = fopen(path, "re");
     unsigned char *bytes = NULL;
-    if (!f) {
+    if (fd < 0) {
         nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-    } else if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode)) {
-        nn_fail(err, "%.300s: no regular file (name text files)", path);
+        return NULL;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        nn_fail(err, "%.300s: no regular file (name files, not pipes or folders)", path);
     } else if (st.st_size == 0) {
-        nn_fail(err, "%.300s: empty (text is needed)", path);
-    } else if (!(bytes = malloc((size_t)st.st_size))) {
+        nn_fail(err, "%.300s: empty", path);
+    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
         nn_fail(err, "%.300s: no memory for its %lld bytes", path, (long long)st.st_size);
     } else {
-        *size = (size_t)st.st_size;
-        const size_t got = fread(bytes, 1, *size, f);
-        const bool failed = ferror(f) != 0;
-        if (failed || got != *size)
-            nn_fail(err, "%.300s: cannot be read whole: %s", path, failed ? strerror(errno) : "it has become shorter");
-        if (failed || got != *size || check_text(bytes, *size, path, err) != 0) {
+        *size = 0;
+        ssize_t got;
+        while ((got = read(fd, bytes + *size, (size_t)st.st_size - *size)) != 0)
+            if (got > 0)
+                *size += (size_t)got;
+            else if (errno != EINTR)
+                break;
+        bytes[*size] = 0;
+        if (got < 0 || (off_t)*size != st.st_size) {
+            nn_fail(err, "%.300s: cannot be read whole: %s", path, got < 0 ? strerror(errno) : "it has become shorter");
             free(bytes);
             bytes = NULL;
         }
     }
-    if (f)
-        fclose(f);
+    close(fd);
     return bytes;
 }
 
@@ -70,11 +77,13 @@ static int add_file(nn_text *t, const char *path, char err[NN_ERR_MAX])
 {
     size_t size = 0;
     char why[NN_ERR_MAX];
-    unsigned char *bytes = read_file(path, &size, err);
+    unsigned char *bytes = nn_read_file(path, &size, err);
     int32_t *pieces = NULL;
     int64_t n = (int64_t)size;
-    if (!bytes)
+    if (!bytes || check_text(bytes, size, path, err) != 0) {
+        free(bytes);
         return -1;
+    }
     if (t->pieces && !(pieces = nn_pieces_encode(t->pieces, bytes, n, &n, why))) {
         free(bytes);
         return nn_fail(err, "%.200s: %.300s", path, why);
