@@ -272,7 +272,10 @@ static int draw(const explain_request *r, const explain_source *s, explain_share
         row_name[i] = explain_query_name(r, s, i, number[i]);
     for (int64_t j = 0; j < d->len_k && d->len_k <= NAMED; j++)
         col_name[j] = s->token[j];
-    snprintf(title, sizeof title, "Attention weights of head %lld: %s", (long long)r->head,
+    char layer[40] = "";
+    if (s->look)
+        snprintf(layer, sizeof layer, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
+    snprintf(title, sizeof title, "Attention weights of %shead %lld: %s", layer, (long long)r->head,
              explain_terms(r, false, terms, sizeof terms));
     snprintf(with, sizeof with, "with %s", explain_terms(r, true, names, sizeof names));
     const pic_panel panel[3] = {{.value = plain, .rows = d->len_q, .cols = d->len_k, .title = "without position terms"},

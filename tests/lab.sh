@@ -317,7 +317,8 @@ ok export $model --prompt "$text" --layer 1 -o "$T/x.safetensors"
 options=$(sed "s|OUT|$T/y.safetensors --weights|; s|^relpos ||" "$T/out")
 # shellcheck disable=SC2086
 "$program" $options >"$T/out" 2>"$T/err" || check 'attend' '' "$(cat "$T/err")"
-start=$(($(od -A n -t u8 -N 8 "$T/y.safetensors") + 8 + $(grep -aoE '"weights":[^}]*"data_offsets":\[[0-9]+' "$T/y.safetensors" | sed 's/.*\[//')))
+start=$(grep -aoE '"weights":[^}]*"data_offsets":\[[0-9]+' "$T/y.safetensors" | sed 's/.*\[//')
+start=$(($(od -A n -t u8 -N 8 "$T/y.safetensors") + 8 + ${start:-0}))
 explain --model $model --text "$text" --layer 1 --head 2 --word 7 --json
 cp "$T/out" "$T/head.json"
 grep -oE '"from": [0-9]+, "to": [0-9]+, "content": [^,]*, "position": [^,]*, "weight": [^}]*' "$T/head.json" |
@@ -399,7 +400,7 @@ check 'twelve words' 12 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
 explain --model $model --text 'a b c d e f g h i j k l m n' --head 0 --brief --all
 check 'all words' 14 "$(grep -cE '^ +[0-9]+  [a-n] ' "$T/out")"
 explain --model $model --text "$text" --head 0 --brief -o "$T/head.svg"
-check 'a picture' yes "$(grep -q 'Attention weights of head 0: t5' "$T/head.svg" && echo yes)"
+check 'a picture' yes "$(grep -q 'Attention weights of layer 0, head 0: t5' "$T/head.svg" && echo yes)"
 
 # where terms are no biases: rope turns the products, and position cannot be told from content; vectors for keys add to them
 explain --model "$T/run" --text 'We are met' --head 1 --json
