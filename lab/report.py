@@ -6,6 +6,7 @@
 A file is a section; its name is that of the experiment. Without a page, tables in Markdown are printed. A page of HTML holds its
 pictures; beside one of Markdown they are SVG files. Pictures need matplotlib, tables Python alone. SPDX-License-Identifier: Apache-2.0"""
 import argparse
+import contextlib
 import html
 import io
 import json
@@ -68,7 +69,7 @@ class Page:
     """Blocks, written as HTML or Markdown."""
 
     def __init__(self, path):
-        self.path, self.out, self.pictures = path, [], 0
+        self.path, self.out, self.pictures = path, [], {}
         self.html = path is not None and path.suffix == ".html"
 
     def heading(self, text, level=2):
@@ -99,12 +100,11 @@ class Page:
         plt.close(figure)
         svg = to.getvalue()[to.getvalue().index("<svg"):]
         svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
-        self.pictures += 1
         if self.html:
             self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}</figure>')
         else:
-            name = f"{self.path.stem}-{self.pictures}.svg"
-            write(self.path.with_name(name), svg)
+            name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
+            self.pictures[self.path.with_name(name)] = svg
             self.out.append(f"![{alt}]({name})\n")
 
     def finish(self):
@@ -118,15 +118,29 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 """
 
 
-def write(path, text):
-    """Whole or not at all."""
-    new = path.with_name(path.name + ".new")
+def write(files):
+    """{path: text}, all whole or not at all."""
+    new = {path: path.with_name(path.name + ".new") for path in files}
     try:
-        new.write_text(text)
-        os.replace(new, path)
+        for path, text in files.items():
+            new[path].write_text(text, encoding="utf-8", errors="replace")
+        for path in files:
+            os.replace(new[path], path)
     except OSError as e:
-        new.unlink(missing_ok=True)
-        sys.exit(f"relpos: {path}: cannot be written: {e.strerror}")
+        for left in new.values():
+            with contextlib.suppress(OSError):
+                left.unlink()
+        sys.exit(f"relpos: {path}: cannot be written: {e.strerror} (another place, or free some space)")
+
+
+def put(text):
+    try:
+        with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as to:
+            to.write(text + "\n")
+    except BrokenPipeError:  # whoever read has enough
+        pass
+    except OSError as e:
+        sys.exit(f"relpos: standard output: {e.strerror} (free some space, or write elsewhere)")
 
 
 def pyplot():
@@ -138,6 +152,122 @@ def pyplot():
     matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt
     return plt
+
+
+# ---------------------------------------------------------------------------------------------------- what a file holds
+
+# A shape: a test and its words; a list of the shape of its items and their number (one at least; None: any); a dict of keys.
+TEXT = (lambda x: isinstance(x, str), "a text")
+WHOLE = (lambda x: type(x) is int and 0 <= x < 1e15, "a whole number")
+COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "a whole number above 0")
+NUMBER = (lambda x: type(x) in (int, float) and -1e300 < x < 1e300, "a number")
+POSITIVE = (lambda x: type(x) in (int, float) and 0 < x < 1e300, "a number above 0")
+MEASURED = (lambda x: x is None or POSITIVE[0](x), "a number above 0")
+SHARE = (lambda x: type(x) in (int, float) and 0 <= x <= 1, "a number from 0 to 1")
+MACHINE = {"threads": COUNT, "version": TEXT, "isa": TEXT, "blas": TEXT}
+
+
+def settings(text):
+    """An experiment's keys and values; those without a value are as good as not there."""
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    return {key: value for key, _, value in pairs if value}
+
+
+def is_experiment(text):
+    found = settings(text) if isinstance(text, str) else {}
+    return {"task", "position"} <= found.keys() and all(found.get(k, "").isdecimal() for k in ("seed", "length", "batch", "steps"))
+
+
+def result_shape(line):
+    if not is_experiment(line.get("experiment")):
+        return {"experiment": (is_experiment, "an experiment")}
+    if settings(line["experiment"])["task"] == "classifier":
+        length = {"length": COUNT, "accuracy": SHARE}
+    else:
+        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": WHOLE, "to": COUNT, "perplexity": POSITIVE}, None]}
+    vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")
+    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": WHOLE, "ms_per_step": POSITIVE,
+            "bytes": COUNT, "machine": MACHINE}
+
+
+def inspect_shape(line):
+    n = len(line["distances"]) if isinstance(line.get("distances"), list) else None
+    head = {"share": SHARE, "distance": NUMBER, "position": [NUMBER, n], "weight": [NUMBER, n]}
+    return {"inspect": TEXT, "trained": COUNT, "distances": [[WHOLE, 2]], "layers": [[head]]}
+
+
+def oracle_shape(_):
+    return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3], "torch": TEXT, "machine": MACHINE}
+
+
+def wrong(value, shape, at=""):
+    """What keeps a value from its shape, or None."""
+    found = json.dumps(value)
+    found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
+    if isinstance(shape, tuple):
+        return None if shape[0](value) else found + shape[1]
+    if isinstance(shape, list):
+        inner, n = [*shape, 1][:2]
+        if not isinstance(value, list) or (len(shape) == 1 and not value) or (len(shape) == 2 and n not in (None, len(value))):
+            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list with something in it" if len(shape) == 1 else "a list")
+        parts = [(x, inner, f"{at}[{n}]") for n, x in enumerate(value)]
+    else:
+        if not isinstance(value, dict):
+            return found + "an object"
+        parts = [(value.get(key), inner, f"{at}.{key}" if at else key) for key, inner in shape.items()]
+        missing = [where for (_, _, where), key in zip(parts, shape) if key not in value]
+        if missing:
+            return f"{missing[0]} is missing"
+    return next(filter(None, (wrong(*part) for part in parts)), None)
+
+
+def read(path):
+    """The results of a file. What is wrong with one ends the program here, so that nothing below has to ask."""
+    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time")}.get(
+        path.stem, (result_shape, "relpos lab sweep"))
+
+    def refuse(number, what, mend):
+        sys.exit(f"relpos: {path}:{number}: {what} ({mend})")
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'} (a file of {makes})")
+    if not text.strip():
+        sys.exit(f"relpos: {path}: empty ({makes} writes results)")
+    lines, parts = [], {}
+    for number, part in enumerate(text.rstrip("\n").split("\n"), 1):
+        try:
+            line = json.loads(part)
+            found = wrong(line, shape_of(line) if isinstance(line, dict) else {})
+        except (ValueError, RecursionError):
+            found = "not JSON"
+        if found:
+            refuse(number, f"no result of {makes}: {found}", "without this line the others can be shown; the same command makes it again")
+        lines.append(line)
+        if shape_of is not result_shape:
+            continue
+        line["experiment"] = settings(line["experiment"])
+        first, task = lines[0], line["experiment"]["task"]
+        if task != first["experiment"]["task"]:
+            refuse(number, f"task is {task}, and that of line 1 {first['experiment']['task']}", "a file for each")
+        lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
+        if path.stem != "overhead" and lengths != others:
+            refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "a file for each")
+        for x in line["lengths"]:
+            places = [(p["from"], p["to"]) for p in x.get("positions", [])]
+            if places and parts.setdefault(x["length"], places) != places:
+                refuse(number, f"positions of length {x['length']} are not those of the lines before", "without this line the others can be shown")
+    for number, line in enumerate(lines, 1):
+        if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
+            refuse(number, f"no result without positions at length {line['experiment']['length']}, which this one is compared with",
+                   "none among the values of vary.position")
+    return lines
+
+
+def is_base(base, line):
+    """Whether the first is the second without positions, of any start."""
+    return {**line["experiment"], "seed": "", "position": "none"} == {**base["experiment"], "seed": ""}
 
 
 # ---------------------------------------------------------------------------------------------------- results of sweeps
@@ -277,11 +407,11 @@ def overhead(page, lines):
     claim, claims = CLAIMS["overhead"]
     by_length, spread = {}, {}
     for line in lines:  # of several starts the fastest: what else a machine does makes a step slower, never faster
-        some, what = by_length.setdefault(int(line["vary"]["length"]), {}), short(line["vary"]["position"])
+        some, what = by_length.setdefault(int(line["experiment"]["length"]), {}), short(line["experiment"]["position"])
         if what not in some or line["ms_per_step"] < some[what]["ms_per_step"]:
             some[what] = line
         if what == "none":
-            spread.setdefault(int(line["vary"]["length"]), []).append(line["ms_per_step"])
+            spread.setdefault(int(line["experiment"]["length"]), []).append(line["ms_per_step"])
     page.text("Time of a training step (of each start the median, of these the smallest), memory of activations and weights, in % more than without positions. "
               "Claims are in brackets. Without positions the starts took " + ", ".join(f"{min(x):.0f} to {max(x):.0f} ms at {n:,}" for n, x in spread.items() if len(x) > 1)
               + (": smaller differences mean nothing." if any(len(x) > 1 for x in spread.values()) else f"{next(iter(spread.values()))[0]:.0f} ms, measured once: differences of a few % mean nothing."))
@@ -307,14 +437,14 @@ def overhead(page, lines):
 def inspected(page, lines):
     page.text("The scores of each head taken apart: what the terms of the model add, and what queries and keys give without them. The share of position is the "
               "sum over queries of the variance over keys of the first, divided by that of both.")
-    rows = []
+    rows, near = [], range(min(6, *(len(line["distances"]) for line in lines)))
     for line in lines:
         for layer, heads in enumerate(line["layers"]):
             for h, head in enumerate(heads):
                 rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %", f"{head['distance']:.1f}",
-                             *[f"{100 * head['weight'][d]:.2f} %" for d in range(6)]])
-    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in range(6)]], rows)
-    page.text("The columns of weight are the mean weights of offsets 0 to -5, over all pairs that have the offset.")
+                             *[f"{100 * head['weight'][d]:.2f} %" for d in near]])
+    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in near]], rows)
+    page.text(f"The columns of weight are the mean weights of offsets 0 to {-near[-1]}, over all pairs that have the offset.")
 
     def make(plt):
         figure, axes = plt.subplots(len(lines), 2, figsize=(9, 2.4 * len(lines)), squeeze=False, sharex=True)
@@ -377,12 +507,12 @@ def beside_torch(page, lines):
             page.text(f"At {x['batch']} × {x['length']:,}, relpos with {short(x['oracle'])} takes {x['relpos_ms'][0] / plain[0]['torch_ms'][0]:.2f} times as long as PyTorch without any position.")
 
 
-# What a file holds, told by its name: the key that its lines have, the section, the command that makes it.
+# What a file holds, told by its name: the section, the command that makes it.
 KINDS = {
-    "inspect": ("inspect", inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
-    "oracle": ("oracle", beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
+    "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
+    "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
                "[--set batch=1 --set length=4096]"),
-    "overhead": ("lengths", overhead, None),
+    "overhead": (overhead, None),
 }
 
 
@@ -397,21 +527,9 @@ def main():
     if page.path:
         page.heading("Position schemes on text", 1)
     machines = []
-    for path in map(pathlib.Path, q.files):
-        lines, stem = [], path.stem
-        key, section, command = KINDS.get(stem, ("lengths", None, None))
-        try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as e:
-            sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'}")
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                lines.append(json.loads(line))
-                lines[-1][key]
-            except (ValueError, TypeError, KeyError):
-                sys.exit(f"relpos: {path}:{number}: no result of relpos lab sweep (a file named inspect or oracle has theirs)")
-        if not lines:
-            sys.exit(f"relpos: {path}: empty (relpos lab sweep writes results)")
+    for path, lines in [(path, read(path)) for path in map(pathlib.Path, q.files)]:
+        stem = path.stem
+        section, command = KINDS.get(stem, (None, None))
         if page.path or len(q.files) > 1:
             page.heading(EXPERIMENTS.get(stem, stem))
         if page.path:
@@ -426,13 +544,10 @@ def main():
         page.heading("Machine")
         for m in machines:
             page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}.")
-        write(page.path, page.finish())
+        write({page.path: page.finish(), **page.pictures})
     else:
-        print(page.finish())
+        put(page.finish())
 
 
-try:
+if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-except BrokenPipeError:  # whoever read has enough
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -615,11 +615,55 @@ check 'the rise' 1 "$(grep -cE '^\| position_layers = own \| [-+][0-9.]+ % \|$' 
 refused 1 'nothing.jsonl: cannot be read' report "$T/nothing.jsonl"
 refused 1 'small.lab:1: no result' report "$T/small.lab"
 refused 1 'x.pdf: neither .html nor .md' report "$T/results.jsonl" -o "$T/x.pdf"
+
+# damaged PATTERN NAME SED-EXPRESSION FROM: a file of results, the second line of which is not as it was
+damaged()
+{
+    mkdir -p "$T/damaged"
+    sed "2$3" "$4" >"$T/damaged/$2.jsonl"
+    refused 1 "damaged/$2.jsonl:2: no result of .*: $1 \(" report "$T/results.jsonl" "$T/damaged/$2.jsonl"
+    check 'nothing is printed' 0 "$(wc -c <"$T/out")"
+}
+damaged 'not JSON' sweep 's/.....$//' "$T/results.jsonl"
+damaged 'the line is 5, not an object' sweep 's/.*/5/' "$T/results.jsonl"
+damaged 'experiment is missing' sweep 's/"experiment"/"x"/' "$T/results.jsonl"
+damaged 'experiment is ".*\.\.\., not an experiment' sweep 's/seed = /sead = /' "$T/results.jsonl"
+damaged 'vary is missing' sweep 's/"vary"/"x"/' "$T/results.jsonl"
+damaged 'vary is 3, not an object of texts' sweep 's/"vary":{[^}]*}/"vary":3/' "$T/results.jsonl"
+damaged 'lengths is \[\], not a list with something in it' sweep 's/"lengths":.*,"weights"/"lengths":[],"weights"/' "$T/results.jsonl"
+damaged 'lengths is 5, not a list with something in it' sweep 's/"lengths":.*,"weights"/"lengths":5,"weights"/' "$T/results.jsonl"
+damaged 'lengths\[1\].perplexity is missing' sweep 's/"perplexity"\(:[^,]*,"bits\)/"x"\1/2' "$T/results.jsonl"
+damaged 'lengths\[0\].perplexity is 0, not a number above 0' sweep 's/"perplexity":[0-9.e+]*/"perplexity":0/' "$T/results.jsonl"
+damaged 'position_weights is "many", not a whole number' sweep 's/"position_weights":[0-9]*/"position_weights":"many"/' "$T/results.jsonl"
+damaged 'weights is NaN, not a whole number above 0' sweep 's/"weights":[0-9]*/"weights":NaN/' "$T/results.jsonl"
+damaged 'machine.isa is missing' sweep 's/"isa"/"x"/' "$T/results.jsonl"
+damaged 'trained is missing' inspect 's/.*/{"inspect":"t5"}/' lab/results/inspect.jsonl
+damaged 'layers\[0\]\[0\].position is \[1\], not a list of 72' inspect 's/"position":[^]]*]/"position":[1]/' lab/results/inspect.jsonl
+damaged 'batch is missing' oracle 's/.*/{"oracle":"t5"}/' lab/results/oracle.jsonl
+damaged 'torch_ms is \[1.5\], not a list of 3' oracle 's/"torch_ms": [^]]*]/"torch_ms":[1.5]/' lab/results/oracle.jsonl
+cat "$T/results.jsonl" "$T/classes.jsonl" >"$T/mixed.jsonl"
+refused 1 'mixed.jsonl:5: task is classifier, and that of line 1 decoder' report "$T/mixed.jsonl"
+sed '2s/"length":32/"length":64/' "$T/results.jsonl" >"$T/mixed.jsonl"
+refused 1 'mixed.jsonl:2: eval_lengths are 16, 64, and those of line 1 16, 32' report "$T/mixed.jsonl"
+sed '2s/"to":16/"to":15/' "$T/results.jsonl" >"$T/mixed.jsonl"
+refused 1 'mixed.jsonl:2: positions of length 16 are not those' report "$T/mixed.jsonl"
+cp "$T/results.jsonl" "$T/overhead.jsonl"
+refused 1 'overhead.jsonl:1: no result without positions at length 16' report "$T/overhead.jsonl"
+sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{}/' "$T/results.jsonl" >"$T/overhead.jsonl"
+ok report "$T/overhead.jsonl" # with the length from the experiment
+check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
+if [ -w /dev/full ]; then
+    timeout 100 "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
+    check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
+fi
 if python3 -c 'import matplotlib' 2>/dev/null; then
     ok report "$T/results.jsonl" -o "$T/page.html"
     check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
     ok report "$T/results.jsonl" -o "$T/page.md"
     check 'a picture' 1 "$(grep -c '!\[.*\](page-1.svg)' "$T/page.md" && test -s "$T/page-1.svg")"
+    mkdir -p "$T/pages/x.md"
+    refused 1 'x.md: cannot be written' report "$T/results.jsonl" -o "$T/pages/x.md"
+    check 'no picture without its page' x.md "$(ls "$T/pages")"
 else
     refused 1 'pictures need matplotlib' report "$T/results.jsonl" -o "$T/page.html"
 fi
