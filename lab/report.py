@@ -262,7 +262,21 @@ def read(path):
         if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
             refuse(number, f"no result without positions at length {line['experiment']['length']}, which this one is compared with",
                    "none among the values of vary.position")
-    return lines
+    return once(lines, refuse) if shape_of is result_shape else lines
+
+
+def once(lines, refuse):
+    """Of results of the same experiment and seed the fastest. What else they say has to be the same."""
+    found = {}
+    for number, line in enumerate(lines, 1):
+        key = tuple(line["experiment"].items())
+        before, other = found.setdefault(key, (number, line))
+        differ = [k for k in ("train_loss", "lengths", "weights", "position_weights") if line[k] != other[k]]
+        if differ:
+            refuse(number, f"the same experiment and seed as line {before}, and another {differ[0]}", "without one of the two the others can be shown")
+        if line["ms_per_step"] < other["ms_per_step"]:
+            found[key] = before, line
+    return [line for _, line in found.values()]
 
 
 def is_base(base, line):
@@ -272,15 +286,25 @@ def is_base(base, line):
 
 # ---------------------------------------------------------------------------------------------------- results of sweeps
 
-def name(line):
-    return ", ".join(short(v) if k.endswith("position") else f"{k} = {v}" for k, v in line["vary"].items()) or "all"
-
-
-def grouped(lines):
+def grouped(lines, apart=()):
+    """{label: the starts of an experiment}. A label has what the sweep varied, and what else differs between experiments; not what is told apart elsewhere."""
     groups = {}
     for line in lines:
-        groups.setdefault(name(line), []).append(line)
-    return groups
+        key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
+        groups.setdefault(tuple(key.items()), []).append(line)
+    found = [dict(key) for key in groups]
+    keys = dict.fromkeys(k for some in (*(line["vary"] for line in lines), *found) for k in some)
+    differ = [k for k in keys if len({some.get(k) for some in found}) > 1]
+
+    def label(some, vary, value):
+        shown = [k for k in keys if k in differ or k in vary and k not in ("seed", *apart)]
+        return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}" for k in shown) or "all"
+
+    for value in (short, str):  # in full where the short names are the same
+        labels = [label(some, group[0]["vary"], value) for some, group in zip(found, groups.values())]
+        if len(set(labels)) == len(labels):
+            break
+    return dict(zip(labels, groups.values()))
 
 
 def over(lines, what):
@@ -405,30 +429,42 @@ def sweep(page, stem, lines):
 
 def overhead(page, lines):
     claim, claims = CLAIMS["overhead"]
-    by_length, spread = {}, {}
-    for line in lines:  # of several starts the fastest: what else a machine does makes a step slower, never faster
-        some, what = by_length.setdefault(int(line["experiment"]["length"]), {}), short(line["experiment"]["position"])
-        if what not in some or line["ms_per_step"] < some[what]["ms_per_step"]:
-            some[what] = line
-        if what == "none":
-            spread.setdefault(int(line["experiment"]["length"]), []).append(line["ms_per_step"])
+    lengths = sorted({int(line["experiment"]["length"]) for line in lines})
+    groups = grouped(lines, apart=["length"])
+    cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
+
+    def fastest(some):  # what else a machine does makes a step slower, never faster
+        return min(some, key=lambda line: line["ms_per_step"], default=None)
+
+    def without(line):
+        return [x for x in lines if is_base(x, line)]
+
+    spread = {n: [line["ms_per_step"] for what, some in cells.items() for line in some[n] if is_base(line, line)] for n in lengths}
     page.text("Time of a training step (of each start the median, of these the smallest), memory of activations and weights, in % more than without positions. "
               "Claims are in brackets. Without positions the starts took " + ", ".join(f"{min(x):.0f} to {max(x):.0f} ms at {n:,}" for n, x in spread.items() if len(x) > 1)
               + (": smaller differences mean nothing." if any(len(x) > 1 for x in spread.values()) else f"{next(iter(spread.values()))[0]:.0f} ms, measured once: differences of a few % mean nothing."))
-    names = list(next(iter(by_length.values())))
     rows = []
-    for what in names:
+    for what, some in cells.items():
         row = [what]
-        for length, some in by_length.items():
-            mine, base = some[what], some["none"]
-            time = 100 * (mine["ms_per_step"] / base["ms_per_step"] - 1)
-            row.append(f"{mine['ms_per_step']:.1f} ms" if what == "none" else f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and length == 512 else ""))
-        longest = max(by_length)
-        mine, base = by_length[longest][what], by_length[longest]["none"]
-        row += [f"{base['bytes'] / 1e6:.1f} MB" if what == "none" else f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %",
-                f"{base['weights']:,}" if what == "none" else f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
+        for n in lengths:
+            mine = fastest(some[n])
+            if mine is None:
+                row.append("")
+            elif is_base(mine, mine):
+                row.append(f"{mine['ms_per_step']:.1f} ms")
+            else:
+                time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
+                row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
+        mine = fastest(some[lengths[-1]])
+        if mine is None:
+            row += ["", ""]
+        elif is_base(mine, mine):
+            row += [f"{mine['bytes'] / 1e6:.1f} MB", f"{mine['weights']:,}"]
+        else:
+            base = without(mine)[0]
+            row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %", f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
         rows.append(row)
-    page.table(["", *[f"step at {n:,}" for n in by_length], f"memory at {max(by_length):,}", f"weights at {max(by_length):,}"], rows)
+    page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
     page.text(f"Printed elsewhere: {claim}. A step here is all of a model, forward, backward and the optimizer.")
 
 

@@ -647,9 +647,30 @@ sed '2s/"length":32/"length":64/' "$T/results.jsonl" >"$T/mixed.jsonl"
 refused 1 'mixed.jsonl:2: eval_lengths are 16, 64, and those of line 1 16, 32' report "$T/mixed.jsonl"
 sed '2s/"to":16/"to":15/' "$T/results.jsonl" >"$T/mixed.jsonl"
 refused 1 'mixed.jsonl:2: positions of length 16 are not those' report "$T/mixed.jsonl"
+
+# starts of one experiment, and of one alone
+ok report "$T/results.jsonl"
+cp "$T/out" "$T/table"
+cat "$T/results.jsonl" "$T/results.jsonl" >"$T/mixed.jsonl"
+ok report "$T/mixed.jsonl"
+same "$T/out" "$T/table" # each counts once
+sed '2s/"train_loss":[0-9.]*/"train_loss":1.5/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/mixed.jsonl"
+refused 1 'mixed.jsonl:6: the same experiment and seed as line 2, and another train_loss' report "$T/mixed.jsonl"
+sed 's/steps = 3/steps = 4/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/mixed.jsonl"
+ok report "$T/mixed.jsonl"
+check 'other steps are a row of their own' '2 2' "$(grep -c '^| position_layers = shared, steps = 3 |' "$T/out") $(grep -c '^| position_layers = shared, steps = 4 |' "$T/out")"
+check 'of two starts' 1 "$(grep -c '^Means over 2 starts' "$T/out")"
+ok report "$T/classes.jsonl"
+check 'seeds that vary are starts' '1 1' "$(grep -c '^Means over 2 starts' "$T/out") $(grep -c '^| all |' "$T/out")"
+for position in t5 t5,bidirectional=0; do
+    sed "s/position = [^\\\\]*/position = $position/; s/\"vary\":{[^}]*}/\"vary\":{\"position\":\"$position\"}/" "$T/results.jsonl" | head -n 1
+done >"$T/mixed.jsonl"
+ok report "$T/mixed.jsonl"
+check 'two that are short for one name' '1 1' "$(grep -c '^| t5 | [0-9.]* |' "$T/out") $(grep -c '^| t5,bidirectional=0 | [0-9.]* |' "$T/out")"
+
 cp "$T/results.jsonl" "$T/overhead.jsonl"
 refused 1 'overhead.jsonl:1: no result without positions at length 16' report "$T/overhead.jsonl"
-sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{}/' "$T/results.jsonl" >"$T/overhead.jsonl"
+sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{"position":"none"}/' "$T/results.jsonl" | grep 'layers = own' >"$T/overhead.jsonl"
 ok report "$T/overhead.jsonl" # with the length from the experiment
 check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
 if [ -w /dev/full ]; then
