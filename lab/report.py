@@ -367,10 +367,9 @@ def curves(groups, xs_of, ys_of, x_label, y_label):
     return make
 
 
-def position_map(groups, longest):
+def position_map(some, longest):
     """Perplexity of each group at each part of the longest window."""
     def make(plt):
-        some = {what: lines for what, lines in groups.items() if lines[0]["lengths"][longest].get("positions")}
         places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
         values = [[statistics.mean(line["lengths"][longest]["positions"][n]["perplexity"] for line in lines) for n in range(len(places))]
                   for lines in some.values()]
@@ -419,12 +418,13 @@ def sweep(page, stem, lines):
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
-    if len(lengths) > 1:
+    if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
                             "length of the window", measure), f"{measure} by the length of the window")
-    if any(len(line["lengths"][longest].get("positions", [])) > 1 for line in lines):
+    mapped = {what: g for what, g in groups.items() if all(len(line["lengths"][longest].get("positions", [])) > 1 for line in g)}
+    if page.path and mapped:
         page.text(f"By position in windows of {lengths[longest]:,}:")
-        page.picture(position_map(groups, longest), f"perplexity by position in windows of {lengths[longest]}")
+        page.picture(position_map(mapped, longest), f"perplexity by position in windows of {lengths[longest]}")
 
 
 def overhead(page, lines):
