@@ -386,18 +386,26 @@ def position_map(some, longest):
     return make
 
 
+def mean(lines, n):
+    """Perplexity at the n-th length over the starts; None where there is none."""
+    found = over(lines, lambda line: line["lengths"][n]["perplexity"])
+    return found and found[0]
+
+
+def rise(lines, n):
+    """By how much the mean perplexity at the n-th length is above that at the first, in words."""
+    first, then = mean(lines, 0), mean(lines, n)
+    return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
+
+
 def rises(groups, claims, lengths):
-    """By how much perplexity rises beyond the first length, beside what is claimed."""
+    """The rise of each group beyond the first length, beside what is claimed."""
     rows = []
     for what, lines in groups.items():
         row = [what]
         for n in range(1, len(lengths)):
-            if lines[0]["lengths"][n]["perplexity"] is None:
-                row.append("none")
-                continue
-            mine = statistics.mean(line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines)
             theirs = claims.get(what, ())
-            row.append(f"{100 * (mine - 1):+.1f} %" + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
+            row.append(rise(lines, n) + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
         rows.append(row)
     return rows
 
@@ -414,7 +422,7 @@ def sweep(page, stem, lines):
                [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
     if len(lengths) > 1 and measure == "perplexity":
-        page.text(f"How much perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
+        page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")

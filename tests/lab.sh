@@ -616,6 +616,11 @@ sed 's/"length":16/"length":128/; s/{"from":0,"to":16,/{"from":0,"to":64,"perple
     >"$T/long.jsonl"
 ok report "$T/long.jsonl"
 check 'no word of a picture that is not there' 0 "$(grep -c '^By position' "$T/out")"
+# 2 and 4, 6 and 4 are a rise of 3 to 5, not the mean of those of each start
+sed 's/"length":16,\(.*\)"perplexity":[0-9.]*,"bits\(.*\)"perplexity":[0-9.]*,"bits/"length":16,\1"perplexity":2,"bits\2"perplexity":6,"bits/' "$T/results.jsonl" |
+    awk '/"seed":2/ {gsub(/"perplexity":[26],/, "\"perplexity\":4,")} {print}' >"$T/rise.jsonl"
+ok report "$T/rise.jsonl"
+check 'the rise is that of the means' 1 "$(grep -c '^| position_layers = own | +66.7 % |' "$T/out")"
 refused 1 'nothing.jsonl: cannot be read' report "$T/nothing.jsonl"
 refused 1 'small.lab:1: no result' report "$T/small.lab"
 refused 1 'x.pdf: neither .html nor .md' report "$T/results.jsonl" -o "$T/x.pdf"

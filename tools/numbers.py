@@ -2,6 +2,7 @@
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
+import importlib.util
 import json
 import re
 import sys
@@ -9,9 +10,12 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 results = root / "bench" / "results"
-sys.path.insert(0, str(root / "bench"))
+sys.path[0] = str(root / "bench")  # in place of tools, where this file hides the module of its name
 import report  # noqa: E402
 
+spec = importlib.util.spec_from_file_location("lab_report", root / "lab" / "report.py")
+lab_report = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(lab_report)
 
 SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
@@ -131,23 +135,18 @@ def lab():
     """What docs/lab.md says of lab/results: perplexity by position and length, and times beside PyTorch."""
     folder = root / "lab" / "results"
     groups = {}
-    for line in map(json.loads, (folder / "length.jsonl").read_text().splitlines()):
-        groups.setdefault(line["vary"]["position"], []).append(line["lengths"])
-    lengths = [x["length"] for x in next(iter(groups.values()))[0]]
-
-    def mean(runs, n):
-        return None if runs[0][n]["perplexity"] is None else sum(r[n]["perplexity"] for r in runs) / len(runs)
-
-    starts = min(len(r) for r in groups.values())
-    out = [f"Perplexity of bytes, means over {starts} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
+    for line in lab_report.read(folder / "length.jsonl"):
+        groups.setdefault(line["experiment"]["position"], []).append(line)
+    lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
+    starts = sorted({len(r) for r in groups.values()})
+    out = [f"Perplexity of bytes, means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
-    for position, runs in sorted(groups.items(), key=lambda x: mean(x[1], 0)):
-        first = mean(runs, 0)
-        cells = [f"{first:.2f}"] + [f"{100 * (mean(runs, n) / first - 1):+.1f} %" if mean(runs, n) else "none" for n in range(1, len(lengths))]
+    for position, runs in sorted(groups.items(), key=lambda x: lab_report.mean(x[1], 0)):
+        cells = [f"{lab_report.mean(runs, 0):.2f}", *(lab_report.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
     out += ["", "A training step beside the same model in PyTorch, in turns, one thread, 4 layers, width 256, 4 heads, a T5 table in each layer, trained:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
-    times = [json.loads(line) for line in (folder / "oracle.jsonl").read_text().splitlines()]
+    times = lab_report.read(folder / "oracle.jsonl")
     for x in times:
         out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | {x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
     m = times[0]["machine"]
