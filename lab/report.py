@@ -313,6 +313,10 @@ def over(lines, what):
     return None if None in values else (statistics.mean(values), min(values), max(values))
 
 
+def counted(starts):
+    return f"{starts} start{'s' * (starts != 1)}"
+
+
 def shown(found, digits=3):
     if found is None:
         return "none"
@@ -418,8 +422,8 @@ def sweep(page, stem, lines):
     measure = "accuracy" if "accuracy" in lines[0]["lengths"][0] else "perplexity"
     starts = sorted({len(g) for g in groups.values()})
     page.text(f"Means over {' or '.join(map(str, starts))} starts, the least and the largest in brackets." if starts != [1] else "One start of each.")
-    page.table(["", *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
-               [[what, *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
+    page.table(["", *["starts"] * (len(starts) > 1), *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
+               [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
     if len(lengths) > 1 and measure == "perplexity":
         page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
@@ -447,10 +451,14 @@ def overhead(page, lines):
     def without(line):
         return [x for x in lines if is_base(x, line)]
 
-    spread = {n: [line["ms_per_step"] for what, some in cells.items() for line in some[n] if is_base(line, line)] for n in lengths}
+    spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
+    most = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # starts of a column
     page.text("Time of a training step (of each start the median, of these the smallest), memory of activations and weights, in % more than without positions. "
-              "Claims are in brackets. Without positions the starts took " + ", ".join(f"{min(x):.0f} to {max(x):.0f} ms at {n:,}" for n, x in spread.items() if len(x) > 1)
-              + (": smaller differences mean nothing." if any(len(x) > 1 for x in spread.values()) else f"{next(iter(spread.values()))[0]:.0f} ms, measured once: differences of a few % mean nothing."))
+              f"Claims are in brackets. There {'is' if most[lengths[0]] == 1 else 'are'} " + ", ".join(f"{counted(count)} at {n:,}" for n, count in most.items())
+              + ("" if all(len(some[n]) in (0, most[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
+              + ". Without positions they took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
+              + ": " + " and ".join(["differences of that size mean nothing"] * any(len(x) > 1 for x in spread.values())
+                                    + ["a few % of what was measured once mean nothing"] * any(len(x) == 1 for x in spread.values())) + ".")
     rows = []
     for what, some in cells.items():
         row = [what]
@@ -458,11 +466,14 @@ def overhead(page, lines):
             mine = fastest(some[n])
             if mine is None:
                 row.append("")
-            elif is_base(mine, mine):
+                continue
+            if is_base(mine, mine):
                 row.append(f"{mine['ms_per_step']:.1f} ms")
             else:
                 time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
                 row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
+            if len(some[n]) < most[n]:
+                row[-1] += f", {counted(len(some[n]))}"
         mine = fastest(some[lengths[-1]])
         if mine is None:
             row += ["", ""]

@@ -680,8 +680,21 @@ check 'two that are short for one name' '1 1' "$(grep -c '^| t5 | [0-9.]* |' "$T
 cp "$T/results.jsonl" "$T/overhead.jsonl"
 refused 1 'overhead.jsonl:1: no result without positions at length 16' report "$T/overhead.jsonl"
 sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{"position":"none"}/' "$T/results.jsonl" | grep 'layers = own' >"$T/overhead.jsonl"
+mkdir "$T/cells"
 ok report "$T/overhead.jsonl" # with the length from the experiment
 check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
+check 'its starts' 1 "$(grep -c 'There are 2 starts at 16\. Without' "$T/out")"
+(
+    cat "$T/overhead.jsonl"
+    sed 's/position = none/position = alibi/; s/"position":"none"/"position":"alibi"/' "$T/overhead.jsonl" | head -n 1
+    sed 's/length = 16/length = 32/' "$T/overhead.jsonl" | tail -n 1
+) >"$T/cells/overhead.jsonl"
+ok report "$T/cells/overhead.jsonl"
+check 'starts of cells that differ' '1 1 1' "$(grep -c 'There are 2 starts at 16, 1 start at 32 but where' "$T/out") $(grep -c 'ms, measured once, at 32' "$T/out") $(
+    grep -cE '^\| alibi \| [-+0-9.]+ %, 1 start \|  \|' "$T/out")"
+head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
+ok report "$T/part.jsonl"
+check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
 if [ -w /dev/full ]; then
     timeout 100 "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
     check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
