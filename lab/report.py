@@ -182,7 +182,7 @@ def result_shape(line):
     if not is_experiment(line.get("experiment")):
         return {"experiment": (is_experiment, "an experiment")}
     if settings(line["experiment"])["task"] == "classifier":
-        length = {"length": COUNT, "accuracy": SHARE}
+        length = {"length": COUNT, "accuracy": (lambda x: x is None or SHARE[0](x), SHARE[1])}
     else:
         length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": WHOLE, "to": COUNT, "perplexity": POSITIVE}, None]}
     vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")

@@ -574,6 +574,10 @@ refused 1 '12 tokens of each file to measure on' eval "$T/c1" --text "$T/one.txt
 (cat "$T/classes.lab" && echo 'vary.seed = 1 | 2') | sed 's/^steps = .*/steps = 3/' >"$T/sweep.lab"
 ok sweep "$T/sweep.lab" -o "$T/classes.jsonl"
 ok report "$T/classes.jsonl"
+sed 's/"accuracy":[0-9.]*/"accuracy":null/' "$T/classes.jsonl" >"$T/ends.jsonl" # as where learned positions end
+ok report "$T/ends.jsonl"
+check 'no accuracy' 1 "$(grep -c '^| all | none | ' "$T/out")"
+ok report "$T/classes.jsonl"
 check 'a table of accuracies' 1 "$(grep -c '^|  | accuracy at 16 |' "$T/out")"
 
 # ---------------------------------------------------------------------------------------------------- sweeps
