@@ -42,9 +42,9 @@ CLAIMS = {
                  "of training, Shaw 5 to 10 %",
                  {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
 }
-LIMITS = """Models of some hundred thousand weights that read a few million bytes show how schemes are used and whether they
-generalise in length at all; they do not rank schemes for large models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows
-do not overlap: a longer one gains by context and loses where positions fail, and the curves by position tell the two apart. The learning rate is the
+LIMITS = """Small models show how schemes are used and whether they generalise in length at all; they do not rank schemes for large
+models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a longer one gains by context and
+loses where positions fail, and the curves by position tell the two apart. The learning rate is the
 same for all and fits some better than others. A scheme that ends near what pairs of bytes tell (16.5 in the text of lab/corpus.sh, counted) has not
 learned in so few steps to look at single bytes; longer training may change that. Times are of one machine."""
 FAMILIES = (("added to the input, or turned", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
@@ -581,7 +581,7 @@ def main():
     page = Page(pathlib.Path(q.output) if q.output else None)
     if page.path:
         page.heading("Position schemes on text", 1)
-    machines = []
+    machines, weights, tokens = [], 0, 0
     for path, lines in [(path, read(path)) for path in map(pathlib.Path, q.files)]:
         stem = path.stem
         section, command = KINDS.get(stem, (None, None))
@@ -591,11 +591,15 @@ def main():
             page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
+            if "experiment" in line and section is not overhead:  # whose models have learned nothing yet
+                read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
+                weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
     if page.path:
         page.heading("What it does not show")
-        page.text(" ".join(LIMITS.split()))
+        page.text(f"The models that were measured on text have {weights:,} weights at most, and {tokens:,} tokens at most are what one read in training. " * (weights > 0)
+                  + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:
             page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}.")
