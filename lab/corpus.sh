@@ -1,5 +1,5 @@
 #!/bin/sh
-# corpus.sh OUT.txt -- some 13 MB of English text from documentation that Debian packages: Vim's help, the manual pages of Linux,
+# corpus.sh OUT.txt -- some 16 MB of English text from documentation that Debian packages: Vim's help, the manual pages of Linux,
 # the topics of Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text.
 #
 # Licences: Vim's help is under the Open Publication License, v1.0 or later, without options;
