@@ -14,6 +14,10 @@ quick=${3:-}
 length=1024 # of what is inspected
 [ -z "$quick" ] || length=256
 export relpos out quick
+if ! python3 -c 'import matplotlib' 2>/dev/null; then
+    echo 'all.sh: the page needs matplotlib (Debian: python3-matplotlib)' >&2
+    exit 1
+fi
 mkdir -p "$out" out
 [ -n "$quick" ] || [ -s out/corpus.txt ] || lab/corpus.sh out/corpus.txt
 csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # for classify.lab

@@ -768,6 +768,15 @@ for file in lab/*.lab; do
     fi
 done
 
+# all of them: what the page needs is told before anything is trained
+mkdir "$T/bin"
+printf '#!/bin/sh\nexit 1\n' >"$T/bin/python3"
+chmod +x "$T/bin/python3"
+command='lab/all.sh without matplotlib'
+PATH="$T/bin:$PATH" lab/all.sh /bin/true "$T/all" --quick >"$T/out" 2>"$T/err"
+check 'exit code, and what it says' '1 all.sh: the page needs matplotlib (Debian: python3-matplotlib)' "$? $(cat "$T/err")"
+check 'nothing was begun' no "$([ -e "$T/all" ] && echo yes || echo no)"
+
 # ---------------------------------------------------------------------------------------------------- refusals
 train() # train PATTERN LINE: the small experiment with a line more
 {
