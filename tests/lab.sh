@@ -564,6 +564,7 @@ for file in x y; do
 done
 same "$T/x.tail" "$T/y.tail"
 refused 1 'is a classifier, which does not write' sample "$T/c1"
+refused 1 'no decoder of bytes' inspect "$T/c1"
 refused 1 'text: one file' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt"
 refused 1 'classes: 3, and there are 2 files' train "$T/classes.lab" -o "$T/bad" --set "text = $T/one.txt $T/two.txt"
 refused 1 'classes: 3, and there are 2 files' eval "$T/c1" --text "$T/one.txt $T/two.txt"
