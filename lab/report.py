@@ -184,7 +184,7 @@ def result_shape(line):
     if settings(line["experiment"])["task"] == "classifier":
         length = {"length": COUNT, "accuracy": (lambda x: x is None or SHARE[0](x), SHARE[1])}
     else:
-        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": WHOLE, "to": COUNT, "perplexity": POSITIVE}, None]}
+        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": WHOLE, "to": COUNT, "perplexity": MEASURED}, None]}
     vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")
     return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": WHOLE, "ms_per_step": POSITIVE,
             "bytes": COUNT, "machine": MACHINE}
@@ -375,14 +375,15 @@ def position_map(some, longest):
     """Perplexity of each group at each part of the longest window."""
     def make(plt):
         places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
-        values = [[statistics.mean(line["lengths"][longest]["positions"][n]["perplexity"] for line in lines) for n in range(len(places))]
-                  for lines in some.values()]
+        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(places))]
+                 for lines in some.values()]
+        values = [[x[0] if x else math.nan for x in row] for row in found]
         figure, at = plt.subplots(figsize=(8, 0.28 * len(values) + 1))
         drawn = at.imshow([[math.log2(v) for v in row] for row in values], aspect="auto", cmap="cividis")
         middle = (drawn.norm.vmin + drawn.norm.vmax) / 2
         for y, row in enumerate(values):
             for x, v in enumerate(row):
-                at.text(x, y, f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
+                at.text(x, y, "none" if math.isnan(v) else f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
         at.set_yticks(range(len(some)), list(some), fontsize=7)
         at.set_xticks(range(len(places)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in places], fontsize=7)
         at.set_xlabel("position in the window")
