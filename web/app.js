@@ -1,6 +1,6 @@
 // app.js -- views by name, their state in the address. A view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load} from './core.js';
-import {h} from './ui.js';
+import {viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -15,7 +15,7 @@ const views = [bias, sentence, buckets, shaw, rope, images, families, cost, mode
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
-const dark = document.getElementById('dark'), system = dark.media, pages = new Map();
+const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 let current, state, frame = 0, writer = 0;
 
 /** The colours that the page is asked for, or those of the system. */
@@ -34,16 +34,33 @@ function read(defaults, given) {
   }));
 }
 
-const write = (view, of) => {
-  const changed = new URLSearchParams(Object.entries(of)
+/** The address of a view as it was left. */
+function address(view) {
+  const of = states.get(view) ?? view.defaults,
+        changed = new URLSearchParams(Object.entries(of)
                                         .filter(([key, value]) => value !== view.defaults[key])
                                         .map(([k, v]) => [k,
                                                v === true    ? 1 :
                                                  v === false ? 0 :
                                                                v]));
   if (theme.value) changed.set('theme', theme.value);
-  return `#${view.id}${changed.size ? '?' + changed : ''}`;
-};
+  const query = changed.toString();
+  return `#${view.id}${query && '?'}${query}`;
+}
+
+/** The state goes into the address, and that of every view into the links to it. */
+function write() {
+  clearTimeout(writer);
+  writer = 0;
+  history.replaceState(null, '', address(current));
+  for (const link of document.querySelectorAll('a[data-view]'))
+    link.href = address(views.find(view => view.id === link.dataset.view));
+}
+
+function writeSoon() {
+  clearTimeout(writer);
+  writer = setTimeout(write, 200);
+}
 
 /** Show the state at the next picture of the screen, and put it into the address a moment later. */
 function change(patch) {
@@ -53,18 +70,18 @@ function change(patch) {
       frame = 0;
       pages.get(current).update(state);
     });
-  clearTimeout(writer);
-  writer = setTimeout(() => history.replaceState(null, '', write(current, state)), 200);
+  writeSoon();
 }
 
+/** A link to a view has its state; the colours of the address are those to begin with, later ones are the reader's. */
 function route(core) {
-  const [id, query = ''] = location.hash.slice(1).split('?'), given = new URLSearchParams(query);
+  const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
-  clearTimeout(writer);
-  theme.value = ['light', 'dark'].includes(given.get('theme')) ? given.get('theme') : '';
+  if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
   dress();
   current = next;
   state = read(current.defaults, given);
+  states.set(current, state);
   if (!pages.has(current))
     pages.set(current, current.make({
       core,
@@ -73,15 +90,24 @@ function route(core) {
       change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
       state: () => state
     }));
-  for (const link of nav.children) link.setAttribute('aria-current', link.hash.slice(1) === current.id ? 'page' : 'false');
+  for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
-  if (first) main.replaceChildren(pages.get(current).root);
+  if (first) {
+    main.replaceChildren(pages.get(current).root);
+    scrollTo(0, 0);
+  }
   pages.get(current).update(state);
+  writeSoon();
 }
 
 try {
   const core = await load();
-  nav.append(...views.map(view => h('a', {href: `#${view.id}`}, view.name ?? view.title)));
+  nav.append(...views.map(view => viewLink(view, view.name ?? view.title)));
+  document.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();
+    main.focus();
+  });
+  addEventListener('click', () => writer && write(), true);  // a change just made is in the entry that Back leads to
   theme.addEventListener('change', () => {
     dress();
     change({});

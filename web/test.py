@@ -333,7 +333,7 @@ def effects(page):
     check("no words: a sentence", "give one word" in page.problem(), page.problem())
     for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
         page.show("bias", a=started[name], q=16, k=16)
-        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[href=\"#%s\"]')" % view))
+        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))
 
 
 def sentence(page):
@@ -686,7 +686,7 @@ def keyboard(browser):
     p.keyboard.type("log")
     page.frames()
     check("letters choose a term", p.evaluate("relpos.state().a").startswith("log"), p.evaluate("relpos.state().a"))
-    p.focus("nav a[href='#buckets']")
+    p.focus("nav a[data-view=buckets]")
     p.keyboard.press("Enter")
     page.frames()
     check("Enter opens a view", p.evaluate("document.querySelector('h2').textContent").startswith("Buckets"))
@@ -706,6 +706,46 @@ def keyboard(browser):
     p.keyboard.press("Enter")
     page.frames()
     check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
+    page.context.close()
+
+
+def navigation(browser):
+    page = Page(browser)
+    page.show("bias", q=16, k=16, heads=2)
+    p, here = page.p, lambda: page.p.evaluate("[document.querySelector('h2').textContent.split(':')[0], location.hash]")
+    p.wait_for_timeout(300)
+    p.keyboard.press("Tab")
+    before = here()
+    p.keyboard.press("Enter")
+    page.frames()
+    check("the way to the view: the focus, and nothing else", p.evaluate("document.activeElement.id") == "main" and here() == before, here())
+    p.select_option("#theme", "dark")
+    p.select_option("#a-kind", "rope")
+    page.frames()
+    p.evaluate("scrollTo(0, 400); relpos.change({q: 21})")
+    p.click("main a[data-view=rope]")  # at once, before the address is written
+    page.frames()
+    dark = "document.documentElement.dataset.theme === 'dark'"
+    check("a link keeps the colours", p.evaluate(dark) and here()[0] == "RoPE", here())
+    check("a view begins at its top", p.evaluate("scrollY") == 0)
+    p.evaluate("relpos.change({m: 44})")
+    p.click("nav a[data-view=buckets]")
+    page.frames()
+    check("and so does the navigation", p.evaluate(dark) and here()[0] == "Buckets", here())
+    p.go_back()
+    page.frames()
+    check("Back has the last change", p.evaluate("relpos.state().m") == 44 and here()[0] == "RoPE", here())
+    p.go_back()
+    page.frames()
+    check("and the one before", p.evaluate("[relpos.state().q, relpos.state().heads]") == [21, 2], here())
+    check("Back keeps the colours", p.evaluate(dark))
+    p.click("nav a[data-view=rope]")
+    page.frames()
+    check("a view is as it was left", p.evaluate("relpos.state().m") == 44)
+    p.wait_for_timeout(300)
+    check("its link says so", "m=44" in p.get_attribute("nav a[data-view=rope]", "href") and "m=44" in p.url, p.url)
+    page.show("buckets", fresh=True, theme="dark")
+    check("an address brings its colours", p.evaluate(dark))
     page.context.close()
 
 
@@ -1167,7 +1207,7 @@ with sync_playwright() as playwright:
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (keyboard, narrow, colours, names, address, exports, files, modules, firefox, speed):
+        for part in (keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

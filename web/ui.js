@@ -135,6 +135,9 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
 /** n rows of a matrix for `table`. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
+/** A link to a view, as it was left. */
+export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
+
 export function download(name, blob) {
   const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});
   document.body.append(link);

@@ -5,7 +5,7 @@ import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {controls, download, fixed, h} from '../ui.js';
+import {controls, download, fixed, h, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -224,7 +224,7 @@ export const bias = {
       const own = views.filter(view => both.some(text => view.terms?.includes(nameOf(text))));
       more.replaceChildren(
         ...own.flatMap(view => [`More of ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
-                         h('a', {href: `#${view.id}`}, view.title), '. ']));
+                         viewLink(view, view.title), '. ']));
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
       curve.replaceChildren(chart({
