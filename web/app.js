@@ -1,6 +1,6 @@
 // app.js -- views by name, their state in the address. A view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load} from './core.js';
-import {viewLink} from './ui.js';
+import {fit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -14,6 +14,7 @@ import {shaw} from './views/shaw.js';
 const views = [bias, sentence, buckets, shaw, rope, images, families, cost, model];
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
+Object.setPrototypeOf(facts.terms, null);  // no term is called constructor
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 let current, state, frame = 0, writer = 0;
@@ -24,25 +25,23 @@ function dress() {
   dark.media = {light: 'not all', dark: 'all'}[theme.value] ?? system;
 }
 
-/** Numbers stay numbers and flags flags, as the defaults have them; what cannot be read is the default. */
-function read(defaults, given) {
-  return Object.fromEntries(Object.entries(defaults).map(([key, value]) => {
-    const text = given.get(key);
-    if (text === null) return [key, value];
-    if (typeof value === 'number') return [key, text.trim() !== '' && Number.isFinite(+text) ? +text : value];
-    return [key, typeof value === 'boolean' ? text === '1' : text];
-  }));
+/** What a view begins with, which may depend on what an address says. */
+const startOf = (view, of) => ({...view.defaults, ...pages.get(view)?.start?.(of)});
+
+/** What the settings of a view make of a value. */
+function taken(view, key, value, other) {
+  const spec = pages.get(view).specs.find(spec => spec.key === key);
+  return spec ? fit(spec, value, other) : value;
 }
+
+const read = (view, given) => Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
+  value]) => [key, given.has(key) ? taken(view, key, given.get(key), value) : value]));
 
 /** The address of a view as it was left. */
 function address(view) {
-  const of = states.get(view) ?? view.defaults,
-        changed = new URLSearchParams(Object.entries(of)
-                                        .filter(([key, value]) => value !== view.defaults[key])
-                                        .map(([k, v]) => [k,
-                                               v === true    ? 1 :
-                                                 v === false ? 0 :
-                                                               v]));
+  const of = states.get(view) ?? {}, start = startOf(view, of), changed = new URLSearchParams();
+  for (const [key, value] of Object.entries(of))
+    if (value !== start[key]) changed.set(key, typeof value === 'boolean' ? +value : value);
   if (theme.value) changed.set('theme', theme.value);
   const query = changed.toString();
   return `#${view.id}${query && '?'}${query}`;
@@ -64,7 +63,7 @@ function writeSoon() {
 
 /** Show the state at the next picture of the screen, and put it into the address a moment later. */
 function change(patch) {
-  Object.assign(state, patch);
+  for (const [key, value] of Object.entries(patch)) state[key] = taken(current, key, value, state[key]);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
@@ -80,8 +79,6 @@ function route(core) {
   if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
   dress();
   current = next;
-  state = read(current.defaults, given);
-  states.set(current, state);
   if (!pages.has(current))
     pages.set(current, current.make({
       core,
@@ -90,6 +87,8 @@ function route(core) {
       change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
       state: () => state
     }));
+  state = read(current, given);
+  states.set(current, state);
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) {

@@ -41,7 +41,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
   const save = exporter(() => last);
   const root =
     h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
-      h('div', {class: 'work'}, settings,
+      h('div', {class: 'work'}, settings.element,
         h('div', {}, problem, output, save,
           h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning),
           h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
@@ -62,6 +62,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
   let documented = '';
   return {
     root,
+    specs: settings.specs,
     update(state) {
       try {
         last = compute(state);

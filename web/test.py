@@ -783,6 +783,50 @@ def address(browser):
     page.show("bias", a="t5,buckets=7")
     said = page.problem()
     check("what is wrong is said", "buckets" in said and len(said) < 300, said)
+    page.p.evaluate("relpos.core.problem({lenQ: 4, lenK: 4, terms: ['alibi']})")
+    for call in ("place(2 ** 32 + 8)", "place(NaN)", "problem({lenQ: 2 ** 32 + 1, lenK: 1})", "problem({lenQ: 2.5, lenK: 1})"):
+        said = page.p.evaluate(f"(() => {{ try {{ relpos.core.{call}; return ''; }} catch (e) {{ return e.message; }} }})()")
+        check(f"core.{call}: refused", "at most" in said or "more than this page takes" in said, said)
+    javascript = r"undefined|is not|Invalid|null|constructor\b.*\bfunction|stack|TypeError|RangeError"
+    for view, given, want in (  # what the settings hold is held in the address too
+        ("shaw", {"length": 23171}, {"length": 512}),
+        ("shaw", {"length": 0, "clip": -1}, {"length": 1, "clip": 0}),
+        ("images", {"rows": 256, "columns": 256}, {"rows": 24, "columns": 24}),
+        ("images", {"kind": "x", "extra": 1}, {"kind": "swin", "extra": True}),
+        ("bias", {"heads": -3}, {"heads": 1}),
+        ("bias", {"heads": 2.5, "q": 2.5, "offset": 2.5}, {"heads": 3, "q": 3, "offset": 3}),
+        ("bias", {"save": "constructor"}, {"save": "a"}),
+        ("rope", {"m": -5, "n": 1.5, "dim": 200000}, {"m": -5, "n": 2, "dim": 1024}),
+        ("rope", {"base": 1.5, "layout": "x"}, {"base": 1.5, "layout": "half"}),
+        ("sentence", {"query": 1.5}, {"query": 2}),
+        ("buckets", {"strategy": '");x("', "offset": 1e300}, {"strategy": "log", "offset": 1e9}),
+        ("families", {"family": "constructor", "query": 9}, {"family": "additive", "query": 2}),
+        ("cost", {"most": 300, "step": 99}, {"most": 1024, "step": 47}),
+        ("model", {"source": "constructor"}, {"source": "minilm"}),
+        ("model", {"source": "lab0"}, {"a": "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table", "causal": True, "query": 60}),
+    ):
+        page.show(view, **given)
+        now = page.p.evaluate("relpos.state()")
+        check(f"{view} {given}: within the settings", want.items() <= now.items() and page.problem() == "", f"{now} {page.problem()}")
+        page.p.evaluate("given => relpos.change(given)", {k: str(v) for k, v in given.items()})
+        page.frames()
+        if view != "model":
+            check(f"{view} {given}: and by the fields", page.p.evaluate("relpos.state()") == now, page.p.evaluate("relpos.state()"))
+    page.show("bias", q=9, k=9)
+    page.p.fill("[data-key=offset]", "2.5")
+    page.p.press("[data-key=offset]", "Enter")
+    page.frames()
+    check("a field of whole numbers", page.p.evaluate("relpos.state().offset") == 3 and page.p.input_value("[data-key=offset]") == "3")
+    page.show("rope", m=-5, n=1.5, base=1e12)
+    command(page.code())
+    c_program("rope", page)
+    python_program(page)
+    for a in ("constructor", "__proto__", "toString"):
+        for view in ("bias", "sentence", "cost", "model"):
+            said = page.show(view, a=a).problem()
+            check(f"{view} {a}: a sentence of the library", re.search(rf"^[^:]*{a}", said) and not re.search(javascript, said), said)
+    page.show("model", source="file")
+    check("a file that is not there", "drop it again" in page.problem(), page.problem())
     for view, bad in (
         ("buckets", {"buckets": "3", "max": "1"}),
         ("shaw", {"length": "1e7"}),
@@ -974,6 +1018,7 @@ def files(browser):
         ("unknown.safetensors", "--bias t5,table=t5.table --window 3,0", "--window is not known here"),
         ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
         ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
+        ("constructor.safetensors", "--bias constructor", "Choose a term"),
         ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),
         ("wrong.safetensors", "--bias t5,buckets=7,table=t5.table", "Choose a term"),
     ):

@@ -38,6 +38,16 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
+/** A value as a setting takes it: one of its choices, a flag, a text, or a number within its bounds, whole where its steps are; `other` for none of them. */
+export function fit({type, options, step = 1, least = -Infinity, most = Infinity}, value, other) {
+  if (type === 'select')
+    return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
+  if (type === 'check') return value === true || value === '1';
+  if (type === 'text') return String(value);
+  const x = String(value).trim() === '' ? NaN : +value;
+  return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, least), most) : other;
+}
+
 let ids = 0;
 const id = () => `e${ids++}`;
 
@@ -84,11 +94,10 @@ export function control(spec, change) {
       }
     };
   }
-  const parse = text => text.trim() !== '' && Number.isFinite(+text) ? +text : undefined;
+  let most = spec.most;
   const took = input => () => {
-    const value = parse(input.value);
-    if (value !== undefined)
-      change(spec.key, spec.least === undefined ? value : Math.min(Math.max(value, spec.least), spec.most ?? Infinity));
+    const value = fit({...spec, most}, input.value);
+    if (value !== undefined) change(spec.key, value);
   };
   const number =
     h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
@@ -100,19 +109,19 @@ export function control(spec, change) {
     set: value => {
       if (+range.max < value) range.max = value;
       range.value = value;
-      if (document.activeElement !== number || parse(number.value) !== value) number.value = value;
+      if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
     },
-    limit: most => {
-      range.max = most;
-      spec.most = most;
+    limit: now => {
+      range.max = number.max = most = now;
     },
   };
 }
 
-/** Controls for several specs in a box; set(state) shows a state. */
+/** Controls for several specs in a box, but for those without a label, which other parts of the view set; set(state) shows a state. */
 export function controls(specs, change, ...more) {
-  const made = specs.map(spec => [spec, control(spec, change)]);
+  const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
+    specs,
     element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
       made.map(([, c]) => c.element), more),
     set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),

@@ -54,8 +54,9 @@ export const bias = {
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 256},
         {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, least: 0},
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, least: 0},
-        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64},
+        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, least: -1e6, most: 1e6},
         {key: 'words', label: 'Words of q, k and v, repeated (one word: offsets alone matter)', type: 'text'},
+        {key: 'save', type: 'select', options: Object.keys(kinds)},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
@@ -315,7 +316,7 @@ export const bias = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'

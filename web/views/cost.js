@@ -22,10 +22,10 @@ export const cost = {
       [
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 64},
         {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, least: 1, most: 256},
-        {key: 'most', label: 'Longest text to measure', type: 'select', options: ['256', '512', '1024', '2048']},
+        {key: 'most', label: 'Longest text to measure', type: 'select', options: [256, 512, 1024, 2048]},
         {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, least: 0, most: 47},
       ],
-      (key, value) => change(key, key === 'most' ? +value : value), editor.element);
+      change, editor.element);
     const memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
     const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
@@ -79,7 +79,7 @@ export const cost = {
 
     const compute = state => {
       now = {...state};
-      settings.set({...state, most: String(state.most)});
+      settings.set(state);
       editor.set(state);
       const {a, heads, dim} = state, lengths = [...Array(9).keys()].map(n => 256 << n);
       const work = lengths.map(n => {
@@ -120,7 +120,7 @@ export const cost = {
               ([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {digits: 2, caption: 'ms'}));
       }
-      const most = 48, step = Math.min(Math.round(state.step), most - 1), data = new Float64Array(most * most).fill(-Infinity);
+      const most = 48, {step} = state, data = new Float64Array(most * most).fill(-Infinity);
       core.problem({lenQ: most, lenK: most, terms: [a]});
       const full = core.bias();
       let worst = 0;
@@ -177,7 +177,7 @@ export const cost = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'A bias by offset is 2N − 1 numbers a head; as an array it is N². The library never makes the array: a tile of scores starts at a pointer into those numbers. Memory is what the library itself says it needs; times are of this browser, and other programs of this machine disturb them.',
       formula: 'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and work that grows with N'

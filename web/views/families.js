@@ -35,7 +35,16 @@ export const families = {
     const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // printed .259 and .707 in the notes: docs/errata.md
     const settings = controls(
       [
-        {key: 'strength', label: 'Strength of the positions', type: 'range', min: 0, max: 20, step: 0.1},
+        {
+          key: 'strength',
+          label: 'Strength of the positions',
+          type: 'range',
+          min: 0,
+          max: 20,
+          step: 0.1,
+          least: -1000,
+          most: 1000
+        },
         {
           key: 'family',
           label: 'Family of the maps',
@@ -53,9 +62,7 @@ export const families = {
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
-      const {strength, family} = state, query = Math.min(Math.max(Math.round(state.query), 0), n - 1);
-      if (!all[family] || family === 'content')
-        throw new Error(`no family is called “${family}”: additive, shaw, rotary or linear`);
+      const {strength, family, query} = state;
       settings.set(state);
       const of = (key, s) => {
         const {terms, wide} = all[key], x = wide ? four : Float64Array.from(X.data);
@@ -136,7 +143,7 @@ export const families = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Three tokens, [1, 0], [0, 1] and [1, 1], under each way to tell positions; scores before the softmax, and weights. Shaded cells are printed otherwise in the notes that the example is from; these are the right numbers (docs/errata.md). At strength 1 the numbers are the example’s; a stronger table, vector or slope overrides the content.',
       formula:

@@ -71,7 +71,7 @@ export const model = {
           k.shape.join('×')}; widths are equal and heads of k divide those of q`);
       if (lenQ > most || lenK > most)
         throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, this page shows ${most}`);
-      const data = (x, n) => core.doubles(x.bytes, x.type, n), others = {};
+      const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
       for (const [name, x] of arrays)
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
           others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
@@ -142,14 +142,15 @@ export const model = {
     };
     const opened = {};
     const sourceOf = name => {
-      if (!built[name] && !opened[name]) name = model.defaults.source;
+      if (name === 'file' && !opened.file)
+        throw new Error('The address means a file of yours, which it does not hold: drop it again.');
       return opened[name] ??= {...built[name].read(), ...built[name]};
     };
     let source = null;
     /** The state that a source is first shown with. */
-    const startOf = (name, found) => {
+    const startOf = found => {
       const {terms = [], causal = false, scale = 0} = found.options;
-      return {source: name, a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
+      return {a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
     };
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
@@ -162,7 +163,7 @@ export const model = {
       none: true,
       change,
       start: name => {
-        const {others} = sourceOf(current().source), named = {};
+        const {others} = source ?? {others: {}}, named = {};
         for (const {name: array} of core.kindOf[name].arrays) {
           const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
           const found = own.find(x => Object.hasOwn(others, x));
@@ -183,7 +184,7 @@ export const model = {
         opened.file = {...found, title: file.name, about: 'A file of yours. It stays on this machine.'};
         problem.textContent = '';
         change(found.options.terms ?
-            startOf('file', {...opened.file, start: {query: found.lenQ - 1}}) :
+            {source: 'file', ...startOf({...opened.file, start: {query: found.lenQ - 1}})} :
             {source: 'file', head: 0, query: Math.min(current().query, found.lenQ - 1), a: kept(a), b: kept(b)});
       } catch (error) {
         problem.textContent =
@@ -229,19 +230,20 @@ export const model = {
       source.tokens);
     const settings = controls(
       [
+        {
+          key: 'source',
+          label: 'Model and text',
+          type: 'select',
+          options: [...Object.entries(built).map(([name, {title}]) => [name, title]), ['file', 'your file']],
+          change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
+        },
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, least: 0},
         {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, least: 0},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
         {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, least: 0},
       ],
       change, editors.map(editor => editor.element), drop);
-    const choice = h('select',
-      {id: 'source', class: 'wide', 'data-key': 'source', onchange: () => change(startOf(choice.value, sourceOf(choice.value)))},
-      Object.entries(built).map(([name, {title}]) => h('option', {value: name}, title)));
-    const dropped = h('option', {value: 'file', hidden: true}, 'your file');
-    choice.append(dropped);
-    settings.element.prepend(h('div', {class: 'field'}, h('label', {for: 'source'
-    }, 'Model and text'), choice));
+    const dropped = settings.element.querySelector('option[value=file]');
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = ['Without a term', 'With the term', 'Difference'].map(
@@ -251,13 +253,12 @@ export const model = {
     let drawn = null, found = null;
 
     const compute = state => {
+      settings.set(state);
       source = sourceOf(state.source);
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, others, tokens} = source, head = Math.min(state.head, heads - 1),
-                                                                     query = Math.min(Math.max(0, state.query), lenQ - 1),
-                                                                     {a, b} = state;
+                                                                     query = Math.min(state.query, lenQ - 1), {a, b} = state;
       settings.set({...state, head, query});
       dropped.hidden = !opened.file;
-      choice.value = built[state.source] || opened[state.source] ? state.source : model.defaults.source;
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
@@ -410,15 +411,16 @@ export const model = {
         },
       };
     };
-    return frame({
+    const page = frame({
       title: this.title,
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Queries and keys of trained models on a text, rounded to 16 bits, or those of a file of yours: where each head looks, what a term changes of it, and what bias each head has over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
+    return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
   },
 };

@@ -16,14 +16,14 @@ export const rope = {
     const choices = key => facts.terms.rope.parameters.find(p => p.key === key).choices;
     const settings = controls(
       [
-        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100},
-        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100},
-        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000},
-        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001},
+        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
+        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
+        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000, least: -1e6, most: 1e6},
+        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001, most: 1e12},
         {key: 'layout', label: 'Pairs of channels', type: 'select', options: choices('layout')},
         {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, least: 2, most: 1024},
-        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1},
-        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2},
+        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1, most: 1000},
+        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2, most: 1e6},
       ],
       change);
     const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
@@ -33,7 +33,7 @@ export const rope = {
     const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
 
     const compute = state => {
-      const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.max(1, Math.round(state.dim / 2));
+      const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.round(state.dim / 2);
       settings.set({...state, dim});
       const text = `rope,base=${base},layout=${layout}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
       const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
@@ -165,7 +165,7 @@ export const rope = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Pairs of channels of query and key are turned by an angle that grows with the position. Shift both positions: the planes turn, the product stays. Beyond the trained length the slow planes meet angles that they never saw; each scaling stretches them its own way.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'

@@ -30,6 +30,7 @@ export const sentence = {
     const settings = controls(
       [
         {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
+        {key: 'query', least: 0},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, least: 0, most: 7},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
       ],
@@ -43,7 +44,7 @@ export const sentence = {
     const compute = state => {
       const own = state.text.trim().split(/\s+/).filter(Boolean);
       const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
-      const n = tokens.length, query = Math.min(Math.max(state.query, 0), n - 1);
+      const n = tokens.length, query = Math.min(state.query, n - 1);
       if (n > 400) throw new Error(`${n} words: at most 400`);
       settings.set(state);
       editors.forEach(editor => editor.set(state));
@@ -162,7 +163,7 @@ export const sentence = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. Words of your own become numbers by their letters; they carry no meaning, only the arithmetic is real. To see what the strength does, move lambda from 0 to 1; for a rate on each side choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'

@@ -28,7 +28,7 @@ export const shaw = {
         },
         {key: 'query', label: 'Query of the example', type: 'range', min: 0, max: n - 1, least: 0, most: n - 1},
         {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, least: 1, most: 512},
-        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, least: 0},
+        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, least: 0, most: 65536},
         {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, least: 1, most: 65536},
         {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, least: 1, most: 65536},
       ],
@@ -157,7 +157,7 @@ export const shaw = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Each offset up to a clip has a learned vector for keys, and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
