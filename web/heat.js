@@ -1,5 +1,5 @@
 // heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
-import {colour, fixed, h, scheme} from './ui.js';
+import {colour, extent, fixed, h, scheme} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
@@ -67,17 +67,7 @@ export class HeatMap {
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
-    if (low === undefined) {
-      low = Infinity, high = -Infinity;
-      for (let n = 0; n < data.length; n++) {  // NaN passes no comparison
-        const x = data[n];
-        if (x > -Infinity) {
-          if (x < low) low = x;
-          if (x > high) high = x;
-        }
-      }
-      if (low > high) low = high = 0;
-    }
+    if (low === undefined) [low, high] = extent([data]);
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.least, this.most] = [low, high];

@@ -778,6 +778,13 @@ def address(browser):
                 f"{view} {state}: the page is there",
                 page.p.evaluate("!!document.querySelector('h2') && !document.querySelector('main img')"),
             )
+    for view, long in (
+        ("sentence", {"text": " ".join(f"w{n}" for n in range(262)), "query": 261, "a": "alibi"}),
+        ("buckets", {"max": 65536, "buckets": 64}),
+        ("rope", {"dim": 1024}),
+    ):
+        said = page.show(view, **long).problem()
+        check(f"{view}: as long as it takes", said == "" and len(page.csv()) > 262, said)
     page.show("nothing")
     check("no such view: the first", page.p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
     page.show("bias", a="t5,buckets=7")

@@ -9,7 +9,8 @@ export function h(tag, attributes = {}, ...children) {
     else if (key.startsWith('aria-') && value !== undefined) element.setAttribute(key, String(value));
     else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? '' : value);
   }
-  element.append(...children.flat(9).filter(child => child !== null && child !== undefined));
+  for (const child of children.flat(9))
+    if (child !== null && child !== undefined) element.append(child);
   return element;
 }
 
@@ -36,6 +37,20 @@ export function bytes(n) {
   let unit = 0;
   while (n >= 1000 && unit < units.length - 1) n /= 1000, unit++;
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+}
+
+/** The least and the most of the finite numbers above a bound, of arrays of any length; [0, 0] where there are none. */
+export function extent(arrays, above = -Infinity) {
+  let least = Infinity, most = -Infinity;
+  for (const data of arrays)
+    for (let n = 0; n < data.length; n++) {
+      const x = data[n];
+      if (x > above && x < Infinity) {  // NaN passes no comparison
+        if (x < least) least = x;
+        if (x > most) most = x;
+      }
+    }
+  return least > most ? [0, 0] : [least, most];
 }
 
 /** A value as a setting takes it: one of its choices, a flag, a text, or a number within its bounds, whole where its steps are; `other` for none of them. */

@@ -5,7 +5,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, termEditor} from '../term.js';
-import {bytes, controls, h, table} from '../ui.js';
+import {bytes, controls, extent, h, table} from '../ui.js';
 
 export const cost = {
   id: 'cost',
@@ -122,7 +122,7 @@ export const cost = {
       }
       const most = 48, {step} = state, data = new Float64Array(most * most).fill(-Infinity);
       core.problem({lenQ: most, lenK: most, terms: [a]});
-      const full = core.bias();
+      const full = core.bias(), [low, high] = extent([full]);
       let worst = 0;
       for (let t = 0; t <= step; t++) {  // one query at position t, the keys so far
         core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
@@ -137,8 +137,8 @@ export const cost = {
         rows: most,
         columns: most,
         cursor: [step, Math.min(cache.cursor[1], step)],
-        low: Math.min(...full),
-        high: Math.max(...full),
+        low,
+        high,
         label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not yet there`
       });
       row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${

@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, h, table} from '../ui.js';
+import {controls, extent, h, table} from '../ui.js';
 
 const thirty = 3.64756261112416;  // its second pair of channels of four turns by 30 degrees a position: docs/errata.md
 
@@ -76,7 +76,7 @@ export const families = {
             {digits: 3, mark: (r, c) => errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
           table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
-            both = [flat(found.content), flat(found[family])], most = Math.max(...both.flatMap(x => [...x].map(Math.abs)));
+            both = [flat(found.content), flat(found[family])], most = Math.max(...extent(both).map(Math.abs));
       both.forEach((data, m) => maps[m].show({
         data,
         rows: n,
@@ -87,7 +87,7 @@ export const families = {
         cursor: [query, maps[m].cursor[1]],
         title: `${m ? all[family].title : 'Content alone'}: scores`
       }));
-      const best = row => row.weights.indexOf(Math.max(...row.weights)), before = found.content.map(best),
+      const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
       said.textContent =
         `At strength ${strength} the heaviest key of ${moved} of ${n} queries is another than by content alone: ${

@@ -6,7 +6,7 @@ import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, download, fixed, h, table} from '../ui.js';
+import {controls, download, extent, fixed, h, table} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
 
@@ -295,7 +295,7 @@ export const model = {
         source.about, options.note,
         out ? `The output of head ${head} differs from that in the file by ${found.far.toPrecision(2)} at most.` : ''
       ].filter(Boolean).join(' ');
-      const top = Math.max(...row) || 1;
+      const top = extent([row])[1] || 1;
       if (words.children.length !== lenK || words.source !== source) {
         words.source = source;
         words.replaceChildren(...tokens.map(

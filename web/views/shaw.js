@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, extent, fixed, h, rowsOf, table} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
@@ -63,7 +63,7 @@ export const shaw = {
       const content = flat((_, i) => plain[i].scaled),
             position = flat((row, i) => row.scaled.map((x, j) => x - plain[i].scaled[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
-      const query = Math.min(state.query, n - 1), high = Math.max(...weights, ...before);
+      const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
       [content, position, before, weights].forEach((data, m) => scores[m].show({
         data,
         rows: n,
