@@ -1035,6 +1035,13 @@ def files(browser):
         else:
             expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
             check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
+    shapes = safetensors({**good, "t5.table": np.ones((7, 3), np.float32)})
+    for name, data in (("seven.safetensors", shapes), ("scale.safetensors", with_options("--bias t5,table=t5.table --scale 1e308"))):
+        now, said = dropped(name, data)
+        page.frames()
+        check(f"{name}: said and left out", "Choose a term" in said and now["source"] == "file" and page.problem() == "", f"{now} {said[-300:]}")
+        saved = read_safetensors(page.download("Save the arrays"))["q"].size
+        check(f"{name}: what is on the screen is saved", f"{saved // (2 * 4 if 'seven' in name else 4 * 32)} tokens" in said, saved)
     names = np.frombuffer(rng.standard_normal(9 * 4).tobytes()).reshape(9, 4)
     (work / "vectors.safetensors").write_bytes(safetensors({**good, "relkey.table": names}))
     page.p.set_input_files("#file", work / "vectors.safetensors")

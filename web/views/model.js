@@ -79,7 +79,7 @@ export const model = {
       const valued = dimV > 0 && v.shape.length === 4 && v.shape[1] === kvHeads && v.shape[2] === lenK;
       const repeats = valued && out?.shape.length === 4 && [heads, lenQ, dimV].every((n, x) => n === out.shape[x + 1]);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
-      return {
+      const source = {
         title,
         heads,
         kvHeads,
@@ -92,18 +92,15 @@ export const model = {
         dimV: valued ? dimV : dim,
         out: repeats ? data(out, heads * lenQ * dimV) : null,
         others,
-        options: optionsOf(options, others, {heads, kvHeads, lenQ, lenK, dim}),
         tokens: names
       };
+      return {...source, options: optionsOf(options, source)};
     };
     /** What the file says of its terms, or what the names of its arrays say: {terms, causal, scale, note}. */
-    const optionsOf = (text, others, {heads, kvHeads, lenQ, lenK, dim}) => {
-      const tried = read => {
+    const optionsOf = (text, source) => {
+      const {others} = source, tried = read => {
         const found = read();
-        core
-          .problem(
-            {heads, kvHeads, lenQ, lenK, dimK: dim, terms: found.terms.map(text => ({text, arrays: arraysOf(text, others)}))})
-          .workSize();
+        weigh({head: 0, ...startOf({options: found})}, source);
         return found;
       };
       if (text) try {
@@ -115,15 +112,10 @@ export const model = {
                  ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
                                      .join(','))
           .filter(text => text.includes(','));
+      const called = `Its arrays are called as those of ${named.map(nameOf).join(' and ')}`;
       try {
-        return named.length ? tried(() => ({
-          terms: named.slice(0, 2),
-          causal: false,
-          scale: 0,
-          note: `Its arrays are called as those of ${named.map(nameOf).join(' and ')}; the parameters are the defaults.`
-        })) :
-                              {};
-      } catch { return {}; }
+        return named.length ? tried(() => ({terms: named.slice(0, 2), note: `${called}; the parameters are the defaults.`})) : {};
+      } catch (error) { return {note: `${called}, and were not taken: ${error.message}. Choose a term.`}; }
     };
     /** The arrays that a term's text names, from those of a file. */
     const arraysOf = (text, others) => {
@@ -140,13 +132,46 @@ export const model = {
       }) ??
         []);
     };
+    let drawn = null;
+    /** The terms of a state, and the weights of its head without and with them: all that a file can fail at, so nothing is drawn here. */
+    const weigh = ({head, a, b, causal, scale}, source) => {
+      const key = JSON.stringify([head, a, b, causal, scale]);
+      if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
+      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
+        b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
+      const of = terms => {
+        core.problem({
+          heads,
+          kvHeads,
+          lenQ,
+          lenK,
+          dimK: dim,
+          dimV,
+          scale: scale > 0 ? scale : NaN,
+          terms,
+          masks: causal ? [CAUSAL] : [],
+          q,
+          k,
+          ...(v ? {v} : {})
+        });
+        const all = new Float64Array(lenQ * lenK);
+        let far = 0;
+        for (let i = 0; i < lenQ; i++) {
+          const row = core.row(head, i, !!out);
+          for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
+          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
+        }
+        return {all, far};
+      };
+      const plain = of([]), last = terms.length ? of(terms) : plain;
+      return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far};
+    };
     const opened = {};
     const sourceOf = name => {
       if (name === 'file' && !opened.file)
         throw new Error('The address means a file of yours, which it does not hold: drop it again.');
       return opened[name] ??= {...built[name].read(), ...built[name]};
     };
-    let source = null;
     /** The state that a source is first shown with. */
     const startOf = found => {
       const {terms = [], causal = false, scale = 0} = found.options;
@@ -176,19 +201,24 @@ export const model = {
     const open = async file => {
       try {
         const found = take(await readArrays(file));  // what fails leaves the page as it was
-        const {a, b} = current(), kept = text => {
+        const now = current(), works = terms => {
           try {
-            return arraysOf(text, found.others) && text;
-          } catch { return ''; }
+            weigh({...now, head: 0, a: '', b: '', ...terms}, found);
+            return true;
+          } catch { return false; }
         };
+        const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => works({[key]: now[key]})),
+              patch = found.options.terms ?
+          startOf({...found, start: {query: found.lenQ - 1}}) :
+          {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
+        weigh({...now, ...patch}, found);
         opened.file = {...found, title: file.name, about: 'A file of yours. It stays on this machine.'};
         problem.textContent = '';
-        change(found.options.terms ?
-            {source: 'file', ...startOf({...opened.file, start: {query: found.lenQ - 1}})} :
-            {source: 'file', head: 0, query: Math.min(current().query, found.lenQ - 1), a: kept(a), b: kept(b)});
+        change({source: 'file', ...patch});
       } catch (error) {
-        problem.textContent =
-          error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' : error.message;
+        problem.textContent = error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' :
+          error.message.startsWith('the file ')           ? error.message :
+                                                            `the file was not taken: ${error.message}`;
       }
     };
     const input = h('input', {
@@ -250,50 +280,34 @@ export const model = {
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
     const output =
       h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels'}, maps.map(map => map.element)));
-    let drawn = null, found = null;
+    let source = sourceOf(model.defaults.source);
 
     const compute = state => {
       settings.set(state);
-      source = sourceOf(state.source);
-      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, others, tokens} = source, head = Math.min(state.head, heads - 1),
-                                                                     query = Math.min(state.query, lenQ - 1), {a, b} = state;
-      settings.set({...state, head, query});
-      dropped.hidden = !opened.file;
       editors.forEach(editor => editor.set(state));
+      dropped.hidden = !opened.file;
+      const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
+      drawn = weigh({...state, head}, next);
+      source = next;
+      const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = drawn,
+                                                               query = Math.min(state.query, lenQ - 1), {a, b, scale} = state,
+                                                               texts = terms.map(term => term.text);
+      settings.set({...state, head, query});
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
-      const texts = [a, b].filter(Boolean), terms = texts.map(text => ({text, arrays: arraysOf(text, others)})),
-            scale = state.scale > 0 ? state.scale : NaN, out = source.out;
-      const of = terms => {
-        const has = {heads, kvHeads, lenQ, lenK, dimK: dim, dimV, scale, terms, masks: state.causal ? [CAUSAL] : [], q, k};
-        core.problem(v ? {...has, v} : has);
-        const all = new Float64Array(lenQ * lenK);
-        let far = 0;
-        for (let i = 0; i < lenQ; i++) {
-          const row = core.row(head, i, !!out);
-          for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
-          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
-        }
-        return {all, far};
-      };
-      const key = JSON.stringify([source.title, source.lenQ, head, a, b, state.causal, state.scale]);
-      if (key !== drawn || found?.source !== source) {  // another query needs no new weights
-        const plain = of([]), last = terms.length ? of(terms) : plain;
-        found = {source, plain: plain.all, with: terms.length ? last.all : null, far: last.far}, drawn = key;
-      }
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
       const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
       const bias = biases ? [...new Set([...shown, head])].map(n => [n, core.rows('bias', n, query, 1)]) : [];
-      const weights = found.with ?? found.plain, zero = x => x === -Infinity ? 0 : x,
+      const weights = drawn.with ?? drawn.plain, zero = x => x === -Infinity ? 0 : x,
             row = weights.subarray(query * lenK, (query + 1) * lenK).map(zero),
-            plain = found.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
+            plain = drawn.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
       title.textContent =
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
       said.textContent = [
         source.about, options.note,
-        out ? `The output of head ${head} differs from that in the file by ${found.far.toPrecision(2)} at most.` : ''
+        out ? `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` : ''
       ].filter(Boolean).join(' ');
       const top = extent([row])[1] || 1;
       if (words.children.length !== lenK || words.source !== source) {
@@ -319,19 +333,19 @@ export const model = {
         xLabel: 'offset = key − query',
         yLabel: 'weight',
         low: 0,
-        series: [{name: 'without a term', x, y: plain}, ...(found.with ? [{name: texts.join(' + '), x, y: row}] : [])]
+        series: [{name: 'without a term', x, y: plain}, ...(drawn.with ? [{name: texts.join(' + '), x, y: row}] : [])]
       });
       profile.replaceChildren(figure);
       const cap = data => {
         const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
         return some[Math.floor(some.length * 0.99)] || 1;
       }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${y > -Infinity ? fixed(y) : 'masked'}`;
-      if (maps.drawn !== found) {
-        maps.drawn = found;
-        const high = Math.max(cap(found.plain), cap(weights)),
-              difference = weights.map((w, n) => w === -Infinity ? w : w - found.plain[n]), far = cap(difference.map(Math.abs));
-        [found.plain, weights, difference].forEach((data, n) => {
-          maps[n].element.hidden = n > 0 && !found.with;
+      if (maps.of !== drawn) {
+        maps.of = drawn;
+        const high = Math.max(cap(drawn.plain), cap(weights)),
+              difference = weights.map((w, n) => w === -Infinity ? w : w - drawn.plain[n]), far = cap(difference.map(Math.abs));
+        [drawn.plain, weights, difference].forEach((data, n) => {
+          maps[n].element.hidden = n > 0 && !drawn.with;
           maps[n].show({
             data,
             rows: lenQ,
@@ -357,14 +371,14 @@ export const model = {
       const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
       return {
         name: 'model',
-        figure: maps[found.with ? 1 : 0],
+        figure: maps[drawn.with ? 1 : 0],
         docs: kindsOf,
         numbers: {
           row: [...row],
           plain: [...plain],
           weights: () => [...weights],
           bias: () => bias.map(([n, y]) => [n, ...y]),
-          far: found.far,
+          far: drawn.far,
           file
         },
         csv: () => [['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],
@@ -374,7 +388,7 @@ export const model = {
             v ? '' : '; v is k again there: only weights are looked at'}\n${shell([
             'relpos', 'explain', ...common, '--head', head, '--query', query,
             ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), state.causal ? '--causal' : null,
-            ...(state.scale > 0 ? ['--scale', state.scale] : []), '--brief'
+            ...(scale > 0 ? ['--scale', scale] : []), '--brief'
           ])}\n${
             biases ? shell([
               'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k', lenK,
@@ -384,7 +398,7 @@ export const model = {
           Python:
             `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(${
                 ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`,
-                  ...(state.causal ? ['causal=True'] : []), ...(state.scale > 0 ? [`scale=${state.scale}`] : []),
+                  ...(state.causal ? ['causal=True'] : []), ...(scale > 0 ? [`scale=${scale}`] : []),
                   ...pythonOptions(core, facts, terms.map(({text}) => ({
                     text,
                     arrays: Object.fromEntries(Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file["${x}"]`]))
@@ -398,7 +412,7 @@ export const model = {
             dim,
             head,
             query,
-            scale,
+            scale: scale > 0 ? scale : NaN,
             causal: state.causal,
             terms: terms.map(({text, arrays}) => {
               const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
