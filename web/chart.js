@@ -37,6 +37,16 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
+/** The heads that one chart shows, as many as there are dashes: all of them, or a few at equal steps and `head`; and how a title says so. */
+export function someHeads(heads, head) {
+  const most = dashes.length;
+  if (heads <= most) return {shown: [...Array(heads).keys()], said: ''};
+  const shown = [...Array(most).keys()].map(n => Math.round(n * (heads - 1) / (most - 1)));
+  const near = shown.reduce((best, n, at) => Math.abs(n - head) < Math.abs(shown[best] - head) ? at : best, 0);
+  shown[near] = head;
+  return {shown, said: `, ${most} of ${heads} heads`};
+}
+
 /** A line through points, without those that lie on it within a twentieth of a pixel; NaN interrupts it. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;

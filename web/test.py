@@ -554,6 +554,16 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
+    page.show("model", a="alibi", head=4)
+    found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
+    curves = page.p.evaluate("relpos.page().numbers().bias()")
+    check("model: eight heads of twelve, the chosen one among them", len(curves) == 8 and [n for n, *_ in curves if n == 4] == [4])
+    check("model: their curves", all(fixed(y) == fixed(found[n][17]) for n, *y in curves))
+    figure = page.p.locator("figure", has_text="Bias of each head")
+    lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + p.getAttribute('stroke-dasharray'))")
+    check("model: no two heads look alike", len(lines) == 8 == len(set(lines)), lines)
+    check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
+    page.show("model")
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
     check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))

@@ -1,5 +1,5 @@
 // bias.js -- what a term adds to the scores; two terms, their sum and their difference. SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
+import {chart, someHeads} from '../chart.js';
 import {cArrays, optionOf, program, pythonOptions, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
@@ -112,7 +112,7 @@ export const bias = {
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
-      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      const {shown, said: some} = someHeads(heads, head);
       const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // an unknown name: let the library say so
       const of = terms => {
         const pure = terms.every(bias);
@@ -229,7 +229,7 @@ export const bias = {
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
       curve.replaceChildren(chart({
-        title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}`,
+        title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}${some}`,
         xLabel: across === 'key' ? 'offset = key − query' : across,
         yLabel: main.value,
         series: shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))

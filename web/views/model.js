@@ -1,5 +1,5 @@
 // model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
+import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, rowFunction, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
@@ -296,9 +296,9 @@ export const model = {
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
-      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      const {shown, said: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
-      const bias = biases ? [...new Set([...shown, head])].map(n => [n, core.rows('bias', n, query, 1)]) : [];
+      const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
       const weights = drawn.with ?? drawn.plain, zero = x => x === -Infinity ? 0 : x,
             row = weights.subarray(query * lenK, (query + 1) * lenK).map(zero),
             plain = drawn.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
@@ -362,10 +362,10 @@ export const model = {
         });
       }
       curves.replaceChildren(...(bias.length ? [chart({
-        title: `Bias of each head over the offset, query ${query}`,
+        title: `Bias of each head over the offset, query ${query}${some}`,
         xLabel: 'offset = key − query',
         yLabel: 'bias',
-        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y, colour: n}))
+        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y}))
       })] :
                                                []));
       const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
