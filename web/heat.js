@@ -1,5 +1,5 @@
 // heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
-import {colour, extent, fixed, h, scheme} from './ui.js';
+import {colour, extent, fixed, h, scheme, told} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
@@ -67,10 +67,13 @@ export class HeatMap {
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
-    if (low === undefined) [low, high] = extent([data]);
+    const [least, most] = extent([data]);
+    if (low === undefined) low = least, high = most;
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.least, this.most] = [low, high];
+    // colours end where the bar does, data may not
+    [this.from, this.to] = [fixed(low) + (least < low ? ' and less' : ''), fixed(high) + (most > high ? ' and more' : '')];
     this.paint();
   }
 
@@ -88,10 +91,13 @@ export class HeatMap {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     const {image, pixels} = this;
-    const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
+    const [masked, none] = ['line', 'bad'].map(name => {
+      const [r, g, b] = rgb(colour(name));
+      return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+    });
     for (let n = 0; n < pixels.length; n++) {
       const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
-      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : masked;
+      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : x === -Infinity ? masked : none;
     }
     brush.putImageData(image, 0, 0);
     const ratio = this.shape ?? Math.min(Math.max(columns / rows, 0.5), 8);
@@ -108,19 +114,18 @@ export class HeatMap {
       to.strokeStyle = style;
       to.strokeRect(c * w - grow / 2, r * t - grow / 2, Math.max(w, 3) + grow, Math.max(t, 3) + grow);
     }
-    this.low.textContent = fixed(least), this.high.textContent = fixed(most);
+    this.low.textContent = this.from, this.high.textContent = this.to;
     const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
     new Uint32Array(strip.data.buffer).set(colours);
     bar.putImageData(strip, 0, 0);
     canvas.setAttribute('aria-label',
-      `${this.title}: ${rows} by ${columns}, ${this.value} from ${fixed(least)} to ${fixed(most)}. Arrow keys move the cursor.`);
+      `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
     this.read(r, c);
   }
 
   read(r, c) {
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) :
-                              `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${x > -Infinity ? fixed(x) : 'masked'}`;
+    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${told(x)}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
@@ -175,6 +180,6 @@ export class HeatMap {
       h('text', {x: 4, y: 20, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 16}, this.title),
       h('image', {x: 0, y: 30, width, height, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
       h('text', {x: 4, y: height + 50, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 12},
-        `${this.axis.textContent}   ${this.value} from ${fixed(this.least)} to ${fixed(this.most)}`));
+        `${this.axis.textContent}   ${this.value} from ${this.from} to ${this.to}`));
   }
 }

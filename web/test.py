@@ -563,6 +563,12 @@ def model(page):
     lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + p.getAttribute('stroke-dasharray'))")
     check("model: no two heads look alike", len(lines) == 8 == len(set(lines)), lines)
     check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
+    element = page.p.locator("figure", has=page.p.locator("canvas[tabindex]")).first
+    top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
+    last = float(re.fullmatch(r"([\d.]+) and more", element.locator(".scale span").last.text_content())[1])
+    check("model: the bar says where its colours end", last < top and f"to {last:.4f} and more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    page.show("bias", a="alibi", q=9, k=9)
+    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").last.text_content() == "0.0000")
     page.show("model")
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
@@ -1045,6 +1051,18 @@ def files(browser):
         else:
             expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
             check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
+    odd = {**good, "q": q.copy()}
+    odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
+    now, said = dropped("odd.safetensors", safetensors(odd))
+    check("NaN and infinity are told", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
+    page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', causal: true})")
+    page.frames()
+    read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()
+    check("NaN is no mask", read().endswith("not a number"), read())
+    page.p.focus("main figure:not([hidden]) canvas[tabindex]")
+    page.p.keyboard.press("End")
+    page.frames()
+    check("a mask is no NaN", read().endswith("masked"), read())
     shapes = safetensors({**good, "t5.table": np.ones((7, 3), np.float32)})
     for name, data in (("seven.safetensors", shapes), ("scale.safetensors", with_options("--bias t5,table=t5.table --scale 1e308"))):
         now, said = dropped(name, data)

@@ -27,6 +27,9 @@ export function fixed(x, digits = 4) {
   return text;
 }
 
+/** What a value of a map or a row is, in words where it is none. */
+export const told = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
+
 export function signed(x, digits = 4) {
   const text = fixed(x, digits);
   return x > 0 && !/^0\.?0*$/.test(text) ? '+' + text : text;

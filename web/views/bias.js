@@ -5,7 +5,7 @@ import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {controls, download, fixed, h, viewLink} from '../ui.js';
+import {controls, download, h, told, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -181,9 +181,8 @@ export const bias = {
           value,
           across,
           ratio: across === 'key' ? undefined : 1,
-          label: (r, c, x) => across === 'key' ?
-            `query ${r}, key ${c}, offset ${c - r - offset}: ${x > -Infinity ? fixed(x) : 'masked'}` :
-            `query ${r}, ${across} ${c}: ${fixed(x)}`
+          label: (r, c, x) => across === 'key' ? `query ${r}, key ${c}, offset ${c - r - offset}: ${told(x)}` :
+                                                 `query ${r}, ${across} ${c}: ${told(x)}`
         });
       }
       const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),

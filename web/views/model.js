@@ -6,7 +6,7 @@ import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, download, extent, fixed, h, table} from '../ui.js';
+import {controls, download, extent, fixed, h, table, told} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
 
@@ -94,6 +94,13 @@ export const model = {
         others,
         tokens: names
       };
+      const arraysIn = {q: source.q, k: source.k, v: source.v ?? [], out: source.out ?? []};
+      for (const [name, {data}] of Object.entries(others)) arraysIn[name] = data;
+      const wild = Object.entries(arraysIn)
+                     .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
+                     .filter(([, n]) => n)
+                     .map(([name, n]) => `${n} of ${name}`);
+      if (wild.length) source.wild = `Not every number of the file is finite: ${wild.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
     /** What the file says of its terms, or what the names of its arrays say: {terms, causal, scale, note}. */
@@ -306,8 +313,11 @@ export const model = {
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
       said.textContent = [
-        source.about, options.note,
-        out ? `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` : ''
+        source.about, source.wild, options.note,
+        out &&
+          (Number.isFinite(drawn.far) ?
+              `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` :
+              `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
       const top = extent([row])[1] || 1;
       if (words.children.length !== lenK || words.source !== source) {
@@ -339,7 +349,7 @@ export const model = {
       const cap = data => {
         const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
         return some[Math.floor(some.length * 0.99)] || 1;
-      }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${y > -Infinity ? fixed(y) : 'masked'}`;
+      }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${told(y)}`;
       if (maps.of !== drawn) {
         maps.of = drawn;
         const high = Math.max(cap(drawn.plain), cap(weights)),

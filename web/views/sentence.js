@@ -6,7 +6,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {controls, extent, fixed, h, table} from '../ui.js';
+import {controls, extent, fixed, h, table, told} from '../ui.js';
 
 /** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
 const manyHeads = (core, text) => {
@@ -111,8 +111,7 @@ export const sentence = {
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
         return data;
       };
-      const shown = [all(plain), all(found)],
-            label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${x > -Infinity ? fixed(x) : 'masked'}`;
+      const shown = [all(plain), all(found)], label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${told(x)}`;
       const [, high] = extent(shown);
       [...shown, shown[0].map((x, m) => x === -Infinity ? x : shown[1][m] - x)].forEach((data, m) => maps[m].show({
         data,
