@@ -65,7 +65,7 @@ export const model = {
         if (x.shape.length !== 4 || x.shape.some(n => n < 1))
           throw new Error(
             `the file was not taken: ${name} has the shape ${x.shape.join('×')}; batch, heads, length, width are needed`);
-      const [, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
+      const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
       if (dim !== dimK || heads % kvHeads)
         throw new Error(`the file was not taken: q is ${q.shape.join('×')} and k ${
           k.shape.join('×')}; widths are equal and heads of k divide those of q`);
@@ -76,8 +76,10 @@ export const model = {
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
           others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
       const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
-      const valued = dimV > 0 && v.shape.length === 4 && v.shape[1] === kvHeads && v.shape[2] === lenK;
-      const repeats = valued && out?.shape.length === 4 && [heads, lenQ, dimV].every((n, x) => n === out.shape[x + 1]);
+      for (const [name, x, ...axes] of [['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
+        if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
+          throw new Error(`the file was not taken: ${name} has the shape ${x.shape.join('×')}, which does not go with q ${
+            q.shape.join('×')} and k ${k.shape.join('×')}`);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
       const source = {
         title,
@@ -88,9 +90,9 @@ export const model = {
         dim,
         q: data(q, heads * lenQ * dim),
         k: data(k, kvHeads * lenK * dim),
-        v: valued ? data(v, kvHeads * lenK * dimV) : null,
-        dimV: valued ? dimV : dim,
-        out: repeats ? data(out, heads * lenQ * dimV) : null,
+        v: v ? data(v, kvHeads * lenK * dimV) : null,
+        dimV: v ? dimV : dim,
+        out: v && out ? data(out, heads * lenQ * dimV) : null,
         others,
         tokens: names
       };
