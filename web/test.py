@@ -8,6 +8,7 @@ RELPOS_PYTHON names a Python that has the package relpos: then the Python that v
 not judged. SPDX-License-Identifier: Apache-2.0
 """
 
+import ast
 import io
 import json
 import os
@@ -328,6 +329,24 @@ def effects(page):
         found = json.loads(command(page.code().splitlines()[2].split("#")[0]))
         check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]), page.problem())
         c_program("named", page)
+        python_program(page)
+    for a, b in (
+        ("relkey,left=2,right=2,table=double", 'relval,left=2,right=2,table=a"); exit(1); ("\\'),
+        ("relkey,left=1,right=1,table=a.b", "relval,left=1,right=1,table=a_b"),
+        ('t5,table=q"\\\n??/', "alibi"),
+    ):
+        page.show("bias", a=a, b=b, q=5, k=5, heads=1, query=2, save="sum")
+        said = page.problem()
+        check(f"{a} {b}: no problem", said == "", said)
+        (work / "named.c").write_text(page.code("C"))
+        command(f"cc -Wall -Wextra -Werror -c -I{root}/include named.c -o named.o")
+        ast.parse(page.code("Python"))
+        page.download("Save the arrays")
+        lines = page.code().splitlines()
+        found = [json.loads(command(x + " --json")) for x in lines[2:4]] if "explain" in lines[2] else []
+        for what in re.findall(r": (\w+) of the first less", lines[1]):
+            got = np.subtract(found[0][what], found[1][what])
+            check(f"{a} {b}: the command", fixed(got) == fixed([row[3] for row in page.csv()[1:] if row[1] == 2]))
         python_program(page)
     page.show("bias", a="relkey,left=1,right=1", words="   ")
     check("no words: a sentence", "give one word" in page.problem(), page.problem())

@@ -1,6 +1,6 @@
 // bias.js -- what a term adds to the scores; two terms, their sum and their difference. SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
-import {cArrays, optionOf, program, pythonOptions, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
+import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
@@ -247,7 +247,8 @@ export const bias = {
         docs: both.map(nameOf),
         numbers: {map: () => [...found[save].data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
       };
-      const python = words => words.map(([name, x]) => [name, `file["${x}"]`]), offsets = offset ? ['--q-offset', offset] : [];
+      const python = words => words.map(([name, x]) => [name, `file[${pythonString(x)}]`]),
+            offsets = offset ? ['--q-offset', offset] : [];
       const inFile = named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
       const opened =
         'import numpy as np, relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-term.safetensors")\n';

@@ -1,6 +1,6 @@
 // cost.js -- what biases cost: memory and time of N x N against O(N), and a cache step by step. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {shell} from '../code.js';
+import {cString, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
@@ -165,8 +165,9 @@ export const cost = {
             state.most}, ${
             dim}), dtype=np.float32)\nprint(min(timeit.repeat(lambda: relpos.attention(q, k, v), number=1)), "s without a bias; give bias=relpos.${
             facts.terms[nameOf(a)].python}(...)")\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void) /* bytes that a call needs beside its arrays */\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse("${
-            a}", &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void) /* bytes that a call needs beside its arrays */\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
+            cString(
+              a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
             heads}, n, n, ${
             dim});\n        desc.terms = &term, desc.n_terms = 1;\n        if (rp_plan_create(&plan, &desc) != RP_OK)\n            return puts(rp_last_error()), 1;\n        printf("%lld %zu\\n", (long long)n, rp_plan_work_size(plan, one));\n        rp_plan_destroy(plan);\n    }\n    rp_pool_destroy(one);\n    return 0;\n}\n`,
         },

@@ -1,6 +1,6 @@
 // model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
-import {optionOf, pythonOptions, rowFunction, shell} from '../code.js';
+import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
@@ -413,7 +413,8 @@ export const model = {
                   ...(state.causal ? ['causal=True'] : []), ...(scale > 0 ? [`scale=${scale}`] : []),
                   ...pythonOptions(core, facts, terms.map(({text}) => ({
                     text,
-                    arrays: Object.fromEntries(Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file["${x}"]`]))
+                    arrays: Object.fromEntries(
+                      Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
                   })))]
                   .join(', ')}))\n`,
           C: rowFunction({

@@ -1,6 +1,6 @@
 // rope.js -- rotary positions: turning planes, invariance under a shift, wavelengths under each scaling. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {nested, program, shell} from '../code.js';
+import {nested, program, real, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {controls, fixed, h, table} from '../ui.js';
@@ -131,15 +131,15 @@ export const rope = {
           ['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${
-                 nested(k, shape)}, m=[${m + shift}.0], n=[${n + shift}.0])\nEND\n` +
+                 nested(k, shape)}, m=[${real(m + shift)}], n=[${real(n + shift)}])\nEND\n` +
             shell([
               'relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},layout=${layout},q_positions=m,k_positions=n`
             ]) +
             '\n',
           Python: `import numpy as np, relpos\nq, k = np.array(${nested(q, shape)}), np.array(${
-            nested(k, shape)})\nrope = relpos.RoPE(base=${Number.isInteger(base) ? base + '.0' : base}, layout="${
-            layout}", q_positions=np.array([${m + shift}.0]), k_positions=np.array([${
-            n + shift}.0]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
+            nested(k, shape)})\nrope = relpos.RoPE(base=${real(base)}, layout="${layout}", q_positions=np.array([${
+            real(
+              m + shift)}]), k_positions=np.array([${real(n + shift)}]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
           C: program({
             desc: [1, 1, 1, 1, width],
             settings: ['dtype = RP_F64'],
