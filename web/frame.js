@@ -19,7 +19,8 @@ export function docs(facts, names) {
   });
 }
 
-/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown and changes nothing. */
+/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown, and what was there
+ * before is dimmed. */
 export function frame({title, about, formula, settings, output, facts, compute}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -39,38 +40,41 @@ export function frame({title, about, formula, settings, output, facts, compute})
     text.textContent = last?.code?.[language] ?? '';
   };
   const save = exporter(() => last);
-  const root =
-    h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
-      h('div', {class: 'work'}, settings.element,
-        h('div', {}, problem, output, save,
-          h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning),
-          h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
-            h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
-              h(
-                'button', {
-                  type: 'button',
-                  onclick: async () => {
-                    try {
-                      await navigator.clipboard.writeText(text.textContent);
-                      copied.textContent = 'copied';
-                    } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
-                  }
-                },
-                'Copy'),
-              copied),
-            text))));
+  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
+    h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
+      h('button', {
+        type: 'button',
+        onclick: async () => {
+          try {
+            await navigator.clipboard.writeText(text.textContent);
+            copied.textContent = 'copied';
+          } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
+        }
+      },
+        'Copy'),
+      copied),
+    text);
+  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
+    h('div', {class: 'work'}, settings.element,
+      h('div', {}, problem, output, save,
+        h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning), elsewhere)));
   let documented = '';
   return {
     root,
     specs: settings.specs,
     update(state) {
+      const parts = [output, save, elsewhere];
+      let failed = '';
+      for (const part of parts) part.hidden = false;  // pictures ask how wide they are
       try {
         last = compute(state);
-        problem.textContent = '';
-      } catch (error) {
-        problem.textContent = error.message;
-        return;
+      } catch (error) { failed = error.message || String(error); }
+      problem.textContent = failed;
+      for (const part of parts) {
+        part.hidden = !last;
+        part.classList.toggle('stale', failed !== '');  // what is shown is not what is set
       }
+      if (failed) return;
       code();
       const names = (last.docs ?? []).join();
       if (names !== documented) {

@@ -124,6 +124,7 @@ export class HeatMap {
   }
 
   read(r, c) {
+    if (!this.data) return;
     const x = this.data[r * this.columns + c];
     const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${told(x)}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
@@ -147,7 +148,7 @@ export class HeatMap {
       PageUp: [0, c],
       PageDown: [this.rows - 1, c]
     }[event.key];
-    if (!to) return;
+    if (!to || !this.data) return;
     event.preventDefault();
     this.move(...to);
   }

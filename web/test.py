@@ -867,6 +867,17 @@ def address(browser):
         for view in ("bias", "sentence", "cost", "model"):
             said = page.show(view, a=a).problem()
             check(f"{view} {a}: a sentence of the library", re.search(rf"^[^:]*{a}", said) and not re.search(javascript, said), said)
+    for view in ("bias", "sentence", "cost", "model"):
+        page.show(view, fresh=True, a="bogus")
+        check(f"{view}: nothing to save or to move in before there is something", page.problem() != "" and page.p.evaluate(
+            "![...document.querySelectorAll('main canvas, main button')].some(e => e.checkVisibility() && !e.closest('.drop'))"))
+        page.p.evaluate("document.querySelectorAll('canvas[tabindex]').forEach(c => ['keydown', 'click', 'pointermove', 'pointerleave'].forEach(e => c.dispatchEvent(e === 'keydown' ? new KeyboardEvent(e, {key: 'End'}) : new PointerEvent(e, {clientX: 1, clientY: 1}))))")
+        page.p.evaluate("relpos.change({a: 'alibi'})")
+        page.frames()
+        check(f"{view}: then there is", page.problem() == "" and page.p.evaluate("document.querySelector('figure:not([hidden]) canvas').width > 100"))
+        page.p.evaluate("relpos.change({a: 'bogus'})")
+        page.frames()
+        check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
     page.show("model", source="file")
     check("a file that is not there", "drop it again" in page.problem(), page.problem())
     for view, bad in (
