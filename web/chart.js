@@ -146,10 +146,15 @@ export function chart(
   }
   const legend = series.length > 1 || series[0]?.name ?
     h('div', {class: 'legend'},
-      series.map((s, n) => h('span', {}, h('i', {
-        style: `border-color: var(--s${(s.colour ?? n) % 8}); border-top-style: ${
-          (s.colour ?? n) % 8 && !s.style ? 'dashed' : 'solid'}`
-      }),
+      series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
+        x1: 0,
+        x2: 28,
+        y1: 4,
+        y2: 4,
+        stroke: `var(--s${(s.colour ?? n) % 8})`,
+        'stroke-width': s.style ? 8 : 3,
+        'stroke-dasharray': s.style ? '' : dashes[(s.colour ?? n) % 8]
+      })),
                    s.name))) :
     null;
   return h('figure', {}, h('figcaption', {}, title), svg, legend);

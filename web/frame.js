@@ -1,6 +1,6 @@
 // frame.js -- what every view looks like: settings, output, what it means, how to get it elsewhere. SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
-import {h} from './ui.js';
+import {control, h} from './ui.js';
 
 /** What is known of terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
@@ -19,9 +19,9 @@ export function docs(facts, names) {
   });
 }
 
-/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown, and what was there
+/** A view's page. Its compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs: [...]}; an error is shown, and what was there
  * before is dimmed. */
-export function frame({title, about, formula, settings, output, facts, compute}) {
+export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
   let last = null, language = 'CLI';
@@ -39,7 +39,9 @@ export function frame({title, about, formula, settings, output, facts, compute})
     choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
     text.textContent = last?.code?.[language] ?? '';
   };
-  const save = exporter(() => last);
+  // saves: {key: name} of what can be saved, where that is more than one thing; compute gives those that there are
+  const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
+        choice = which && control(which, change), save = exporter(() => last, choice?.element);
   const elsewhere = h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
     h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
       h('button', {
@@ -61,7 +63,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
   let documented = '';
   return {
     root,
-    specs: settings.specs,
+    specs: [...settings.specs, ...(which ? [which] : [])],
     update(state) {
       const parts = [output, save, elsewhere];
       let failed = '';
@@ -75,6 +77,12 @@ export function frame({title, about, formula, settings, output, facts, compute})
         part.classList.toggle('stale', failed !== '');  // what is shown is not what is set
       }
       if (failed) return;
+      if (which) {
+        const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
+        choice.set(key);
+        for (const option of choice.element.querySelectorAll('option')) option.hidden = !Object.hasOwn(last.saves, option.value);
+        Object.assign(last, last.saves[key]);
+      }
       code();
       const names = (last.docs ?? []).join();
       if (names !== documented) {
@@ -83,7 +91,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
       }
     },
     code: () => last?.code,
-    csv: () => last?.csv(),
+    csv: () => last && [...last.csv()],
     numbers: () => last?.numbers,
   };
 }

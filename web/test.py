@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.dom.minidom
 import zipfile
 from pathlib import Path
 
@@ -466,7 +467,7 @@ def rope(page):
         check(f"rope {state}: the product", want and mine == want, f"{mine} {want}")
         check(f"rope {state}: does not change with a shift", page.cells(f"{now['m']}, {now['n']}")[1] == mine[0])
         check(f"rope {state}: the C program", c_program("rope", page) == want)
-    rows = np.array([row[1:] for row in page.show("rope", dim=128, base=500000, factor=8, trained=4096).csv()[1:]], dtype=float)
+    rows = np.array([row[1:] for row in page.show("rope", dim=128, base=500000, factor=8, trained=4096, save="waves").csv()[1:]], dtype=float)
     plain = 500000.0 ** (-np.arange(64) / 64)
     check("rope: frequencies", np.allclose(rows[:, 0], plain, rtol=1e-14))
     check("rope: linear", np.allclose(rows[:, 1], plain / 8, rtol=1e-14))
@@ -816,7 +817,7 @@ def address(browser):
     for view, long in (
         ("sentence", {"text": " ".join(f"w{n}" for n in range(262)), "query": 261, "a": "alibi"}),
         ("buckets", {"max": 65536, "buckets": 64}),
-        ("rope", {"dim": 1024}),
+        ("rope", {"dim": 1024, "save": "waves"}),
     ):
         said = page.show(view, **long).problem()
         check(f"{view}: as long as it takes", said == "" and len(page.csv()) > 262, said)
@@ -895,24 +896,54 @@ def address(browser):
 
 def exports(browser):
     page = Page(browser)
+    which = {"rope": {"save": "waves"}, "cost": {"save": "times", "most": 256}}
+    charts = {
+        "sentence": ("Weights of “The”", ["without a term", "log,lambda=0.3"]),
+        "buckets": ("The bucket of every offset: log, 32 buckets, 128", []),
+        "rope": ("Wavelength of each pair", ["none", "dynamic NTK", "llama3"]),
+        "cost": ("Milliseconds a call", ["no bias", "relpos, bias by offset"]),
+    }
     for view in page.show("bias").p.evaluate("relpos.views"):
-        page.show(view, fresh=True)  # browsers hold back many files from one page
+        page.show(view, fresh=True, **which.get(view, {}))  # browsers hold back many files from one page
+        if view == "cost":
+            page.p.click("#measure")
+            page.p.wait_for_selector("text=Measured:", timeout=60000)
+            page.frames()
         png, svg, csv = (page.download(name) for name in ("PNG", "SVG", "CSV"))
         check(
             f"{view}: PNG", png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png.read_bytes()[16:20])[0] > 300
         )
-        import xml.dom.minidom
-
         text = svg.read_text()
         check(
             f"{view}: SVG", xml.dom.minidom.parseString(text).documentElement.tagName == "svg" and "var(" not in text, text[:200]
         )
+        if view in charts:
+            tree = xml.dom.minidom.parseString(text).documentElement
+            said = ["".join(t.data for t in x.childNodes if t.nodeType == t.TEXT_NODE) for x in tree.getElementsByTagName("text")]
+            title, keys = charts[view]
+            check(f"{view}: its title and legend are saved", said[0].startswith(title) and all(k in said for k in keys), said)
+            size = [2 * int(x) for x in tree.getAttribute("viewBox").split()[2:]]
+            check(f"{view}: in the PNG too", [*struct.unpack(">II", png.read_bytes()[16:24])] == size, size)
         rows = [line.split(",") for line in csv.read_text().splitlines()]
         check(
             f"{view}: CSV",
             len(rows) > 3 and len(rows) == len(page.csv()) and view != "bias" or rows[0] == ["head", "query", "key", "bias"],
             rows[:2],
         )
+    page.show("bias", q=9, k=7, heads=2)
+    page.show("cost", save="cache", step=3)
+    check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
+    page.show("rope", save="product")
+    check("rope: the product", len(page.csv()) == 130 and page.csv()[0] == ["offset", "product"])
+    page.show("bias", fresh=True, q=2048, k=2048, heads=4)
+    page.p.get_by_role("button", name="CSV", exact=True).click()
+    page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('16777216 lines are more')")
+    page.show("bias", q=500, k=500, heads=1)
+    page.p.evaluate("globalThis.longest = 0; let last = performance.now(); const step = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; requestAnimationFrame(step); }; step();")
+    lines = page.download("CSV").read_text().splitlines()
+    longest = page.p.evaluate("longest")
+    check("a long table", len(lines) == 500 * 500 + 1 and float(lines[-1].split(",")[3]) == page.p.evaluate("relpos.page().numbers().map().at(-1)"), lines[-1])
+    check("the page lives while a table is written", longest < 500, longest)
     page.show("bias", q=9, k=7, heads=2)
     mine = [line.split(",") for line in page.download("CSV").read_text().splitlines()]
     want = [line.split(",") for line in command("relpos bias alibi --q 9 --k 7 --heads 2 -o -").splitlines()]

@@ -56,7 +56,6 @@ export const bias = {
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, least: 0},
         {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, least: -1e6, most: 1e6},
         {key: 'words', label: 'Words of q, k and v, repeated (one word: offsets alone matter)', type: 'text'},
-        {key: 'save', type: 'select', options: Object.keys(kinds)},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
@@ -233,19 +232,22 @@ export const bias = {
         yLabel: main.value,
         series: shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))
       }));
-      const save = found[state.save] ? state.save : 'a', {columns} = found[save], one = q * columns;
-      const csv = () => {
-        const rows = [['head', 'query', found[save].across ?? 'key', found[save].what ? 'change' : 'bias']];
-        const all = found[save].all();
-        for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / columns), n % columns, all[n]]);
-        return rows;
-      };
+      const saved = key => ({
+        figure: maps[key],
+        lines: heads * q * found[key].columns,
+        *
+          csv() {
+            const {columns, across, what, all} = found[key], every = all(), one = q * columns;
+            yield ['head', 'query', across ?? 'key', what ? 'change' : 'bias'];
+            for (let n = 0; n < every.length; n++)
+              yield [Math.floor(n / one), Math.floor(n % one / columns), n % columns, every[n]];
+          }
+      });
       const result = {
         name: `bias-${both.map(nameOf).join('-')}`,
-        figure: maps[save],
-        csv,
+        saves: Object.fromEntries(Object.keys(found).map(key => [key, saved(key)])),
         docs: both.map(nameOf),
-        numbers: {map: () => [...found[save].data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
+        numbers: {map: () => [...(found[state.save] ?? found.a).data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
       };
       const python = words => words.map(([name, x]) => [name, `file[${pythonString(x)}]`]),
             offsets = offset ? ['--q-offset', offset] : [];
@@ -317,6 +319,8 @@ export const bias = {
       compute,
       output,
       settings,
+      saves: kinds,
+      change,
       about:
         'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'

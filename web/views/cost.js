@@ -11,7 +11,7 @@ export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
   name: 'Cost',
-  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32},
+  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32, save: 'memory'},
 
   make({core, facts, change}) {
     const names =
@@ -122,7 +122,8 @@ export const cost = {
       }
       const most = 48, {step} = state, data = new Float64Array(most * most).fill(-Infinity);
       core.problem({lenQ: most, lenK: most, terms: [a]});
-      const full = core.bias(), [low, high] = extent([full]);
+      const full = core.bias(), [low, high] = extent([full]),
+            value = core.meaning && core.meaning !== 'random' ? core.meaning : 'bias';
       let worst = 0;
       for (let t = 0; t <= step; t++) {  // one query at position t, the keys so far
         core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
@@ -136,6 +137,7 @@ export const cost = {
         data,
         rows: most,
         columns: most,
+        value,
         cursor: [step, Math.min(cache.cursor[1], step)],
         low,
         high,
@@ -147,16 +149,27 @@ export const cost = {
       const problem = n => `fwd:f32:b1h${heads}q${n}k${n}d${dim}:${a}`;
       return {
         name: 'cost',
-        figure: ofChart(figure),
         docs: [nameOf(a)],
         numbers: {work, whole, worst, measured, row: data.slice(step * most, step * most + step + 1)},
-        csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]]),
-          ...(measured ?
-              [
-                ['tokens', 'ms_none', 'ms_by_offset', 'ms_array', 'ms_making_array'],
-                ...measured.results.map(r => [r.n, r.none, r.strip, r.dense, r.making])
-              ] :
-              [])],
+        saves: {
+          memory: {
+            figure: ofChart(figure),
+            csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]])]
+          },
+          ...(measured ? {
+            times: {
+              figure: ofChart(times.querySelector('figure')),
+              csv: () => [['tokens', 'ms_none', 'ms_by_offset', 'ms_array', 'ms_making_array'],
+                ...measured.results.map(r => [r.n, r.none, r.strip, r.dense, r.making])]
+            }
+          } :
+                         {}),
+          cache: {
+            figure: cache,
+            csv: () => [['step', 'key', value],
+              ...[...data.keys()].map(at => [Math.floor(at / most), at % most, data[at]]).filter(([t, j]) => j <= t && t <= step)]
+          }
+        },
         code: {
           CLI: `${shell(['relpos', 'bench', problem(state.most)])}\n${shell([
             'relpos', 'bench', `fwd:f32:b1h${heads}q${state.most}k${state.most}d${dim}:dense`
@@ -179,6 +192,8 @@ export const cost = {
       compute,
       output,
       settings,
+      saves: {memory: 'the memory', times: 'the times measured', cache: 'the map of the cache'},
+      change,
       about:
         'A bias by offset is 2N − 1 numbers a head; as an array it is N². The library never makes the array: a tile of scores starts at a pointer into those numbers. Memory is what the library itself says it needs; times are of this browser, and other programs of this machine disturb them.',
       formula: 'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and work that grows with N'

@@ -10,7 +10,7 @@ export const rope = {
   title: 'RoPE: turned by their position',
   name: 'RoPE',
   terms: ['rope'],  // that lead here from view a
-  defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20},
+  defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20, save: 'product'},
 
   make({core, facts, change}) {
     const choices = key => facts.terms.rope.parameters.find(p => p.key === key).choices;
@@ -118,7 +118,6 @@ export const rope = {
       const shape = [1, 1, 1, width];
       return {
         name: 'rope',
-        figure: ofChart(figure),
         docs: ['rope'],
         numbers: {
           here,
@@ -127,8 +126,14 @@ export const rope = {
           frequencies: Object.fromEntries(found.map(([name, f]) => [name, [...f.frequency]])),
           factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))
         },
-        csv: () => [
-          ['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
+        saves: {
+          product: {figure: ofChart(figure), csv: () => [['offset', 'product'], ...line.map((delta, t) => [delta, product[t]])]},
+          waves: {
+            figure: ofChart(wave),
+            csv: () => [['pair', ...found.map(([name]) => `frequency ${name}`)],
+              ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])]
+          }
+        },
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${
                  nested(k, shape)}, m=[${real(m + shift)}], n=[${real(n + shift)}])\nEND\n` +
@@ -166,6 +171,8 @@ export const rope = {
       compute,
       output,
       settings,
+      saves: {product: 'the product by offset', waves: 'the wavelengths'},
+      change,
       about:
         'Pairs of channels of query and key are turned by an angle that grows with the position. Shift both positions: the planes turn, the product stays. Beyond the trained length the slow planes meet angles that they never saw; each scaling stretches them its own way.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'
