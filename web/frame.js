@@ -80,6 +80,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       if (which) {
         const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
         choice.set(key);
+        choice.element.hidden = Object.keys(last.saves).length < 2;
         for (const option of choice.element.querySelectorAll('option')) option.hidden = !Object.hasOwn(last.saves, option.value);
         Object.assign(last, last.saves[key]);
       }

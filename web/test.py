@@ -363,6 +363,7 @@ def sentence(page):
         {"a": "linear,left=0.1,right=1", "query": 2},
         {"a": "alibi", "head": 5, "query": 1},
         {"text": "attention is all you need", "a": "rope", "query": 3},
+        {"text": "-v --help is a word", "a": "linear,left=1,right=1", "query": 1},
         {"text": "un deux trois quatre", "a": "sandwich,dim=8", "query": 1, "causal": 1},
     ]
     for state in states:
@@ -647,6 +648,13 @@ def narrow(browser):
         )
 
 
+    page = Page(browser, viewport={"width": 768, "height": 800})
+    page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
+    wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
+    check("long words fit", page.problem() == "" and max(wide) <= 768, wide)
+    page.context.close()
+
+
 def names(browser):
     def call(page, view):
         bad = page.p.evaluate(
@@ -742,6 +750,7 @@ def keyboard(browser):
     p.keyboard.press("Enter")
     page.frames()
     check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
+    check("and stays on it", p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
     page.context.close()
 
 

@@ -162,6 +162,16 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
 /** n rows of a matrix for `table`. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
+/** A button for each word, the chosen one pressed; buttons stay while the words do, and so does the focus. */
+export function wordButtons(box, words, chosen, pick) {
+  const key = words.join('\n');
+  if (box.of !== key) {
+    box.of = key;
+    box.replaceChildren(...words.map((word, n) => h('button', {type: 'button', onclick: () => pick(n)}, word)));
+  }
+  [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
+}
+
 /** A link to a view, as it was left. */
 export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
 

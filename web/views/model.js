@@ -6,7 +6,7 @@ import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, download, extent, fixed, h, table, told} from '../ui.js';
+import {controls, download, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
 
@@ -322,16 +322,11 @@ export const model = {
               `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
       const top = extent([row])[1] || 1;
-      if (words.children.length !== lenK || words.source !== source) {
-        words.source = source;
-        words.replaceChildren(...tokens.map(
-          (word, j) => h('button', {type: 'button', onclick: () => change({query: Math.min(j, source.lenQ - 1)})}, word)));
-      }
+      wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
         button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         button.style.color = '';
         button.title = `${tokens[j]}: ${fixed(row[j])}, without a term ${fixed(plain[j])}`;
-        button.setAttribute('aria-pressed', j === query);
         if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
       });
       const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),

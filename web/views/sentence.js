@@ -6,7 +6,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {controls, extent, fixed, h, table, told} from '../ui.js';
+import {controls, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
 /** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
 const manyHeads = (core, text) => {
@@ -60,8 +60,7 @@ export const sentence = {
       settings.of('head').element.hidden = heads === 1;
       const row = found.rows[query], standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
-      words.replaceChildren(...tokens.map(
-        (word, i) => h('button', {type: 'button', 'aria-pressed': i === query, onclick: () => change({query: i})}, word)));
+      wordButtons(words, tokens, query, i => change({query: i}));
       const cap = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
       const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
         h('table', {},
@@ -133,8 +132,8 @@ export const sentence = {
                           standard.weights[j], difference[j]])],
         code: {
           CLI: shell([
-            'relpos', 'explain', own.length ? own.join(' ') : null, '--query', query, ...option, state.causal ? '--causal' : null,
-            ...(heads > 1 ? ['--head', head] : [])
+            'relpos', 'explain', '--query', query, ...option, state.causal ? '--causal' : null,
+            ...(heads > 1 ? ['--head', head] : []), ...(own.length ? ['--', own.join(' ')] : [])
           ]) +
             '\n',
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
