@@ -537,7 +537,17 @@ def families(page):
 
 def cost(page):
     page.show("cost", most=256)
-    want = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"][0][0]
+    *benches, row = page.code().splitlines()[1:]
+    for line in benches:
+        command(line + " --threads 1")
+    check("cost: the three that are measured, and on which machine", len(benches) == 3 and "not those of the browser" in page.code(), page.code())
+    want = json.loads(command(row + " --json"))["bias"][0][0]
+    python = page.code("Python")
+    ast.parse(python)
+    check("cost: the Python has the bias", "bias=bias" in python and "relpos.T5(" in python and "not those of the browser" in python, python)
+    out = python_program(page)
+    check("cost: the row by Python", not out or " ".join(out.split("[", 1)[1].strip("[] \n").split()).split(" ") == [f"{x:g}." for x in want], out)
+    check("cost: bytes depend on the instruction set", "depend on the instruction set" in page.code("C"))
     check("cost: the row of the cache", [row for row in page.p.evaluate("[...relpos.page().numbers().row]")] == want)
     check(
         "cost: the row of the cache", "from those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()

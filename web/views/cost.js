@@ -1,6 +1,6 @@
 // cost.js -- what biases cost: memory and time of N x N against O(N), and a cache step by step. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {cString, shell} from '../code.js';
+import {cString, pythonTerm, randomArrays, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
@@ -146,7 +146,8 @@ export const cost = {
       row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
         step + 1} biases is made. The rows before stay. Largest difference of the ${
         step + 1} rows, made one by one, from those of the whole matrix: ${worst}.`;
-      const problem = n => `fwd:f32:b1h${heads}q${n}k${n}d${dim}:${a}`;
+      const problem = term => `fwd:f32:b1h1q${state.most}k${state.most}d${dim}${term === 'none' ? '' : `:${term}`}`;
+      core.problem({lenQ: most, lenK: most, terms: [a]});
       return {
         name: 'cost',
         docs: [nameOf(a)],
@@ -171,14 +172,19 @@ export const cost = {
           }
         },
         code: {
-          CLI: `${shell(['relpos', 'bench', problem(state.most)])}\n${shell([
-            'relpos', 'bench', `fwd:f32:b1h${heads}q${state.most}k${state.most}d${dim}:dense`
-          ])}\n${shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
-          Python: `import numpy as np, relpos, timeit\nq = k = v = np.random.default_rng(0).standard_normal((1, ${heads}, ${
+          CLI: `# times of this machine, which takes the best instruction set that it has, not those of the browser\n${
+              ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
+            shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
+          Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
+            state.most}, ${dim}), dtype=np.float32)\n${
+            randomArrays(core, a) ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${
+            pythonTerm(core, facts,
+              a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, relpos.Dense(term.matrix(${
             state.most}, ${
-            dim}), dtype=np.float32)\nprint(min(timeit.repeat(lambda: relpos.attention(q, k, v), number=1)), "s without a bias; give bias=relpos.${
-            facts.terms[nameOf(a)].python}(...)")\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void) /* bytes that a call needs beside its arrays */\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
+            state
+              .most}, heads=1).astype(np.float32))):\n    print(min(timeit.repeat(lambda: relpos.attention(q, k, v, bias=bias, threads=1), number=1)), "s")\n# the row that step ${
+            step} adds to the cache\nprint(term.matrix(1, ${step + 1}, heads=1, q_offset=${step})[0].round(4))\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* bytes that a call needs beside its arrays; they depend on the instruction set, which is another one in the browser */\nint main(void)\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
             cString(
               a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
             heads}, n, n, ${
