@@ -22,7 +22,7 @@ let current, state, frame = 0, writer = 0;
 /** The colours that the page is asked for, or those of the system. */
 function dress() {
   document.documentElement.dataset.theme = theme.value;
-  dark.media = {light: 'not all', dark: 'all'}[theme.value] ?? system;
+  dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
 }
 
 /** What a view begins with, which may depend on what an address says. */
@@ -124,6 +124,6 @@ try {
 } catch (error) {
   document.documentElement.dataset.ready = 'not';
   document.getElementById('wait')?.replaceChildren(
-    `The library could not start: ${error.message} (a browser of 2023 or later is needed)`);
+    `The library could not start: ${error.message} (it needs Chrome or Edge 111, Firefox 113, Safari 16.4, or a later one)`);
   throw error;
 }

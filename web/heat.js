@@ -47,11 +47,12 @@ export class HeatMap {
     });
     this.caption = h('figcaption', {}, title);
     this.readout = h('div', {class: 'readout', 'aria-live': 'polite'});
-    this.low = h('span'), this.high = h('span');
+    this.head = h('span'), this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')),
-      this.readout, h('div', {class: 'scale'}, this.low, this.bar, this.high));
+    this.element = h('figure', {}, this.caption, this.canvas,
+      h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
+      h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high));
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => {
       this.width = contentRect.width;
@@ -114,7 +115,7 @@ export class HeatMap {
       to.strokeStyle = style;
       to.strokeRect(c * w - grow / 2, r * t - grow / 2, Math.max(w, 3) + grow, Math.max(t, 3) + grow);
     }
-    this.low.textContent = this.from, this.high.textContent = this.to;
+    this.head.textContent = this.value, this.low.textContent = this.from, this.high.textContent = this.to;
     const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
     new Uint32Array(strip.data.buffer).set(colours);
     bar.putImageData(strip, 0, 0);

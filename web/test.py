@@ -423,6 +423,8 @@ def buckets(page):
         (work / "bucket.c").write_text(page.code("C"))
         rows = command(f"cc -I{root}/include bucket.c -o bucket -L{build} -lrelpos -Wl,-rpath,{build} && ./bucket")
         check(f"buckets {state}: every offset", [" ".join(map(str, row)) for row in page.csv()[1:]] == rows.splitlines())
+        marked = page.p.evaluate("[...document.querySelectorAll('main tr')].filter(r => r.querySelector('.mark')).map(r => [...r.cells].every(c => c.className === 'mark'))")
+        check(f"buckets {state}: all of a row is marked", marked and all(marked), marked)
         python_program(page)
 
 
@@ -598,8 +600,10 @@ def model(page):
     top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
     last = float(re.fullmatch(r"([\d.]+) and more", element.locator(".scale span").last.text_content())[1])
     check("model: the bar says where its colours end", last < top and f"to {last:.4f} and more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    page.show("cost", most=256)
+    check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
-    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").last.text_content() == "0.0000")
+    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
     page.show("model")
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
@@ -703,6 +707,10 @@ def colours(browser):
             f"{scheme}: the other one on request",
             page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") != back,
         )
+        page.p.emulate_media(media="print")
+        check(f"{scheme}: paper is white", page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)")
+        check(f"{scheme}: the settings are not printed", not page.p.is_visible(".controls") and page.p.is_visible("main canvas"))
+        page.p.emulate_media(media="screen")
         page.p.wait_for_timeout(300)
         check("the colours are in the address", f"theme={other}" in page.p.url, page.p.url)
         page.context.close()

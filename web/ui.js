@@ -154,9 +154,10 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
-        rows.map((row, r) => h('tr', {},
-                   row.map((cell, c) => c === 0 ? h('th', {scope: 'row'}, text(cell)) :
-                                                  h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+        rows.map(
+          (row, r) => h('tr', {},
+            row.map((cell, c) => c === 0 ? h('th', {scope: 'row', ...(mark?.(r, c) ? {class: mark(r, c)} : {})}, text(cell)) :
+                                           h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
 }
 
 /** n rows of a matrix for `table`. */

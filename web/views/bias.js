@@ -322,7 +322,7 @@ export const bias = {
       saves: kinds,
       change,
       about:
-        'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
+        'Attention alone does not see order: a bias, added to each score before the softmax, lets a query tell keys apart by where they are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

@@ -1,9 +1,8 @@
 // images.js -- positions on a grid: windows, patches, a class token; absolute against relative. SPDX-License-Identifier: Apache-2.0
-import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {cArrays, program, pythonTerm, randomArrays, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf} from '../term.js';
-import {controls, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, fixed, h, table} from '../ui.js';
 
 export const images = {
   id: 'images',
