@@ -1,6 +1,6 @@
 // app.js -- views by name, their state in the address. A view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load} from './core.js';
-import {h} from './ui.js';
+import {fit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -14,57 +14,71 @@ import {shaw} from './views/shaw.js';
 const views = [bias, sentence, buckets, shaw, rope, images, families, cost, model];
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
+Object.setPrototypeOf(facts.terms, null);  // no term is called constructor
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
-const dark = document.getElementById('dark'), system = dark.media, pages = new Map();
+const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 let current, state, frame = 0, writer = 0;
 
 /** The colours that the page is asked for, or those of the system. */
 function dress() {
   document.documentElement.dataset.theme = theme.value;
-  dark.media = {light: 'not all', dark: 'all'}[theme.value] ?? system;
+  dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
 }
 
-/** Numbers stay numbers and flags flags, as the defaults have them; what cannot be read is the default. */
-function read(defaults, given) {
-  return Object.fromEntries(Object.entries(defaults).map(([key, value]) => {
-    const text = given.get(key);
-    if (text === null) return [key, value];
-    if (typeof value === 'number') return [key, text.trim() !== '' && Number.isFinite(+text) ? +text : value];
-    return [key, typeof value === 'boolean' ? text === '1' : text];
-  }));
+/** What a view begins with, which may depend on what an address says. */
+const startOf = (view, of) => ({...view.defaults, ...pages.get(view)?.start?.(of)});
+
+/** What the settings of a view make of a value. */
+function taken(view, key, value, other) {
+  const spec = pages.get(view).specs.find(spec => spec.key === key);
+  return spec ? fit(spec, value, other) : value;
 }
 
-const write = (view, of) => {
-  const changed = new URLSearchParams(Object.entries(of)
-                                        .filter(([key, value]) => value !== view.defaults[key])
-                                        .map(([k, v]) => [k,
-                                               v === true    ? 1 :
-                                                 v === false ? 0 :
-                                                               v]));
+const read = (view, given) => Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
+  value]) => [key, given.has(key) ? taken(view, key, given.get(key), value) : value]));
+
+/** The address of a view as it was left. */
+function address(view) {
+  const of = states.get(view) ?? {}, start = startOf(view, of), changed = new URLSearchParams();
+  for (const [key, value] of Object.entries(of))
+    if (value !== start[key]) changed.set(key, typeof value === 'boolean' ? +value : value);
   if (theme.value) changed.set('theme', theme.value);
-  return `#${view.id}${changed.size ? '?' + changed : ''}`;
-};
+  const query = changed.toString();
+  return `#${view.id}${query && '?'}${query}`;
+}
+
+/** The state goes into the address, and that of every view into the links to it. */
+function write() {
+  clearTimeout(writer);
+  writer = 0;
+  history.replaceState(null, '', address(current));
+  for (const link of document.querySelectorAll('a[data-view]'))
+    link.href = address(views.find(view => view.id === link.dataset.view));
+}
+
+function writeSoon() {
+  clearTimeout(writer);
+  writer = setTimeout(write, 200);
+}
 
 /** Show the state at the next picture of the screen, and put it into the address a moment later. */
 function change(patch) {
-  Object.assign(state, patch);
+  for (const [key, value] of Object.entries(patch)) state[key] = taken(current, key, value, state[key]);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
       pages.get(current).update(state);
     });
-  clearTimeout(writer);
-  writer = setTimeout(() => history.replaceState(null, '', write(current, state)), 200);
+  writeSoon();
 }
 
+/** A link to a view has its state; the colours of the address are those to begin with, later ones are the reader's. */
 function route(core) {
-  const [id, query = ''] = location.hash.slice(1).split('?'), given = new URLSearchParams(query);
+  const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
-  clearTimeout(writer);
-  theme.value = ['light', 'dark'].includes(given.get('theme')) ? given.get('theme') : '';
+  if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
   dress();
   current = next;
-  state = read(current.defaults, given);
   if (!pages.has(current))
     pages.set(current, current.make({
       core,
@@ -73,15 +87,26 @@ function route(core) {
       change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
       state: () => state
     }));
-  for (const link of nav.children) link.setAttribute('aria-current', link.hash.slice(1) === current.id ? 'page' : 'false');
+  state = read(current, given);
+  states.set(current, state);
+  for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
-  if (first) main.replaceChildren(pages.get(current).root);
+  if (first) {
+    main.replaceChildren(pages.get(current).root);
+    scrollTo(0, 0);
+  }
   pages.get(current).update(state);
+  writeSoon();
 }
 
 try {
   const core = await load();
-  nav.append(...views.map(view => h('a', {href: `#${view.id}`}, view.name ?? view.title)));
+  nav.append(...views.map(view => viewLink(view, view.name ?? view.title)));
+  document.querySelector('.skip').addEventListener('click', event => {
+    event.preventDefault();
+    main.focus();
+  });
+  addEventListener('click', () => writer && write(), true);  // a change just made is in the entry that Back leads to
   theme.addEventListener('change', () => {
     dress();
     change({});
@@ -99,6 +124,6 @@ try {
 } catch (error) {
   document.documentElement.dataset.ready = 'not';
   document.getElementById('wait')?.replaceChildren(
-    `The library could not start: ${error.message} (a browser of 2023 or later is needed)`);
+    `The library could not start: ${error.message} (it needs Chrome or Edge 111, Firefox 113, Safari 16.4, or a later one)`);
   throw error;
 }

@@ -1,5 +1,5 @@
 // chart.js -- lines and bars in SVG. SPDX-License-Identifier: Apache-2.0
-import {fixed, h} from './ui.js';
+import {extent, fixed, h} from './ui.js';
 
 const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // lines differ without their colours too
 
@@ -37,6 +37,16 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
+/** The heads that one chart shows, as many as there are dashes: all of them, or a few at equal steps and `head`; and how a title says so. */
+export function someHeads(heads, head) {
+  const most = dashes.length;
+  if (heads <= most) return {shown: [...Array(heads).keys()], said: ''};
+  const shown = [...Array(most).keys()].map(n => Math.round(n * (heads - 1) / (most - 1)));
+  const near = shown.reduce((best, n, at) => Math.abs(n - head) < Math.abs(shown[best] - head) ? at : best, 0);
+  shown[near] = head;
+  return {shown, said: `, ${most} of ${heads} heads`};
+}
+
 /** A line through points, without those that lie on it within a twentieth of a pixel; NaN interrupts it. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
@@ -59,11 +69,10 @@ export function chart(
   {title, series, xLabel = '', yLabel = '', low, high, logX = false, logY = false, marks = [], height = 260, onpick}) {
   const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12, top = 10,
         bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
-  const finite = series.flatMap(s => [...s.y]).filter(y => Number.isFinite(fy(y))), xs = series.flatMap(s => [...s.x]);
-  const loX = Math.min(...xs.map(fx)), hiX = Math.max(...xs.map(fx)), bars = series.some(s => s.style === 'bars');
-  let lo = low !== undefined ? fy(low) : Math.min(...finite.map(fy)),
-      hi = high !== undefined ? fy(high) : Math.max(...finite.map(fy));
-  if (!finite.length) lo = 0, hi = 1;
+  const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
+              [least, most] = extent(series.map(s => s.y), logY ? 0 : undefined);
+  let lo = fy(low ?? least), hi = fy(high ?? most);
+  if (!Number.isFinite(hi - lo)) lo = 0, hi = 1;
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   if (lo === hi) lo -= 0.5, hi += 0.5;
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
@@ -88,6 +97,7 @@ export function chart(
     if (s.style === 'bars') {
       const w = (width - left - right) / (hiX - loX + 1), each = w * 0.8 / series.length;
       s.x.forEach((x, k) => {
+        if (!Number.isFinite(s.y[k])) return;
         const y = py(s.y[k]), zero = py(0);
         parts.push(h('rect', {
           x: px(x) - w * 0.4 + n * each,
@@ -136,10 +146,15 @@ export function chart(
   }
   const legend = series.length > 1 || series[0]?.name ?
     h('div', {class: 'legend'},
-      series.map((s, n) => h('span', {}, h('i', {
-        style: `border-color: var(--s${(s.colour ?? n) % 8}); border-top-style: ${
-          (s.colour ?? n) % 8 && !s.style ? 'dashed' : 'solid'}`
-      }),
+      series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
+        x1: 0,
+        x2: 28,
+        y1: 4,
+        y2: 4,
+        stroke: `var(--s${(s.colour ?? n) % 8})`,
+        'stroke-width': s.style ? 8 : 3,
+        'stroke-dasharray': s.style ? '' : dashes[(s.colour ?? n) % 8]
+      })),
                    s.name))) :
     null;
   return h('figure', {}, h('figcaption', {}, title), svg, legend);

@@ -2,12 +2,20 @@
 
 const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
 
+/** A text as a string of Python, and of C. */
+export const pythonString = text => JSON.stringify(text);
+export const cString = text =>
+  `"${text.replace(/["\\?]/g, '\\$&').replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
+
+/** A number as a float of Python and C, where it is finite. */
+export const real = x => /^-?\d+$/.test(x) ? `${x}.0` : String(x);
+
 /** A command line; words that are null are left out. */
 export const shell = words => words.filter(word => word !== null && word !== undefined).map(quote).join(' ');
 
 /** Rows of numbers as Python's nested lists; strides of `shape`. */
 export function nested(data, shape) {
-  if (shape.length === 1) return `[${[...data].map(x => Number.isInteger(x) ? `${x}.0` : String(x)).join(', ')}]`;
+  if (shape.length === 1) return `[${[...data].map(real).join(', ')}]`;
   const step = data.length / shape[0];
   return `[${Array.from({length: shape[0]}, (_, n) => nested(data.slice(n * step, (n + 1) * step), shape.slice(1))).join(', ')}]`;
 }
@@ -30,7 +38,9 @@ export function pythonTerm(core, facts, text, arrays = {}) {
     }
   const known = core.kindOf[name].arrays.map(a => a.name);
   for (const [key, value] of parameters(text))
-    if (!known.includes(key)) words.push(`${key === 'lambda' ? 'lambda_' : key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
+    if (!known.includes(key))
+      words.push(
+        `${key === 'lambda' ? 'lambda_' : key}=${value.trim() && Number.isFinite(+value) ? +value : pythonString(value)}`);
   return `relpos.${facts.terms[name].python}(${words.join(', ')})`;
 }
 
@@ -73,7 +83,7 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   ];
   if (terms.length) {
     lines.push(`    rp_term term[${terms.length}];`, '    char names[RP_MAX_ARRAYS][RP_NAME_MAX];');
-    terms.forEach((text, n) => lines.push(`    if (rp_term_parse("${text}", &term[${n}], names) != RP_OK)`,
+    terms.forEach((text, n) => lines.push(`    if (rp_term_parse(${cString(text)}, &term[${n}], names) != RP_OK)`,
                     '        return puts(rp_last_error()), 1;'));
     lines.push(`    desc.terms = term, desc.n_terms = ${terms.length};`);
   }
@@ -106,8 +116,12 @@ export function cArrays(core, terms) {
 /** A C function that gives scores and weights of one query, from arrays that the caller has. terms: [{text, arrays: [{index, name,
  * shape}]}]; scale NaN: 1/sqrt(width). */
 export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, causal = false, scale = NaN, offset = 0}) {
-  const c = name => name.replace(/\W/g, '_').replace(/^(?=\d|[qkv]$|scores$|weights$)/, 'x_'),
-        arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
+  const called =
+          [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
+        alike = name => called.filter(([, other]) => other === name).length > 1,
+        // a word of its own, whatever the file calls it
+    names = new Map(called.map(([name, plain], n) => [name, `array_${plain}${alike(plain) ? `_${n}` : ''}`])),
+        c = name => names.get(name), arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
         sizes =
           [
             `q [1][${heads}][${lenQ}][${dim}]`, `k [1][${kvHeads}][${lenK}][${dim}]`,
@@ -117,9 +131,7 @@ export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms
   return [
     '#include <relpos/relpos.h>', '', `/* scores and weights [${lenK}] of query ${query}, head ${head}; ${sizes.join(', ')} */`,
     `rp_status look(${
-        ['q', 'k', ...new Set(arrays.map(a => c(a.name)))]
-          .map(name => `const double *${name}, `)
-          .join('')}double *scores, double *weights)`,
+        ['q', 'k', ...names.values()].map(name => `const double *${name}, `).join('')}double *scores, double *weights)`,
     '{', `    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${dim});`, '    rp_tensors t = rp_tensors_init();',
     '    rp_row row = {.score = scores, .weights = weights};', '    rp_status status;', '    rp_plan *plan;',
     `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};`, ...(Number.isNaN(scale) ? [] : [`    desc.scale = ${scale};`]),
@@ -128,9 +140,8 @@ export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms
     ...(terms.length ?
         [
           `    rp_term term[${terms.length}];`, '    char names[RP_MAX_ARRAYS][RP_NAME_MAX];',
-          ...terms.flatMap(
-            ({text},
-              n) => [`    if ((status = rp_term_parse("${text}", &term[${n}], names)) != RP_OK)`, '        return status;']),
+          ...terms.flatMap(({text}, n) => [`    if ((status = rp_term_parse(${cString(text)}, &term[${n}], names)) != RP_OK)`,
+                             '        return status;']),
           `    desc.terms = term, desc.n_terms = ${terms.length};`
         ] :
         []),

@@ -55,11 +55,6 @@ EXPORT(version) const char *x_version(void)
     return rp_version();
 }
 
-EXPORT(isa) const char *x_isa(void)
-{
-    return rp_isa_default();
-}
-
 /* The text of a kind with every parameter at its default; "" past the last. */
 EXPORT(kind_text) const char *x_kind_text(int kind)
 {
@@ -127,12 +122,6 @@ EXPORT(term) int x_term(const char *text)
 EXPORT(term_kind) int x_term_kind(int term)
 {
     return (int)terms[term].kind;
-}
-
-/* The name that the text of a term gives to an array, "" for none. */
-EXPORT(term_array) const char *x_term_array(int term, int index)
-{
-    return names[term][index];
 }
 
 /* The shape of an array for one head; returns its axes. */
@@ -457,16 +446,6 @@ EXPORT(example_word) const char *x_example_word(int n)
 EXPORT(doubles) int x_doubles(double *to, const void *from, int dtype, int n)
 {
     return answer(rp_convert(to, RP_F64, from, (rp_dtype)dtype, n));
-}
-
-EXPORT(dtype_name) const char *x_dtype_name(int dtype)
-{
-    return rp_dtype_name((rp_dtype)dtype);
-}
-
-EXPORT(dtype_size) int x_dtype_size(int dtype)
-{
-    return (int)rp_dtype_size((rp_dtype)dtype);
 }
 
 EXPORT(allocate) void *x_allocate(size_t bytes)

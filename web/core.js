@@ -32,6 +32,8 @@ const rows = {
   out: 3
 };
 
+const most = 2 ** 30;  // bytes of an array: sizes are 32 bits in the module, and would come round
+
 /** The bytes of a script element that holds base64 of a deflated file. */
 async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
@@ -91,7 +93,7 @@ export class Core {
       this.kinds.push(
         {kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
     }
-    this.kindOf = Object.fromEntries(this.kinds.map(k => [k.name, k]));
+    this.kindOf = Object.assign(Object.create(null), Object.fromEntries(this.kinds.map(k => [k.name, k])));
   }
 
   string(at) {
@@ -102,6 +104,7 @@ export class Core {
   }
 
   place(bytes) {
+    if (!(bytes <= most)) throw new Error(`${bytes} bytes at once are more than this page takes, ${most}: smaller sizes`);
     const at = this.x.allocate(bytes);
     if (!at) throw new Error('no memory: smaller sizes');
     this.mine.push(at);
@@ -151,6 +154,8 @@ export class Core {
     v
   }) {
     this.clear();
+    for (const n of [heads, kvHeads, lenQ, lenK, dimK, dimV])
+      if (!(Number.isInteger(n) && n >= 0 && n <= most)) throw new Error(`a size of ${n}: a whole number, ${most} at most`);
     this.size = {heads, lenQ, lenK, dimV: dimV || dimK, type};
     this.x.begin(heads, kvHeads, lenQ, lenK, dimK, dimV, types[type]);
     this.terms = terms.map(term => term.text ?? term);

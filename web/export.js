@@ -8,10 +8,6 @@ function standalone(svg) {
   const [, , width, height] = copy.getAttribute('viewBox').split(' ').map(Number);
   copy.setAttribute('width', width), copy.setAttribute('height', height);
   copy.setAttribute('font-family', 'sans-serif'), copy.setAttribute('font-size', 12);
-  if (!copy.querySelector('rect[fill]:first-child')) {
-    const back = h('rect', {width, height, fill: colour('bg')});
-    copy.insertBefore(copy.ownerDocument.importNode(back, true), copy.firstChild);
-  }
   return {text: new XMLSerializer().serializeToString(copy), width, height};
 }
 
@@ -26,20 +22,66 @@ async function pngOf(figure) {
   return new Promise(done => canvas.toBlob(done));
 }
 
-/** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv() -> rows}. */
-export function exporter(of) {
-  const button = (text, call) => h('button', {type: 'button', onclick: call}, text);
-  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, 'Save as ', button('PNG', async () => {
-    const {name, figure} = of();
-    download(`${name}.png`, await pngOf(figure));
-  }), button('SVG', () => {
-    const {name, figure} = of();
-    download(`${name}.svg`, new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'}));
-  }), button('CSV', () => {
-    const {name, csv} = of(), cell = x => /[",\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : x;
-    download(`${name}.csv`, new Blob([csv().map(row => row.map(cell).join(',') + '\n').join('')], {type: 'text/csv'}));
-  }));
+const most = 2 ** 22;  // lines of a table
+
+/** The rows of csv() as a file, made a while at a time, so that the page stays alive. */
+async function csvOf({csv, lines = 0}) {
+  if (lines > most)
+    throw new Error(`${lines} lines are more than are written here, ${
+      most}: choose smaller lengths or fewer heads, or take relpos bias -o FILE`);
+  const cell = x => typeof x === 'string' && /[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x, parts = [];
+  let text = '', since = performance.now();
+  for (const row of csv()) {
+    text += row.map(cell).join(',') + '\n';
+    if (text.length < 1 << 16) continue;
+    parts.push(text);
+    text = '';
+    if (performance.now() - since > 40) {
+      await new Promise(done => setTimeout(done));
+      since = performance.now();
+    }
+  }
+  return new Blob([...parts, text], {type: 'text/csv'});
 }
 
-/** The chart's SVG inside a figure, as exporter wants it. */
-export const ofChart = figure => ({svg: () => figure.querySelector('svg')});
+/** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv() -> rows, lines: how many, where they may be too many}; `choice` says which, where there are several. */
+export function exporter(of, choice) {
+  const said = h('span', {class: 'note', role: 'status'});
+  const button = (text, make) => h('button', {
+    type: 'button',
+    onclick: async () => {
+      try {
+        const {name, ...what} = of();
+        said.textContent = 'writing …';
+        download(`${name}.${text.toLowerCase()}`, await make(what));
+        said.textContent = '';
+      } catch (error) { said.textContent = error.message; }
+    }
+  },
+    text);
+  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, choice, 'Save as ',
+    button('PNG', ({figure}) => pngOf(figure)),
+    button('SVG', ({figure}) => new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})), button('CSV', csvOf), said);
+}
+
+/** A figure of chart() as exporter wants it: the SVG below its title and above its legend, as on the page. */
+export const ofChart = figure => ({
+  svg() {
+    const chart = figure.querySelector('svg.chart').cloneNode(true),
+          [, , wide, high] = chart.getAttribute('viewBox').split(' ').map(Number),
+          title = figure.querySelector('figcaption').textContent, width = Math.max(wide, 16 + 8 * title.length), parts = [];
+    let x = 8, y = high + 44;
+    for (const entry of figure.querySelectorAll('.legend span')) {
+      const long = 44 + 7 * entry.textContent.length, key = entry.querySelector('svg').cloneNode(true);
+      if (x > 8 && x + long > width) x = 8, y += 20;
+      for (const [name, value] of Object.entries({x, y: y - 8, width: 28, height: 8})) key.setAttribute(name, value);
+      parts.push(key, h('text', {x: x + 34, y, fill: 'var(--ink)'}, entry.textContent));
+      x += long;
+    }
+    for (const [name, value] of Object.entries({x: 0, y: 26, width: wide, height: high})) chart.setAttribute(name, value);
+    const height = parts.length ? y + 12 : high + 30;
+    return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
+      h('rect', {width, height, fill: 'var(--bg)'}),
+      h('text', {x: 8, y: 18, fill: 'var(--ink)', 'font-size': 14, 'font-weight': 600}, title), chart, parts);
+  }
+});

@@ -11,7 +11,8 @@ const descriptions = {
   '<f8': ['f64', 8],
   '<f2': ['f16', 2]
 };
-const most = 256e6;  // bytes of a file, and of what it unpacks to
+const most = 256e6;        // bytes of a file, and of what it unpacks to
+const numbers = most / 8;  // in all arrays, which become doubles
 
 const refuse = why => {
   throw new Error(`the file was not taken: ${why}`);
@@ -27,18 +28,26 @@ function safetensors(bytes) {
     head = JSON.parse(new TextDecoder('utf-8', {fatal: true}).decode(bytes.subarray(8, 8 + size)));
   } catch { refuse('its header is no JSON, so it is no .safetensors file'); }
   if (typeof head !== 'object' || head === null || Array.isArray(head)) refuse('its header is no JSON object');
-  const arrays = new Map(), data = bytes.subarray(8 + size);
+  const arrays = new Map(), places = [], data = bytes.subarray(8 + size);
   for (const [name, entry] of Object.entries(head)) {
     if (name === '__metadata__') continue;
-    const [first, last] = entry?.data_offsets ?? [], shape = entry?.shape;
-    if (!Array.isArray(shape) || !shape.every(whole) || !whole(first) || !whole(last) || first > last || last > data.length)
+    const offsets = entry?.data_offsets, [first, last] = Array.isArray(offsets) ? offsets : [], shape = entry?.shape;
+    if (!Array.isArray(shape) || offsets?.length !== 2 || !shape.every(whole) || !whole(first) || !whole(last) || first > last ||
+      last > data.length)
       refuse(`array “${name}” has a shape or a place that does not fit the file`);
-    const kind = kinds[entry.dtype];
+    places.push([first, last, name]);
+    const kind = Object.hasOwn(kinds, entry.dtype) && kinds[entry.dtype];
     if (!kind) continue;  // masks and the like are not looked at
     if (count(shape) * kind[1] !== last - first)
       refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${last - first}`);
-    arrays.set(name, {shape, type: kind[0], bytes: data.slice(first, last)});
+    arrays.set(name, {shape, type: kind[0], bytes: data.subarray(first, last)});
   }
+  let end = 0;
+  for (const [first, last, name] of places.sort(([a, b], [c, d]) => a - c || b - d)) {
+    if (first !== end) refuse(`array “${name}” begins at byte ${first} of the data, and the one before ends at ${end}`);
+    end = last;
+  }
+  if (end !== data.length) refuse(`its arrays end at byte ${end} of the data, which has ${data.length}`);
   let tokens = null;
   try {
     const found = JSON.parse(head.__metadata__?.tokens ?? 'null');
@@ -59,7 +68,8 @@ function npy(bytes, name) {
   const descr = /'descr':\s*'([^']*)'/.exec(head)?.[1], order = /'fortran_order':\s*(True|False)/.exec(head)?.[1],
         dims = /'shape':\s*\(([^)]*)\)/.exec(head)?.[1];
   if (descr === undefined || order === undefined || dims === undefined) refuse(`the header of “${name}” is not understood`);
-  const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number), kind = descriptions[descr];
+  const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number),
+        kind = Object.hasOwn(descriptions, descr) && descriptions[descr];
   if (!kind) return null;
   if (!shape.every(whole)) refuse(`the shape of “${name}” is not understood`);
   if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran's order: save it by numpy.ascontiguousarray`);
@@ -120,12 +130,14 @@ export async function readArrays(file) {
   if (file.size > most) refuse(`it has ${file.size} bytes, ${most} at most`);
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (bytes.length < 22) refuse(`it has ${bytes.length} bytes, which is no .npz and no .safetensors file`);
-  return bytes[0] === 0x50 && bytes[1] === 0x4b ? npz(bytes) : safetensors(bytes);
+  const found = await (bytes[0] === 0x50 && bytes[1] === 0x4b ? npz(bytes) : safetensors(bytes));
+  const all = [...found.arrays.values()].reduce((sum, {shape}) => sum + count(shape), 0);
+  return all <= numbers ? found : refuse(`it has ${all} numbers, ${numbers} at most`);
 }
 
 /** A .safetensors file of f64 arrays: {name: {shape, data}}. */
 export function safetensorsOf(arrays, tokens) {
-  const head = {__metadata__: {tokens: JSON.stringify(tokens)}};
+  const head = Object.assign(Object.create(null), {__metadata__: {tokens: JSON.stringify(tokens)}});
   let at = 0;
   for (const [name, {shape, data}] of Object.entries(arrays))
     head[name] = {dtype: 'F64', shape, data_offsets: [at, at += 8 * data.length]};

@@ -1,6 +1,6 @@
 // frame.js -- what every view looks like: settings, output, what it means, how to get it elsewhere. SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
-import {h} from './ui.js';
+import {control, h} from './ui.js';
 
 /** What is known of terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
@@ -19,8 +19,9 @@ export function docs(facts, names) {
   });
 }
 
-/** A view's page. Its update(state) returns {name, figure, csv(), code: {CLI, Python, C}, docs: [...]}; an error is shown and changes nothing. */
-export function frame({title, about, formula, settings, output, facts, compute}) {
+/** A view's page. Its compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs: [...]}; an error is shown, and what was there
+ * before is dimmed. */
+export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
   let last = null, language = 'CLI';
@@ -38,37 +39,50 @@ export function frame({title, about, formula, settings, output, facts, compute})
     choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
     text.textContent = last?.code?.[language] ?? '';
   };
-  const save = exporter(() => last);
-  const root =
-    h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
-      h('div', {class: 'work'}, settings,
-        h('div', {}, problem, output, save,
-          h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning),
-          h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
-            h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
-              h(
-                'button', {
-                  type: 'button',
-                  onclick: async () => {
-                    try {
-                      await navigator.clipboard.writeText(text.textContent);
-                      copied.textContent = 'copied';
-                    } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
-                  }
-                },
-                'Copy'),
-              copied),
-            text))));
+  // saves: {key: name} of what can be saved, where that is more than one thing; compute gives those that there are
+  const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
+        choice = which && control(which, change), save = exporter(() => last, choice?.element);
+  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
+    h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
+      h('button', {
+        type: 'button',
+        onclick: async () => {
+          try {
+            await navigator.clipboard.writeText(text.textContent);
+            copied.textContent = 'copied';
+          } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
+        }
+      },
+        'Copy'),
+      copied),
+    text);
+  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
+    h('div', {class: 'work'}, settings.element,
+      h('div', {}, problem, output, save,
+        h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning), elsewhere)));
   let documented = '';
   return {
     root,
+    specs: [...settings.specs, ...(which ? [which] : [])],
     update(state) {
+      const parts = [output, save, elsewhere];
+      let failed = '';
+      for (const part of parts) part.hidden = false;  // pictures ask how wide they are
       try {
         last = compute(state);
-        problem.textContent = '';
-      } catch (error) {
-        problem.textContent = error.message;
-        return;
+      } catch (error) { failed = error.message || String(error); }
+      problem.textContent = failed;
+      for (const part of parts) {
+        part.hidden = !last;
+        part.classList.toggle('stale', failed !== '');  // what is shown is not what is set
+      }
+      if (failed) return;
+      if (which) {
+        const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
+        choice.set(key);
+        choice.element.hidden = Object.keys(last.saves).length < 2;
+        for (const option of choice.element.querySelectorAll('option')) option.hidden = !Object.hasOwn(last.saves, option.value);
+        Object.assign(last, last.saves[key]);
       }
       code();
       const names = (last.docs ?? []).join();
@@ -78,7 +92,7 @@ export function frame({title, about, formula, settings, output, facts, compute})
       }
     },
     code: () => last?.code,
-    csv: () => last?.csv(),
+    csv: () => last && [...last.csv()],
     numbers: () => last?.numbers,
   };
 }

@@ -1,5 +1,5 @@
 // heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
-import {colour, fixed, h, scheme} from './ui.js';
+import {colour, extent, fixed, h, scheme, told} from './ui.js';
 
 // Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
@@ -47,11 +47,12 @@ export class HeatMap {
     });
     this.caption = h('figcaption', {}, title);
     this.readout = h('div', {class: 'readout', 'aria-live': 'polite'});
-    this.low = h('span'), this.high = h('span');
+    this.head = h('span'), this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.element = h('figure', {}, this.caption, this.canvas, h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys')),
-      this.readout, h('div', {class: 'scale'}, this.low, this.bar, this.high));
+    this.element = h('figure', {}, this.caption, this.canvas,
+      h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
+      h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high));
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => {
       this.width = contentRect.width;
@@ -67,20 +68,13 @@ export class HeatMap {
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
-    if (low === undefined) {
-      low = Infinity, high = -Infinity;
-      for (let n = 0; n < data.length; n++) {  // NaN passes no comparison
-        const x = data[n];
-        if (x > -Infinity) {
-          if (x < low) low = x;
-          if (x > high) high = x;
-        }
-      }
-      if (low > high) low = high = 0;
-    }
+    const [least, most] = extent([data]);
+    if (low === undefined) low = least, high = most;
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.least, this.most] = [low, high];
+    // colours end where the bar does, data may not
+    [this.from, this.to] = [fixed(low) + (least < low ? ' and less' : ''), fixed(high) + (most > high ? ' and more' : '')];
     this.paint();
   }
 
@@ -98,10 +92,13 @@ export class HeatMap {
       this.pixels = new Uint32Array(this.image.data.buffer);
     }
     const {image, pixels} = this;
-    const [r0, g0, b0] = rgb(colour('line')), masked = (255 << 24 | b0 << 16 | g0 << 8 | r0) >>> 0;
+    const [masked, none] = ['line', 'bad'].map(name => {
+      const [r, g, b] = rgb(colour(name));
+      return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+    });
     for (let n = 0; n < pixels.length; n++) {
       const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
-      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : masked;
+      pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : x === -Infinity ? masked : none;
     }
     brush.putImageData(image, 0, 0);
     const ratio = this.shape ?? Math.min(Math.max(columns / rows, 0.5), 8);
@@ -118,19 +115,19 @@ export class HeatMap {
       to.strokeStyle = style;
       to.strokeRect(c * w - grow / 2, r * t - grow / 2, Math.max(w, 3) + grow, Math.max(t, 3) + grow);
     }
-    this.low.textContent = fixed(least), this.high.textContent = fixed(most);
+    this.head.textContent = this.value, this.low.textContent = this.from, this.high.textContent = this.to;
     const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
     new Uint32Array(strip.data.buffer).set(colours);
     bar.putImageData(strip, 0, 0);
     canvas.setAttribute('aria-label',
-      `${this.title}: ${rows} by ${columns}, ${this.value} from ${fixed(least)} to ${fixed(most)}. Arrow keys move the cursor.`);
+      `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
     this.read(r, c);
   }
 
   read(r, c) {
+    if (!this.data) return;
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) :
-                              `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${x > -Infinity ? fixed(x) : 'masked'}`;
+    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${told(x)}`;
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
@@ -152,7 +149,7 @@ export class HeatMap {
       PageUp: [0, c],
       PageDown: [this.rows - 1, c]
     }[event.key];
-    if (!to) return;
+    if (!to || !this.data) return;
     event.preventDefault();
     this.move(...to);
   }
@@ -185,6 +182,6 @@ export class HeatMap {
       h('text', {x: 4, y: 20, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 16}, this.title),
       h('image', {x: 0, y: 30, width, height, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
       h('text', {x: 4, y: height + 50, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 12},
-        `${this.axis.textContent}   ${this.value} from ${fixed(this.least)} to ${fixed(this.most)}`));
+        `${this.axis.textContent}   ${this.value} from ${this.from} to ${this.to}`));
   }
 }

@@ -8,6 +8,7 @@ RELPOS_PYTHON names a Python that has the package relpos: then the Python that v
 not judged. SPDX-License-Identifier: Apache-2.0
 """
 
+import ast
 import io
 import json
 import os
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.dom.minidom
 import zipfile
 from pathlib import Path
 
@@ -329,11 +331,29 @@ def effects(page):
         check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]), page.problem())
         c_program("named", page)
         python_program(page)
+    for a, b in (
+        ("relkey,left=2,right=2,table=double", 'relval,left=2,right=2,table=a"); exit(1); ("\\'),
+        ("relkey,left=1,right=1,table=a.b", "relval,left=1,right=1,table=a_b"),
+        ('t5,table=q"\\\n??/', "alibi"),
+    ):
+        page.show("bias", a=a, b=b, q=5, k=5, heads=1, query=2, save="sum")
+        said = page.problem()
+        check(f"{a} {b}: no problem", said == "", said)
+        (work / "named.c").write_text(page.code("C"))
+        command(f"cc -Wall -Wextra -Werror -c -I{root}/include named.c -o named.o")
+        ast.parse(page.code("Python"))
+        page.download("Save the arrays")
+        lines = page.code().splitlines()
+        found = [json.loads(command(x + " --json")) for x in lines[2:4]] if "explain" in lines[2] else []
+        for what in re.findall(r": (\w+) of the first less", lines[1]):
+            got = np.subtract(found[0][what], found[1][what])
+            check(f"{a} {b}: the command", fixed(got) == fixed([row[3] for row in page.csv()[1:] if row[1] == 2]))
+        python_program(page)
     page.show("bias", a="relkey,left=1,right=1", words="   ")
     check("no words: a sentence", "give one word" in page.problem(), page.problem())
     for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
         page.show("bias", a=started[name], q=16, k=16)
-        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[href=\"#%s\"]')" % view))
+        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))
 
 
 def sentence(page):
@@ -343,6 +363,7 @@ def sentence(page):
         {"a": "linear,left=0.1,right=1", "query": 2},
         {"a": "alibi", "head": 5, "query": 1},
         {"text": "attention is all you need", "a": "rope", "query": 3},
+        {"text": "-v --help is a word", "a": "linear,left=1,right=1", "query": 1},
         {"text": "un deux trois quatre", "a": "sandwich,dim=8", "query": 1, "causal": 1},
     ]
     for state in states:
@@ -402,6 +423,8 @@ def buckets(page):
         (work / "bucket.c").write_text(page.code("C"))
         rows = command(f"cc -I{root}/include bucket.c -o bucket -L{build} -lrelpos -Wl,-rpath,{build} && ./bucket")
         check(f"buckets {state}: every offset", [" ".join(map(str, row)) for row in page.csv()[1:]] == rows.splitlines())
+        marked = page.p.evaluate("[...document.querySelectorAll('main tr')].filter(r => r.querySelector('.mark')).map(r => [...r.cells].every(c => c.className === 'mark'))")
+        check(f"buckets {state}: all of a row is marked", marked and all(marked), marked)
         python_program(page)
 
 
@@ -447,7 +470,7 @@ def rope(page):
         check(f"rope {state}: the product", want and mine == want, f"{mine} {want}")
         check(f"rope {state}: does not change with a shift", page.cells(f"{now['m']}, {now['n']}")[1] == mine[0])
         check(f"rope {state}: the C program", c_program("rope", page) == want)
-    rows = np.array([row[1:] for row in page.show("rope", dim=128, base=500000, factor=8, trained=4096).csv()[1:]], dtype=float)
+    rows = np.array([row[1:] for row in page.show("rope", dim=128, base=500000, factor=8, trained=4096, save="waves").csv()[1:]], dtype=float)
     plain = 500000.0 ** (-np.arange(64) / 64)
     check("rope: frequencies", np.allclose(rows[:, 0], plain, rtol=1e-14))
     check("rope: linear", np.allclose(rows[:, 1], plain / 8, rtol=1e-14))
@@ -516,7 +539,17 @@ def families(page):
 
 def cost(page):
     page.show("cost", most=256)
-    want = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"][0][0]
+    *benches, row = page.code().splitlines()[1:]
+    for line in benches:
+        command(line + " --threads 1")
+    check("cost: the three that are measured, and on which machine", len(benches) == 3 and "not those of the browser" in page.code(), page.code())
+    want = json.loads(command(row + " --json"))["bias"][0][0]
+    python = page.code("Python")
+    ast.parse(python)
+    check("cost: the Python has the bias", "bias=bias" in python and "relpos.T5(" in python and "not those of the browser" in python, python)
+    out = python_program(page)
+    check("cost: the row by Python", not out or " ".join(out.split("[", 1)[1].strip("[] \n").split()).split(" ") == [f"{x:g}." for x in want], out)
+    check("cost: bytes depend on the instruction set", "depend on the instruction set" in page.code("C"))
     check("cost: the row of the cache", [row for row in page.p.evaluate("[...relpos.page().numbers().row]")] == want)
     check(
         "cost: the row of the cache", "from those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()
@@ -554,6 +587,24 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
+    page.show("model", a="alibi", head=4)
+    found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
+    curves = page.p.evaluate("relpos.page().numbers().bias()")
+    check("model: eight heads of twelve, the chosen one among them", len(curves) == 8 and [n for n, *_ in curves if n == 4] == [4])
+    check("model: their curves", all(fixed(y) == fixed(found[n][17]) for n, *y in curves))
+    figure = page.p.locator("figure", has_text="Bias of each head")
+    lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + p.getAttribute('stroke-dasharray'))")
+    check("model: no two heads look alike", len(lines) == 8 == len(set(lines)), lines)
+    check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
+    element = page.p.locator("figure", has=page.p.locator("canvas[tabindex]")).first
+    top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
+    last = float(re.fullmatch(r"([\d.]+) and more", element.locator(".scale span").last.text_content())[1])
+    check("model: the bar says where its colours end", last < top and f"to {last:.4f} and more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    page.show("cost", most=256)
+    check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
+    page.show("bias", a="alibi", q=9, k=9)
+    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
+    page.show("model")
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
     check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
@@ -611,6 +662,13 @@ def narrow(browser):
         )
 
 
+    page = Page(browser, viewport={"width": 768, "height": 800})
+    page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
+    wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
+    check("long words fit", page.problem() == "" and max(wide) <= 768, wide)
+    page.context.close()
+
+
 def names(browser):
     def call(page, view):
         bad = page.p.evaluate(
@@ -649,6 +707,10 @@ def colours(browser):
             f"{scheme}: the other one on request",
             page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") != back,
         )
+        page.p.emulate_media(media="print")
+        check(f"{scheme}: paper is white", page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)")
+        check(f"{scheme}: the settings are not printed", not page.p.is_visible(".controls") and page.p.is_visible("main canvas"))
+        page.p.emulate_media(media="screen")
         page.p.wait_for_timeout(300)
         check("the colours are in the address", f"theme={other}" in page.p.url, page.p.url)
         page.context.close()
@@ -686,7 +748,7 @@ def keyboard(browser):
     p.keyboard.type("log")
     page.frames()
     check("letters choose a term", p.evaluate("relpos.state().a").startswith("log"), p.evaluate("relpos.state().a"))
-    p.focus("nav a[href='#buckets']")
+    p.focus("nav a[data-view=buckets]")
     p.keyboard.press("Enter")
     page.frames()
     check("Enter opens a view", p.evaluate("document.querySelector('h2').textContent").startswith("Buckets"))
@@ -706,6 +768,47 @@ def keyboard(browser):
     p.keyboard.press("Enter")
     page.frames()
     check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
+    check("and stays on it", p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
+    page.context.close()
+
+
+def navigation(browser):
+    page = Page(browser)
+    page.show("bias", q=16, k=16, heads=2)
+    p, here = page.p, lambda: page.p.evaluate("[document.querySelector('h2').textContent.split(':')[0], location.hash]")
+    p.wait_for_timeout(300)
+    p.keyboard.press("Tab")
+    before = here()
+    p.keyboard.press("Enter")
+    page.frames()
+    check("the way to the view: the focus, and nothing else", p.evaluate("document.activeElement.id") == "main" and here() == before, here())
+    p.select_option("#theme", "dark")
+    p.select_option("#a-kind", "rope")
+    page.frames()
+    p.evaluate("scrollTo(0, 400); relpos.change({q: 21})")
+    p.click("main a[data-view=rope]")  # at once, before the address is written
+    page.frames()
+    dark = "document.documentElement.dataset.theme === 'dark'"
+    check("a link keeps the colours", p.evaluate(dark) and here()[0] == "RoPE", here())
+    check("a view begins at its top", p.evaluate("scrollY") == 0)
+    p.evaluate("relpos.change({m: 44})")
+    p.click("nav a[data-view=buckets]")
+    page.frames()
+    check("and so does the navigation", p.evaluate(dark) and here()[0] == "Buckets", here())
+    p.go_back()
+    page.frames()
+    check("Back has the last change", p.evaluate("relpos.state().m") == 44 and here()[0] == "RoPE", here())
+    p.go_back()
+    page.frames()
+    check("and the one before", p.evaluate("[relpos.state().q, relpos.state().heads]") == [21, 2], here())
+    check("Back keeps the colours", p.evaluate(dark))
+    p.click("nav a[data-view=rope]")
+    page.frames()
+    check("a view is as it was left", p.evaluate("relpos.state().m") == 44)
+    p.wait_for_timeout(300)
+    check("its link says so", "m=44" in p.get_attribute("nav a[data-view=rope]", "href") and "m=44" in p.url, p.url)
+    page.show("buckets", fresh=True, theme="dark")
+    check("an address brings its colours", p.evaluate(dark))
     page.context.close()
 
 
@@ -738,11 +841,73 @@ def address(browser):
                 f"{view} {state}: the page is there",
                 page.p.evaluate("!!document.querySelector('h2') && !document.querySelector('main img')"),
             )
+    for view, long in (
+        ("sentence", {"text": " ".join(f"w{n}" for n in range(262)), "query": 261, "a": "alibi"}),
+        ("buckets", {"max": 65536, "buckets": 64}),
+        ("rope", {"dim": 1024, "save": "waves"}),
+    ):
+        said = page.show(view, **long).problem()
+        check(f"{view}: as long as it takes", said == "" and len(page.csv()) > 262, said)
     page.show("nothing")
     check("no such view: the first", page.p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
     page.show("bias", a="t5,buckets=7")
     said = page.problem()
     check("what is wrong is said", "buckets" in said and len(said) < 300, said)
+    page.p.evaluate("relpos.core.problem({lenQ: 4, lenK: 4, terms: ['alibi']})")
+    for call in ("place(2 ** 32 + 8)", "place(NaN)", "problem({lenQ: 2 ** 32 + 1, lenK: 1})", "problem({lenQ: 2.5, lenK: 1})"):
+        said = page.p.evaluate(f"(() => {{ try {{ relpos.core.{call}; return ''; }} catch (e) {{ return e.message; }} }})()")
+        check(f"core.{call}: refused", "at most" in said or "more than this page takes" in said, said)
+    javascript = r"undefined|is not|Invalid|null|constructor\b.*\bfunction|stack|TypeError|RangeError"
+    for view, given, want in (  # what the settings hold is held in the address too
+        ("shaw", {"length": 23171}, {"length": 512}),
+        ("shaw", {"length": 0, "clip": -1}, {"length": 1, "clip": 0}),
+        ("images", {"rows": 256, "columns": 256}, {"rows": 24, "columns": 24}),
+        ("images", {"kind": "x", "extra": 1}, {"kind": "swin", "extra": True}),
+        ("bias", {"heads": -3}, {"heads": 1}),
+        ("bias", {"heads": 2.5, "q": 2.5, "offset": 2.5}, {"heads": 3, "q": 3, "offset": 3}),
+        ("bias", {"save": "constructor"}, {"save": "a"}),
+        ("rope", {"m": -5, "n": 1.5, "dim": 200000}, {"m": -5, "n": 2, "dim": 1024}),
+        ("rope", {"base": 1.5, "layout": "x"}, {"base": 1.5, "layout": "half"}),
+        ("sentence", {"query": 1.5}, {"query": 2}),
+        ("buckets", {"strategy": '");x("', "offset": 1e300}, {"strategy": "log", "offset": 1e9}),
+        ("families", {"family": "constructor", "query": 9}, {"family": "additive", "query": 2}),
+        ("cost", {"most": 300, "step": 99}, {"most": 1024, "step": 47}),
+        ("model", {"source": "constructor"}, {"source": "minilm"}),
+        ("model", {"source": "lab0"}, {"a": "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table", "causal": True, "query": 60}),
+    ):
+        page.show(view, **given)
+        now = page.p.evaluate("relpos.state()")
+        check(f"{view} {given}: within the settings", want.items() <= now.items() and page.problem() == "", f"{now} {page.problem()}")
+        page.p.evaluate("given => relpos.change(given)", {k: str(v) for k, v in given.items()})
+        page.frames()
+        if view != "model":
+            check(f"{view} {given}: and by the fields", page.p.evaluate("relpos.state()") == now, page.p.evaluate("relpos.state()"))
+    page.show("bias", q=9, k=9)
+    page.p.fill("[data-key=offset]", "2.5")
+    page.p.press("[data-key=offset]", "Enter")
+    page.frames()
+    check("a field of whole numbers", page.p.evaluate("relpos.state().offset") == 3 and page.p.input_value("[data-key=offset]") == "3")
+    page.show("rope", m=-5, n=1.5, base=1e12)
+    command(page.code())
+    c_program("rope", page)
+    python_program(page)
+    for a in ("constructor", "__proto__", "toString"):
+        for view in ("bias", "sentence", "cost", "model"):
+            said = page.show(view, a=a).problem()
+            check(f"{view} {a}: a sentence of the library", re.search(rf"^[^:]*{a}", said) and not re.search(javascript, said), said)
+    for view in ("bias", "sentence", "cost", "model"):
+        page.show(view, fresh=True, a="bogus")
+        check(f"{view}: nothing to save or to move in before there is something", page.problem() != "" and page.p.evaluate(
+            "![...document.querySelectorAll('main canvas, main button')].some(e => e.checkVisibility() && !e.closest('.drop'))"))
+        page.p.evaluate("document.querySelectorAll('canvas[tabindex]').forEach(c => ['keydown', 'click', 'pointermove', 'pointerleave'].forEach(e => c.dispatchEvent(e === 'keydown' ? new KeyboardEvent(e, {key: 'End'}) : new PointerEvent(e, {clientX: 1, clientY: 1}))))")
+        page.p.evaluate("relpos.change({a: 'alibi'})")
+        page.frames()
+        check(f"{view}: then there is", page.problem() == "" and page.p.evaluate("document.querySelector('figure:not([hidden]) canvas').width > 100"))
+        page.p.evaluate("relpos.change({a: 'bogus'})")
+        page.frames()
+        check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
+    page.show("model", source="file")
+    check("a file that is not there", "drop it again" in page.problem(), page.problem())
     for view, bad in (
         ("buckets", {"buckets": "3", "max": "1"}),
         ("shaw", {"length": "1e7"}),
@@ -758,24 +923,54 @@ def address(browser):
 
 def exports(browser):
     page = Page(browser)
+    which = {"rope": {"save": "waves"}, "cost": {"save": "times", "most": 256}}
+    charts = {
+        "sentence": ("Weights of “The”", ["without a term", "log,lambda=0.3"]),
+        "buckets": ("The bucket of every offset: log, 32 buckets, 128", []),
+        "rope": ("Wavelength of each pair", ["none", "dynamic NTK", "llama3"]),
+        "cost": ("Milliseconds a call", ["no bias", "relpos, bias by offset"]),
+    }
     for view in page.show("bias").p.evaluate("relpos.views"):
-        page.show(view, fresh=True)  # browsers hold back many files from one page
+        page.show(view, fresh=True, **which.get(view, {}))  # browsers hold back many files from one page
+        if view == "cost":
+            page.p.click("#measure")
+            page.p.wait_for_selector("text=Measured:", timeout=60000)
+            page.frames()
         png, svg, csv = (page.download(name) for name in ("PNG", "SVG", "CSV"))
         check(
             f"{view}: PNG", png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png.read_bytes()[16:20])[0] > 300
         )
-        import xml.dom.minidom
-
         text = svg.read_text()
         check(
             f"{view}: SVG", xml.dom.minidom.parseString(text).documentElement.tagName == "svg" and "var(" not in text, text[:200]
         )
+        if view in charts:
+            tree = xml.dom.minidom.parseString(text).documentElement
+            said = ["".join(t.data for t in x.childNodes if t.nodeType == t.TEXT_NODE) for x in tree.getElementsByTagName("text")]
+            title, keys = charts[view]
+            check(f"{view}: its title and legend are saved", said[0].startswith(title) and all(k in said for k in keys), said)
+            size = [2 * int(x) for x in tree.getAttribute("viewBox").split()[2:]]
+            check(f"{view}: in the PNG too", [*struct.unpack(">II", png.read_bytes()[16:24])] == size, size)
         rows = [line.split(",") for line in csv.read_text().splitlines()]
         check(
             f"{view}: CSV",
             len(rows) > 3 and len(rows) == len(page.csv()) and view != "bias" or rows[0] == ["head", "query", "key", "bias"],
             rows[:2],
         )
+    page.show("bias", q=9, k=7, heads=2)
+    page.show("cost", save="cache", step=3)
+    check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
+    page.show("rope", save="product")
+    check("rope: the product", len(page.csv()) == 130 and page.csv()[0] == ["offset", "product"])
+    page.show("bias", fresh=True, q=2048, k=2048, heads=4)
+    page.p.get_by_role("button", name="CSV", exact=True).click()
+    page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('16777216 lines are more')")
+    page.show("bias", q=500, k=500, heads=1)
+    page.p.evaluate("globalThis.longest = 0; let last = performance.now(); const step = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; requestAnimationFrame(step); }; step();")
+    lines = page.download("CSV").read_text().splitlines()
+    longest = page.p.evaluate("longest")
+    check("a long table", len(lines) == 500 * 500 + 1 and float(lines[-1].split(",")[3]) == page.p.evaluate("relpos.page().numbers().map().at(-1)"), lines[-1])
+    check("the page lives while a table is written", longest < 500, longest)
     page.show("bias", q=9, k=7, heads=2)
     mine = [line.split(",") for line in page.download("CSV").read_text().splitlines()]
     want = [line.split(",") for line in command("relpos bias alibi --q 9 --k 7 --heads 2 -o -").splitlines()]
@@ -838,6 +1033,15 @@ def files(browser):
         "negative.safetensors": safetensors(good, edit("q", data_offsets=[-8, 184])),
         "backward.safetensors": safetensors(good, edit("q", data_offsets=[192, 0])),
         "shape.safetensors": safetensors(good, edit("q", shape=[1, 2, 60000, 4])),
+        "same.safetensors": safetensors(good, edit("k", data_offsets=[0, 192])),
+        "over.safetensors": safetensors(good, edit("v", data_offsets=[380, 572])),
+        "hole.safetensors": safetensors({"q": q, "x": v, "k": k}, lambda head: {n: x for n, x in head.items() if n != "x"}),
+        "after.safetensors": safetensors(good) + b"more",
+        "three.safetensors": safetensors(good, edit("q", data_offsets=[0, 192, 192])),
+        "batch.safetensors": safetensors({**good, "v": v[:0].copy()}),
+        "vheads.safetensors": safetensors({**good, "v": v[:, :1].copy()}),
+        "out.safetensors": safetensors({**good, "out": q[:0].copy()}),
+        "many.safetensors": safetensors({**good, "x": np.zeros(33_000_000, np.float16)}),
         "fraction.safetensors": safetensors(good, edit("q", shape=[1, 2, 1.5, 16])),
         "words.safetensors": safetensors(good, edit("q", shape=["1", "2"])),
         "huge.safetensors": safetensors(good, edit("q", shape=[1 << 31, 1 << 31, 1 << 31, 4])),
@@ -934,6 +1138,7 @@ def files(browser):
         ("unknown.safetensors", "--bias t5,table=t5.table --window 3,0", "--window is not known here"),
         ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
         ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
+        ("constructor.safetensors", "--bias constructor", "Choose a term"),
         ("nonsense.safetensors", "--bias <img/src=x/onerror=alert(1)>", "Choose a term"),
         ("wrong.safetensors", "--bias t5,buckets=7,table=t5.table", "Choose a term"),
     ):
@@ -943,6 +1148,25 @@ def files(browser):
         else:
             expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
             check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
+    odd = {**good, "q": q.copy()}
+    odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
+    now, said = dropped("odd.safetensors", safetensors(odd))
+    check("NaN and infinity are told", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
+    page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', causal: true})")
+    page.frames()
+    read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()
+    check("NaN is no mask", read().endswith("not a number"), read())
+    page.p.focus("main figure:not([hidden]) canvas[tabindex]")
+    page.p.keyboard.press("End")
+    page.frames()
+    check("a mask is no NaN", read().endswith("masked"), read())
+    shapes = safetensors({**good, "t5.table": np.ones((7, 3), np.float32)})
+    for name, data in (("seven.safetensors", shapes), ("scale.safetensors", with_options("--bias t5,table=t5.table --scale 1e308"))):
+        now, said = dropped(name, data)
+        page.frames()
+        check(f"{name}: said and left out", "Choose a term" in said and now["source"] == "file" and page.problem() == "", f"{now} {said[-300:]}")
+        saved = read_safetensors(page.download("Save the arrays"))["q"].size
+        check(f"{name}: what is on the screen is saved", f"{saved // (2 * 4 if 'seven' in name else 4 * 32)} tokens" in said, saved)
     names = np.frombuffer(rng.standard_normal(9 * 4).tobytes()).reshape(9, 4)
     (work / "vectors.safetensors").write_bytes(safetensors({**good, "relkey.table": names}))
     page.p.set_input_files("#file", work / "vectors.safetensors")
@@ -1167,7 +1391,7 @@ with sync_playwright() as playwright:
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (keyboard, narrow, colours, names, address, exports, files, modules, firefox, speed):
+        for part in (keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

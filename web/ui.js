@@ -9,7 +9,8 @@ export function h(tag, attributes = {}, ...children) {
     else if (key.startsWith('aria-') && value !== undefined) element.setAttribute(key, String(value));
     else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? '' : value);
   }
-  element.append(...children.flat(9).filter(child => child !== null && child !== undefined));
+  for (const child of children.flat(9))
+    if (child !== null && child !== undefined) element.append(child);
   return element;
 }
 
@@ -26,6 +27,9 @@ export function fixed(x, digits = 4) {
   return text;
 }
 
+/** What a value of a map or a row is, in words where it is none. */
+export const told = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
+
 export function signed(x, digits = 4) {
   const text = fixed(x, digits);
   return x > 0 && !/^0\.?0*$/.test(text) ? '+' + text : text;
@@ -36,6 +40,30 @@ export function bytes(n) {
   let unit = 0;
   while (n >= 1000 && unit < units.length - 1) n /= 1000, unit++;
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+}
+
+/** The least and the most of the finite numbers above a bound, of arrays of any length; [0, 0] where there are none. */
+export function extent(arrays, above = -Infinity) {
+  let least = Infinity, most = -Infinity;
+  for (const data of arrays)
+    for (let n = 0; n < data.length; n++) {
+      const x = data[n];
+      if (x > above && x < Infinity) {  // NaN passes no comparison
+        if (x < least) least = x;
+        if (x > most) most = x;
+      }
+    }
+  return least > most ? [0, 0] : [least, most];
+}
+
+/** A value as a setting takes it: one of its choices, a flag, a text, or a number within its bounds, whole where its steps are; `other` for none of them. */
+export function fit({type, options, step = 1, least = -Infinity, most = Infinity}, value, other) {
+  if (type === 'select')
+    return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
+  if (type === 'check') return value === true || value === '1';
+  if (type === 'text') return String(value);
+  const x = String(value).trim() === '' ? NaN : +value;
+  return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, least), most) : other;
 }
 
 let ids = 0;
@@ -84,11 +112,10 @@ export function control(spec, change) {
       }
     };
   }
-  const parse = text => text.trim() !== '' && Number.isFinite(+text) ? +text : undefined;
+  let most = spec.most;
   const took = input => () => {
-    const value = parse(input.value);
-    if (value !== undefined)
-      change(spec.key, spec.least === undefined ? value : Math.min(Math.max(value, spec.least), spec.most ?? Infinity));
+    const value = fit({...spec, most}, input.value);
+    if (value !== undefined) change(spec.key, value);
   };
   const number =
     h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
@@ -100,19 +127,19 @@ export function control(spec, change) {
     set: value => {
       if (+range.max < value) range.max = value;
       range.value = value;
-      if (document.activeElement !== number || parse(number.value) !== value) number.value = value;
+      if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
     },
-    limit: most => {
-      range.max = most;
-      spec.most = most;
+    limit: now => {
+      range.max = number.max = most = now;
     },
   };
 }
 
-/** Controls for several specs in a box; set(state) shows a state. */
+/** Controls for several specs in a box, but for those without a label, which other parts of the view set; set(state) shows a state. */
 export function controls(specs, change, ...more) {
-  const made = specs.map(spec => [spec, control(spec, change)]);
+  const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
+    specs,
     element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
       made.map(([, c]) => c.element), more),
     set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),
@@ -127,13 +154,27 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
-        rows.map((row, r) => h('tr', {},
-                   row.map((cell, c) => c === 0 ? h('th', {scope: 'row'}, text(cell)) :
-                                                  h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+        rows.map(
+          (row, r) => h('tr', {},
+            row.map((cell, c) => c === 0 ? h('th', {scope: 'row', ...(mark?.(r, c) ? {class: mark(r, c)} : {})}, text(cell)) :
+                                           h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
 }
 
 /** n rows of a matrix for `table`. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
+
+/** A button for each word, the chosen one pressed; buttons stay while the words do, and so does the focus. */
+export function wordButtons(box, words, chosen, pick) {
+  const key = words.join('\n');
+  if (box.of !== key) {
+    box.of = key;
+    box.replaceChildren(...words.map((word, n) => h('button', {type: 'button', onclick: () => pick(n)}, word)));
+  }
+  [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
+}
+
+/** A link to a view, as it was left. */
+export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
 
 export function download(name, blob) {
   const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});

@@ -1,11 +1,11 @@
 // bias.js -- what a term adds to the scores; two terms, their sum and their difference. SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
-import {cArrays, optionOf, program, pythonOptions, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
+import {chart, someHeads} from '../chart.js';
+import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {controls, download, fixed, h} from '../ui.js';
+import {controls, download, h, told, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -54,7 +54,7 @@ export const bias = {
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 256},
         {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, least: 0},
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, least: 0},
-        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64},
+        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, least: -1e6, most: 1e6},
         {key: 'words', label: 'Words of q, k and v, repeated (one word: offsets alone matter)', type: 'text'},
       ],
       set, editors.map(editor => editor.element));
@@ -111,7 +111,7 @@ export const bias = {
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
-      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      const {shown, said: some} = someHeads(heads, head);
       const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // an unknown name: let the library say so
       const of = terms => {
         const pure = terms.every(bias);
@@ -180,9 +180,8 @@ export const bias = {
           value,
           across,
           ratio: across === 'key' ? undefined : 1,
-          label: (r, c, x) => across === 'key' ?
-            `query ${r}, key ${c}, offset ${c - r - offset}: ${x > -Infinity ? fixed(x) : 'masked'}` :
-            `query ${r}, ${across} ${c}: ${fixed(x)}`
+          label: (r, c, x) => across === 'key' ? `query ${r}, key ${c}, offset ${c - r - offset}: ${told(x)}` :
+                                                 `query ${r}, ${across} ${c}: ${told(x)}`
         });
       }
       const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
@@ -224,30 +223,34 @@ export const bias = {
       const own = views.filter(view => both.some(text => view.terms?.includes(nameOf(text))));
       more.replaceChildren(
         ...own.flatMap(view => [`More of ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
-                         h('a', {href: `#${view.id}`}, view.title), '. ']));
+                         viewLink(view, view.title), '. ']));
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
       curve.replaceChildren(chart({
-        title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}`,
+        title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}${some}`,
         xLabel: across === 'key' ? 'offset = key − query' : across,
         yLabel: main.value,
         series: shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))
       }));
-      const save = found[state.save] ? state.save : 'a', {columns} = found[save], one = q * columns;
-      const csv = () => {
-        const rows = [['head', 'query', found[save].across ?? 'key', found[save].what ? 'change' : 'bias']];
-        const all = found[save].all();
-        for (let n = 0; n < all.length; n++) rows.push([Math.floor(n / one), Math.floor(n % one / columns), n % columns, all[n]]);
-        return rows;
-      };
+      const saved = key => ({
+        figure: maps[key],
+        lines: heads * q * found[key].columns,
+        *
+          csv() {
+            const {columns, across, what, all} = found[key], every = all(), one = q * columns;
+            yield ['head', 'query', across ?? 'key', what ? 'change' : 'bias'];
+            for (let n = 0; n < every.length; n++)
+              yield [Math.floor(n / one), Math.floor(n % one / columns), n % columns, every[n]];
+          }
+      });
       const result = {
         name: `bias-${both.map(nameOf).join('-')}`,
-        figure: maps[save],
-        csv,
+        saves: Object.fromEntries(Object.keys(found).map(key => [key, saved(key)])),
         docs: both.map(nameOf),
-        numbers: {map: () => [...found[save].data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
+        numbers: {map: () => [...(found[state.save] ?? found.a).data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
       };
-      const python = words => words.map(([name, x]) => [name, `file["${x}"]`]), offsets = offset ? ['--q-offset', offset] : [];
+      const python = words => words.map(([name, x]) => [name, `file[${pythonString(x)}]`]),
+            offsets = offset ? ['--q-offset', offset] : [];
       const inFile = named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
       const opened =
         'import numpy as np, relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-term.safetensors")\n';
@@ -315,9 +318,11 @@ export const bias = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
+      saves: kinds,
+      change,
       about:
-        'A bias depends on where query and key are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
+        'Attention alone does not see order: a bias, added to each score before the softmax, lets a query tell keys apart by where they are. Rows are queries, columns keys; the offset is key minus query. Terms that depend on q and k, or change weights or values, are shown by what they change. Choose a second term to see their sum, as the library adds it, and their difference.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

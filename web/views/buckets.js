@@ -22,7 +22,7 @@ export const buckets = {
         {key: 'max', label: 'Maximal distance', type: 'range', min: 2, max: 512, least: 1, most: 65536},
         {key: 'bidirectional', label: 'bidirectional: half of the buckets for keys after the query', type: 'check'},
         {key: 'strategy', label: 'Strategy', type: 'select', options: strategies},
-        {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160},
+        {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160, least: -1e9, most: 1e9},
       ],
       change);
     const picture = h('div'), said = h('p', {role: 'status'}), tables = h('div');
@@ -31,8 +31,7 @@ export const buckets = {
     const compute = state => {
       const {buckets, max, bidirectional, strategy, offset} = state;
       settings.set(state);
-      const of = delta =>
-        core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: Math.max(0, strategies.indexOf(strategy))});
+      const of = delta => core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: strategies.indexOf(strategy)});
       const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
       for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
       x.forEach((delta, n) => {  // neighbours that share a bucket
@@ -87,7 +86,7 @@ export const buckets = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'A table of biases has one entry for each bucket; offsets in one bucket share it. Near offsets have a bucket each, far ones share. Move the offset, or click the picture, to see who shares with it.',
       formula: 'bias = table[bucket(r), h]      r = key − query'

@@ -1,17 +1,17 @@
 // cost.js -- what biases cost: memory and time of N x N against O(N), and a cache step by step. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {shell} from '../code.js';
+import {cString, pythonTerm, randomArrays, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, termEditor} from '../term.js';
-import {bytes, controls, h, table} from '../ui.js';
+import {bytes, controls, extent, h, table} from '../ui.js';
 
 export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
   name: 'Cost',
-  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32},
+  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32, save: 'memory'},
 
   make({core, facts, change}) {
     const names =
@@ -22,10 +22,10 @@ export const cost = {
       [
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 64},
         {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, least: 1, most: 256},
-        {key: 'most', label: 'Longest text to measure', type: 'select', options: ['256', '512', '1024', '2048']},
+        {key: 'most', label: 'Longest text to measure', type: 'select', options: [256, 512, 1024, 2048]},
         {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, least: 0, most: 47},
       ],
-      (key, value) => change(key, key === 'most' ? +value : value), editor.element);
+      change, editor.element);
     const memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
     const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
@@ -79,7 +79,7 @@ export const cost = {
 
     const compute = state => {
       now = {...state};
-      settings.set({...state, most: String(state.most)});
+      settings.set(state);
       editor.set(state);
       const {a, heads, dim} = state, lengths = [...Array(9).keys()].map(n => 256 << n);
       const work = lengths.map(n => {
@@ -120,9 +120,10 @@ export const cost = {
               ([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {digits: 2, caption: 'ms'}));
       }
-      const most = 48, step = Math.min(Math.round(state.step), most - 1), data = new Float64Array(most * most).fill(-Infinity);
+      const most = 48, {step} = state, data = new Float64Array(most * most).fill(-Infinity);
       core.problem({lenQ: most, lenK: most, terms: [a]});
-      const full = core.bias();
+      const full = core.bias(), [low, high] = extent([full]),
+            value = core.meaning && core.meaning !== 'random' ? core.meaning : 'bias';
       let worst = 0;
       for (let t = 0; t <= step; t++) {  // one query at position t, the keys so far
         core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
@@ -136,37 +137,56 @@ export const cost = {
         data,
         rows: most,
         columns: most,
+        value,
         cursor: [step, Math.min(cache.cursor[1], step)],
-        low: Math.min(...full),
-        high: Math.max(...full),
+        low,
+        high,
         label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not yet there`
       });
       row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
         step + 1} biases is made. The rows before stay. Largest difference of the ${
         step + 1} rows, made one by one, from those of the whole matrix: ${worst}.`;
-      const problem = n => `fwd:f32:b1h${heads}q${n}k${n}d${dim}:${a}`;
+      const problem = term => `fwd:f32:b1h1q${state.most}k${state.most}d${dim}${term === 'none' ? '' : `:${term}`}`;
+      core.problem({lenQ: most, lenK: most, terms: [a]});
       return {
         name: 'cost',
-        figure: ofChart(figure),
         docs: [nameOf(a)],
         numbers: {work, whole, worst, measured, row: data.slice(step * most, step * most + step + 1)},
-        csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]]),
-          ...(measured ?
-              [
-                ['tokens', 'ms_none', 'ms_by_offset', 'ms_array', 'ms_making_array'],
-                ...measured.results.map(r => [r.n, r.none, r.strip, r.dense, r.making])
-              ] :
-              [])],
+        saves: {
+          memory: {
+            figure: ofChart(figure),
+            csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]])]
+          },
+          ...(measured ? {
+            times: {
+              figure: ofChart(times.querySelector('figure')),
+              csv: () => [['tokens', 'ms_none', 'ms_by_offset', 'ms_array', 'ms_making_array'],
+                ...measured.results.map(r => [r.n, r.none, r.strip, r.dense, r.making])]
+            }
+          } :
+                         {}),
+          cache: {
+            figure: cache,
+            csv: () => [['step', 'key', value],
+              ...[...data.keys()].map(at => [Math.floor(at / most), at % most, data[at]]).filter(([t, j]) => j <= t && t <= step)]
+          }
+        },
         code: {
-          CLI: `${shell(['relpos', 'bench', problem(state.most)])}\n${shell([
-            'relpos', 'bench', `fwd:f32:b1h${heads}q${state.most}k${state.most}d${dim}:dense`
-          ])}\n${shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
-          Python: `import numpy as np, relpos, timeit\nq = k = v = np.random.default_rng(0).standard_normal((1, ${heads}, ${
+          CLI: `# times of this machine, which takes the best instruction set that it has, not those of the browser\n${
+              ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
+            shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
+          Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
+            state.most}, ${dim}), dtype=np.float32)\n${
+            randomArrays(core, a) ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${
+            pythonTerm(core, facts,
+              a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, relpos.Dense(term.matrix(${
             state.most}, ${
-            dim}), dtype=np.float32)\nprint(min(timeit.repeat(lambda: relpos.attention(q, k, v), number=1)), "s without a bias; give bias=relpos.${
-            facts.terms[nameOf(a)].python}(...)")\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void) /* bytes that a call needs beside its arrays */\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse("${
-            a}", &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
+            state
+              .most}, heads=1).astype(np.float32))):\n    print(min(timeit.repeat(lambda: relpos.attention(q, k, v, bias=bias, threads=1), number=1)), "s")\n# the row that step ${
+            step} adds to the cache\nprint(term.matrix(1, ${step + 1}, heads=1, q_offset=${step})[0].round(4))\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* bytes that a call needs beside its arrays; they depend on the instruction set, which is another one in the browser */\nint main(void)\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
+            cString(
+              a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
             heads}, n, n, ${
             dim});\n        desc.terms = &term, desc.n_terms = 1;\n        if (rp_plan_create(&plan, &desc) != RP_OK)\n            return puts(rp_last_error()), 1;\n        printf("%lld %zu\\n", (long long)n, rp_plan_work_size(plan, one));\n        rp_plan_destroy(plan);\n    }\n    rp_pool_destroy(one);\n    return 0;\n}\n`,
         },
@@ -177,7 +197,9 @@ export const cost = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
+      saves: {memory: 'the memory', times: 'the times measured', cache: 'the map of the cache'},
+      change,
       about:
         'A bias by offset is 2N − 1 numbers a head; as an array it is N². The library never makes the array: a tile of scores starts at a pointer into those numbers. Memory is what the library itself says it needs; times are of this browser, and other programs of this machine disturb them.',
       formula: 'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and work that grows with N'

@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, h, table} from '../ui.js';
+import {controls, extent, h, table} from '../ui.js';
 
 const thirty = 3.64756261112416;  // its second pair of channels of four turns by 30 degrees a position: docs/errata.md
 
@@ -35,7 +35,16 @@ export const families = {
     const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // printed .259 and .707 in the notes: docs/errata.md
     const settings = controls(
       [
-        {key: 'strength', label: 'Strength of the positions', type: 'range', min: 0, max: 20, step: 0.1},
+        {
+          key: 'strength',
+          label: 'Strength of the positions',
+          type: 'range',
+          min: 0,
+          max: 20,
+          step: 0.1,
+          least: -1000,
+          most: 1000
+        },
         {
           key: 'family',
           label: 'Family of the maps',
@@ -53,9 +62,7 @@ export const families = {
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
-      const {strength, family} = state, query = Math.min(Math.max(Math.round(state.query), 0), n - 1);
-      if (!all[family] || family === 'content')
-        throw new Error(`no family is called “${family}”: additive, shaw, rotary or linear`);
+      const {strength, family, query} = state;
       settings.set(state);
       const of = (key, s) => {
         const {terms, wide} = all[key], x = wide ? four : Float64Array.from(X.data);
@@ -69,7 +76,7 @@ export const families = {
             {digits: 3, mark: (r, c) => errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
           table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
-            both = [flat(found.content), flat(found[family])], most = Math.max(...both.flatMap(x => [...x].map(Math.abs)));
+            both = [flat(found.content), flat(found[family])], most = Math.max(...extent(both).map(Math.abs));
       both.forEach((data, m) => maps[m].show({
         data,
         rows: n,
@@ -80,7 +87,7 @@ export const families = {
         cursor: [query, maps[m].cursor[1]],
         title: `${m ? all[family].title : 'Content alone'}: scores`
       }));
-      const best = row => row.weights.indexOf(Math.max(...row.weights)), before = found.content.map(best),
+      const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
       said.textContent =
         `At strength ${strength} the heaviest key of ${moved} of ${n} queries is another than by content alone: ${
@@ -136,7 +143,7 @@ export const families = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Three tokens, [1, 0], [0, 1] and [1, 1], under each way to tell positions; scores before the softmax, and weights. Shaded cells are printed otherwise in the notes that the example is from; these are the right numbers (docs/errata.md). At strength 1 the numbers are the example’s; a stronger table, vector or slope overrides the content.',
       formula:

@@ -1,9 +1,8 @@
 // images.js -- positions on a grid: windows, patches, a class token; absolute against relative. SPDX-License-Identifier: Apache-2.0
-import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {cArrays, program, pythonTerm, randomArrays, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf} from '../term.js';
-import {controls, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, fixed, h, table} from '../ui.js';
 
 export const images = {
   id: 'images',
@@ -66,7 +65,6 @@ export const images = {
     const compute = state => {
       const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind, rows, columns} = state,
             n = rows * columns + extra, query = Math.min(state.patch, n - 1);
-      if (!kinds.includes(kind)) throw new Error(`no term on a grid is called “${kind}”: ${kinds.join(', ')}`);
       settings.set({...state, patch: query});
       settings.of('patch').limit(n - 1);
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
@@ -149,7 +147,7 @@ export const images = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Patches of an image, or of a window of it, are tokens on a grid. Their bias depends on how many rows and columns lie between them: wherever a pair with the same offset lies, it reads the same entry.',
       formula: 'swin: table[index(rows, columns between query and key), h]      axial: bh[rows] + bw[columns]'

@@ -1,12 +1,12 @@
 // model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
-import {optionOf, pythonOptions, rowFunction, shell} from '../code.js';
+import {chart, someHeads} from '../chart.js';
+import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, download, fixed, h, table} from '../ui.js';
+import {controls, download, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
 const most = 1024;  // tokens: the maps have their square
 
@@ -65,21 +65,23 @@ export const model = {
         if (x.shape.length !== 4 || x.shape.some(n => n < 1))
           throw new Error(
             `the file was not taken: ${name} has the shape ${x.shape.join('×')}; batch, heads, length, width are needed`);
-      const [, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
+      const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
       if (dim !== dimK || heads % kvHeads)
         throw new Error(`the file was not taken: q is ${q.shape.join('×')} and k ${
           k.shape.join('×')}; widths are equal and heads of k divide those of q`);
       if (lenQ > most || lenK > most)
         throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, this page shows ${most}`);
-      const data = (x, n) => core.doubles(x.bytes, x.type, n), others = {};
+      const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
       for (const [name, x] of arrays)
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
           others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
       const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
-      const valued = dimV > 0 && v.shape.length === 4 && v.shape[1] === kvHeads && v.shape[2] === lenK;
-      const repeats = valued && out?.shape.length === 4 && [heads, lenQ, dimV].every((n, x) => n === out.shape[x + 1]);
+      for (const [name, x, ...axes] of [['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
+        if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
+          throw new Error(`the file was not taken: ${name} has the shape ${x.shape.join('×')}, which does not go with q ${
+            q.shape.join('×')} and k ${k.shape.join('×')}`);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
-      return {
+      const source = {
         title,
         heads,
         kvHeads,
@@ -88,22 +90,26 @@ export const model = {
         dim,
         q: data(q, heads * lenQ * dim),
         k: data(k, kvHeads * lenK * dim),
-        v: valued ? data(v, kvHeads * lenK * dimV) : null,
-        dimV: valued ? dimV : dim,
-        out: repeats ? data(out, heads * lenQ * dimV) : null,
+        v: v ? data(v, kvHeads * lenK * dimV) : null,
+        dimV: v ? dimV : dim,
+        out: v && out ? data(out, heads * lenQ * dimV) : null,
         others,
-        options: optionsOf(options, others, {heads, kvHeads, lenQ, lenK, dim}),
         tokens: names
       };
+      const arraysIn = {q: source.q, k: source.k, v: source.v ?? [], out: source.out ?? []};
+      for (const [name, {data}] of Object.entries(others)) arraysIn[name] = data;
+      const wild = Object.entries(arraysIn)
+                     .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
+                     .filter(([, n]) => n)
+                     .map(([name, n]) => `${n} of ${name}`);
+      if (wild.length) source.wild = `Not every number of the file is finite: ${wild.join(', ')} are infinite or not a number.`;
+      return {...source, options: optionsOf(options, source)};
     };
     /** What the file says of its terms, or what the names of its arrays say: {terms, causal, scale, note}. */
-    const optionsOf = (text, others, {heads, kvHeads, lenQ, lenK, dim}) => {
-      const tried = read => {
+    const optionsOf = (text, source) => {
+      const {others} = source, tried = read => {
         const found = read();
-        core
-          .problem(
-            {heads, kvHeads, lenQ, lenK, dimK: dim, terms: found.terms.map(text => ({text, arrays: arraysOf(text, others)}))})
-          .workSize();
+        weigh({head: 0, ...startOf({options: found})}, source);
         return found;
       };
       if (text) try {
@@ -115,15 +121,10 @@ export const model = {
                  ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
                                      .join(','))
           .filter(text => text.includes(','));
+      const called = `Its arrays are called as those of ${named.map(nameOf).join(' and ')}`;
       try {
-        return named.length ? tried(() => ({
-          terms: named.slice(0, 2),
-          causal: false,
-          scale: 0,
-          note: `Its arrays are called as those of ${named.map(nameOf).join(' and ')}; the parameters are the defaults.`
-        })) :
-                              {};
-      } catch { return {}; }
+        return named.length ? tried(() => ({terms: named.slice(0, 2), note: `${called}; the parameters are the defaults.`})) : {};
+      } catch (error) { return {note: `${called}, and were not taken: ${error.message}. Choose a term.`}; }
     };
     /** The arrays that a term's text names, from those of a file. */
     const arraysOf = (text, others) => {
@@ -140,16 +141,50 @@ export const model = {
       }) ??
         []);
     };
+    let drawn = null;
+    /** The terms of a state, and the weights of its head without and with them: all that a file can fail at, so nothing is drawn here. */
+    const weigh = ({head, a, b, causal, scale}, source) => {
+      const key = JSON.stringify([head, a, b, causal, scale]);
+      if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
+      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
+        b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
+      const of = terms => {
+        core.problem({
+          heads,
+          kvHeads,
+          lenQ,
+          lenK,
+          dimK: dim,
+          dimV,
+          scale: scale > 0 ? scale : NaN,
+          terms,
+          masks: causal ? [CAUSAL] : [],
+          q,
+          k,
+          ...(v ? {v} : {})
+        });
+        const all = new Float64Array(lenQ * lenK);
+        let far = 0;
+        for (let i = 0; i < lenQ; i++) {
+          const row = core.row(head, i, !!out);
+          for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
+          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
+        }
+        return {all, far};
+      };
+      const plain = of([]), last = terms.length ? of(terms) : plain;
+      return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far};
+    };
     const opened = {};
     const sourceOf = name => {
-      if (!built[name] && !opened[name]) name = model.defaults.source;
+      if (name === 'file' && !opened.file)
+        throw new Error('The address means a file of yours, which it does not hold: drop it again.');
       return opened[name] ??= {...built[name].read(), ...built[name]};
     };
-    let source = null;
     /** The state that a source is first shown with. */
-    const startOf = (name, found) => {
+    const startOf = found => {
       const {terms = [], causal = false, scale = 0} = found.options;
-      return {source: name, a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
+      return {a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
     };
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
@@ -162,7 +197,7 @@ export const model = {
       none: true,
       change,
       start: name => {
-        const {others} = sourceOf(current().source), named = {};
+        const {others} = source ?? {others: {}}, named = {};
         for (const {name: array} of core.kindOf[name].arrays) {
           const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
           const found = own.find(x => Object.hasOwn(others, x));
@@ -175,19 +210,24 @@ export const model = {
     const open = async file => {
       try {
         const found = take(await readArrays(file));  // what fails leaves the page as it was
-        const {a, b} = current(), kept = text => {
+        const now = current(), works = terms => {
           try {
-            return arraysOf(text, found.others) && text;
-          } catch { return ''; }
+            weigh({...now, head: 0, a: '', b: '', ...terms}, found);
+            return true;
+          } catch { return false; }
         };
+        const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => works({[key]: now[key]})),
+              patch = found.options.terms ?
+          startOf({...found, start: {query: found.lenQ - 1}}) :
+          {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
+        weigh({...now, ...patch}, found);
         opened.file = {...found, title: file.name, about: 'A file of yours. It stays on this machine.'};
         problem.textContent = '';
-        change(found.options.terms ?
-            startOf('file', {...opened.file, start: {query: found.lenQ - 1}}) :
-            {source: 'file', head: 0, query: Math.min(current().query, found.lenQ - 1), a: kept(a), b: kept(b)});
+        change({source: 'file', ...patch});
       } catch (error) {
-        problem.textContent =
-          error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' : error.message;
+        problem.textContent = error instanceof RangeError ? 'the file was not taken: a number in it points outside of it' :
+          error.message.startsWith('the file ')           ? error.message :
+                                                            `the file was not taken: ${error.message}`;
       }
     };
     const input = h('input', {
@@ -229,82 +269,64 @@ export const model = {
       source.tokens);
     const settings = controls(
       [
+        {
+          key: 'source',
+          label: 'Model and text',
+          type: 'select',
+          options: [...Object.entries(built).map(([name, {title}]) => [name, title]), ['file', 'your file']],
+          change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
+        },
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, least: 0},
         {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, least: 0},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
         {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, least: 0},
       ],
       change, editors.map(editor => editor.element), drop);
-    const choice = h('select',
-      {id: 'source', class: 'wide', 'data-key': 'source', onchange: () => change(startOf(choice.value, sourceOf(choice.value)))},
-      Object.entries(built).map(([name, {title}]) => h('option', {value: name}, title)));
-    const dropped = h('option', {value: 'file', hidden: true}, 'your file');
-    choice.append(dropped);
-    settings.element.prepend(h('div', {class: 'field'}, h('label', {for: 'source'
-    }, 'Model and text'), choice));
+    const dropped = settings.element.querySelector('option[value=file]');
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = ['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
     const output =
       h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels'}, maps.map(map => map.element)));
-    let drawn = null, found = null;
+    let source = sourceOf(model.defaults.source);
 
     const compute = state => {
-      source = sourceOf(state.source);
-      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, others, tokens} = source, head = Math.min(state.head, heads - 1),
-                                                                     query = Math.min(Math.max(0, state.query), lenQ - 1),
-                                                                     {a, b} = state;
-      settings.set({...state, head, query});
-      dropped.hidden = !opened.file;
-      choice.value = built[state.source] || opened[state.source] ? state.source : model.defaults.source;
+      settings.set(state);
       editors.forEach(editor => editor.set(state));
+      dropped.hidden = !opened.file;
+      const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
+      drawn = weigh({...state, head}, next);
+      source = next;
+      const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = drawn,
+                                                               query = Math.min(state.query, lenQ - 1), {a, b, scale} = state,
+                                                               texts = terms.map(term => term.text);
+      settings.set({...state, head, query});
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
-      const texts = [a, b].filter(Boolean), terms = texts.map(text => ({text, arrays: arraysOf(text, others)})),
-            scale = state.scale > 0 ? state.scale : NaN, out = source.out;
-      const of = terms => {
-        const has = {heads, kvHeads, lenQ, lenK, dimK: dim, dimV, scale, terms, masks: state.causal ? [CAUSAL] : [], q, k};
-        core.problem(v ? {...has, v} : has);
-        const all = new Float64Array(lenQ * lenK);
-        let far = 0;
-        for (let i = 0; i < lenQ; i++) {
-          const row = core.row(head, i, !!out);
-          for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
-          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
-        }
-        return {all, far};
-      };
-      const key = JSON.stringify([source.title, source.lenQ, head, a, b, state.causal, state.scale]);
-      if (key !== drawn || found?.source !== source) {  // another query needs no new weights
-        const plain = of([]), last = terms.length ? of(terms) : plain;
-        found = {source, plain: plain.all, with: terms.length ? last.all : null, far: last.far}, drawn = key;
-      }
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
-      const shown = heads <= 8 ? [...Array(heads).keys()] : [...Array(8).keys()].map(n => Math.round(n * (heads - 1) / 7));
+      const {shown, said: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
-      const bias = biases ? [...new Set([...shown, head])].map(n => [n, core.rows('bias', n, query, 1)]) : [];
-      const weights = found.with ?? found.plain, zero = x => x === -Infinity ? 0 : x,
+      const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
+      const weights = drawn.with ?? drawn.plain, zero = x => x === -Infinity ? 0 : x,
             row = weights.subarray(query * lenK, (query + 1) * lenK).map(zero),
-            plain = found.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
+            plain = drawn.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
       title.textContent =
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
       said.textContent = [
-        source.about, options.note,
-        out ? `The output of head ${head} differs from that in the file by ${found.far.toPrecision(2)} at most.` : ''
+        source.about, source.wild, options.note,
+        out &&
+          (Number.isFinite(drawn.far) ?
+              `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` :
+              `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
-      const top = Math.max(...row) || 1;
-      if (words.children.length !== lenK || words.source !== source) {
-        words.source = source;
-        words.replaceChildren(...tokens.map(
-          (word, j) => h('button', {type: 'button', onclick: () => change({query: Math.min(j, source.lenQ - 1)})}, word)));
-      }
+      const top = extent([row])[1] || 1;
+      wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
         button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         button.style.color = '';
         button.title = `${tokens[j]}: ${fixed(row[j])}, without a term ${fixed(plain[j])}`;
-        button.setAttribute('aria-pressed', j === query);
         if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
       });
       const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),
@@ -318,19 +340,19 @@ export const model = {
         xLabel: 'offset = key − query',
         yLabel: 'weight',
         low: 0,
-        series: [{name: 'without a term', x, y: plain}, ...(found.with ? [{name: texts.join(' + '), x, y: row}] : [])]
+        series: [{name: 'without a term', x, y: plain}, ...(drawn.with ? [{name: texts.join(' + '), x, y: row}] : [])]
       });
       profile.replaceChildren(figure);
       const cap = data => {
         const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
         return some[Math.floor(some.length * 0.99)] || 1;
-      }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${y > -Infinity ? fixed(y) : 'masked'}`;
-      if (maps.drawn !== found) {
-        maps.drawn = found;
-        const high = Math.max(cap(found.plain), cap(weights)),
-              difference = weights.map((w, n) => w === -Infinity ? w : w - found.plain[n]), far = cap(difference.map(Math.abs));
-        [found.plain, weights, difference].forEach((data, n) => {
-          maps[n].element.hidden = n > 0 && !found.with;
+      }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${told(y)}`;
+      if (maps.of !== drawn) {
+        maps.of = drawn;
+        const high = Math.max(cap(drawn.plain), cap(weights)),
+              difference = weights.map((w, n) => w === -Infinity ? w : w - drawn.plain[n]), far = cap(difference.map(Math.abs));
+        [drawn.plain, weights, difference].forEach((data, n) => {
+          maps[n].element.hidden = n > 0 && !drawn.with;
           maps[n].show({
             data,
             rows: lenQ,
@@ -347,23 +369,23 @@ export const model = {
         });
       }
       curves.replaceChildren(...(bias.length ? [chart({
-        title: `Bias of each head over the offset, query ${query}`,
+        title: `Bias of each head over the offset, query ${query}${some}`,
         xLabel: 'offset = key − query',
         yLabel: 'bias',
-        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y, colour: n}))
+        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y}))
       })] :
                                                []));
       const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
       return {
         name: 'model',
-        figure: maps[found.with ? 1 : 0],
+        figure: maps[drawn.with ? 1 : 0],
         docs: kindsOf,
         numbers: {
           row: [...row],
           plain: [...plain],
           weights: () => [...weights],
           bias: () => bias.map(([n, y]) => [n, ...y]),
-          far: found.far,
+          far: drawn.far,
           file
         },
         csv: () => [['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],
@@ -373,7 +395,7 @@ export const model = {
             v ? '' : '; v is k again there: only weights are looked at'}\n${shell([
             'relpos', 'explain', ...common, '--head', head, '--query', query,
             ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), state.causal ? '--causal' : null,
-            ...(state.scale > 0 ? ['--scale', state.scale] : []), '--brief'
+            ...(scale > 0 ? ['--scale', scale] : []), '--brief'
           ])}\n${
             biases ? shell([
               'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k', lenK,
@@ -383,10 +405,11 @@ export const model = {
           Python:
             `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(${
                 ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`,
-                  ...(state.causal ? ['causal=True'] : []), ...(state.scale > 0 ? [`scale=${state.scale}`] : []),
+                  ...(state.causal ? ['causal=True'] : []), ...(scale > 0 ? [`scale=${scale}`] : []),
                   ...pythonOptions(core, facts, terms.map(({text}) => ({
                     text,
-                    arrays: Object.fromEntries(Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file["${x}"]`]))
+                    arrays: Object.fromEntries(
+                      Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
                   })))]
                   .join(', ')}))\n`,
           C: rowFunction({
@@ -397,7 +420,7 @@ export const model = {
             dim,
             head,
             query,
-            scale,
+            scale: scale > 0 ? scale : NaN,
             causal: state.causal,
             terms: terms.map(({text, arrays}) => {
               const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
@@ -410,15 +433,16 @@ export const model = {
         },
       };
     };
-    return frame({
+    const page = frame({
       title: this.title,
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Queries and keys of trained models on a text, rounded to 16 bits, or those of a file of yours: where each head looks, what a term changes of it, and what bias each head has over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
+    return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
   },
 };

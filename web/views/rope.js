@@ -1,6 +1,6 @@
 // rope.js -- rotary positions: turning planes, invariance under a shift, wavelengths under each scaling. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {nested, program, shell} from '../code.js';
+import {nested, program, real, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {controls, fixed, h, table} from '../ui.js';
@@ -10,20 +10,20 @@ export const rope = {
   title: 'RoPE: turned by their position',
   name: 'RoPE',
   terms: ['rope'],  // that lead here from view a
-  defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20},
+  defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20, save: 'product'},
 
   make({core, facts, change}) {
     const choices = key => facts.terms.rope.parameters.find(p => p.key === key).choices;
     const settings = controls(
       [
-        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100},
-        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100},
-        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000},
-        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001},
+        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
+        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
+        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000, least: -1e6, most: 1e6},
+        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001, most: 1e12},
         {key: 'layout', label: 'Pairs of channels', type: 'select', options: choices('layout')},
         {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, least: 2, most: 1024},
-        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1},
-        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2},
+        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1, most: 1000},
+        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2, most: 1e6},
       ],
       change);
     const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
@@ -33,7 +33,7 @@ export const rope = {
     const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
 
     const compute = state => {
-      const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.max(1, Math.round(state.dim / 2));
+      const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.round(state.dim / 2);
       settings.set({...state, dim});
       const text = `rope,base=${base},layout=${layout}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
       const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
@@ -118,7 +118,6 @@ export const rope = {
       const shape = [1, 1, 1, width];
       return {
         name: 'rope',
-        figure: ofChart(figure),
         docs: ['rope'],
         numbers: {
           here,
@@ -127,19 +126,25 @@ export const rope = {
           frequencies: Object.fromEntries(found.map(([name, f]) => [name, [...f.frequency]])),
           factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))
         },
-        csv: () => [
-          ['pair', ...found.map(([name]) => `frequency ${name}`)], ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])],
+        saves: {
+          product: {figure: ofChart(figure), csv: () => [['offset', 'product'], ...line.map((delta, t) => [delta, product[t]])]},
+          waves: {
+            figure: ofChart(wave),
+            csv: () => [['pair', ...found.map(([name]) => `frequency ${name}`)],
+              ...x.map(c => [c, ...found.map(([, f]) => f.frequency[c])])]
+          }
+        },
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${
-                 nested(k, shape)}, m=[${m + shift}.0], n=[${n + shift}.0])\nEND\n` +
+                 nested(k, shape)}, m=[${real(m + shift)}], n=[${real(n + shift)}])\nEND\n` +
             shell([
               'relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},layout=${layout},q_positions=m,k_positions=n`
             ]) +
             '\n',
           Python: `import numpy as np, relpos\nq, k = np.array(${nested(q, shape)}), np.array(${
-            nested(k, shape)})\nrope = relpos.RoPE(base=${Number.isInteger(base) ? base + '.0' : base}, layout="${
-            layout}", q_positions=np.array([${m + shift}.0]), k_positions=np.array([${
-            n + shift}.0]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
+            nested(k, shape)})\nrope = relpos.RoPE(base=${real(base)}, layout="${layout}", q_positions=np.array([${
+            real(
+              m + shift)}]), k_positions=np.array([${real(n + shift)}]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
           C: program({
             desc: [1, 1, 1, 1, width],
             settings: ['dtype = RP_F64'],
@@ -165,7 +170,9 @@ export const rope = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
+      saves: {product: 'the product by offset', waves: 'the wavelengths'},
+      change,
       about:
         'Pairs of channels of query and key are turned by an angle that grows with the position. Shift both positions: the planes turn, the product stays. Beyond the trained length the slow planes meet angles that they never saw; each scaling stretches them its own way.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'

@@ -6,7 +6,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {controls, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
 /** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
 const manyHeads = (core, text) => {
@@ -30,6 +30,7 @@ export const sentence = {
     const settings = controls(
       [
         {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
+        {key: 'query', least: 0},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, least: 0, most: 7},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
       ],
@@ -43,7 +44,7 @@ export const sentence = {
     const compute = state => {
       const own = state.text.trim().split(/\s+/).filter(Boolean);
       const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
-      const n = tokens.length, query = Math.min(Math.max(state.query, 0), n - 1);
+      const n = tokens.length, query = Math.min(state.query, n - 1);
       if (n > 400) throw new Error(`${n} words: at most 400`);
       settings.set(state);
       editors.forEach(editor => editor.set(state));
@@ -59,8 +60,7 @@ export const sentence = {
       settings.of('head').element.hidden = heads === 1;
       const row = found.rows[query], standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
-      words.replaceChildren(...tokens.map(
-        (word, i) => h('button', {type: 'button', 'aria-pressed': i === query, onclick: () => change({query: i})}, word)));
+      wordButtons(words, tokens, query, i => change({query: i}));
       const cap = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
       const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
         h('table', {},
@@ -110,9 +110,8 @@ export const sentence = {
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
         return data;
       };
-      const shown = [all(plain), all(found)],
-            label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${x > -Infinity ? fixed(x) : 'masked'}`;
-      const high = Math.max(...shown.flatMap(data => [...data]));
+      const shown = [all(plain), all(found)], label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${told(x)}`;
+      const [, high] = extent(shown);
       [...shown, shown[0].map((x, m) => x === -Infinity ? x : shown[1][m] - x)].forEach((data, m) => maps[m].show({
         data,
         rows: n,
@@ -133,8 +132,8 @@ export const sentence = {
                           standard.weights[j], difference[j]])],
         code: {
           CLI: shell([
-            'relpos', 'explain', own.length ? own.join(' ') : null, '--query', query, ...option, state.causal ? '--causal' : null,
-            ...(heads > 1 ? ['--head', head] : [])
+            'relpos', 'explain', '--query', query, ...option, state.causal ? '--causal' : null,
+            ...(heads > 1 ? ['--head', head] : []), ...(own.length ? ['--', own.join(' ')] : [])
           ]) +
             '\n',
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
@@ -162,7 +161,7 @@ export const sentence = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. Words of your own become numbers by their letters; they carry no meaning, only the arithmetic is real. To see what the strength does, move lambda from 0 to 1; for a rate on each side choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'

@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, extent, fixed, h, rowsOf, table} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
@@ -28,7 +28,7 @@ export const shaw = {
         },
         {key: 'query', label: 'Query of the example', type: 'range', min: 0, max: n - 1, least: 0, most: n - 1},
         {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, least: 1, most: 512},
-        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, least: 0},
+        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, least: 0, most: 65536},
         {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, least: 1, most: 65536},
         {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, least: 1, most: 65536},
       ],
@@ -63,7 +63,7 @@ export const shaw = {
       const content = flat((_, i) => plain[i].scaled),
             position = flat((row, i) => row.scaled.map((x, j) => x - plain[i].scaled[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
-      const query = Math.min(state.query, n - 1), high = Math.max(...weights, ...before);
+      const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
       [content, position, before, weights].forEach((data, m) => scores[m].show({
         data,
         rows: n,
@@ -157,7 +157,7 @@ export const shaw = {
       facts,
       compute,
       output,
-      settings: settings.element,
+      settings,
       about:
         'Each offset up to a clip has a learned vector for keys, and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
