@@ -86,26 +86,40 @@ int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p)
     return part->width ? part->width(p->desc, p->term) : p->desc->dim_k;
 }
 
+/* The product with vector e of a part of a term of form VEC. */
+static double product(const rpi_row *r, const rpi_part *part, const rpi_pair *p, int64_t e)
+{
+    const double *row = part->key_side ? p->k : p->q;
+    const int64_t width = rpi_part_width(part, p);
+    double sum = 0;
+    for (int64_t c = 0; c < width; c++) {
+        const double x = (part->query ? part->query(p, c) : row[c]) * part->vec(p, e, c);
+        sum += r->absolute ? fabs(x) : x;
+    }
+    return sum;
+}
+
 /* The value of a term of form VEC. */
-static double vectors(const rpi_row *r, const rpi_pair *p)
+static double vectors(rpi_row *r, const rpi_pair *p)
 {
     double sum = 0;
     for (int n = 0; n < 2; n++) {
         const rpi_part *part = &rpi_scheme_of(p->term->kind)->part[n];
-        const int64_t e = part->count ? rpi_part_index(part, p) : -1, width = e >= 0 ? rpi_part_width(part, p) : 0;
-        for (int64_t c = 0; c < width; c++) {
-            const double x = (part->query      ? part->query(p, c)
-                              : part->key_side ? p->k[c]
-                                               : p->q[c]) *
-                             part->vec(p, e, c);
-            sum += r->absolute ? fabs(x) : x;
+        const int64_t e = part->count ? rpi_part_index(part, p) : -1;
+        if (e < 0)
+            continue;
+        if (part->key_side || r->product[n].term != p->term || r->product[n].e != e) {
+            r->product[n].term = p->term;
+            r->product[n].e = e;
+            r->product[n].sum = product(r, part, p, e);
         }
+        sum += r->product[n].sum;
     }
     const double factor = rpi_vec_factor(&r->args->desc, p->term);
     return (r->absolute ? fabs(factor) : factor) * sum;
 }
 
-double rpi_row_bias(const rpi_row *r, rpi_pair *p, int64_t j)
+double rpi_row_bias(rpi_row *r, rpi_pair *p, int64_t j)
 {
     const rpi_scheme *s = rpi_scheme_of(p->term->kind);
     const bool products = s->form == RPI_VEC && s->bias;
@@ -122,7 +136,7 @@ static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
 }
 
 /* pair: the query, for each term */
-static double biases(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
+static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
 {
     double sum = 0;
     for (int32_t n = 0; n < r->plan->desc.n_terms; n++) {
@@ -279,6 +293,7 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i)
     r->h = h;
     r->g = h / (d->heads / d->kv_heads);
     r->i = i;
+    r->product[0].term = r->product[1].term = NULL;
 }
 
 static void put(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d, double x)

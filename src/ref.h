@@ -17,7 +17,12 @@ typedef struct rpi_row {
     double *out;            /* [Dv] */
     double lse;
     double *raw, *scaled, *bias; /* where a caller wants to look: NULL or [Lk] */
-    bool absolute;               /* for the error bound: sums of absolute values instead of sums */
+    struct {
+        const rp_term *term;
+        int64_t e;
+        double sum;
+    } product[2];  /* of the query and vector e of a part: keys that share the vector share it */
+    bool absolute; /* for the error bound: sums of absolute values instead of sums */
     void *memory;
 } rpi_row;
 
@@ -30,7 +35,7 @@ void rpi_row_mix(rpi_row *r);
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
-double rpi_row_bias(const rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
+double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
 
 /* The factor of dropout of key j: 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);

@@ -1225,6 +1225,8 @@ def speed(browser):
         ({"a": "fire,c=1,L=8"}, "c"),
         ({"a": "rope"}, "base"),
         ({"a": "relkey,left=8,right=8"}, "left"),
+        ({"a": "axialkey,grid=16x32"}, "Query of the curve"),
+        ({"a": "xl"}, "Position of query 0"),
     ):
         page.show("bias", **{"q": 512, "k": 512, "heads": 1, **state})
         rate = page.p.evaluate("""label => new Promise(done => {
