@@ -1,6 +1,6 @@
 #!/bin/sh
 # all.sh RELPOS OUT [--quick] -- every experiment of the laboratory, and the page of their results, OUT/report.html and OUT/report.md. With
-# --quick some ten minutes on two cores, without it hours. What is in OUT already is not made again. From the root of the source:
+# --quick three minutes on two cores, without it hours. What is in OUT already is not made again. From the root of the source:
 #
 #     lab/all.sh build/release/relpos out/lab --quick
 #
