@@ -455,7 +455,7 @@ def overhead(page, lines):
     spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
     most = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # starts of a column
     page.text("Time of a training step (of each start the median, of these the smallest), memory of activations and weights, in % more than without positions. "
-              f"Claims are in brackets. There {'is' if most[lengths[0]] == 1 else 'are'} " + ", ".join(f"{counted(count)} at {n:,}" for n, count in most.items())
+              f"Claims are in brackets. There {'is' if most[lengths[0]] == 1 else 'are'} " + (f"{counted(most[lengths[0]])} of each" if len(set(most.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in most.items()))
               + ("" if all(len(some[n]) in (0, most[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
               + ". Without positions they took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
               + ": " + " and ".join(["differences of that size mean nothing"] * any(len(x) > 1 for x in spread.values())

@@ -688,7 +688,7 @@ sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{"position":"n
 mkdir "$T/cells"
 ok report "$T/overhead.jsonl" # with the length from the experiment
 check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
-check 'its starts' 1 "$(grep -c 'There are 2 starts at 16\. Without' "$T/out")"
+check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")"
 (
     cat "$T/overhead.jsonl"
     sed 's/position = none/position = alibi/; s/"position":"none"/"position":"alibi"/' "$T/overhead.jsonl" | head -n 1
