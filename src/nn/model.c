@@ -254,6 +254,9 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
         bool moves = false;
         for (int32_t a = 0; a < ndim; a++)
             moves |= shape[a] != other[a];
+        if (ndim == 0 && named[x]) /* such as w3 of fire */
+            return nn_fail(err, "position: %s: %s is given, and its size is 0 (fire has a third layer with width2=N)",
+                           t->name, array);
         if (ndim == 0)
             continue;
         if (moves && kind == RP_TERM_XL) {
