@@ -288,6 +288,11 @@ static inline bool rpi_takes_positions(const rpi_scheme *s)
 {
     return s->array[s->positions].role == RPI_POSITIONS;
 }
+/* Whether one of them is there, so that the term does not go by the index. */
+static inline bool rpi_positions_given(const rpi_scheme *s, const rpi_view *array)
+{
+    return rpi_takes_positions(s) && (array[s->positions].data || array[s->positions + 1].data);
+}
 /* The shape of array x of a term, q_positions and k_positions among them. */
 void rpi_term_shape(const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape);
 /* Refuse positions that are not finite, or beyond 2^53 in size; `what` names the array. */

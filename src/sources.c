@@ -12,15 +12,10 @@
 /* Biases by index become a table of every pair where batch entries share them and it stays in a cache. */
 #define TABLE_BYTES ((int64_t)4 << 20)
 
-static bool positions_given(const rpi_scheme *s, const rpi_view *array)
-{
-    return rpi_takes_positions(s) && (array[s->positions].data || array[s->positions + 1].data);
-}
-
 /* Whether a term is one of those that the strip sums. */
 static bool in_strip(const rpi_scheme *s, const rpi_view *array)
 {
-    return s->form == RPI_OFFSET && !positions_given(s, array);
+    return s->form == RPI_OFFSET && !rpi_positions_given(s, array);
 }
 
 /* The arrays of a term without its masks, for definitions that are asked about no pair in particular. */
@@ -42,7 +37,7 @@ static void positions_of(const rpi_args *args, int32_t term, bool key, int64_t b
     const rpi_view *mask = mask_at < RP_MAX_ARRAYS && s->array[mask_at].name && s->array[mask_at].role == RPI_TRUTH
                                ? &args->term[term][mask_at]
                                : NULL;
-    const bool restart = args->segment_start && positions_given(s, args->term[term]);
+    const bool restart = args->segment_start && rpi_positions_given(s, args->term[term]);
     for (int64_t n = 0; n < (key ? d->len_k : d->len_q); n++) {
         const int64_t start = restart ? args->segment_start[b * d->len_k + n] : 0;
         to[n] = given->data ? rpi_at(given, b, n, 0, 0)
@@ -129,7 +124,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
             v.pad_count = rpi_round_up(v.count, nr);
             v.first = part->first ? part->first(d, &d->terms[n]) : 0;
             v.width = s->form == RPI_VALVEC ? d->dim_v : part->width ? part->width(d, &d->terms[n]) : d->dim_k;
-            v.gather = part->index || positions_given(s, array);
+            v.gather = part->index || rpi_positions_given(s, array);
             if (part->key_side)
                 v.kind = v.count == 1 ? RPI_COLUMN : RPI_KEYS;
             if (s->form == RPI_VALVEC)
@@ -148,7 +143,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
         rpi_source t = {.kind = RPI_ROWS, .term = n};
-        t.by_row = s->row && !positions_given(s, args ? args->term[n] : none);
+        t.by_row = s->row && !rpi_positions_given(s, args ? args->term[n] : none);
         if (s->form == RPI_INDEX) {
             t.kind = RPI_GATHER;
             if (!rpi_takes_positions(s))
@@ -158,7 +153,7 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
             else if (!tabulate(&t, args, room))
                 t.kind = RPI_ROWS;
             add(l, t);
-        } else if (s->form == RPI_OFFSET && positions_given(s, args ? args->term[n] : none)) {
+        } else if (s->form == RPI_OFFSET && rpi_positions_given(s, args ? args->term[n] : none)) {
             if (tabulate(&t, args, room))
                 t.kind = RPI_GATHER;
             add(l, t);

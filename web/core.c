@@ -6,8 +6,8 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
+#include "call.h"
 #include "problem.h"
-#include "ref.h"
 #include "samples.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,18 +236,12 @@ typedef struct rows_call {
     double *to;
 } rows_call;
 
-/* Whether a term goes by the index of query and key. */
-static bool by_index(const rpi_args *args, int32_t n)
-{
-    const rpi_scheme *s = rpi_scheme_of(terms[n].kind);
-    return !rpi_takes_positions(s) || (!args->term[n][s->positions].data && !args->term[n][s->positions + 1].data);
-}
-
 /* Whether a bias depends on the offset alone, so that it is the same along each diagonal: what the library keeps as a strip. */
 static bool by_offset(const rpi_args *args)
 {
+    const uint64_t strip = rpi_strip_terms(args);
     for (int32_t n = 0; n < desc.n_terms; n++)
-        if (rp_term_is_bias(terms[n].kind) && (rpi_scheme_of(terms[n].kind)->form != RPI_OFFSET || !by_index(args, n)))
+        if (rp_term_is_bias(terms[n].kind) && !(strip >> n & 1))
             return false;
     return true;
 }
@@ -261,7 +255,7 @@ static void biases(rpi_rows *s, int h, int i, double *to)
     memset(to, 0, (size_t)len * sizeof *to);
     for (int32_t n = 0; n < desc.n_terms; n++) {
         const rpi_scheme *scheme = rpi_scheme_of(terms[n].kind);
-        const bool whole = len > 0 && scheme->row && by_index(&s->args, n);
+        const bool whole = len > 0 && scheme->row && !rpi_positions_given(scheme, s->args.term[n]);
         rpi_pair p = rpi_row_query(r, n);
         if (whole)
             scheme->row(&p, 0, len, s->raw);
