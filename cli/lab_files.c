@@ -61,7 +61,7 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
     char part[NN_TEXT_MAX];
     const size_t size = strlen(path);
     if (size >= sizeof part)
-        return nn_fail(err, "--output: a name of %zu bytes (at most %d)", size, NN_TEXT_MAX - 1);
+        return nn_fail(err, "a folder's name of %zu bytes (at most %d)", size, NN_TEXT_MAX - 1);
     for (size_t n = 1; n <= size; n++) {
         if (n < size ? path[n] != '/' : above)
             continue;

@@ -386,9 +386,12 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         nn_model_destroy(&m);
         json_decref(vary);
     }
-    if (code == CLI_OK && !q->list && q->keep &&
-        (lab_make_folder(q->keep, false, err) != 0 || access(q->keep, W_OK) != 0))
-        code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s", q->keep, strerror(errno));
+    if (code == CLI_OK && !q->list && q->keep) {
+        if (lab_make_folder(q->keep, false, err) != 0)
+            code = cli_error(CLI_FAILED, "--keep: %s", err);
+        else if (access(q->keep, W_OK) != 0)
+            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s", q->keep, strerror(errno));
+    }
     return code;
 }
 

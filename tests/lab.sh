@@ -613,6 +613,7 @@ ok sweep "$T/sweep.lab" -o "$T/new/folder/same.jsonl" --set 'vary.position_layer
 check 'the same experiment once' 1 "$(wc -l <"$T/new/folder/same.jsonl")"
 refused 1 'the longest length is 99999' sweep "$T/sweep.lab" -o "$T/long.jsonl" --set eval_lengths=99999
 refused 1 'a sweep measures on what is held out' sweep "$T/sweep.lab" -o "$T/long.jsonl" --set valid_share=0
+refused 1 'keep: .*README.md: cannot be made: Not a directory' sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
 check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
 ok report "$T/results.jsonl"
 check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|.* [0-9]+ \|$' "$T/out")"
