@@ -98,54 +98,45 @@ double rpi_turn_position(const rpi_args *args, int32_t term, bool key, int64_t b
     return v->data ? rpi_at(v, b, n, 0, 0) : (double)(key ? n : rpi_position(args, b, n));
 }
 
+/* Where what rpi_args_prepare makes lies in args->memory. */
+static void lay_out(rpi_args *args, const rp_plan *plan, const rpi_view *segments)
+{
+    const rp_desc *d = &args->desc;
+    rpi_arena *a = &args->memory;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
+        if (s->prepare && !args->offsets_only)
+            args->prepared[n] = rpi_arena_take(a, s->prepare_size(d, &d->terms[n]), 1, sizeof(double));
+    }
+    if (segments)
+        args->segment_start = rpi_arena_take(a, d->batch, d->len_k, sizeof(int64_t));
+    if (plan->rotate >= 0) /* frequencies, and the two lists of factors */
+        args->frequency = rpi_arena_take(a, 3, d->terms[plan->rotate].dim / 2, sizeof(double));
+}
+
 rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
 {
     const rp_desc *d = &args->desc;
-    int64_t size = 0, at[RP_MAX_TERMS] = {0}, segments = 0, frequency = 0;
-    bool fits = true;
-    int32_t segment_mask = -1;
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
-        at[n] = size;
-        fits = fits && !(s->prepare_size && !args->offsets_only &&
-                         __builtin_add_overflow(size, s->prepare_size(d, &d->terms[n]), &size));
-    }
+    const rpi_view *segments = NULL;
     for (int32_t n = 0; n < d->n_masks; n++)
         if (d->masks[n].kind == RP_MASK_SEGMENTS && args->mask[n].data)
-            segment_mask = n;
-    if (segment_mask >= 0) {
-        segments = size;
-        size += d->batch * d->len_k;
-    }
-    if (plan->rotate >= 0) {
-        frequency = size;
-        size += 3 * (d->terms[plan->rotate].dim / 2); /* and the two lists of factors */
-    }
-    if (!fits || size > INT64_MAX / 16)
-        return rpi_fail(RP_E_OVERFLOW,
-                        "the work of this call does not fit in 63 bits: fewer heads or shorter sequences");
-    if (size == 0)
+            segments = &args->mask[n];
+    lay_out(args, plan, segments);
+    if (args->memory.used == 0 && !args->memory.too_large)
         return RP_OK;
-    double *base = args->memory = malloc((size_t)size * sizeof *base);
-    if (!base)
-        return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes for what it prepares", (long long)size * 8);
-    _Static_assert(sizeof(int64_t) == sizeof(double), "one kind of element in one block");
-    if (segment_mask >= 0) {
-        args->segment_start = (int64_t *)(void *)(base + segments);
-        find_segments(args, &args->mask[segment_mask], args->segment_start);
-    }
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
-        if (!s->prepare || args->offsets_only)
-            continue;
-        args->prepared[n] = base + at[n];
-        s->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);
-    }
+    rp_status status = rpi_arena_alloc(&args->memory, false, "the call");
+    if (status != RP_OK)
+        return status;
+    lay_out(args, plan, segments);
+    if (segments)
+        find_segments(args, segments, args->segment_start);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        if (args->prepared[n])
+            rpi_scheme_of(d->terms[n].kind)->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);
     if (plan->rotate >= 0) {
         const rpi_view *array = args->term[plan->rotate];
         const int64_t pairs = d->terms[plan->rotate].dim / 2;
         double *factor[2] = {NULL, NULL};
-        args->frequency = base + frequency;
         for (int x = 0; x < 2; x++) {
             if (!array[3 + x].data)
                 continue;
@@ -153,27 +144,24 @@ rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
             for (int64_t c = 0; c < pairs; c++)
                 factor[x][c] = rpi_at(&array[3 + x], c, 0, 0, 0);
         }
-        const rp_status status = rp_rope_frequencies(&d->terms[plan->rotate], longest(args, plan->rotate), factor[0],
-                                                     factor[1], args->frequency, &args->turn_factor);
-        if (status != RP_OK) {
+        status = rp_rope_frequencies(&d->terms[plan->rotate], longest(args, plan->rotate), factor[0], factor[1],
+                                     args->frequency, &args->turn_factor);
+        if (status != RP_OK)
             rpi_args_free(args);
-            return status;
-        }
     }
-    return RP_OK;
+    return status;
 }
 
 void rpi_args_free(rpi_args *args)
 {
-    free(args->memory);
-    args->memory = NULL;
+    rpi_arena_free(&args->memory);
 }
 
 /* ---------------------------------------------------------------------------------------------- sums of gradients */
 
 rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads)
 {
-    int64_t total = 0;
+    int64_t at[RP_MAX_TERMS][RP_MAX_ARRAYS];
     memset(sums, 0, sizeof *sums);
     for (int32_t n = 0; n < plan->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
@@ -188,17 +176,16 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_arg
                     return rpi_fail(RP_E_OVERFLOW, "the gradient of an array does not fit in 63 bits");
             }
             sums->elements[n][x] = count;
-            total += count;
+            at[n][x] = rpi_arena_add(&sums->memory, count, 1, 1, sizeof(double));
         }
-    double *at = sums->memory = calloc((size_t)total + 1, sizeof *at);
-    if (!at)
-        return rpi_fail(RP_E_NOMEM, "the gradients of the terms need %lld bytes", (long long)total * 8);
+    const rp_status status = rpi_arena_alloc(&sums->memory, true, "the sum of the terms' gradients");
+    if (status != RP_OK)
+        return status;
     for (int32_t n = 0; n < plan->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
             if (grads->term[n][x].data) {
-                sums->term[n].array[x].data = at;
+                sums->term[n].array[x].data = sums->memory.base + at[n][x];
                 sums->term[n].array[x].dtype = RP_F64;
-                at += sums->elements[n][x];
             }
     return RP_OK;
 }

@@ -21,24 +21,15 @@
 
 /* Where everything lies in the work of a call. */
 typedef struct layout {
-    rpi_layout all;
+    rpi_arena all;
     rpi_sources sources;
     rpi_turns turns;
     int64_t pad_k, pad_v, groups, chunks, scratch_step;
-    bool whole;                                            /* a task for each kv head; groups: one for each thread */
-    size_t keys, values, wild_k, wild_v, scratch, partial; /* offsets */
-    int64_t tiles, decode_groups;                          /* of few queries and many keys; 0: block by block */
-    size_t scores, decode_tiles, sums;
+    bool whole;                                             /* a task for each kv head; groups: one for each thread */
+    int64_t keys, values, wild_k, wild_v, scratch, partial; /* offsets */
+    int64_t tiles, decode_groups;                           /* of few queries and many keys; 0: block by block */
+    int64_t scores, decode_tiles, sums;
 } layout;
-
-size_t rpi_layout_add(rpi_layout *l, int64_t a, int64_t b, int64_t c, int64_t size)
-{
-    const size_t at = (size_t)l->total;
-    int64_t n = 0;
-    l->fits = l->fits && rpi_mul(a, b, c, &n) && rpi_mul(n, size, 1, &n) && n < INT64_MAX - 64 - l->total;
-    l->total += l->fits ? rpi_round_up(n, 64) : 0;
-    return at;
-}
 
 /* args NULL: what a call needs whose arrays are as the plan says. room has max(Lq, Lk) doubles where args is not NULL. */
 static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_t threads, bool summary, double *room)
@@ -47,33 +38,32 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     const rpi_ops *ops = plan->ops;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = ops->real;
     memset(l, 0, sizeof *l);
-    l->all.fits = true;
     l->pad_k = rpi_round_up(d->len_k, ops->nr);
     l->pad_v = rpi_round_up(d->dim_v, ops->vl);
     int64_t bytes = MOST_BYTES; /* of one kv head */
     /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
     if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
-        l->all.fits = false;
+        l->all.too_large = true;
     const int64_t blocks = rpi_max((plan->desc.len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    rpi_layout *to = &l->all;
+    rpi_arena *to = &l->all;
     rpi_sources_describe(&l->sources, plan, args, room);
     l->whole = bytes <= WHOLE_BYTES && !summary && plan->desc.batch * plan->desc.kv_heads % threads == 0;
     for (int n = 0; n < l->sources.n; n++)
         l->whole = l->whole && l->sources.source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
     if (l->whole)
         l->groups = threads;
-    l->keys = rpi_layout_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
-    l->values = rpi_layout_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
-    l->wild_k = rpi_layout_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
-    l->wild_v = rpi_layout_add(to, l->groups, l->pad_k, 1, 1);
+    l->keys = rpi_arena_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
+    l->values = rpi_arena_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
+    l->wild_k = rpi_arena_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
+    l->wild_v = rpi_arena_add(to, l->groups, l->pad_k, 1, 1);
     rpi_sources_lay_out(&l->sources, to, plan, args, l->groups * share, false);
     rpi_turns_lay_out(&l->turns, to, plan, args);
     rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
     memcpy(c.source, l->sources.source, sizeof c.source);
-    l->scratch_step = rpi_round_up((int64_t)rpi_max((int64_t)ops->scratch_size(&c), (int64_t)ops->decode_size(&c)), 64);
-    l->scratch = rpi_layout_add(to, threads, l->scratch_step, 1, 1);
+    l->scratch_step = rpi_max(ops->scratch_size(&c), ops->decode_size(&c));
+    l->scratch = rpi_arena_add(to, threads, l->scratch_step, 1, 1);
     /* for a plan: as a call with the most queries that go tile by tile */
     const int64_t few = args ? d->len_q : rpi_min(d->len_q, ops->decode_rows);
     const bool decodes = few <= ops->decode_rows && d->len_k > ops->kb && plan->valvec < 0 && (!summary || !args);
@@ -83,9 +73,9 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
             rpi_max(rpi_min(plan->desc.len_q, ops->decode_rows), 1) * rpi_round_up(plan->desc.len_k, ops->nr);
         l->decode_groups = rpi_clamp(MOST_BYTES / f / rpi_max(one, 1) / share, 1, rpi_max(kv, 1));
         const int64_t heads = l->decode_groups * share;
-        l->scores = rpi_layout_add(to, heads, few, l->pad_k, f);
-        l->decode_tiles = rpi_layout_add(to, heads, l->tiles, 1, ops->decode_tile);
-        l->sums = rpi_layout_add(to, heads, l->tiles * (ops->kb / ops->vb) * ops->decode_rows, l->pad_v, f);
+        l->scores = rpi_arena_add(to, heads, few, l->pad_k, f);
+        l->decode_tiles = rpi_arena_add(to, heads, l->tiles, 1, ops->decode_tile);
+        l->sums = rpi_arena_add(to, heads, l->tiles * (ops->kb / ops->vb) * ops->decode_rows, l->pad_v, f);
         /* key columns of other groups than those of the normal path */
         for (int n = 0; n < l->sources.n; n++)
             if (l->sources.source[n].kind == RPI_COLUMN)
@@ -93,23 +83,15 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     }
     if (summary) {
         l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, rpi_max(CHUNKS / share, 1));
-        l->partial = rpi_layout_add(to, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
+        l->partial = rpi_arena_add(to, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
     }
-}
-
-rp_status rpi_does_not_fit(void)
-{
-    return rpi_fail(RP_E_OVERFLOW,
-                    "the work of this call does not fit in 63 bits: fewer heads, shorter sequences or tables");
 }
 
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     layout l;
     lay_out(&l, plan, NULL, threads, true, NULL);
-    if (!l.all.fits)
-        rpi_does_not_fit();
-    return l.all.fits ? (size_t)l.all.total : 0;
+    return rpi_arena_fits(&l.all, "a call") == RP_OK ? (size_t)l.all.used : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- made once for a call */
@@ -195,7 +177,7 @@ void rpi_turn_table(const rp_plan *plan, const rpi_args *args, rp_pool *pool, vo
     rpi_pool_run(pool, (n + 63) / 64, turn_task, &j);
 }
 
-void rpi_turns_lay_out(rpi_turns *t, rpi_layout *to, const rp_plan *plan, const rpi_args *args)
+void rpi_turns_lay_out(rpi_turns *t, rpi_arena *to, const rp_plan *plan, const rpi_args *args)
 {
     const rp_desc *d = args ? &args->desc : &plan->desc;
     if (plan->rotate < 0)
@@ -203,11 +185,11 @@ void rpi_turns_lay_out(rpi_turns *t, rpi_layout *to, const rp_plan *plan, const 
     const int64_t dim = plan->terms[plan->rotate].dim * plan->ops->real;
     t->batch_q = args && (args->q_offset.data || turns_given(plan, args, false));
     t->batch_k = args && turns_given(plan, args, true);
-    t->q = rpi_layout_add(to, t->batch_q ? d->batch : 1, d->len_q, dim, 1);
+    t->q = rpi_arena_add(to, t->batch_q ? d->batch : 1, d->len_q, dim, 1);
     if (args && args->ready && args->ready->turn_k && rpi_turns_stay(plan, args, true))
         t->ready_k = args->ready->turn_k;
     else
-        t->k = rpi_layout_add(to, t->batch_k ? d->batch : 1, d->len_k, dim, 1);
+        t->k = rpi_arena_add(to, t->batch_k ? d->batch : 1, d->len_k, dim, 1);
 }
 
 void rpi_turns_fill(rpi_call *c, const rpi_turns *t, char *work, rp_pool *pool)
@@ -372,7 +354,7 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .wild_k = (uint8_t *)work + l->wild_k,
         .wild_v = (uint8_t *)work + l->wild_v,
         .scratch = work + l->scratch,
-        .scratch_step = (size_t)l->scratch_step,
+        .scratch_step = l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
         .chunks = l->chunks,
         .whole = l->whole ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, WHOLE_HEADS) : 0,
@@ -399,30 +381,27 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
 {
     const rp_desc *d = &args->desc;
     /* Memory comes first: a call that cannot be finished writes nothing. */
-    char *own = NULL;
     layout l;
-    double *room = malloc((size_t)rpi_max(d->len_q, d->len_k) * sizeof *room + 1);
-    if (!room)
-        return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes", (long long)rpi_max(d->len_q, d->len_k) * 8);
+    rpi_arena room = {0};
+    rpi_arena_add(&room, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
+    rp_status status = rpi_arena_alloc(&room, false, "the call");
+    if (status != RP_OK)
+        return status;
     lay_out(&l, plan, args, rp_pool_threads(pool), args->profile.data || args->key_mass.data || args->entropy.data,
-            room);
-    free(room);
-    if (!l.all.fits)
-        return rpi_does_not_fit();
+            (double *)(void *)room.base);
+    rpi_arena_free(&room);
+    if ((status = rpi_arena_fits(&l.all, "the call")) != RP_OK)
+        return status;
     /* given positions and offsets may need more than the plan knew of */
-    if (work && (size_t)l.all.total > rpi_fast_work_size(plan, rp_pool_threads(pool)))
+    if (work && (size_t)l.all.used > rpi_fast_work_size(plan, rp_pool_threads(pool)))
         work = NULL;
     const int64_t rows = rows_of_task(plan, d, &l);
     progress->total += d->batch * d->heads * ((d->len_q + rows - 1) / rows);
-    if (!work) {
-        own = malloc((size_t)l.all.total + 64);
-        if (!own)
-            return rpi_fail(RP_E_NOMEM, "the call needs %lld bytes of work", (long long)l.all.total);
-        work = own + (64 - (uintptr_t)own % 64) % 64;
-    }
+    if (!work && (status = rpi_arena_alloc(&l.all, false, "the call")) != RP_OK)
+        return status;
     if (d->batch > 0)
-        attend(plan, args, pool, progress, &l, work);
-    free(own);
+        attend(plan, args, pool, progress, &l, work ? work : l.all.base);
+    rpi_arena_free(&l.all);
     return rpi_progress_status(progress);
 }
 

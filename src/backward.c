@@ -26,13 +26,14 @@ void rpi_turn_pass(atomic_llong *at)
 }
 
 typedef struct layout {
-    rpi_layout all;
+    rpi_arena all;
     rpi_sources sources;
     rpi_turns turns;
     int64_t groups, scratch_step, wide_k;
     rpi_backward back; /* sizes only */
-    size_t dq, own[RPI_MAX_SOURCES], row_stats, strips, entries[RPI_MAX_SOURCES], vectors[RPI_MAX_SOURCES + 1], columns,
-        sums_row, sums_column, turn_pairs, turn_rows, turn_own[RPI_MAX_SOURCES], turn_head, scratch, zero_from, zero_to;
+    int64_t dq, own[RPI_MAX_SOURCES], row_stats, strips, entries[RPI_MAX_SOURCES], vectors[RPI_MAX_SOURCES + 1],
+        columns, sums_row, sums_column, turn_pairs, turn_rows, turn_own[RPI_MAX_SOURCES], turn_head, scratch, zero_from,
+        zero_to;
     bool has_own[RPI_MAX_SOURCES], has_vectors[RPI_MAX_SOURCES + 1], has_entries[RPI_MAX_SOURCES];
     bool has_strips, has_columns, has_fold;
 } layout;
@@ -71,9 +72,8 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     const rpi_ops *ops = plan->ops;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = ops->real,
                   heads = d->batch * d->heads;
-    rpi_layout *to = &l->all;
+    rpi_arena *to = &l->all;
     memset(l, 0, sizeof *l);
-    l->all.fits = true;
     l->wide_k = rpi_round_up(d->dim_k, ops->vl);
     l->back.blocks = (d->len_q + ops->qb - 1) / ops->qb;
     l->back.pad_rows = l->back.blocks * ops->qb;
@@ -83,7 +83,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
                   most_blocks = (plan->desc.len_k + ops->bkb - 1) / ops->bkb;
     int64_t bytes = MOST_BYTES;
     if (!rpi_mul(most_rows, share * l->wide_k, f, &bytes))
-        l->all.fits = false;
+        l->all.too_large = true;
     l->groups = (TASKS_PER_THREAD * threads + most_blocks) / rpi_max(most_blocks, 1);
     l->groups = rpi_clamp(rpi_max(l->groups, ((int64_t)2 << 20) / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     l->groups = rpi_max(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1);
@@ -91,10 +91,10 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     rpi_sources_describe(&l->sources, plan, args, room);
     rpi_sources_lay_out(&l->sources, to, plan, args, group_heads, true);
     rpi_turns_lay_out(&l->turns, to, plan, args);
-    l->row_stats = rpi_layout_add(to, heads, d->len_q, 3, 8);
-    l->zero_from = (size_t)to->total; /* sums from here on start at zero */
-    l->turn_head = rpi_layout_add(to, d->heads, 1, 1, sizeof(atomic_llong));
-    l->turn_pairs = rpi_layout_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
+    l->row_stats = rpi_arena_add(to, heads, d->len_q, 3, 8);
+    l->zero_from = to->used; /* sums from here on start at zero */
+    l->turn_head = rpi_arena_add(to, d->heads, 1, 1, sizeof(atomic_llong));
+    l->turn_pairs = rpi_arena_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
     for (int n = 0; n <= l->sources.n; n++) {
         const rpi_source *s = n < l->sources.n ? &l->sources.source[n] : &l->sources.valvec;
         if (n == l->sources.n && !s->part)
@@ -103,7 +103,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
             for (int32_t m = 0; m < d->n_terms; m++)
                 l->has_strips |= rpi_scheme_of(d->terms[m].kind)->form == RPI_OFFSET && wanted(g, m);
             if (l->has_strips)
-                l->strips = rpi_layout_add(to, s->strip_batch ? d->batch : 1, d->heads, s->strip_len, 8);
+                l->strips = rpi_arena_add(to, s->strip_batch ? d->batch : 1, d->heads, s->strip_len, 8);
             continue;
         }
         const bool want = wanted(g, s->term);
@@ -111,45 +111,43 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
         const bool rows = s->kind == RPI_ROWS && s->by_row && scheme->row_grad;
         if ((s->kind == RPI_GATHER || rows) && (l->has_entries[n] = want))
             l->entries[n] =
-                rpi_layout_add(to, d->heads, rows ? scheme->sums_size(d, &d->terms[s->term]) : s->count, 1, 8);
+                rpi_arena_add(to, d->heads, rows ? scheme->sums_size(d, &d->terms[s->term]) : s->count, 1, 8);
         if (s->part && s->kind != RPI_COLUMN && (l->has_vectors[n] = want))
-            l->vectors[n] = rpi_layout_add(to, d->heads, s->count, s->width, 8);
+            l->vectors[n] = rpi_arena_add(to, d->heads, s->count, s->width, 8);
         if (s->kind == RPI_COLUMN && (l->has_columns = want))
-            l->columns = rpi_layout_add(to, heads, l->back.key_blocks, s->width, 8);
+            l->columns = rpi_arena_add(to, heads, l->back.key_blocks, s->width, 8);
         if (s->kind == RPI_ROWS && scheme->fold && want && !l->has_fold) {
             l->has_fold = true;
-            l->sums_row = rpi_layout_add(to, heads, d->len_q, 1, 8);
-            l->sums_column = rpi_layout_add(to, heads, d->len_k, 1, 8);
+            l->sums_row = rpi_arena_add(to, heads, d->len_q, 1, 8);
+            l->sums_column = rpi_arena_add(to, heads, d->len_k, 1, 8);
         }
     }
-    l->zero_to = (size_t)to->total;
+    l->zero_to = to->used;
     /* of the group: zeroed for each */
-    l->turn_rows = rpi_layout_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
-    l->dq = rpi_layout_add(to, group_heads, l->back.pad_rows, l->wide_k, f);
+    l->turn_rows = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
+    l->dq = rpi_arena_add(to, group_heads, l->back.pad_rows, l->wide_k, f);
     for (int n = 0; n < l->sources.n; n++) {
         const rpi_source *s = &l->sources.source[n];
         l->has_own[n] = s->kind == RPI_RUN && (!g || g->dq.data || (s->part->query && wanted(g, s->term)));
         if (!l->has_own[n])
             continue;
-        l->own[n] = rpi_layout_add(to, group_heads, l->back.pad_rows, rpi_round_up(s->width, ops->vl), f);
-        l->turn_own[n] = rpi_layout_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
+        l->own[n] = rpi_arena_add(to, group_heads, l->back.pad_rows, rpi_round_up(s->width, ops->vl), f);
+        l->turn_own[n] = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
     }
     rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
     rpi_args only = {.desc = *d};
     if (!args)
         c.args = &only;
     memcpy(c.source, l->sources.source, sizeof c.source);
-    l->scratch_step = rpi_round_up((int64_t)ops->backward_size(&c), 64);
-    l->scratch = rpi_layout_add(to, threads, l->scratch_step, 1, 1);
+    l->scratch_step = ops->backward_size(&c);
+    l->scratch = rpi_arena_add(to, threads, l->scratch_step, 1, 1);
 }
 
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
     layout l;
     lay_out(&l, plan, NULL, NULL, threads, NULL);
-    if (!l.all.fits)
-        rpi_does_not_fit();
-    return l.all.fits ? (size_t)l.all.total : 0;
+    return rpi_arena_fits(&l.all, "a backward call") == RP_OK ? (size_t)l.all.used : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
@@ -243,7 +241,7 @@ static void rows_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const int64_t pieces = (c->args->desc.len_q + 63) / 64, first = n % pieces * 64;
-    double *row = (double *)(void *)(c->scratch + (size_t)worker * c->scratch_step);
+    double *row = (double *)(void *)(c->scratch + worker * c->scratch_step);
     rows_of_head(c, n / pieces, first, rpi_min(first + 64, c->args->desc.len_q), row);
 }
 
@@ -346,7 +344,7 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     rpi_backward *bw = c->backward;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, pieces = (d->len_q + 63) / 64;
     bool serial = false; /* rows of all heads add to one array */
-    memset(work + l->zero_from, 0, l->zero_to - l->zero_from);
+    memset(work + l->zero_from, 0, (size_t)(l->zero_to - l->zero_from));
     bw->row_stats = (double *)(void *)(work + l->row_stats);
     bw->dq = work + l->dq;
     bw->turn_rows = (atomic_llong *)(void *)(work + l->turn_rows);
@@ -383,7 +381,7 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     const atomic_bool *stop = &c->progress->stop;
     for (c->g0 = 0; c->g0 < kv; c->g0 += l->groups) {
         c->groups = rpi_min(l->groups, kv - c->g0);
-        memset(work + l->turn_rows, 0, l->scratch - l->turn_rows);
+        memset(work + l->turn_rows, 0, (size_t)(l->scratch - l->turn_rows));
         rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
@@ -416,21 +414,22 @@ static bool is_plain(const rpi_args *args)
 
 /* The forward pass, where the caller did not keep what it made: out in the type of the arithmetic, lse in two parts. */
 static rp_status forward_again(rpi_args *args, const rp_plan *plan, rp_pool *pool, rpi_progress *progress,
-                               void **memory)
+                               rpi_arena *memory)
 {
     const rp_desc *d = &args->desc;
-    const int64_t rows = d->batch * d->heads * d->len_q, out = rpi_round_up(rows * d->dim_v * plan->ops->real, 8);
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
-    char *at = *memory = malloc((size_t)(out + 2 * rows * 8) + 1);
-    if (!at)
-        return rpi_fail(RP_E_NOMEM, "the forward pass needs %lld bytes", (long long)(out + 2 * rows * 8));
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v}, heads = d->batch * d->heads;
     rpi_view *v[3] = {&args->out, &args->top, &args->log_sum};
+    int64_t at[3];
+    for (int x = 0; x < 3; x++)
+        at[x] = rpi_arena_add(memory, heads, d->len_q, x ? 1 : d->dim_v, x ? 8 : plan->ops->real);
+    const rp_status status = rpi_arena_alloc(memory, false, "the forward pass");
+    if (status != RP_OK)
+        return status;
     for (int x = 0; x < 3; x++) {
-        const rp_array a = rp_array_of(at, x || plan->ops->real == 8 ? RP_F64 : RP_F32, x ? 3 : 4, n);
+        const rp_array a = rp_array_of(memory->base + at[x], x || plan->ops->real == 8 ? RP_F64 : RP_F32, x ? 3 : 4, n);
         memcpy(v[x]->stride, a.stride, sizeof a.stride);
         v[x]->data = a.data;
         v[x]->dtype = a.dtype;
-        at += x ? rows * 8 : out;
     }
     args->lse.data = NULL;
     return rpi_fast_attend(plan, args, pool, progress, NULL);
@@ -457,18 +456,15 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         return status;
     }
     layout l;
-    char *own = NULL;
-    void *forward = NULL;
+    rpi_arena room = {0}, forward = {0}, own = {0};
     rpi_backward bw = {0};
-    double *room = malloc((size_t)rpi_max(d->len_q, d->len_k) * sizeof *room + 1);
-    if (!room)
-        status = rpi_fail(RP_E_NOMEM, "the call needs %lld bytes", (long long)rpi_max(d->len_q, d->len_k) * 8);
+    rpi_arena_add(&room, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
+    status = rpi_arena_alloc(&room, false, "the call");
     if (status == RP_OK) {
-        lay_out(&l, plan, &args, &grads, threads, room);
-        if (!l.all.fits)
-            status = rpi_does_not_fit();
+        lay_out(&l, plan, &args, &grads, threads, (double *)(void *)room.base);
+        status = rpi_arena_fits(&l.all, "the call");
     }
-    free(room);
+    rpi_arena_free(&room);
     if (status == RP_OK) {
         bw.blocks = l.back.blocks, bw.pad_rows = l.back.pad_rows, bw.key_blocks = l.back.key_blocks;
         rpi_grads summed = grads;
@@ -483,14 +479,12 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     }
     if (status == RP_OK)
         status = private_sums(&bw, plan, &args, &grads, &l, threads);
-    if (status == RP_OK && work && (size_t)l.all.total > rpi_backward_work_size(plan, threads))
+    if (status == RP_OK && work && (size_t)l.all.used > rpi_backward_work_size(plan, threads))
         work = NULL;
     if (status == RP_OK && !work) {
-        own = malloc((size_t)l.all.total + 64);
-        if (!own)
-            status = rpi_fail(RP_E_NOMEM, "the call needs %lld bytes of work", (long long)l.all.total);
-        else
-            work = own + (64 - (uintptr_t)own % 64) % 64;
+        own = l.all;
+        status = rpi_arena_alloc(&own, false, "the call");
+        work = own.base;
     }
     progress.total += d->batch * d->kv_heads * bw.key_blocks;
     if (status == RP_OK && (!args.out.data || !is_plain(&args)))
@@ -500,16 +494,16 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         c.pad_k = rpi_round_up(d->len_k, plan->ops->nr);
         c.pad_v = rpi_round_up(d->dim_v, plan->ops->vl);
         c.scratch = (char *)work + l.scratch;
-        c.scratch_step = (size_t)l.scratch_step;
+        c.scratch_step = l.scratch_step;
         backward(&c, &l, work, pool);
         status = rpi_progress_status(&progress);
     }
     for (int32_t n = 0; bw.private_sums && n < threads; n++)
-        free(bw.private_sums[n].memory);
+        rpi_arena_free(&bw.private_sums[n].memory);
     free(bw.private_sums);
-    free(bw.sums.memory);
-    free(forward);
-    free(own);
+    rpi_arena_free(&bw.sums.memory);
+    rpi_arena_free(&forward);
+    rpi_arena_free(&own);
     rpi_args_free(&args);
     return status;
 }

@@ -2,20 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CALL_H
 #define RELPOS_CALL_H
+#include "arena.h"
 #include "ref.h"
-
-/* Sizes are added up first; then everything lies at its offset in one block of memory. */
-typedef struct rpi_layout {
-    int64_t total;
-    bool fits; /* in 63 bits */
-} rpi_layout;
-
-/* Append a * b * c elements of `size` bytes, aligned to 64; the return value is their offset. */
-size_t rpi_layout_add(rpi_layout *l, int64_t a, int64_t b, int64_t c, int64_t size);
 
 /* Where the parts of a source lie. */
 typedef struct rpi_place {
-    size_t strip, table, q_at, k_at, q_int, k_int, panels, rows, wild, column, turned;
+    int64_t strip, table, q_at, k_at, q_int, k_int, panels, rows, wild, column, turned;
 } rpi_place;
 
 typedef struct rpi_sources {
@@ -27,7 +19,7 @@ typedef struct rpi_sources {
 /* Which sources a call has; with args NULL those of a call whose terms go by index. room has max(Lq, Lk) doubles. */
 void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *room);
 /* group_heads: query heads that are worked on together, for COLUMN, which rpi_columns_fill makes for each group */
-void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
+void rpi_sources_lay_out(rpi_sources *l, rpi_arena *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
                          bool backward);
 void rpi_columns_fill(rpi_call *c, rp_pool *pool);
 void rpi_sources_fill(rpi_call *c, const rpi_sources *l, char *work, rp_pool *pool);
@@ -38,7 +30,7 @@ struct rp_prepared {
     uint64_t terms;    /* those summed in the strip, a bit each */
     rpi_source strip;  /* .strip NULL: none */
     void *turn_k;      /* [positions][dim] NULL: none */
-    void *memory;
+    rpi_arena memory;
 };
 
 uint64_t rpi_strip_terms(const rpi_args *args); /* OFFSET terms that go by index */
@@ -49,11 +41,11 @@ void rpi_turn_table(const rp_plan *plan, const rpi_args *args, rp_pool *pool, vo
 
 /* Cosines and sines of queries and keys. */
 typedef struct rpi_turns {
-    size_t q, k;
+    int64_t q, k;
     bool batch_q, batch_k; /* each batch entry has its own */
     void *ready_k;         /* made before */
 } rpi_turns;
-void rpi_turns_lay_out(rpi_turns *t, rpi_layout *to, const rp_plan *plan, const rpi_args *args);
+void rpi_turns_lay_out(rpi_turns *t, rpi_arena *to, const rp_plan *plan, const rpi_args *args);
 void rpi_turns_fill(rpi_call *c, const rpi_turns *t, char *work, rp_pool *pool);
 
 /* Batch entry and query head of head number `head` of the group. */
@@ -61,6 +53,5 @@ void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h);
 
 /* The fast forward call. out and lse may be anywhere; memory is allocated where work is NULL. */
 rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work);
-rp_status rpi_does_not_fit(void);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef RELPOS_INTERNAL_H
 #define RELPOS_INTERNAL_H
 
+#include "arena.h"
 #include "random.h"
 #include <float.h>
 #include <relpos/relpos.h>
@@ -257,7 +258,7 @@ typedef struct rpi_scheme {
     void (*entry_grad)(const rpi_pair *p, int64_t e, double g, const rpi_sums *to);
     /* VEC: one or two parts; VALVEC: one. A part without `count` is none. */
     rpi_part part[2];
-    /* doubles that `prepare` fills once for a call from the arrays: p->prepared; NULL: none */
+    /* doubles that `prepare` fills once for a call from the arrays, or RPI_TOO_LARGE: p->prepared; NULL: none */
     int64_t (*prepare_size)(const rp_desc *desc, const rp_term *term);
     void (*prepare)(const rp_desc *desc, const rp_term *term, const rpi_view *array, double *to);
 } rpi_scheme;
@@ -348,7 +349,7 @@ typedef struct rpi_args {
     double *prepared[RP_MAX_TERMS];
     int64_t *segment_start;         /* [B][Lk] index of the first token of the segment; NULL: no segments */
     double *frequency, turn_factor; /* [dim/2] of ROTATE */
-    void *memory;
+    rpi_arena memory;
     const rp_prepared *ready; /* NULL: none */
     bool offsets_only;        /* arrays of OFFSET and ROTATE terms alone are there */
 } rpi_args;
@@ -411,11 +412,11 @@ rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
 void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
-/* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory (free sums->memory). */
+/* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory: rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];
-    void *memory;
+    rpi_arena memory;
 } rpi_term_sums;
 rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads);
 void rpi_sums_store(const rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads);
@@ -510,7 +511,7 @@ typedef struct rpi_call {
     int64_t turn_q_step, turn_k_step;
     /* scratch of one worker each */
     char *scratch;
-    size_t scratch_step;
+    int64_t scratch_step;
     /* summaries of one (b, h): `chunks` partial sums, added in order at the end of each group */
     double *partial; /* [head of the group][chunk][Lq+Lk-1 profile, Lk key mass] */
     int64_t chunks, chunk_rows;
@@ -559,18 +560,18 @@ struct rpi_ops {
     int32_t bkb;        /* keys of a task of the backward pass */
     int32_t real;       /* bytes of an element of the arithmetic */
     bool squares;       /* products are made of bf16: kernels/split_tmpl.h */
-    size_t (*scratch_size)(const rpi_call *c);
+    int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; decode_size and backward_size likewise */
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
     void (*attend_whole)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int32_t decode_rows, decode_tile; /* most queries that go tile by tile; bytes of what a tile leaves */
-    size_t (*decode_size)(const rpi_call *c);
+    int64_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_values)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_merge)(const rpi_call *c, int64_t head, int32_t worker);
-    size_t (*backward_size)(const rpi_call *c);
+    int64_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
     double (*peak)(int64_t rounds);        /* multiply-adds done, on one thread */
     double (*square_peak)(int64_t rounds); /* of bf16 on squares; NULL: there are none */

@@ -38,7 +38,7 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
     const rp_desc *d = &args.desc;
     rp_pool *pool = rpi_pool_or_default(t->pool);
     const int64_t most = rpi_max(rpi_max(d->len_q, d->len_k), 1), real = plan->ops ? plan->ops->real : 0;
-    rpi_layout l = {.fits = true};
+    rpi_arena *a = &p->memory;
     p->plan = plan;
     p->positions = most;
     if (plan->ops) {
@@ -48,23 +48,20 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         p->strip.strip_low = -(most - 1);
         p->strip.strip_len = 2 * most - 1 + rpi_round_up(plan->ops->nr, 64);
         p->strip.strip_step = rpi_strip_is_shared(&args) ? 0 : p->strip.strip_len;
-        const size_t strip_at =
-            rpi_layout_add(&l, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
+        const int64_t strip_at =
+            rpi_arena_add(a, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
         const bool turns = plan->rotate >= 0 && rpi_turns_stay(plan, &args, true);
-        const size_t turn_at = rpi_layout_add(&l, turns ? most : 0, turns ? plan->terms[plan->rotate].dim : 1, 1, real);
-        char *memory = l.fits ? malloc((size_t)l.total + 1) : NULL;
-        p->memory = memory;
-        if (memory && strip) {
-            p->strip.strip = memory + strip_at;
+        const int64_t turn_at = rpi_arena_add(a, turns ? most : 0, turns ? plan->terms[plan->rotate].dim : 1, 1, real);
+        status = rpi_arena_alloc(a, false, "what is prepared");
+        if (status == RP_OK && strip) {
+            p->strip.strip = a->base + strip_at;
             rpi_strip_fill(&p->strip, plan, &args, pool);
         }
-        if (memory && turns) {
-            p->turn_k = memory + turn_at;
+        if (status == RP_OK && turns) {
+            p->turn_k = a->base + turn_at;
             rpi_turn_table(plan, &args, pool, p->turn_k, most);
         }
     }
-    if (plan->ops && !p->memory)
-        status = rpi_fail(RP_E_NOMEM, "what is prepared needs %lld bytes", (long long)l.total);
     rpi_args_free(&args);
     return status;
 }
@@ -78,7 +75,7 @@ rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tenso
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
     rp_prepared *p = calloc(1, sizeof *p);
     if (!p)
-        return rpi_fail(RP_E_NOMEM, "what is prepared needs %zu bytes", sizeof *p);
+        return rpi_fail(RP_E_NOMEM, "out of memory: what is prepared needs %zu bytes", sizeof *p);
     const rp_status status = fill(p, plan, t);
     if (status != RP_OK) {
         rp_prepared_destroy(p);
@@ -91,6 +88,6 @@ rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tenso
 void rp_prepared_destroy(rp_prepared *p)
 {
     if (p)
-        free(p->memory);
+        rpi_arena_free(&p->memory);
     free(p);
 }

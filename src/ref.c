@@ -260,30 +260,37 @@ void rpi_row_mix(rpi_row *r)
     }
 }
 
-bool rpi_row_alloc(rpi_row *r, const rp_plan *plan, const rpi_args *args)
+static void lay_out_row(rpi_row *r, const rp_desc *d)
 {
-    const rp_desc *d = &args->desc;
-    const size_t doubles = (size_t)(2 * d->dim_k * (1 + d->len_k) + 3 * d->len_k + d->dim_v);
+    rpi_arena *a = &r->memory;
+    const int64_t size = sizeof(double);
+    r->q = rpi_arena_take(a, d->dim_k, 1, size);
+    r->plain_q = rpi_arena_take(a, d->dim_k, 1, size);
+    r->keys = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    r->plain_keys = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    r->score = rpi_arena_take(a, d->len_k, 1, size);
+    r->weight = rpi_arena_take(a, d->len_k, 1, size);
+    r->slope = rpi_arena_take(a, d->len_k, 1, size);
+    r->out = rpi_arena_take(a, d->dim_v, 1, size);
+    r->keep = rpi_arena_take(a, d->len_k, 1, 1);
+}
+
+rp_status rpi_row_alloc(rpi_row *r, const rp_plan *plan, const rpi_args *args)
+{
     memset(r, 0, sizeof *r);
     r->plan = plan;
     r->args = args;
-    r->memory = malloc(doubles * sizeof(double) + (size_t)d->len_k + 1);
-    if (!r->memory) {
-        rpi_fail(RP_E_NOMEM, "a row of the reference path needs %zu bytes",
-                 doubles * sizeof(double) + (size_t)d->len_k);
-        return false;
-    }
-    r->q = r->memory;
-    r->plain_q = r->q + d->dim_k;
-    r->keys = r->plain_q + d->dim_k;
-    r->plain_keys = r->keys + d->dim_k * d->len_k;
     r->keys_b = r->keys_g = -1;
-    r->score = r->plain_keys + d->dim_k * d->len_k;
-    r->weight = r->score + d->len_k;
-    r->slope = r->weight + d->len_k;
-    r->out = r->slope + d->len_k;
-    r->keep = (uint8_t *)(r->out + d->dim_v);
-    return true;
+    lay_out_row(r, &args->desc);
+    const rp_status status = rpi_arena_alloc(&r->memory, false, "a row of the reference path");
+    if (status == RP_OK)
+        lay_out_row(r, &args->desc);
+    return status;
+}
+
+void rpi_row_free(rpi_row *r)
+{
+    rpi_arena_free(&r->memory);
 }
 
 void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i)
@@ -309,6 +316,7 @@ struct rpi_ref {
     rpi_progress *progress;
     rpi_row *rows;   /* one for each worker */
     double *profile; /* and key mass, one for each worker; NULL if not wanted */
+    rpi_arena memory;
 };
 
 /* Queries of a task: heads are cut into pieces where no sum runs over queries. */
@@ -376,26 +384,30 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(j->progress, worker);
 }
 
+static void lay_out_workers(rpi_ref *j, const rp_desc *d, bool summary)
+{
+    j->rows = rpi_arena_take(&j->memory, j->threads, 1, sizeof *j->rows);
+    if (summary)
+        j->profile = rpi_arena_take(&j->memory, j->threads, d->len_q + 2 * d->len_k, sizeof(double));
+}
+
 rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args, rp_pool *pool)
 {
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
     const bool summary = args->profile.data || args->key_mass.data;
     rpi_ref *j = *ref = calloc(1, sizeof *j);
-    rp_status status = RP_OK;
     if (!j)
-        return rpi_fail(RP_E_NOMEM, "the reference path needs %zu bytes", sizeof *j);
+        return rpi_fail(RP_E_NOMEM, "out of memory: the reference path needs %zu bytes", sizeof *j);
     j->plan = plan;
     j->args = args;
     j->threads = threads;
-    j->rows = calloc((size_t)threads, sizeof *j->rows);
-    if (summary)
-        j->profile = malloc((size_t)threads * (size_t)(d->len_q + 2 * d->len_k) * sizeof(double) + 1);
-    if (!j->rows || (summary && !j->profile))
-        status = rpi_fail(RP_E_NOMEM, "the reference path has no memory for %d threads", (int)threads);
+    lay_out_workers(j, d, summary);
+    rp_status status = rpi_arena_alloc(&j->memory, true, "the reference path"); /* zeros, which rpi_row_free takes */
+    if (status == RP_OK)
+        lay_out_workers(j, d, summary);
     for (int32_t n = 0; status == RP_OK && n < threads; n++)
-        if (!rpi_row_alloc(&j->rows[n], plan, args))
-            status = RP_E_NOMEM;
+        status = rpi_row_alloc(&j->rows[n], plan, args);
     return status;
 }
 
@@ -413,11 +425,9 @@ rp_status rpi_ref_run(rpi_ref *j, rp_pool *pool, rpi_progress *progress)
 void rpi_ref_end(rpi_ref *j)
 {
     for (int32_t n = 0; j && j->rows && n < j->threads; n++)
-        free(j->rows[n].memory);
-    if (j) {
-        free(j->rows);
-        free(j->profile);
-    }
+        rpi_row_free(&j->rows[n]);
+    if (j)
+        rpi_arena_free(&j->memory);
     free(j);
 }
 
@@ -429,19 +439,20 @@ rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
         status = rpi_args_prepare(&s->args, plan);
     if (status != RP_OK)
         return status;
-    s->raw = malloc((size_t)s->args.desc.len_k * sizeof *s->raw + 1);
-    if (rpi_row_alloc(&s->row, plan, &s->args) && s->raw)
-        return RP_OK;
-    if (s->row.memory)
-        rpi_fail(RP_E_NOMEM, "a row of %lld keys has no memory", (long long)s->args.desc.len_k);
-    rpi_rows_end(s);
-    return RP_E_NOMEM;
+    rpi_arena_add(&s->memory, s->args.desc.len_k, 1, 1, sizeof *s->raw);
+    status = rpi_arena_alloc(&s->memory, false, "a row of scores");
+    s->raw = (double *)(void *)s->memory.base;
+    if (status == RP_OK)
+        status = rpi_row_alloc(&s->row, plan, &s->args);
+    if (status != RP_OK)
+        rpi_rows_end(s);
+    return status;
 }
 
 void rpi_rows_end(rpi_rows *s)
 {
-    free(s->raw);
-    free(s->row.memory);
+    rpi_arena_free(&s->memory);
+    rpi_row_free(&s->row);
     rpi_args_free(&s->args);
 }
 

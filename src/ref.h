@@ -23,10 +23,11 @@ typedef struct rpi_row {
         double sum;
     } product[2];  /* of the query and vector e of a part: keys that share the vector share it */
     bool absolute; /* for the error bound: sums of absolute values instead of sums */
-    void *memory;
+    rpi_arena memory;
 } rpi_row;
 
-bool rpi_row_alloc(rpi_row *r, const rp_plan *plan, const rpi_args *args); /* false after rpi_fail */
+rp_status rpi_row_alloc(rpi_row *r, const rp_plan *plan, const rpi_args *args);
+void rpi_row_free(rpi_row *r);
 void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
@@ -47,7 +48,8 @@ void rpi_row_turn(const rpi_row *r, double *x, double position, double sign);
 typedef struct rpi_rows {
     rpi_args args;
     rpi_row row;
-    double *raw; /* [Lk] room */
+    double *raw; /* [Lk] scratch */
+    rpi_arena memory;
 } rpi_rows;
 
 rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t);

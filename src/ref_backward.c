@@ -14,7 +14,7 @@ typedef struct study {
     double *ds, *dw;               /* [Lk] of the scores after the softcap, of the weights as they multiply values */
     double *slope_error, *size_ds; /* of bounds: of the slope; |ds| itself */
     rpi_term_sums sums;
-    void *memory;
+    rpi_arena memory;
 } study;
 
 /* The unit of rounding of the arithmetic; doubled for f64, where the oracle rounds as often. */
@@ -209,31 +209,48 @@ static void row_backward(study *s, const rpi_view *dout)
     spread(s);
 }
 
+static void lay_out(study *s, const rp_desc *d)
+{
+    rpi_arena *a = &s->memory;
+    const int64_t size = sizeof(double);
+    s->dq_turned = rpi_arena_take(a, d->dim_k, 1, size);
+    s->dq = rpi_arena_take(a, d->dim_k, 1, size);
+    s->dk_turned = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    s->dk = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    s->dv = rpi_arena_take(a, d->len_k, d->dim_v, size);
+    s->ds = rpi_arena_take(a, d->len_k, 1, size);
+    s->dw = rpi_arena_take(a, d->len_k, 1, size);
+    s->slope_error = rpi_arena_take(a, d->len_k, 1, size);
+    s->size_ds = rpi_arena_take(a, d->len_k, 1, size);
+}
+
+static void study_free(study *s)
+{
+    rpi_arena_free(&s->memory);
+    rpi_arena_free(&s->sums.memory);
+    rpi_row_free(&s->row);
+    rpi_row_free(&s->size);
+}
+
 static rp_status study_alloc(study *s, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, bool bound)
 {
     const rp_desc *d = &args->desc;
     memset(s, 0, sizeof *s);
     s->bound = bound;
-    rp_status status = rpi_sums_alloc(&s->sums, plan, args, grads);
-    if (status != RP_OK)
-        return status;
-    const size_t n = (size_t)(2 * d->dim_k + d->len_k * (2 * d->dim_k + d->dim_v + 4) + 1);
-    s->memory = malloc(n * sizeof(double));
-    if (!s->memory || !rpi_row_alloc(&s->row, plan, args) || !rpi_row_alloc(&s->size, plan, args)) {
-        free(s->memory), free(s->row.memory), free(s->size.memory), free(s->sums.memory);
-        return rpi_fail(RP_E_NOMEM, "the gradients of the reference path need more than %zu bytes", n * sizeof(double));
+    lay_out(s, d);
+    rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
+    if (status == RP_OK) {
+        lay_out(s, d);
+        status = rpi_sums_alloc(&s->sums, plan, args, grads);
     }
+    if (status == RP_OK)
+        status = rpi_row_alloc(&s->row, plan, args);
+    if (status == RP_OK)
+        status = rpi_row_alloc(&s->size, plan, args);
     s->size.absolute = bound;
-    s->dq_turned = s->memory;
-    s->dq = s->dq_turned + d->dim_k;
-    s->dk_turned = s->dq + d->dim_k;
-    s->dk = s->dk_turned + d->len_k * d->dim_k;
-    s->dv = s->dk + d->len_k * d->dim_k;
-    s->ds = s->dv + d->len_k * d->dim_v;
-    s->dw = s->ds + d->len_k;
-    s->slope_error = s->dw + d->len_k;
-    s->size_ds = s->slope_error + d->len_k;
-    return RP_OK;
+    if (status != RP_OK)
+        study_free(s);
+    return status;
 }
 
 /* An infinite bound times a factor of 0 is no number: no bound is known. */
@@ -262,7 +279,9 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
     for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
         const int64_t b = kv / d->kv_heads, g = kv % d->kv_heads;
         s.row.b = b; /* where there is no query */
-        memset(s.dk_turned, 0, (size_t)(d->len_k * (2 * D + d->dim_v)) * sizeof(double));
+        memset(s.dk_turned, 0, (size_t)(d->len_k * D) * sizeof(double));
+        memset(s.dk, 0, (size_t)(d->len_k * D) * sizeof(double));
+        memset(s.dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
         for (int64_t n = 0; n < share * d->len_q; n++) {
             const int64_t h = g * share + n / d->len_q, i = n % d->len_q;
             rpi_row_at(&s.row, b, h, i);
@@ -293,7 +312,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             }
     if (status == RP_OK)
         rpi_sums_store(&s.sums, plan, args, grads);
-    free(s.memory), free(s.row.memory), free(s.size.memory), free(s.sums.memory);
+    study_free(&s);
     return status;
 }
 
@@ -426,13 +445,11 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
         return rpi_fail(RP_E_ARG, "v is absent (data is NULL): the bound needs it");
     if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
         return status;
-    if (!rpi_row_alloc(&plain, plan, &args) || !rpi_row_alloc(&absolute, plan, &args)) {
-        free(plain.memory);
-        rpi_args_free(&args);
-        return RP_E_NOMEM;
-    }
+    status = rpi_row_alloc(&plain, plan, &args);
+    if (status == RP_OK)
+        status = rpi_row_alloc(&absolute, plan, &args);
     absolute.absolute = true;
-    for (int64_t b = 0; b < d->batch; b++)
+    for (int64_t b = 0; status == RP_OK && b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
             for (int64_t i = 0; i < d->len_q; i++) {
                 rpi_row_at(&plain, b, h, i);
@@ -444,8 +461,8 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
                 for (int64_t x = 0; x < d->dim_v; x++)
                     rpi_put(v.data, v.dtype, rpi_index(&v, b, h, i, x), plain.out[x]);
             }
-    free(plain.memory);
-    free(absolute.memory);
+    rpi_row_free(&plain);
+    rpi_row_free(&absolute);
     rpi_args_free(&args);
-    return RP_OK;
+    return status;
 }

@@ -259,7 +259,14 @@ static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_args
            rpi_mul(d->heads, d->len_q, rpi_round_up(d->len_k, plan->ops->nr), &n) && n <= TABLE_BYTES / plan->ops->real;
 }
 
-void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
+/* A stride; RPI_TOO_LARGE where it does not fit, and then the arena says that what it steps over does not fit either. */
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return rpi_mul(a, b, 1, &product) ? product : RPI_TOO_LARGE;
+}
+
+void rpi_sources_lay_out(rpi_sources *l, rpi_arena *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
                          bool backward)
 {
     const rp_desc *d = args ? &args->desc : &plan->desc;
@@ -286,22 +293,22 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
             s->strip_low = -(d->len_q - 1 + most);
             const int64_t heads = args && rpi_strip_is_shared(args) ? 1 : d->heads;
             s->strip_step = heads > 1 ? s->strip_len : 0;
-            s->strip_batch = together ? 0 : heads * s->strip_len;
-            at->strip = rpi_layout_add(to, together ? 1 : d->batch, heads, s->strip_len, real);
+            s->strip_batch = together ? 0 : times(heads, s->strip_len);
+            at->strip = rpi_arena_add(to, together ? 1 : d->batch, heads, s->strip_len, real);
         } else if (s->kind == RPI_GATHER) {
             s->strip_len = s->strip_step = s->count;
-            at->strip = rpi_layout_add(to, d->heads, s->count, 1, real);
+            at->strip = rpi_arena_add(to, d->heads, s->count, 1, real);
         }
         if (wants_table(s, plan, args))
-            at->table = rpi_layout_add(to, d->heads, d->len_q, pad_k, real);
+            at->table = rpi_arena_add(to, d->heads, d->len_q, pad_k, real);
         if (s->kind == RPI_GATHER || s->gather) {
             const bool batch = rpi_takes_positions(rpi_scheme_of(d->terms[s->term].kind));
             s->q_step = batch ? d->len_q : 0;
             s->k_step = batch ? pad_k : 0;
-            at->q_at = rpi_layout_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(double));
-            at->k_at = rpi_layout_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(double));
-            at->q_int = rpi_layout_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(int32_t));
-            at->k_int = rpi_layout_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(int32_t));
+            at->q_at = rpi_arena_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(double));
+            at->k_at = rpi_arena_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(double));
+            at->q_int = rpi_arena_add(to, batch ? d->batch : 1, d->len_q, 1, sizeof(int32_t));
+            at->k_int = rpi_arena_add(to, batch ? d->batch : 1, pad_k, 1, sizeof(int32_t));
         }
         if (!s->part)
             continue;
@@ -309,22 +316,22 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_layout *to, const rp_plan *plan, co
         if (s->kind == RPI_KEYS) {
             s->turned_step = rpi_round_up(s->count + 2 * plan->ops->kb, 64) + 16; /* not a power of two */
             s->turned_heads = heads > 1;
-            at->turned = rpi_layout_add(to, heads * s->width, s->turned_step, 1, real);
+            at->turned = rpi_arena_add(to, heads, s->width, s->turned_step, real);
         }
         if (s->kind == RPI_COLUMN)
-            at->column = rpi_layout_add(to, group_heads, pad_k, 1, real);
+            at->column = rpi_arena_add(to, group_heads, pad_k, 1, real);
         if (s->kind == RPI_RUN) {
-            s->panels_step = heads > 1 ? s->pad_count * s->width : 0;
-            at->panels = rpi_layout_add(to, heads, s->pad_count, s->width, real);
+            s->panels_step = heads > 1 ? times(s->pad_count, s->width) : 0;
+            at->panels = rpi_arena_add(to, heads, s->pad_count, s->width, real);
         }
         if (s == &l->valvec || backward) {
             const int64_t wide = rpi_round_up(s->width, plan->ops->vl);
-            s->rows_step = heads > 1 ? s->pad_count * wide : 0;
-            at->rows = rpi_layout_add(to, heads, s->pad_count, wide, real);
+            s->rows_step = heads > 1 ? times(s->pad_count, wide) : 0;
+            at->rows = rpi_arena_add(to, heads, s->pad_count, wide, real);
         }
         if (s == &l->valvec) {
             s->wild_step = heads > 1 ? s->pad_count : 0;
-            at->wild = rpi_layout_add(to, heads, s->pad_count, 1, 1);
+            at->wild = rpi_arena_add(to, heads, s->pad_count, 1, 1);
         }
     }
 }

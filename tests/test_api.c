@@ -860,6 +860,110 @@ static void work(void **state)
     }
 }
 
+/* An array of ones that stands for any shape: every stride is 0, but for that of a last axis of two. */
+static rp_array spread_out(int32_t ndim, const int64_t *shape)
+{
+    static const float ones[2] = {1, 1};
+    rp_array a = rp_array_of(ones, RP_F32, ndim, shape);
+    memset(a.stride, 0, sizeof a.stride);
+    a.stride[ndim - 1] = shape[ndim - 1] == 2;
+    return a;
+}
+
+static void expect_too_large(rp_status status, const char *call, const char *isa)
+{
+    if (status != RP_E_OVERFLOW && status != RP_E_NOMEM)
+        fail_msg("%s on %s: %s (%s) for memory that does not fit", call, isa, rp_status_name(status), rp_last_error());
+}
+
+/* Every call that needs more memory than 63 bits count, for a problem whose arrays are few bytes seen through strides of 0:
+ * refused, not given a block that is too small. wanted: index of an array of terms[0] with a gradient, of `elements` floats. */
+static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted, int64_t elements, const char *isa)
+{
+    rp_desc d = *desc;
+    rp_plan *plan;
+    static double weights[1], bound[2];
+    static float lse[1];
+    const int64_t one[4] = {1, 1, 1, d.dim_k}, dout[4] = {d.batch, d.heads, d.len_q, d.dim_k};
+    rp_row row = {.weights = weights};
+    rp_grads g = rp_grads_init();
+    d.isa = isa;
+    good(rp_plan_create(&plan, &d));
+    expect_too_large(rp_attend_row(plan, t, 0, 0, 0, &row), "rp_attend_row", isa);
+    if (d.heads == 1) { /* outputs may not share memory, so heads that are many have none */
+        t->lse = rp_array_of(lse, RP_F32, 3, one);
+        expect_too_large(rp_attend(plan, t, NULL), "rp_attend", isa);
+        t->lse.data = NULL;
+        const rp_array b = rp_array_of(bound, RP_F64, 4, one);
+        expect_too_large(rp_error_bound(plan, t, &b), "rp_error_bound", isa);
+    }
+    g.dout = spread_out(4, dout);
+    float *gradient = calloc((size_t)elements, sizeof *gradient);
+    double *gradient_bound = calloc((size_t)elements, sizeof *gradient_bound);
+    if (wanted >= 0) {
+        g.term[0][wanted] = rp_array_of(gradient, RP_F32, t->term[0][wanted].ndim, t->term[0][wanted].shape);
+        expect_too_large(rp_backward(plan, t, &g, NULL), "rp_backward", isa);
+        g.term[0][wanted] = rp_array_of(gradient_bound, RP_F64, t->term[0][wanted].ndim, t->term[0][wanted].shape);
+        expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
+    } else {
+        g.dq = rp_array_of(gradient, RP_F32, 4, one);
+        expect_too_large(rp_backward(plan, t, &g, NULL), "rp_backward", isa);
+        g.dq = rp_array_of(gradient_bound, RP_F64, 4, one);
+        expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
+    }
+    free(gradient);
+    free(gradient_bound);
+    rp_plan_destroy(plan);
+}
+
+static void too_large(void **state)
+{
+    (void)state;
+    EACH_ISA(isa)
+    {
+        /* FIRE's lines for 2^50 heads do not fit, and RoPE's frequencies come after them */
+        const int64_t width = 1 << 20, heads = (int64_t)1 << 50;
+        const int64_t shape[4] = {1, heads, 1, 2};
+        const int64_t w1[2] = {width, 1}, w2[2] = {width, width}, w3[2] = {1, width}, b1[1] = {width}, b3[1] = {1};
+        rp_term terms[2] = {rp_term_init(RP_TERM_FIRE), rp_term_init(RP_TERM_ROPE)};
+        terms[0].c = terms[0].L = 1;
+        terms[0].width = terms[0].width2 = width;
+        rp_desc d = rp_desc_init(1, heads, 1, 1, 2);
+        d.terms = terms;
+        d.n_terms = 2;
+        rp_tensors t = rp_tensors_init();
+        t.q = t.k = t.v = spread_out(4, shape);
+        t.term[0][0] = spread_out(2, w1);
+        t.term[0][1] = t.term[0][3] = spread_out(1, b1);
+        t.term[0][2] = spread_out(2, w2);
+        t.term[0][4] = spread_out(2, w3);
+        t.term[0][5] = spread_out(1, b3);
+        expect_each_too_large(&d, &t, 1, width, isa);
+
+        /* prefix sums of 2^58 forget gates */
+        const int64_t many = (int64_t)1 << 58, few[4] = {1, 1, 1, 2}, keys[4] = {1, 1, many, 2},
+                      gates[3] = {1, 1, many};
+        terms[0] = rp_term_init(RP_TERM_FORGET);
+        d = rp_desc_init(1, 1, 1, many, 2);
+        d.terms = terms;
+        d.n_terms = 1;
+        t = rp_tensors_init();
+        t.q = spread_out(4, few);
+        t.k = t.v = spread_out(4, keys);
+        t.term[0][0] = spread_out(3, gates);
+        t.lse.data = NULL;
+        expect_each_too_large(&d, &t, -1, 2, isa);
+
+        /* a row of the reference path, whose bytes would be 2^64 and a little */
+        const int64_t len = (int64_t)(UINT64_MAX / 41) + 10, narrow[4] = {1, 1, 1, 1}, long_keys[4] = {1, 1, len, 1};
+        d = rp_desc_init(1, 1, 1, len, 1);
+        t = rp_tensors_init();
+        t.q = spread_out(4, narrow);
+        t.k = t.v = spread_out(4, long_keys);
+        expect_each_too_large(&d, &t, -1, 1, isa);
+    }
+}
+
 /* Only lse, or only summaries: v is not needed, and may be absent. In a child, for a worker that reads it dies. */
 static void without_v(void **state)
 {
@@ -1348,7 +1452,7 @@ int main(void)
         cmocka_unit_test(no_memory),       cmocka_unit_test(looking_inside),
         cmocka_unit_test(texts),           cmocka_unit_test(locales),
         cmocka_unit_test(printed),         cmocka_unit_test(open_sizes),
-        cmocka_unit_test(without_v),
+        cmocka_unit_test(without_v),       cmocka_unit_test(too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

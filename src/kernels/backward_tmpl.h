@@ -72,30 +72,30 @@ static int64_t sums_of(const rpi_call *c, const rpi_source *s)
                : 0;
 }
 
-static void products_layout(const rpi_call *c, back *w, char **base, size_t *used);
+static void products_layout(const rpi_call *c, back *w, rpi_arena *a);
 
-static size_t back_layout(const rpi_call *c, back *w, char *base)
+static void back_layout(const rpi_call *c, back *w, rpi_arena *a)
 {
     const rp_desc *d = &c->args->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL),
                   rows = rpi_round_up(BKB, MR) + MR;
     memset(w, 0, sizeof *w);
-    size_t used = block_layout(c, &w->k, base);
-    w->keys = take(&base, &used, reals(BKB, d->dim_k));
-    w->dk = take(&base, &used, reals(rows, wide_k));
-    w->dv = take(&base, &used, reals(rows, wide_v));
-    w->dk_plain = take(&base, &used, reals(rows, wide_k));
-    w->dout = take(&base, &used, reals(QB, d->dim_v));
-    w->dp = take(&base, &used, reals(QB, STEP));
-    w->dq = take(&base, &used, reals(QB, wide_k));
+    block_layout(c, &w->k, a);
+    w->keys = take_reals(a, BKB, d->dim_k);
+    w->dk = take_reals(a, rows, wide_k);
+    w->dv = take_reals(a, rows, wide_v);
+    w->dk_plain = take_reals(a, rows, wide_k);
+    w->dout = take_reals(a, QB, d->dim_v);
+    w->dp = take_reals(a, QB, STEP);
+    w->dq = take_reals(a, QB, wide_k);
     if (d->softcap > 0)
-        w->k.slope = take(&base, &used, reals(QB, STEP));
+        w->k.slope = take_reals(a, QB, STEP);
     for (int32_t n = 0; n <= c->n_sources; n++) {
         const rpi_source *s = source_at(c, n);
         if (!s)
             continue;
         if (sums_of(c, s))
-            w->entries[n] = take(&base, &used, (size_t)sums_of(c, s) * sizeof(double));
+            w->entries[n] = rpi_arena_take(a, sums_of(c, s), 1, sizeof(double));
         if (!s->part)
             continue;
         const int64_t wide = rpi_round_up(s->width, VL);
@@ -103,28 +103,29 @@ static size_t back_layout(const rpi_call *c, back *w, char *base)
         w->sums_step =
             rpi_max(w->sums_step, s->gather ? s->pad_count : rpi_min(s->pad_count, rpi_round_up(QB + BKB, NR)));
         w->vectors_span[n] = reach_of(c, s);
-        w->vectors[n] = take(&base, &used, reals(w->vectors_span[n] + MR, wide));
+        w->vectors[n] = take_reals(a, w->vectors_span[n] + MR, wide);
     }
     w->sums_step += 2 * NR; /* a group of vectors more, and not a power of two */
-    w->own_rows = take(&base, &used, reals(QB, w->widest));
-    w->own_tile = take(&base, &used, reals(QB, w->widest));
-    w->sums = take(&base, &used, reals(QB, w->sums_step));
-    w->strip = take(&base, &used, (size_t)(d->len_q + BKB) * sizeof(double));
-    w->column = take(&base, &used, BKB * sizeof(double));
-    w->fold_column = take(&base, &used, BKB * sizeof(double));
-    w->row_sum = take(&base, &used, QB * sizeof(double));
-    products_layout(c, w, &base, &used);
-    w->wild_k = take(&base, &used, BKB / NR + 1);
-    w->wild_v = take(&base, &used, BKB);
-    w->wild_rows = take(&base, &used, BKB);
-    w->wild_dout = take(&base, &used, QB);
-    return used;
+    w->own_rows = take_reals(a, QB, w->widest);
+    w->own_tile = take_reals(a, QB, w->widest);
+    w->sums = take_reals(a, QB, w->sums_step);
+    w->strip = rpi_arena_take(a, d->len_q + BKB, 1, sizeof(double));
+    w->column = rpi_arena_take(a, BKB, 1, sizeof(double));
+    w->fold_column = rpi_arena_take(a, BKB, 1, sizeof(double));
+    w->row_sum = rpi_arena_take(a, QB, 1, sizeof(double));
+    products_layout(c, w, a);
+    w->wild_k = rpi_arena_take(a, BKB / NR + 1, 1, 1);
+    w->wild_v = rpi_arena_take(a, BKB, 1, 1);
+    w->wild_rows = rpi_arena_take(a, BKB, 1, 1);
+    w->wild_dout = rpi_arena_take(a, QB, 1, 1);
 }
 
-static size_t backward_size(const rpi_call *c)
+static int64_t backward_size(const rpi_call *c)
 {
     back w;
-    return back_layout(c, &w, NULL);
+    rpi_arena a = {0};
+    back_layout(c, &w, &a);
+    return rpi_arena_size(&a);
 }
 
 /* Rows of [group][width][`size` of a group] as columns of `pad` rows; rows that are not finite as 0, which wild tells of. */
@@ -655,7 +656,8 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     back w;
     block *k = &w.k;
     square_begin();
-    back_layout(c, &w, c->scratch + (size_t)worker * c->scratch_step);
+    rpi_arena a = scratch_of(c, worker);
+    back_layout(c, &w, &a);
     w.private_sums = bw->private_sums ? bw->private_sums[worker].term : NULL;
     k->c = c;
     k->b = b;

@@ -43,17 +43,14 @@ typedef struct block {
     real *squares_room; /* [32][Dv padded] */
 } block;
 
-/* Hand out scratch: with base NULL it only counts. */
-static void *take(char **base, size_t *used, size_t bytes)
-{
-    void *at = *base ? *base + *used : NULL;
-    *used += (bytes + 63) / 64 * 64;
-    return at;
-}
-
 static size_t reals(int64_t a, int64_t b)
 {
     return (size_t)a * (size_t)b * sizeof(real);
+}
+
+static real *take_reals(rpi_arena *a, int64_t rows, int64_t columns)
+{
+    return rpi_arena_take(a, rows, columns, sizeof(real));
 }
 
 static bool uses_plain_q(const rpi_call *c, const rpi_source *s)
@@ -62,27 +59,27 @@ static bool uses_plain_q(const rpi_call *c, const rpi_source *s)
     return !s->part->query && rpi_vec_factor(&c->plan->desc, t) == c->plan->desc.scale;
 }
 
-static size_t block_layout(const rpi_call *c, block *k, char *base)
+/* The scratch of a block: `a` adds it up, or hands it out. */
+static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 {
     const rp_plan *plan = c->plan;
     const rp_desc *d = &plan->desc;
     const int64_t pad_v = rpi_round_up(d->dim_v, VL);
     int64_t widest = rpi_max(d->dim_k, KB);
     bool keys = false;
-    size_t used = 0;
     memset(k, 0, sizeof *k);
-    k->q = k->plain_q = take(&base, &used, reals(QB, d->dim_k));
+    k->q = k->plain_q = take_reals(a, QB, d->dim_k);
     if (plan->vec >= 0 && plan->rotate >= 0)
-        k->plain_q = take(&base, &used, reals(QB, d->dim_k));
-    k->s = take(&base, &used, reals(QB, STEP));
-    k->most = take(&base, &used, reals(QB, VL));
-    k->sum_in = take(&base, &used, reals(QB, STEP));
-    k->sum_out = take(&base, &used, reals(QB, STEP));
-    k->o = take(&base, &used, reals(QB, pad_v));
-    k->top = take(&base, &used, reals(QB, 1));
-    k->sum = take(&base, &used, reals(QB, 1));
-    k->entropy = take(&base, &used, reals(QB, 1));
-    k->total = take(&base, &used, reals(QB, 1));
+        k->plain_q = take_reals(a, QB, d->dim_k);
+    k->s = take_reals(a, QB, STEP);
+    k->most = take_reals(a, QB, VL);
+    k->sum_in = take_reals(a, QB, STEP);
+    k->sum_out = take_reals(a, QB, STEP);
+    k->o = take_reals(a, QB, pad_v);
+    k->top = take_reals(a, QB, 1);
+    k->sum = take_reals(a, QB, 1);
+    k->entropy = take_reals(a, QB, 1);
+    k->total = take_reals(a, QB, 1);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         window *w = &k->vec[n];
@@ -91,37 +88,36 @@ static size_t block_layout(const rpi_call *c, block *k, char *base)
             continue;
         widest = rpi_max(widest, s->width);
         w->step = s->gather ? s->pad_count : rpi_min(s->pad_count, WINDOW) + 2 * KB;
-        w->at = take(&base, &used, reals(QB, w->step));
-        w->own = uses_plain_q(c, s) ? k->plain_q : take(&base, &used, reals(QB, s->width));
+        w->at = take_reals(a, QB, w->step);
+        w->own = uses_plain_q(c, s) ? k->plain_q : take_reals(a, QB, s->width);
     }
     if (c->valvec.part) {
         k->mass.step = c->valvec.gather ? c->valvec.pad_count : rpi_min(c->valvec.pad_count, WINDOW);
-        k->mass.at = take(&base, &used, reals(QB, k->mass.step));
+        k->mass.at = take_reals(a, QB, k->mass.step);
     }
-    k->diagonal = take(&base, &used, reals(QB + KB, 1));
-    k->column = take(&base, &used, reals(KB, 1));
+    k->diagonal = take_reals(a, QB + KB, 1);
+    k->column = take_reals(a, KB, 1);
     if (keys || RPI_TILES)
-        k->keys_room = take(&base, &used, reals(keys ? KB : NR, rpi_round_up(d->dim_k, VL)));
-    k->wild_row = take(&base, &used, QB);
+        k->keys_room = take_reals(a, keys ? KB : NR, rpi_round_up(d->dim_k, VL));
+    k->wild_row = rpi_arena_take(a, QB, 1, 1);
     if (RPI_TILES) {
         const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
-        k->rows_room = take(&base, &used, reals(32, wide));
-        k->q_rows = take(&base, &used, reals(QB, rpi_round_up(d->dim_k, 32)));
-        k->q_split = take(&base, &used, (size_t)QB * (size_t)rpi_round_up(d->dim_k, 32) * 6);
-        k->w_split = take(&base, &used, (size_t)3 * 32 * 64 * 6);
-        k->sums = take(&base, &used, reals(QB, VL));
-        k->squares_room = take(&base, &used, reals(32, rpi_round_up(d->dim_v, 16)));
+        k->rows_room = take_reals(a, 32, wide);
+        k->q_rows = take_reals(a, QB, rpi_round_up(d->dim_k, 32));
+        k->q_split = rpi_arena_take(a, QB, rpi_round_up(d->dim_k, 32), 6);
+        k->w_split = rpi_arena_take(a, 3 * 32, 64, 6);
+        k->sums = take_reals(a, QB, VL);
+        k->squares_room = take_reals(a, 32, rpi_round_up(d->dim_v, 16));
     }
-    k->row = take(&base, &used, (size_t)widest * sizeof(double));
-    k->keep_room = take(&base, &used, KB);
-    k->index = take(&base, &used, KB * sizeof(int32_t));
-    k->in = take(&base, &used, QB * sizeof(real *));
-    k->out = take(&base, &used, QB * sizeof(real *));
-    k->keep = take(&base, &used, (size_t)QB * KB);
-    k->lo = take(&base, &used, QB * sizeof(int64_t));
-    k->hi = take(&base, &used, QB * sizeof(int64_t));
-    k->position = take(&base, &used, QB * sizeof(int64_t));
-    return used;
+    k->row = rpi_arena_take(a, widest, 1, sizeof(double));
+    k->keep_room = rpi_arena_take(a, KB, 1, 1);
+    k->index = rpi_arena_take(a, KB, 1, sizeof(int32_t));
+    k->in = rpi_arena_take(a, QB, 1, sizeof(real *));
+    k->out = rpi_arena_take(a, QB, 1, sizeof(real *));
+    k->keep = rpi_arena_take(a, QB, KB, 1);
+    k->lo = rpi_arena_take(a, QB, 1, sizeof(int64_t));
+    k->hi = rpi_arena_take(a, QB, 1, sizeof(int64_t));
+    k->position = rpi_arena_take(a, QB, 1, sizeof(int64_t));
 }
 
 /* Packed keys of a kv head of the group from key j on; its packed values. */
@@ -135,10 +131,18 @@ static void *values_at(const rpi_call *c, int64_t kv)
     return (char *)c->values + kv * c->pad_k * c->plan->ops->value_bytes(c->plan);
 }
 
-static size_t scratch_size(const rpi_call *c)
+static int64_t scratch_size(const rpi_call *c)
 {
     block k;
-    return block_layout(c, &k, NULL);
+    rpi_arena a = {0};
+    block_layout(c, &k, &a);
+    return rpi_arena_size(&a);
+}
+
+/* The scratch of one worker, to be handed out. */
+static rpi_arena scratch_of(const rpi_call *c, int32_t worker)
+{
+    return (rpi_arena){.base = c->scratch + worker * c->scratch_step};
 }
 
 /* Whether the block has one row alone, of keys and values as they lie: no others are made to fill up its group. */

@@ -18,21 +18,22 @@ typedef struct decode_room {
     uint8_t *wild_k, *wild_v;
 } decode_room;
 
-static size_t decode_layout(const rpi_call *c, decode_room *w, char *base)
+static void decode_layout(const rpi_call *c, decode_room *w, rpi_arena *a)
 {
     memset(w, 0, sizeof *w);
-    size_t used = block_layout(c, &w->k, base);
-    w->keys = take(&base, &used, (size_t)(KB * key_bytes(c->plan)));
-    w->values = take(&base, &used, (size_t)(KB * value_bytes(c->plan)));
-    w->wild_k = take(&base, &used, KB / NR);
-    w->wild_v = take(&base, &used, KB);
-    return used;
+    block_layout(c, &w->k, a);
+    w->keys = rpi_arena_take(a, KB, key_bytes(c->plan), 1);
+    w->values = rpi_arena_take(a, KB, value_bytes(c->plan), 1);
+    w->wild_k = rpi_arena_take(a, KB / NR, 1, 1);
+    w->wild_v = rpi_arena_take(a, KB, 1, 1);
 }
 
-static size_t decode_size(const rpi_call *c)
+static int64_t decode_size(const rpi_call *c)
 {
     decode_room w;
-    return decode_layout(c, &w, NULL);
+    rpi_arena a = {0};
+    decode_layout(c, &w, &a);
+    return rpi_arena_size(&a);
 }
 
 static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
@@ -55,7 +56,8 @@ static real *decode_sums_at(const rpi_call *c, int64_t head)
 static void decode_begin(const rpi_call *c, decode_room *w, int64_t kv, int32_t worker)
 {
     block *k = &w->k;
-    decode_layout(c, w, c->scratch + (size_t)worker * c->scratch_step);
+    rpi_arena a = scratch_of(c, worker);
+    decode_layout(c, w, &a);
     k->c = c;
     k->kv = kv;
     k->b = (c->g0 + kv) / c->args->desc.kv_heads;

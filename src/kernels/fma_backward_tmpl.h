@@ -2,14 +2,14 @@
  * same functions on squares.
  * Compiled once per instruction set without squares, and for f64. */
 
-static void products_layout(const rpi_call *c, back *w, char **base, size_t *used)
+static void products_layout(const rpi_call *c, back *w, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;
     w->packed_keys = w->keys;
-    w->key_rows = take(base, used, reals(BKB, rpi_round_up(d->dim_k, VL)));
-    w->values = take(base, used, reals(BKB, d->dim_v));
-    w->dout_rows = take(base, used, reals(QB, rpi_round_up(d->dim_v, VL)));
-    w->q_rows = take(base, used, reals(QB, rpi_round_up(d->dim_k, VL)));
+    w->key_rows = take_reals(a, BKB, rpi_round_up(d->dim_k, VL));
+    w->values = take_reals(a, BKB, d->dim_v);
+    w->dout_rows = take_reals(a, QB, rpi_round_up(d->dim_v, VL));
+    w->q_rows = take_reals(a, QB, rpi_round_up(d->dim_k, VL));
 }
 
 /* Keys and values j0 … j0+n-1, and no sums yet. */

@@ -17,7 +17,8 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
 
 static void worker_block(const rpi_call *c, block *k, int32_t worker)
 {
-    block_layout(c, k, c->scratch + (size_t)worker * c->scratch_step);
+    rpi_arena a = scratch_of(c, worker);
+    block_layout(c, k, &a);
     k->c = c;
 }
 

@@ -6,25 +6,25 @@
  * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are not
  * tame are 0 in the operands, and what they give is added pair by pair. */
 
-static void products_layout(const rpi_call *c, back *task, char **base, size_t *used)
+static void products_layout(const rpi_call *c, back *task, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;
     split_back *w = &task->split;
     const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK), all = 3;
-    task->packed_keys = take(base, used, (size_t)(BKB * key_bytes(c->plan)));
-    w->values = take(base, used, (size_t)(BKB * wide_v * all) * 2);
-    w->key_rows = take(base, used, (size_t)(BKB * wide_k * all) * 2);
-    w->dout = take(base, used, (size_t)(QB * wide_v * all) * 2);
-    w->dout_turned = take(base, used, (size_t)(QB * wide_v * all) * 2);
-    w->q_turned = take(base, used, (size_t)(QB * wide_k * all) * 2);
-    w->p = take(base, used, (size_t)(QB * BKB * all) * 2);
-    w->ds = take(base, used, (size_t)(QB * BKB * all) * 2);
-    w->dout_room = take(base, used, reals(QB, wide_v));
-    w->dk = take(base, used, reals(wide_k, BKB));
-    w->dv = take(base, used, reals(wide_v, BKB));
-    w->wild_key = take(base, used, BKB);
-    w->wild_value = take(base, used, BKB);
-    w->wild_dout = take(base, used, QB);
+    task->packed_keys = rpi_arena_take(a, BKB, key_bytes(c->plan), 1);
+    w->values = rpi_arena_take(a, BKB * all, wide_v, 2);
+    w->key_rows = rpi_arena_take(a, BKB * all, wide_k, 2);
+    w->dout = rpi_arena_take(a, QB * all, wide_v, 2);
+    w->dout_turned = rpi_arena_take(a, QB * all, wide_v, 2);
+    w->q_turned = rpi_arena_take(a, QB * all, wide_k, 2);
+    w->p = rpi_arena_take(a, QB * all, BKB, 2);
+    w->ds = rpi_arena_take(a, QB * all, BKB, 2);
+    w->dout_room = take_reals(a, QB, wide_v);
+    w->dk = take_reals(a, wide_k, BKB);
+    w->dv = take_reals(a, wide_v, BKB);
+    w->wild_key = rpi_arena_take(a, BKB, 1, 1);
+    w->wild_value = rpi_arena_take(a, BKB, 1, 1);
+    w->wild_dout = rpi_arena_take(a, QB, 1, 1);
 }
 
 /* Keys and values j0 … j0+n-1, and no sums yet. */

@@ -159,7 +159,9 @@ static int64_t fire_psi_entries(const rp_desc *d)
 static int64_t fire_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
-    return rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) ? size + 2 + 2 * fire_psi_entries(d) : INT64_MAX;
+    const bool fits = rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) &&
+                      !__builtin_add_overflow(size, 2 + 2 * fire_psi_entries(d), &size);
+    return fits ? size : RPI_TOO_LARGE;
 }
 
 static int fire_ascending(const void *a, const void *b)

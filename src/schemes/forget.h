@@ -9,8 +9,8 @@
 static int64_t forget_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
-    (void)t; /* one that does not fit is refused as too large */
-    return rpi_mul(d->batch, d->heads, 2, &size) && rpi_mul(size, d->len_k + 1, 1, &size) ? size : INT64_MAX;
+    (void)t;
+    return rpi_mul(d->batch, d->heads, 2, &size) && rpi_mul(size, d->len_k + 1, 1, &size) ? size : RPI_TOO_LARGE;
 }
 
 static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
