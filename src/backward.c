@@ -396,11 +396,12 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     rpi_sums_store(&bw->sums, c->plan, c->args, c->grads);
 }
 
-/* Whether the given lse is there and says enough: of a row whose scores are beyond 1e15 it has lost the sum. */
-static bool is_plain(const rpi_args *args)
+/* Whether the given lse is there and says enough. An lse of fewer digits than the arithmetic would be the largest error of every
+ * weight; and of a row whose scores are beyond 1e15 any lse has lost the sum. */
+static bool is_plain(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
-    if (!args->lse.data)
+    if (!args->lse.data || rpi_floating_size(args->lse.dtype) < ops->real)
         return false;
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
@@ -487,7 +488,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         work = own.base;
     }
     progress.total += d->batch * d->kv_heads * bw.key_blocks;
-    if (status == RP_OK && (!args.out.data || !is_plain(&args)))
+    if (status == RP_OK && (!args.out.data || !is_plain(&args, plan->ops)))
         status = forward_again(&args, plan, pool, &progress, &forward);
     if (status == RP_OK) {
         rpi_call c = {.plan = plan, .args = &args, .grads = &grads, .progress = &progress, .backward = &bw};

@@ -347,6 +347,36 @@ static void large(void **state)
     show("large");
 }
 
+/* An lse of fewer digits than the arithmetic is made again: with it and without it, the gradients have the same bits. */
+static void narrow_lse(void **state)
+{
+    static const rp_dtype types[] = {RP_F64, RP_F32, RP_F16, RP_BF16};
+    problem p;
+    (void)state;
+    for (int data = 0; data < 4; data++)
+        for (int type = 0; type < 4; type++) {
+            pose(&p, 9, "bwd:%s:b1h2q33k40d16:t5,buckets=8,max_distance=20:", rp_dtype_name(types[data]));
+            const bool narrow = rp_dtype_size(types[type]) < (types[data] == RP_F64 ? 8u : 4u);
+            also(&p, WITH_LSE, types[type]);
+            EACH_ISA(isa)
+            {
+                const rp_grads without = gradients_like(&p, types[data]);
+                backward(&p, isa, &p.g, true);
+                backward(&p, isa, &without, false);
+                for (int n = 0; narrow && n < GRADIENTS; n++) {
+                    const rp_array *a = gradient(&p.g, n), *b = gradient((rp_grads *)&without, n);
+                    if (a->data && memcmp(a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype)) != 0)
+                        wrong(&p, isa, "%s depends on a given lse of %s", gradient_name(&p, n),
+                              rp_dtype_name(types[type]));
+                }
+            }
+            if (!narrow)
+                judged(&p);
+            problem_free(&p);
+        }
+    show("lse of other types");
+}
+
 /* Every term in the types of storage; gradients in another type than the inputs. */
 static void storage(void **state)
 {
@@ -1068,12 +1098,12 @@ static void slips(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(differences), cmocka_unit_test(sizes),        cmocka_unit_test(windows),
-        cmocka_unit_test(large),       cmocka_unit_test(storage),      cmocka_unit_test(threads),
-        cmocka_unit_test(strides),     cmocka_unit_test(batch_alone),  cmocka_unit_test(switches),
-        cmocka_unit_test(flexible),    cmocka_unit_test(constants),    cmocka_unit_test(masked),
-        cmocka_unit_test(reach),       cmocka_unit_test(shared_heads), cmocka_unit_test(shared_tables),
-        cmocka_unit_test(broadcast),   cmocka_unit_test(slips),
+        cmocka_unit_test(differences),   cmocka_unit_test(sizes),     cmocka_unit_test(windows),
+        cmocka_unit_test(large),         cmocka_unit_test(storage),   cmocka_unit_test(threads),
+        cmocka_unit_test(narrow_lse),    cmocka_unit_test(strides),   cmocka_unit_test(batch_alone),
+        cmocka_unit_test(switches),      cmocka_unit_test(flexible),  cmocka_unit_test(constants),
+        cmocka_unit_test(masked),        cmocka_unit_test(reach),     cmocka_unit_test(shared_heads),
+        cmocka_unit_test(shared_tables), cmocka_unit_test(broadcast), cmocka_unit_test(slips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

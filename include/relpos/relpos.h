@@ -595,7 +595,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *     dv_j = sum_i w dout_i     a bias's array: the sum of ds times the bias's derivative
  *
  * Shapes   see rp_tensors and rp_grads. t holds q, k, v and the arrays of the call before; its out and lse, where present,
- *          are inputs and spare a forward pass. Its other outputs must be absent.
+ *          are inputs and spare a forward pass. An lse of a narrower type than the arithmetic (f64 for f64, else f32) is not
+ *          used, and the forward pass is made again. Its other outputs must be absent.
  * Sign     delta = key - query, as forward.
  * Edges    a row with no key left has zero gradients. A key that is masked everywhere gets exact zeros.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along diagonals.
