@@ -36,7 +36,7 @@ class Desc(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(i64, "batch heads kv_heads len_q len_k dim_k dim_v") +
                 fields(i32, "dtype cap_after") + fields(f64, "scale softcap") + fields(i64, "q_offset") + fields(ptr, "terms") +
                 fields(i32, "n_terms n_masks") + fields(ptr, "masks") + fields(f64, "dropout") +
-                fields(ctypes.c_uint64, "seed") + fields(i32, "flexible precision") + fields(text, "isa"))
+                fields(ctypes.c_uint64, "seed") + fields(i32, "flexible precision") + fields(text, "isa") + fields(size, "term_size mask_size"))
 
 
 class Tensors(ctypes.Structure):
@@ -71,10 +71,11 @@ class Relpos:
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)
         (b, h, n, d), m = q.shape, k.shape[2]
-        desc = Desc(ctypes.sizeof(Desc), b, h, k.shape[1], n, m, d, v.shape[3], DTYPES[q.dtype], 0, -math.inf, 0, m - n)
+        desc = Desc(ctypes.sizeof(Desc), b, h, k.shape[1], n, m, d, v.shape[3], DTYPES[q.dtype], 0, -math.inf, 0, m - n,
+                    term_size=ctypes.sizeof(Term), mask_size=ctypes.sizeof(Mask))
         if term:
             terms, names = Term(), (ctypes.c_char * 256 * MAX_ARRAYS)()
-            self.check(lib.rp_term_parse(term.encode(), ctypes.byref(terms), names))
+            self.check(lib.rp_term_parse_sized(term.encode(), ctypes.byref(terms), ctypes.sizeof(Term), names))
             desc.terms, desc.n_terms = ctypes.addressof(terms), 1
         if causal:
             masks = Mask(1, 0, 0)

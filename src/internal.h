@@ -283,6 +283,12 @@ static inline void rpi_definition_grad(const rpi_scheme *s, const rpi_pair *p, d
 }
 
 const rpi_scheme *rpi_scheme_of(rp_term_kind kind); /* NULL for no such kind */
+/* Refuse the size of a caller's struct that is larger than the library's own, or no whole number of fields. */
+rp_status rpi_check_struct_size(const char *name, size_t size, size_t own);
+/* A caller's term of `size` bytes, which may lack fields at the end: those have their defaults. */
+rp_status rpi_term_take(rp_term *to, const void *from, size_t size);
+/* The other way; RP_E_UNSUPPORTED where a field that the caller lacks has another value than its default. */
+rp_status rpi_term_give(void *to, size_t size, const rp_term *from);
 int32_t rpi_count_arrays(const rpi_scheme *s);
 /* Whether a term takes q_positions and k_positions; where nothing comes before them, they begin at 0. */
 static inline bool rpi_takes_positions(const rpi_scheme *s)

@@ -142,12 +142,18 @@ static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
     rp_status status = check_sizes(&p->desc, desc);
     if (status != RP_OK)
         return status;
-    if (p->desc.n_terms)
-        memcpy(p->terms, desc->terms, (size_t)desc->n_terms * sizeof *p->terms);
-    if (p->desc.n_masks)
-        memcpy(p->masks, desc->masks, (size_t)desc->n_masks * sizeof *p->masks);
+    for (int32_t n = 0; status == RP_OK && n < desc->n_terms; n++)
+        status = rpi_term_take(&p->terms[n], (const char *)desc->terms + (size_t)n * desc->term_size, desc->term_size);
+    if (status == RP_OK && desc->n_masks)
+        status = rpi_check_struct_size("rp_mask", desc->mask_size, sizeof *p->masks);
+    for (int32_t n = 0; status == RP_OK && n < desc->n_masks; n++) /* fields that the caller's lacks are 0 */
+        memcpy(&p->masks[n], (const char *)desc->masks + (size_t)n * desc->mask_size, desc->mask_size);
+    if (status != RP_OK)
+        return status;
     p->desc.terms = p->terms;
     p->desc.masks = p->masks;
+    p->desc.term_size = sizeof *p->terms;
+    p->desc.mask_size = sizeof *p->masks;
     status = check_terms(p);
     return status == RP_OK ? check_masks(p) : status;
 }

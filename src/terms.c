@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "internal.h"
 #include <stdio.h>
+#include <string.h>
 #include <stdlib.h>
 
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
@@ -95,18 +96,60 @@ int rp_term_array_learned(rp_term_kind kind, int index)
     return a && a->role == RPI_LEARNED;
 }
 
-rp_status rp_term_sizes(rp_term *term, const rp_array *arrays)
+rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
 {
+    if (size < sizeof(int64_t) || size > own || size % sizeof(int64_t) != 0)
+        return rpi_fail(RP_E_ARG,
+                        "the size of %s is %zu: this library, %s, knows %zu bytes; pass sizeof(%s), or start from "
+                        "rp_desc_init, and link a library that is not older than the header",
+                        name, size, RP_VERSION_STRING, own, name);
+    return RP_OK;
+}
+
+rp_status rpi_term_take(rp_term *to, const void *from, size_t size)
+{
+    rp_term_kind kind;
+    const rp_status status = rpi_check_struct_size("rp_term", size, sizeof *to);
+    if (status != RP_OK)
+        return status;
+    memcpy(&kind, from, sizeof kind);
+    *to = rp_term_init(kind);
+    memcpy(to, from, size);
+    return RP_OK;
+}
+
+rp_status rpi_term_give(void *to, size_t size, const rp_term *from)
+{
+    const rp_term plain = rp_term_init(from->kind);
+    const rp_status status = rpi_check_struct_size("rp_term", size, sizeof *from);
+    if (status != RP_OK)
+        return status;
+    if (memcmp((const char *)from + size, (const char *)&plain + size, sizeof plain - size) != 0)
+        return rpi_fail(
+            RP_E_UNSUPPORTED,
+            "%s has a parameter that the rp_term of this program, of %zu bytes, has no field for: build the "
+            "program with the header of this library",
+            rp_term_name(from->kind), size);
+    memcpy(to, from, size);
+    return RP_OK;
+}
+
+rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *arrays)
+{
+    rp_term own;
     if (!term || !arrays)
         return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "arrays");
-    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    const rp_status status = rpi_term_take(&own, term, term_size);
+    if (status != RP_OK)
+        return status;
+    const rpi_scheme *s = rpi_scheme_of(own.kind);
     if (!s)
-        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
-    const int tells = s->sizes ? s->sizes(term, arrays) : -1;
+        return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)own.kind);
+    const int tells = s->sizes ? s->sizes(&own, arrays) : -1;
     if (tells >= 0)
-        return rpi_fail(RP_E_SHAPE, "%s: the shape of its array %s does not tell its sizes", rp_term_name(term->kind),
+        return rpi_fail(RP_E_SHAPE, "%s: the shape of its array %s does not tell its sizes", rp_term_name(own.kind),
                         s->array[tells].name);
-    return RP_OK;
+    return rpi_term_give(term, term_size, &own);
 }
 
 int32_t rpi_count_arrays(const rpi_scheme *s)

@@ -158,10 +158,15 @@ static bool write_param(char *to, size_t size, const rp_term *term, const rpi_pa
     return false;
 }
 
-rp_status rp_term_print(const rp_term *term, char *text, size_t size)
+rp_status rp_term_print_sized(const rp_term *given, size_t term_size, char *text, size_t size)
 {
-    if (!term || !text)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : "text");
+    rp_term own;
+    if (!given || !text)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !given ? "term" : "text");
+    const rp_status status = rpi_term_take(&own, given, term_size);
+    if (status != RP_OK)
+        return status;
+    const rp_term *term = &own;
     const rpi_scheme *s = rpi_scheme_of(term->kind);
     if (!s)
         return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
@@ -216,12 +221,10 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
                     best ? " (did you mean \"" : "", best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
 }
 
-rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
+static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
 {
     char word[2 * RP_NAME_MAX];
     uint64_t seen = 0;
-    if (!text || !term || !names)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !text ? "text" : !term ? "term" : "names");
     *term = rp_term_init(RP_TERM_NONE);
     for (int x = 0; x < RP_MAX_ARRAYS; x++)
         names[x][0] = 0;
@@ -258,4 +261,13 @@ rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MA
             return rpi_fail(RP_E_ARG, "%s: %s is missing: it is written %s", rp_term_name(term->kind), p->key,
                             rp_term_syntax(term->kind));
     return RP_OK;
+}
+
+rp_status rp_term_parse_sized(const char *text, rp_term *term, size_t term_size, char names[][RP_NAME_MAX])
+{
+    rp_term own;
+    if (!text || !term || !names)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !text ? "text" : !term ? "term" : "names");
+    const rp_status status = parse(text, &own, names);
+    return status == RP_OK ? rpi_term_give(term, term_size, &own) : status;
 }

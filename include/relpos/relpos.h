@@ -351,6 +351,10 @@ typedef struct rp_desc {
     int32_t flexible; /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
     rp_precision precision; /* of products of f32; rp_desc_init: HIGHEST */
     const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
+    size_t
+        term_size; /* sizeof(rp_term), by which the elements of terms lie apart: a program built with an older header, whose
+                         rp_term has fewer fields at its end, works with a newer library, which takes the defaults for them */
+    size_t mask_size; /* sizeof(rp_mask), likewise */
 } rp_desc;
 
 /* A description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
@@ -379,6 +383,8 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
     d.flexible = 0;
     d.precision = RP_PRECISION_HIGHEST;
     d.isa = NULL;
+    d.term_size = sizeof(rp_term);
+    d.mask_size = sizeof(rp_mask);
     return d;
 }
 
@@ -409,24 +415,46 @@ RP_API int rp_term_array_learned(rp_term_kind kind, int index);
 
 #define RP_NAME_MAX 256 /* bytes of an array's name in a term's text, the final 0 included */
 
+/* What rp_term_parse, rp_term_print, rp_term_sizes and rp_rope_frequencies call: term_size is sizeof(rp_term) as the caller was
+ * compiled, at most the library's own and a multiple of 8. Fields beyond it have their defaults and are never written.
+ * Returns  as those; RP_E_ARG for another size; RP_E_UNSUPPORTED where a text sets a field that the caller's rp_term lacks. */
+RP_API rp_status rp_term_parse_sized(const char *text, rp_term *term, size_t term_size, char names[][RP_NAME_MAX]);
+/* See rp_term_parse_sized. */
+RP_API rp_status rp_term_print_sized(const rp_term *term, size_t term_size, char *text, size_t size);
+/* See rp_term_parse_sized. */
+RP_API rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *arrays);
+/* See rp_term_parse_sized. */
+RP_API rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, double longest,
+                                           const double *short_factor, const double *long_factor, double *frequency,
+                                           double *factor);
+
 /* Read a term from text: "t5,table=rel_bias,buckets=16" fills *term and names[0] = "rel_bias".
  *
  * Shapes   names has RP_MAX_ARRAYS entries of RP_NAME_MAX bytes; "" where the text names no array.
  * Edges    keys that the term does not read, or given twice, are errors; numbers are read without regard to locale.
  * Returns  RP_OK, RP_E_ARG. */
-RP_API rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX]);
+static inline rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
+{
+    return rp_term_parse_sized(text, term, sizeof *term, names);
+}
 
 /* Write a term as rp_term_parse reads it, every parameter with its value and no array: "t5,buckets=32,max_distance=128,…".
  *
  * Shapes   text has room for `size` bytes; 1024 are enough for any term.
  * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
  * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
-RP_API rp_status rp_term_print(const rp_term *term, char *text, size_t size);
+static inline rp_status rp_term_print(const rp_term *term, char *text, size_t size)
+{
+    return rp_term_print_sized(term, sizeof *term, text, size);
+}
 
 /* Sizes that a term leaves open (0: width and width2 of FIRE, width and extent of BAND, span of DEBERTA) from the shapes of
  * its arrays, of which there are RP_MAX_ARRAYS; data == NULL where absent. What no array tells stays open.
  * Returns  RP_OK; RP_E_ARG; RP_E_SHAPE where the array that tells a size has too few axes, or none of that length. */
-RP_API rp_status rp_term_sizes(rp_term *term, const rp_array *arrays);
+static inline rp_status rp_term_sizes(rp_term *term, const rp_array *arrays)
+{
+    return rp_term_sizes_sized(term, sizeof *term, arrays);
+}
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
@@ -651,8 +679,11 @@ RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, i
  * term     a ROPE term with dim resolved; longest is the largest position + 1 of queries and keys, which DYNAMIC and LONGROPE ask
  * Returns  RP_OK, RP_E_ARG, RP_E_RANGE.
  * Source   Su 2021; Peng 2023 (YaRN); Llama 3.1; Ding 2024 (LongRoPE), each as in Hugging Face's modeling_rope_utils. */
-RP_API rp_status rp_rope_frequencies(const rp_term *term, double longest, const double *short_factor,
-                                     const double *long_factor, double *frequency, double *factor);
+static inline rp_status rp_rope_frequencies(const rp_term *term, double longest, const double *short_factor,
+                                            const double *long_factor, double *frequency, double *factor)
+{
+    return rp_rope_frequencies_sized(term, sizeof *term, longest, short_factor, long_factor, frequency, factor);
+}
 
 /* The slope of head h (0 … heads-1) of ALiBi: 2^(-8(h+1)/n) for n = heads a power of two; otherwise those of the next
  * lower power of two, then every other one of the next higher. NaN for a head out of range.

@@ -72,15 +72,20 @@ static void rope_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_sh
         *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .n = {t->dim / 2}};
 }
 
-rp_status rp_rope_frequencies(const rp_term *t, double longest, const double *short_factor, const double *long_factor,
-                              double *frequency, double *factor)
+rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, double longest, const double *short_factor,
+                                    const double *long_factor, double *frequency, double *factor)
 {
     const double *stretch = NULL;
-    if (!t || !frequency || !factor)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !t ? "term" : !frequency ? "frequency" : "factor");
+    rp_term copy;
+    if (!term || !frequency || !factor)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !term ? "term" : !frequency ? "frequency" : "factor");
+    rp_status status = rpi_term_take(&copy, term, term_size);
+    if (status != RP_OK)
+        return status;
+    const rp_term *t = &copy;
     if (t->kind != RP_TERM_ROPE)
         return rpi_fail(RP_E_ARG, "term.kind is %d: RP_TERM_ROPE is needed", (int)t->kind);
-    const rp_status status = rope_params_check("term.", t, INT64_MAX);
+    status = rope_params_check("term.", t, INT64_MAX);
     if (status != RP_OK)
         return status;
     if (isnan(longest))
