@@ -23,7 +23,7 @@ mkdir -p "$out" out
 csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # for classify.lab
 started=$(date +%s)
 # shellcheck disable=SC2016 # the shells of xargs expand them
-printf '%s\n' length buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '
+printf '%s\n' length rate buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '
     "$relpos" lab sweep lab/{}.lab $quick --threads 1 -o "$out/{}.jsonl" --keep "$out/models-{}" 2>"$out/{}.log" || {
         cat "$out/{}.log" >&2
         exit 1
@@ -34,7 +34,7 @@ for position in t5,bidirectional=0 table,left=128,right=0 relkey,left=64,right=0
     "$relpos" lab inspect "$out/models-length/$position-1.safetensors" --length "$length" --json
 done >"$out/inspect.jsonl"
 cd "$out"
-set -- length.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl inspect.jsonl
+set -- length.jsonl rate.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl inspect.jsonl
 "$relpos" lab report "$@" -o report.md
 "$relpos" lab report "$@" -o report.html
 echo "$out/report.html: made in $(($(date +%s) - started)) s"

@@ -19,6 +19,7 @@ import sys
 # What is asked, and what tutorials print of the same question without a way to run it again.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured up to eight times it",
+    "rate": "Two of these positions at a third of the learning rate",
     "scaling": "Rotations scaled to read more than they were trained on",
     "buckets": "How many buckets, and from which distance on they share the last",
     "strategies": "How distances are shared out among 32 buckets",
@@ -44,10 +45,10 @@ CLAIMS = {
 }
 LIMITS = """Small models show how schemes are used and whether they generalise in length at all; they do not rank schemes for large
 models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a longer one gains by context and
-loses where positions fail, and the curves by position tell the two apart. The learning rate is the
-same for all and fits some better than others. A scheme that ends near what pairs of bytes tell (16.5 in the text of lab/corpus.sh, counted) has not
+loses where positions fail, and the curves by position tell the two apart. A scheme that ends near what pairs of bytes tell (16.5 in the text of lab/corpus.sh, counted) has not
 learned in so few steps to look at single bytes; longer training may change that. Times are of one machine."""
-FAMILIES = (("added to the input, or turned", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
+PRELIMINARY = "Preliminary: one learning rate for all, undertrained"
+FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
             ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")))
 
 
@@ -74,6 +75,9 @@ class Page:
 
     def heading(self, text, level=2):
         self.out.append(f"<h{level}>{html.escape(text)}</h{level}>" if self.html else f"{'#' * level} {text}\n")
+
+    def note(self, text):
+        self.out.append(f'<p class="note">{html.escape(text)}</p>' if self.html else f"> {text}\n")
 
     def text(self, text):
         self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{text}\n")
@@ -113,7 +117,7 @@ class Page:
         return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>relpos lab</title>
 <style>body{{font:16px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}table{{border-collapse:collapse;font-size:13px}}
 td,th{{border-bottom:1px solid #ddd;padding:.2em .6em;text-align:right}}td:first-child,th:first-child{{text-align:left}}figure{{margin:1em 0}}
-svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}.wide{{overflow-x:auto}}</style>
+svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}.wide{{overflow-x:auto}}.note{{border-left:4px solid #b35900;background:#fff4e5;padding:.6em 1em}}</style>
 {chr(10).join(self.out)}</html>
 """
 
@@ -324,7 +328,36 @@ def shown(found, digits=3):
     return f"{mean:.{digits}f}" if least == most else f"{mean:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
-def curves(groups, xs_of, ys_of, x_label, y_label):
+def one_rate(lines):
+    """Whether several positions are compared and each was trained at one learning rate alone."""
+    rates = {}
+    for line in lines:
+        some = line["experiment"]
+        rates.setdefault(some["position"], set()).add(some.get("lr"))
+    return len(rates) > 1 and all(len(found) == 1 for found in rates.values())
+
+
+def preliminary(first, other):
+    """What a page of positions says before anything else; first, other: results of the same positions at two learning rates, or [] where there are none."""
+    text = (f"{PRELIMINARY}. Each position was trained at the same learning rate as all others, for few steps, as a small model. The tables say what "
+            "came of that; they do not rank positions.")
+    both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
+    groups = {}
+    for line in (*first, *other):
+        if line["experiment"]["position"] in both:
+            groups.setdefault(line["experiment"]["lr"], {}).setdefault(line["experiment"]["position"], []).append(line)
+    if len(groups) < 2:
+        return text
+    length = first[0]["lengths"][0]["length"]
+
+    orders = {tuple(sorted(some, key=lambda what: mean(some[what], 0))) for some in groups.values()}
+    ends = "; ".join(f"with a rate of {rate}, " + ", ".join(f"{short(what)} {mean(lines, 0):.2f}" for what, lines in some.items()) for rate, some in groups.items())
+    starts = sorted({len(lines) for some in groups.values() for lines in some.values()})
+    return text + (f" {'Another rate changes the order' if len(orders) > 1 else 'Another rate changes them'}. Mean perplexity at {length:,} over "
+                   f"{' or '.join(map(str, starts))} start{'s' * (starts != [1])}: {ends} (lab/rate.lab).")
+
+
+def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
     """One panel for each family of positions, on the same axes."""
     panels = {}
     for what, lines in groups.items():
@@ -366,6 +399,8 @@ def curves(groups, xs_of, ys_of, x_label, y_label):
             at.set_xlabel(x_label)
         for at in axes[:, 0]:
             at.set_ylabel(y_label)
+        if title:
+            figure.suptitle(title, fontsize=10)
         figure.tight_layout()
         return figure
     return make
@@ -433,7 +468,7 @@ def sweep(page, stem, lines):
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
-                            "length of the window", measure), f"{measure} by the length of the window")
+                            "length of the window", measure, PRELIMINARY if one_rate(lines) else None), f"{measure} by the length of the window")
     mapped = {what: g for what, g in groups.items() if all(len(line["lengths"][longest].get("positions", [])) > 1 for line in g)}
     if page.path and mapped:
         page.text(f"By position in windows of {lengths[longest]:,}:")
@@ -583,7 +618,11 @@ def main():
     if page.path:
         page.heading("Position schemes on text", 1)
     machines, weights, tokens = [], 0, 0
-    for path, lines in [(path, read(path)) for path in map(pathlib.Path, q.files)]:
+    files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
+    if any(path.stem not in KINDS and one_rate(lines) for path, lines in files):
+        named = {path.stem: lines for path, lines in files}
+        page.note(preliminary(named.get("length", []), named.get("rate", [])))
+    for path, lines in files:
         stem = path.stem
         section, command = KINDS.get(stem, (None, None))
         if page.path or len(q.files) > 1:

@@ -25,12 +25,12 @@ def lines(name):
     return [json.loads(line) for line in (results / name).read_text().splitlines()]
 
 
-def put(path, text):
+def put(path, text, what="numbers"):
     path = root / path
     old = path.read_text()
-    new, n = re.subn(r"(<!-- numbers.*?-->\n).*?(<!-- end of numbers -->)",
+    new, n = re.subn(rf"(<!-- {what}: .*?-->\n).*?(<!-- end of {what} -->)",
                      lambda m: m.group(1) + text.strip("\n") + "\n" + m.group(2), old, flags=re.S)
-    assert n == 1, f"{path}: marks are missing"
+    assert n == 1, f"{path}: marks of {what} are missing"
     path.write_text(new)
 
 
@@ -141,7 +141,7 @@ def lab():
     starts = sorted({len(r) for r in groups.values()})
     out = [f"Perplexity of bytes, means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
-    for position, runs in sorted(groups.items(), key=lambda x: lab_report.mean(x[1], 0)):
+    for position, runs in groups.items():
         cells = [f"{lab_report.mean(runs, 0):.2f}", *(lab_report.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
     out += ["", "A training step beside the same model in PyTorch, in turns, one thread, 4 layers, width 256, 4 heads, a T5 table in each layer, trained:", "",
@@ -154,6 +154,8 @@ def lab():
             "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
             "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
     put("docs/lab.md", "\n".join(out))
+    for page in ("README.md", "docs/lab.md"):
+        put(page, "> " + lab_report.preliminary(*(lab_report.read(folder / f"{name}.jsonl") for name in ("length", "rate"))), "preliminary")
 
 
 readme()
