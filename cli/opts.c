@@ -1,7 +1,7 @@
 /* opts.c -- options from one table over getopt_long, errors, and what attend, explain and bias share.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
-#include "edits.h"
+#include "base/edits.h"
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>

@@ -68,7 +68,7 @@ def read_source(app, name, source):
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
         return
-    for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(), *(here.parent / "src/schemes").iterdir()]:
+    for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(), *(here.parent / "src/terms").iterdir()]:
         app.env.note_dependency(str(path))
 
 

@@ -126,7 +126,7 @@ static void decoding(void **state)
 }
 
 /* Values that are not finite take the other way, to the same bits. */
-static void wild(void **state)
+static void extreme(void **state)
 {
     const char *isa;
     (void)state;
@@ -193,6 +193,6 @@ static void bad(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decoding), cmocka_unit_test(wild), cmocka_unit_test(bad)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decoding), cmocka_unit_test(extreme), cmocka_unit_test(bad)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

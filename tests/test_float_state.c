@@ -10,7 +10,7 @@
 
 /* On other machines the library leaves the state alone, and docs/numerics.md says so. */
 #if defined(__x86_64__) || defined(__aarch64__)
-#include "float_state.h"
+#include "isa/float_state.h"
 #include <float.h>
 
 static float half_of(float x)

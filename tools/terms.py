@@ -24,7 +24,7 @@ from pathlib import Path
 root = Path(__file__).resolve().parent.parent
 texts, page, images = root / "docs/terms", root / "docs/terms.md", root / "docs/images"
 header = (root / "include/relpos/relpos.h").read_text()
-schemes = "\n".join(f.read_text() for f in sorted((root / "src/schemes").glob("*.h")))
+schemes = "\n".join(f.read_text() for f in sorted((root / "src/terms").glob("*.h")))
 
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]

@@ -6,7 +6,8 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
-#include "call.h"
+#include "api/inspect.h"
+#include "sources/sources.h"
 #include "problem.h"
 #include "samples.h"
 #include <stdio.h>

@@ -60,10 +60,10 @@ typedef enum rp_status {
     RP_E_STRIDE = 3,      /* a last axis that is not contiguous, an output whose elements share memory */
     RP_E_RANGE = 4,       /* a number outside its bounds, NaN where a number is needed */
     RP_E_OVERLAP = 5,     /* an output that lies over an input or over another output */
-    RP_E_UNSUPPORTED = 6, /* valid, but not to be had: two terms of one family, a set this machine lacks */
-    RP_E_NOMEM = 7,       /* memory could not be had */
+    RP_E_UNSUPPORTED = 6, /* valid, but not supported: two terms of one family, a set this machine lacks */
+    RP_E_NOMEM = 7,       /* out of memory */
     RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
-    RP_E_CANCELLED = 9    /* progress said so: what the outputs hold is undefined */
+    RP_E_CANCELLED = 9    /* the progress callback cancelled the call: what the outputs hold is undefined */
 } rp_status;
 
 /* The name of a status, such as "RP_E_SHAPE"; "unknown status" for a number that is none. */
@@ -179,7 +179,7 @@ typedef enum rp_strategy {
     RP_STRATEGY_QUADRATIC = 3 /* d below E, then E + floor((n-E)*sqrt((d-E)/(M-E))) */
 } rp_strategy;
 
-/* Which channels RoPE turns together: (c, c + dim/2) as in Llama and GPT-NeoX, or (2c, 2c+1) as in RoFormer and GPT-J. */
+/* Which channels RoPE rotates together: (c, c + dim/2) as in Llama and GPT-NeoX, or (2c, 2c+1) as in RoFormer and GPT-J. */
 typedef enum rp_layout { RP_LAYOUT_HALF = 0, RP_LAYOUT_INTERLEAVED = 1 } rp_layout;
 
 /* How KERPLE falls with distance. */
@@ -213,7 +213,7 @@ typedef enum rp_scaling {
  *   LINEAR   -rate_left |delta| before the query, -rate_right delta after it  (*)          rate_left rate_right
  *   ALIBI    -slope_h |delta|                                      (slopes [H]: else the paper's) (*)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair               bias, broadcast to [B, H, Lq, Lk]
- *   ROPE     turns the first dim channels of q and k by position   (positions) (q_positions) (k_positions) (short_factor)
+ *   ROPE     rotates the first dim channels of q and k by position   (positions) (q_positions) (k_positions) (short_factor)
  *            (long_factor)                                         dim base layout scaling and its parameters
  *   RELKEY   scale <q_i, table[clamp(delta) + left]>               table [left+right+1, Dk] or [H, …] (*)  left right
  *   RELVAL   adds table[clamp(delta) + left] to v_j                table [left+right+1, Dv] or [H, …] (*)  left right
@@ -241,7 +241,7 @@ typedef enum rp_scaling {
  *
  * (*) also takes (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or real, last in the order: they
  * stand in place of p_i and p_j, differences are taken in f64, and truncated toward zero where an index is needed.
- * RELKEY, XL, AXIALKEY and DEBERTA add inside the softcap and use q and k before RoPE turns them; at most one of these, one
+ * RELKEY, XL, AXIALKEY and DEBERTA add inside the softcap and use q and k before RoPE rotates them; at most one of these, one
  * ROPE, one RELVAL and one SINK; any number of the others add up. */
 typedef struct rp_term {
     rp_term_kind kind;     /* which term */
@@ -252,9 +252,9 @@ typedef struct rp_term {
     int64_t
         max_distance; /* distances from here on share the last bucket; > half of one direction's buckets; of REAL >= 0 */
     rp_strategy strategy; /* spacing of the buckets */
-    rp_layout layout;     /* pairs of channels that RoPE turns */
-    int64_t dim;          /* channels that RoPE turns: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
-    double base;          /* RoPE: pair c turns by position * base^(-2c/dim); > 0 */
+    rp_layout layout;     /* pairs of channels that RoPE rotates */
+    int64_t dim;          /* channels that RoPE rotates: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
+    double base;          /* RoPE: pair c rotates by position * base^(-2c/dim); > 0 */
     double lambda;        /* strength of LOG */
     double rate_left;     /* LINEAR: loss per step before the query */
     double rate_right;    /* LINEAR: loss per step after the query */
@@ -277,8 +277,8 @@ typedef struct rp_term {
     int64_t
         original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
     int64_t max_position_embeddings; /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
-    double beta_fast;                /* YARN: pairs that turn more often than this keep their speed */
-    double beta_slow;                /* YARN: pairs that turn less often are divided by factor */
+    double beta_fast;                /* YARN: pairs that rotate more often than this keep their speed */
+    double beta_slow;                /* YARN: pairs that rotate less often are divided by factor */
     double attention_factor;         /* multiplies cosine and sine; 0 = by the scaling's own rule */
     double mscale;                   /* YARN: 0 = not given */
     double mscale_all_dim;           /* YARN: 0 = not given */
@@ -673,7 +673,7 @@ RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, con
 RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional,
                          rp_strategy strategy);
 
-/* RoPE's frequencies: pair c turns by position * frequency[c], and cosine and sine are multiplied by *factor.
+/* RoPE's frequencies: pair c rotates by position * frequency[c], and cosine and sine are multiplied by *factor.
  *
  * Shapes   frequency [dim/2]; short_factor and long_factor [dim/2], read by LONGROPE only
  * term     a ROPE term with dim resolved; longest is the largest position + 1 of queries and keys, which DYNAMIC and LONGROPE ask

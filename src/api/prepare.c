@@ -1,13 +1,9 @@
-/* prepared.c -- what many calls of one plan share: strips of biases, and the turns of the keys.
+/* api/prepare.c -- what many calls of one plan share: strips of biases, and RoPE of the keys.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "call.h"
+#include "arguments.h"
+#include "sources/sources.h"
 #include <stdlib.h>
 #include <string.h>
-
-const rp_plan *rpi_prepared_plan(const rp_prepared *p)
-{
-    return p->plan;
-}
 
 /* Stand in for q and k, which only a call has. */
 static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
@@ -50,16 +46,16 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         p->strip.strip_step = rpi_strip_is_shared(&args) ? 0 : p->strip.strip_len;
         const int64_t strip_at =
             rpi_arena_add(a, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
-        const bool turns = plan->rotate >= 0 && rpi_turns_stay(plan, &args, true);
-        const int64_t turn_at = rpi_arena_add(a, turns ? most : 0, turns ? plan->terms[plan->rotate].dim : 1, 1, real);
+        const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(plan, &args, true);
+        const int64_t rope_at = rpi_arena_add(a, rope ? most : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
         status = rpi_arena_alloc(a, false, "what is prepared");
         if (status == RP_OK && strip) {
             p->strip.strip = a->base + strip_at;
             rpi_strip_fill(&p->strip, plan, &args, pool);
         }
-        if (status == RP_OK && turns) {
-            p->turn_k = a->base + turn_at;
-            rpi_turn_table(plan, &args, pool, p->turn_k, most);
+        if (status == RP_OK && rope) {
+            p->rope_k = a->base + rope_at;
+            rpi_rope_table_of_keys(plan, &args, pool, p->rope_k, most);
         }
     }
     rpi_args_free(&args);

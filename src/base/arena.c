@@ -1,6 +1,6 @@
-/* arena.c -- see arena.h. SPDX-License-Identifier: Apache-2.0 */
+/* base/arena.c -- see arena.h. SPDX-License-Identifier: Apache-2.0 */
 #include "arena.h"
-#include "internal.h"
+#include "error.h"
 #include <stdlib.h>
 
 rp_status rpi_arena_fits(const rpi_arena *a, const char *what)

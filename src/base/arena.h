@@ -1,4 +1,4 @@
-/* arena.h -- the memory of a call: what its parts need is added up with checks, allocated as one block, and handed out.
+/* base/arena.h -- the memory of a call: what its parts need is added up with checks, allocated as one block, and handed out.
  * Two ways to use it. Where parts are kept by their offsets, rpi_arena_add returns them before there is memory. Where a function
  * fills in addresses, it runs twice: with base NULL rpi_arena_take only adds up, after rpi_arena_alloc it hands out the same parts.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
-/* array.c -- types of elements, and arrays checked against the shape they should have.
+/* base/array.c -- types of elements, and arrays checked against the shape they should have.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "array.h"
 #include <stdio.h>
 #include <string.h>
 

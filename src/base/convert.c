@@ -1,6 +1,6 @@
-/* convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
+/* base/convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "array.h"
 #include <string.h>
 
 /* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */

@@ -1,4 +1,4 @@
-/* edits.h -- how far apart two names are, for "did you mean".  SPDX-License-Identifier: Apache-2.0 */
+/* base/edits.h -- how far apart two names are, for "did you mean".  SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_EDITS_H
 #define RELPOS_EDITS_H
 

@@ -1,6 +1,6 @@
-/* error.c -- statuses, the last error of a thread, checked sizes.
+/* base/error.c -- statuses, the last error of a thread, checked sizes.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "error.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -40,16 +40,4 @@ const char *rp_status_name(rp_status status)
         [RP_E_CANCELLED] = "RP_E_CANCELLED",
     };
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
-}
-
-bool rpi_mul(int64_t a, int64_t b, int64_t c, int64_t *product)
-{
-    /* In 63 bits with every zero taken as one first, so that a zero does not hide an overflow. */
-    int64_t p;
-    if (a < 0 || b < 0 || c < 0)
-        return false;
-    if (__builtin_mul_overflow(rpi_max(a, 1), rpi_max(b, 1), &p) || __builtin_mul_overflow(p, rpi_max(c, 1), &p))
-        return false;
-    *product = a && b && c ? p : 0;
-    return true;
 }

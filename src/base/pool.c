@@ -1,10 +1,12 @@
-/* pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
+/* base/pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
 #endif
-#include "float_state.h"
-#include "internal.h"
+#include "pool.h"
+#include "error.h"
+#include "integer.h"
+#include "isa/float_state.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -45,7 +47,7 @@ static bool stopped(const atomic_bool *stop)
     return stop && atomic_load_explicit(stop, memory_order_relaxed);
 }
 
-/* A task that was taken is run, whatever stop says: others may wait for its turn. */
+/* A task that was taken is run, whatever stop says: others may wait for its ticket. */
 static void run_tasks(rp_pool *p, int32_t index)
 {
     const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
@@ -168,7 +170,8 @@ void rpi_progress_step(rpi_progress *p, int32_t worker)
 
 rp_status rpi_progress_status(const rpi_progress *p)
 {
-    return stopped(&p->stop) ? rpi_fail(RP_E_CANCELLED, "progress ended the call: what its outputs hold is undefined")
+    return stopped(&p->stop) ? rpi_fail(RP_E_CANCELLED,
+                                        "the progress callback cancelled the call: what its outputs hold is undefined")
                              : RP_OK;
 }
 
@@ -204,7 +207,7 @@ rp_status rp_pool_create(rp_pool **pool, int32_t threads)
         return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads,
                         RPI_MOST_THREADS);
     *pool = pool_new(threads);
-    return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "a pool needs %zu bytes", sizeof **pool);
+    return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
 }
 
 void rp_pool_destroy(rp_pool *pool)

@@ -1,4 +1,4 @@
-/* random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any threads.
+/* base/random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any threads.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_RANDOM_H
 #define RELPOS_RANDOM_H

@@ -1,9 +1,9 @@
-/* backward.c -- one backward call: memory, the order in which tasks add, and sums folded into the arrays they belong to.
+/* engine/backward.c -- one backward call: memory, the order in which tasks add, and sums folded into the arrays they belong to.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_yield */
 #endif
-#include "call.h"
+#include "engine.h"
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #define MOST_BYTES       ((int64_t)32 << 20)
 #define TASKS_PER_THREAD 8
 
-void rpi_turn_wait(atomic_llong *at, int64_t turn)
+void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
 {
-    for (int spins = 0; atomic_load_explicit(at, memory_order_acquire) < turn; spins++)
+    for (int spins = 0; atomic_load_explicit(at, memory_order_acquire) < ticket; spins++)
         if (spins > 256)
             sched_yield();
 }
 
-void rpi_turn_pass(atomic_llong *at)
+void rpi_ticket_pass(atomic_llong *at)
 {
     atomic_fetch_add_explicit(at, 1, memory_order_release);
 }
@@ -28,12 +28,12 @@ void rpi_turn_pass(atomic_llong *at)
 typedef struct layout {
     rpi_arena all;
     rpi_sources sources;
-    rpi_turns turns;
+    rpi_rope_tables rope;
     int64_t groups, scratch_step, wide_k;
     rpi_backward back; /* sizes only */
     int64_t dq, own[RPI_MAX_SOURCES], row_stats, strips, entries[RPI_MAX_SOURCES], vectors[RPI_MAX_SOURCES + 1],
-        columns, sums_row, sums_column, turn_pairs, turn_rows, turn_own[RPI_MAX_SOURCES], turn_head, scratch, zero_from,
-        zero_to;
+        columns, sums_row, sums_column, ticket_pairs, ticket_rows, ticket_own[RPI_MAX_SOURCES], ticket_head, scratch,
+        zero_from, zero_to;
     bool has_own[RPI_MAX_SOURCES], has_vectors[RPI_MAX_SOURCES + 1], has_entries[RPI_MAX_SOURCES];
     bool has_strips, has_columns, has_fold;
 } layout;
@@ -90,11 +90,11 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     const int64_t group_heads = l->groups * share;
     rpi_sources_describe(&l->sources, plan, args, room);
     rpi_sources_lay_out(&l->sources, to, plan, args, group_heads, true);
-    rpi_turns_lay_out(&l->turns, to, plan, args);
+    rpi_rope_tables_lay_out(&l->rope, to, plan, args);
     l->row_stats = rpi_arena_add(to, heads, d->len_q, 3, 8);
     l->zero_from = to->used; /* sums from here on start at zero */
-    l->turn_head = rpi_arena_add(to, d->heads, 1, 1, sizeof(atomic_llong));
-    l->turn_pairs = rpi_arena_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
+    l->ticket_head = rpi_arena_add(to, d->heads, 1, 1, sizeof(atomic_llong));
+    l->ticket_pairs = rpi_arena_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
     for (int n = 0; n <= l->sources.n; n++) {
         const rpi_source *s = n < l->sources.n ? &l->sources.source[n] : &l->sources.valvec;
         if (n == l->sources.n && !s->part)
@@ -124,7 +124,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     }
     l->zero_to = to->used;
     /* of the group: zeroed for each */
-    l->turn_rows = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
+    l->ticket_rows = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
     l->dq = rpi_arena_add(to, group_heads, l->back.pad_rows, l->wide_k, f);
     for (int n = 0; n < l->sources.n; n++) {
         const rpi_source *s = &l->sources.source[n];
@@ -132,7 +132,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
         if (!l->has_own[n])
             continue;
         l->own[n] = rpi_arena_add(to, group_heads, l->back.pad_rows, rpi_round_up(s->width, ops->vl), f);
-        l->turn_own[n] = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
+        l->ticket_own[n] = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
     }
     rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
     rpi_args only = {.desc = *d};
@@ -190,7 +190,7 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-/* dq of the rows of one head: scaled, turned back, with what the vectors gave. */
+/* dq of the rows of one head: scaled, rotated back, with what the vectors gave. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
 {
     const rp_desc *d = &c->args->desc;
@@ -208,8 +208,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);
-            const int64_t at = b * c->turn_q_step + i * rotate->dim + 2 * p;
-            const double cosine = real_at(c, c->turn_q, at), sine = real_at(c, c->turn_q, at + 1), y = row[u],
+            const int64_t at = b * c->rope_q_step + i * rotate->dim + 2 * p;
+            const double cosine = real_at(c, c->rope_q, at), sine = real_at(c, c->rope_q, at + 1), y = row[u],
                          z = row[v];
             row[u] = y * cosine + z * sine;
             row[v] = z * cosine - y * sine;
@@ -245,63 +245,6 @@ static void rows_task(void *context, int64_t n, int32_t worker)
     rows_of_head(c, n / pieces, first, rpi_min(first + 64, c->args->desc.len_q), row);
 }
 
-/* Sums of offsets, entries, vectors and rows become gradients of arrays: one thread, in one order. */
-static void fold(const rpi_call *c)
-{
-    rpi_backward *bw = c->backward;
-    const rp_desc *d = &c->args->desc;
-    for (int n = 0; n <= c->n_sources; n++) {
-        const rpi_source *s = n < c->n_sources ? &c->source[n] : &c->valvec;
-        if (n == c->n_sources && !s->part)
-            break;
-        for (int64_t b = 0; s->kind == RPI_STRIP && bw->strips && b < (s->strip_batch ? d->batch : 1); b++) {
-            const int64_t low = s->strip_batch ? -rpi_position(c->args, b, d->len_q - 1) : s->strip_low;
-            for (int64_t e = 0; e < s->strip_len; e++)
-                rpi_source_entry_grads(s, c->args, low, e, bw->strips + b * d->heads * s->strip_len + e, s->strip_len,
-                                       &bw->sums);
-        }
-        for (int64_t e = 0; s->kind == RPI_GATHER && bw->entries[n] && e < s->count; e++)
-            rpi_source_entry_grads(s, c->args, s->first, e, bw->entries[n] + e, s->count, &bw->sums);
-        for (int64_t h = 0; h < d->heads; h++) {
-            if (s->kind == RPI_ROWS && bw->entries[n]) {
-                const rpi_scheme *scheme = rpi_scheme_of(d->terms[s->term].kind);
-                const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
-                scheme->fold_sums(&p, bw->entries[n] + h * scheme->sums_size(d, p.term), &bw->sums.term[s->term]);
-            }
-            if (!s->part)
-                continue;
-            const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
-            const rpi_sums *to = &bw->sums.term[s->term];
-            for (int64_t e = 0; bw->vectors[n] && e < s->count; e++)
-                for (int64_t x = 0; x < s->width; x++)
-                    s->part->vec_grad(&p, e, x, bw->vectors[n][(h * s->count + e) * s->width + x], to);
-            for (int64_t m = 0; s->kind == RPI_COLUMN && bw->columns && m < d->batch * bw->key_blocks; m++)
-                for (int64_t x = 0; x < s->width; x++) {
-                    const int64_t b = m / bw->key_blocks, block = m % bw->key_blocks;
-                    s->part->vec_grad(&p, 0, x,
-                                      bw->columns[((b * d->heads + h) * bw->key_blocks + block) * s->width + x], to);
-                }
-        }
-    }
-    for (int64_t head = 0; head < d->batch * d->heads; head++) {
-        const int64_t b = head / d->heads, h = head % d->heads;
-        for (int32_t n = 0; n < d->n_terms && bw->sums_row; n++) {
-            const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
-            if (!scheme->fold)
-                continue;
-            const rpi_pair p = rpi_pair_of(c->args, n, b, h, 0);
-            scheme->fold(&p, bw->sums_row + head * d->len_q, bw->sums_column + head * d->len_k, &bw->sums.term[n]);
-        }
-        for (int64_t i = 0; c->plan->sink >= 0 && i < d->len_q; i++) { /* a key whose value is 0 */
-            const double *stats = bw->row_stats + 3 * (head * d->len_q + i);
-            const double given = rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0),
-                         sink = c->plan->ops->real == 8 ? given : (double)rpi_to_float(given); /* as forward */
-            if (stats[0] != -HUGE_VAL)
-                rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
-        }
-    }
-}
-
 /* ---------------------------------------------------------------------------------------------- the call */
 
 /* Sums for terms that go pair by pair, for each worker. */
@@ -322,7 +265,7 @@ static rp_status private_sums(rpi_backward *bw, const rp_plan *plan, const rpi_a
         return RP_OK;
     bw->private_sums = calloc((size_t)threads, sizeof *bw->private_sums);
     rp_status status =
-        bw->private_sums ? RP_OK : rpi_fail(RP_E_NOMEM, "no memory for the sums of %d threads", (int)threads);
+        bw->private_sums ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads", (int)threads);
     for (int32_t n = 0; status == RP_OK && n < threads; n++)
         status = rpi_sums_alloc(&bw->private_sums[n], plan, args, &some);
     return status;
@@ -338,7 +281,7 @@ static void fill_zero(const rpi_view *v, const int64_t *len)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
+static void backward(rpi_call *c, layout *l, char *work, rp_pool *pool)
 {
     const rp_desc *d = &c->args->desc;
     rpi_backward *bw = c->backward;
@@ -347,10 +290,10 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
     memset(work + l->zero_from, 0, (size_t)(l->zero_to - l->zero_from));
     bw->row_stats = (double *)(void *)(work + l->row_stats);
     bw->dq = work + l->dq;
-    bw->turn_rows = (atomic_llong *)(void *)(work + l->turn_rows);
-    bw->turn_head = (atomic_llong *)(void *)(work + l->turn_head);
-    bw->turn_pairs = (atomic_llong *)(void *)(work + l->turn_pairs);
-    atomic_store(&bw->turn_task, 0);
+    bw->ticket_rows = (atomic_llong *)(void *)(work + l->ticket_rows);
+    bw->ticket_head = (atomic_llong *)(void *)(work + l->ticket_head);
+    bw->ticket_pairs = (atomic_llong *)(void *)(work + l->ticket_pairs);
+    atomic_store(&bw->ticket_task, 0);
     if (l->has_strips)
         bw->strips = (double *)(void *)(work + l->strips);
     if (l->has_columns)
@@ -369,19 +312,18 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
             bw->entries[n] = (double *)(void *)(work + l->entries[n]);
         if (l->has_own[n]) {
             bw->own[n] = work + l->own[n];
-            bw->turn_own[n] = (atomic_llong *)(void *)(work + l->turn_own[n]);
+            bw->ticket_own[n] = (atomic_llong *)(void *)(work + l->ticket_own[n]);
             serial |= l->sources.source[n].part->query != NULL;
         }
         if (bw->direct[n])
             fill_zero(&c->grads->term[l->sources.source[n].term][0], c->args->term[l->sources.source[n].term][0].len);
     }
-    rpi_sources_fill(c, &l->sources, work, pool);
-    rpi_turns_fill(c, &l->turns, work, pool);
+    rpi_call_fill(c, &l->sources, &l->rope, work, pool);
     rpi_pool_run(pool, d->batch * d->heads * pieces, stats_task, c);
     const atomic_bool *stop = &c->progress->stop;
     for (c->g0 = 0; c->g0 < kv; c->g0 += l->groups) {
         c->groups = rpi_min(l->groups, kv - c->g0);
-        memset(work + l->turn_rows, 0, (size_t)(l->scratch - l->turn_rows));
+        memset(work + l->ticket_rows, 0, (size_t)(l->scratch - l->ticket_rows));
         rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
@@ -392,7 +334,7 @@ static void backward(rpi_call *c, const layout *l, char *work, rp_pool *pool)
         else if (c->grads->dq.data)
             rpi_pool_run(pool, c->groups * share * pieces, rows_task, c);
     }
-    fold(c);
+    rpi_fold(c);
     rpi_sums_store(&bw->sums, c->plan, c->args, c->grads);
 }
 
@@ -436,50 +378,35 @@ static rp_status forward_again(rpi_args *args, const rp_plan *plan, rp_pool *poo
     return rpi_fast_attend(plan, args, pool, progress, NULL);
 }
 
-rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work)
+rp_status rpi_fast_backward(const rp_plan *plan, rpi_args *args, const rpi_grads *grads, rp_pool *pool,
+                            rpi_progress *progress, void *work)
 {
-    rpi_args args;
-    rpi_grads grads;
-    rp_status status = rpi_backward_check(&args, &grads, plan, t, g);
-    if (status == RP_OK && (uintptr_t)work % 64 != 0)
-        status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
-    if (status == RP_OK)
-        status = rpi_args_prepare(&args, plan);
-    if (status != RP_OK)
-        return status;
-    const rp_desc *d = &args.desc;
-    rp_pool *pool = rpi_pool_for(t->pool, &args.desc);
+    const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
-    rpi_progress progress = {.report = t->progress, .context = t->progress_context};
-    if (!plan->ops) {
-        status = rpi_ref_backward(plan, &args, &grads, &progress);
-        rpi_args_free(&args);
-        return status;
-    }
     layout l;
     rpi_arena room = {0}, forward = {0}, own = {0};
     rpi_backward bw = {0};
     rpi_arena_add(&room, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
-    status = rpi_arena_alloc(&room, false, "the call");
+    rp_status status = rpi_arena_alloc(&room, false, "the call");
     if (status == RP_OK) {
-        lay_out(&l, plan, &args, &grads, threads, (double *)(void *)room.base);
+        lay_out(&l, plan, args, grads, threads, (double *)(void *)room.base);
         status = rpi_arena_fits(&l.all, "the call");
     }
     rpi_arena_free(&room);
     if (status == RP_OK) {
         bw.blocks = l.back.blocks, bw.pad_rows = l.back.pad_rows, bw.key_blocks = l.back.key_blocks;
-        rpi_grads summed = grads;
+        rpi_grads summed = *grads;
         for (int n = 0; n < l.sources.n; n++)
-            if (l.sources.source[n].kind == RPI_ROWS && is_direct(&args, &grads, &l.sources.source[n])) {
+            if (l.sources.source[n].kind == RPI_ROWS && is_direct(args, grads, &l.sources.source[n])) {
                 bw.direct[n] = true;
                 summed.term[l.sources.source[n].term][0].data = NULL;
-            } else if (l.sources.source[n].kind == RPI_ROWS && is_of_pairs(&args, &grads, &l.sources.source[n])) {
+            } else if (l.sources.source[n].kind == RPI_ROWS && is_of_pairs(args, grads, &l.sources.source[n])) {
                 bw.pairs[n] = bw.any_pairs = true;
             }
-        status = rpi_sums_alloc(&bw.sums, plan, &args, &summed);
+        status = rpi_sums_alloc(&bw.sums, plan, args, &summed);
     }
     if (status == RP_OK)
-        status = private_sums(&bw, plan, &args, &grads, &l, threads);
+        status = private_sums(&bw, plan, args, grads, &l, threads);
     if (status == RP_OK && work && (size_t)l.all.used > rpi_backward_work_size(plan, threads))
         work = NULL;
     if (status == RP_OK && !work) {
@@ -487,17 +414,17 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         status = rpi_arena_alloc(&own, false, "the call");
         work = own.base;
     }
-    progress.total += d->batch * d->kv_heads * bw.key_blocks;
-    if (status == RP_OK && (!args.out.data || !is_plain(&args, plan->ops)))
-        status = forward_again(&args, plan, pool, &progress, &forward);
+    progress->total += d->batch * d->kv_heads * bw.key_blocks;
+    if (status == RP_OK && (!args->out.data || !is_plain(args, plan->ops)))
+        status = forward_again(args, plan, pool, progress, &forward);
     if (status == RP_OK) {
-        rpi_call c = {.plan = plan, .args = &args, .grads = &grads, .progress = &progress, .backward = &bw};
+        rpi_call c = {.plan = plan, .args = args, .grads = grads, .progress = progress, .backward = &bw};
         c.pad_k = rpi_round_up(d->len_k, plan->ops->nr);
         c.pad_v = rpi_round_up(d->dim_v, plan->ops->vl);
         c.scratch = (char *)work + l.scratch;
         c.scratch_step = l.scratch_step;
         backward(&c, &l, work, pool);
-        status = rpi_progress_status(&progress);
+        status = rpi_progress_status(progress);
     }
     for (int32_t n = 0; bw.private_sums && n < threads; n++)
         rpi_arena_free(&bw.private_sums[n].memory);
@@ -505,6 +432,5 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     rpi_arena_free(&bw.sums.memory);
     rpi_arena_free(&forward);
     rpi_arena_free(&own);
-    rpi_args_free(&args);
     return status;
 }

@@ -1,6 +1,6 @@
-/* attend.c -- one call: lay out the work, make strips and packed arrays, hand blocks of rows to the pool.
+/* engine/forward.c -- one call: lay out the work, make strips and packed arrays, hand blocks of rows to the pool.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "call.h"
+#include "engine.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,11 +23,11 @@
 typedef struct layout {
     rpi_arena all;
     rpi_sources sources;
-    rpi_turns turns;
+    rpi_rope_tables rope;
     int64_t pad_k, pad_v, groups, chunks, scratch_step;
-    bool whole;                                             /* a task for each kv head; groups: one for each thread */
-    int64_t keys, values, wild_k, wild_v, scratch, partial; /* offsets */
-    int64_t tiles, decode_groups;                           /* of few queries and many keys; 0: block by block */
+    bool whole; /* a task for each kv head; groups: one for each thread */
+    int64_t keys, values, extreme_k, extreme_v, scratch, partial; /* offsets */
+    int64_t tiles, decode_groups;                                 /* of few queries and many keys; 0: block by block */
     int64_t scores, decode_tiles, sums;
 } layout;
 
@@ -56,10 +56,10 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
         l->groups = threads;
     l->keys = rpi_arena_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
     l->values = rpi_arena_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
-    l->wild_k = rpi_arena_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
-    l->wild_v = rpi_arena_add(to, l->groups, l->pad_k, 1, 1);
+    l->extreme_k = rpi_arena_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
+    l->extreme_v = rpi_arena_add(to, l->groups, l->pad_k, 1, 1);
     rpi_sources_lay_out(&l->sources, to, plan, args, l->groups * share, false);
-    rpi_turns_lay_out(&l->turns, to, plan, args);
+    rpi_rope_tables_lay_out(&l->rope, to, plan, args);
     rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
     memcpy(c.source, l->sources.source, sizeof c.source);
     l->scratch_step = rpi_max(ops->scratch_size(&c), ops->decode_size(&c));
@@ -94,129 +94,6 @@ size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
     return rpi_arena_fits(&l.all, "a call") == RP_OK ? (size_t)l.all.used : 0;
 }
 
-/* ---------------------------------------------------------------------------------------------- made once for a call */
-
-/* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied in
- * double. A position has the same turn wherever a call starts. Given positions have their own cosine and sine each. */
-typedef struct turn_job {
-    const rpi_call *c;
-    char *to;
-    bool key;
-    int64_t b, first, n; /* positions first … first+n-1 */
-} turn_job;
-
-static int64_t floor_64(int64_t position)
-{
-    return position - (position % 64 + 64) % 64;
-}
-
-static void put_turn(const turn_job *j, int64_t n, int64_t pair, double cosine, double sine)
-{
-    const rp_plan *plan = j->c->plan;
-    const int64_t at = n * plan->terms[plan->rotate].dim + 2 * pair;
-    const double factor = j->c->args->turn_factor;
-    if (plan->ops->real == 8) {
-        ((double *)(void *)j->to)[at] = cosine * factor;
-        ((double *)(void *)j->to)[at + 1] = sine * factor;
-    } else {
-        ((float *)(void *)j->to)[at] = (float)(cosine * factor);
-        ((float *)(void *)j->to)[at + 1] = (float)(sine * factor);
-    }
-}
-
-static void turn_task(void *context, int64_t block, int32_t worker)
-{
-    const turn_job *j = context;
-    const rp_term *t = &j->c->plan->terms[j->c->plan->rotate];
-    const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
-    (void)worker;
-    for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double turn = j->c->args->frequency[c], angle = (double)from * turn;
-        const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(turn), step_sine = sin(turn);
-        double x = 1, y = 0; /* cosine and sine of (p - from) * turn: 63 products err by less than 63 * 2^-52 */
-        for (int64_t p = from; p < past; p++) {
-            const double z = x * step_cosine - y * step_sine;
-            if (p >= j->first)
-                put_turn(j, p - j->first, c, cosine * x - sine * y, sine * x + cosine * y);
-            y = x * step_sine + y * step_cosine;
-            x = z;
-        }
-    }
-}
-
-static void given_turn_task(void *context, int64_t block, int32_t worker)
-{
-    const turn_job *j = context;
-    const rp_plan *plan = j->c->plan;
-    (void)worker;
-    for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        const double position = rpi_turn_position(j->c->args, plan->rotate, j->key, j->b, n);
-        for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
-            const double angle = position * j->c->args->frequency[c];
-            put_turn(j, n, c, cos(angle), sin(angle));
-        }
-    }
-}
-
-static bool turns_given(const rp_plan *plan, const rpi_args *args, bool key)
-{
-    const rpi_view *array = args->term[plan->rotate];
-    return array[0].data || array[key ? 2 : 1].data;
-}
-
-bool rpi_turns_stay(const rp_plan *plan, const rpi_args *args, bool key)
-{
-    const rp_scaling scaling = plan->terms[plan->rotate].scaling;
-    return !turns_given(plan, args, key) && scaling != RP_SCALING_DYNAMIC && scaling != RP_SCALING_LONGROPE;
-}
-
-void rpi_turn_table(const rp_plan *plan, const rpi_args *args, rp_pool *pool, void *to, int64_t n)
-{
-    const rpi_call c = {.plan = plan, .args = args};
-    turn_job j = {.c = &c, .to = to, .key = true, .n = n};
-    rpi_pool_run(pool, (n + 63) / 64, turn_task, &j);
-}
-
-void rpi_turns_lay_out(rpi_turns *t, rpi_arena *to, const rp_plan *plan, const rpi_args *args)
-{
-    const rp_desc *d = args ? &args->desc : &plan->desc;
-    if (plan->rotate < 0)
-        return;
-    const int64_t dim = plan->terms[plan->rotate].dim * plan->ops->real;
-    t->batch_q = args && (args->q_offset.data || turns_given(plan, args, false));
-    t->batch_k = args && turns_given(plan, args, true);
-    t->q = rpi_arena_add(to, t->batch_q ? d->batch : 1, d->len_q, dim, 1);
-    if (args && args->ready && args->ready->turn_k && rpi_turns_stay(plan, args, true))
-        t->ready_k = args->ready->turn_k;
-    else
-        t->k = rpi_arena_add(to, t->batch_k ? d->batch : 1, d->len_k, dim, 1);
-}
-
-void rpi_turns_fill(rpi_call *c, const rpi_turns *t, char *work, rp_pool *pool)
-{
-    const rp_plan *plan = c->plan;
-    const rp_desc *d = &c->args->desc;
-    if (plan->rotate < 0)
-        return;
-    const int64_t dim = plan->terms[plan->rotate].dim;
-    c->turn_q = work + t->q;
-    c->turn_k = t->ready_k ? t->ready_k : work + t->k;
-    c->turn_q_step = t->batch_q ? d->len_q * dim : 0;
-    c->turn_k_step = t->batch_k ? d->len_k * dim : 0;
-    for (int key = 0; key < (t->ready_k ? 1 : 2); key++)
-        for (int64_t b = 0; b < ((key ? t->batch_k : t->batch_q) ? d->batch : 1); b++) {
-            turn_job j = {.c = c, .key = key, .b = b, .n = key ? d->len_k : d->len_q};
-            j.to = key ? (char *)c->turn_k + b * c->turn_k_step * plan->ops->real
-                       : (char *)c->turn_q + b * c->turn_q_step * plan->ops->real;
-            if (turns_given(plan, c->args, key)) {
-                rpi_pool_run(pool, (j.n + 63) / 64, given_turn_task, &j);
-                continue;
-            }
-            j.first = key || d->batch == 0 ? 0 : rpi_position(c->args, b, 0);
-            rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, turn_task, &j);
-        }
-}
-
 /* ---------------------------------------------------------------------------------------------- a group of kv heads */
 
 static void pack_task(void *context, int64_t n, int32_t worker)
@@ -224,14 +101,6 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     const rpi_call *c = context;
     const int64_t panels = c->pad_k / c->plan->ops->nr, pieces = (panels + PANELS - 1) / PANELS, piece = n % pieces;
     c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels), worker);
-}
-
-void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
-{
-    const rp_desc *d = &c->args->desc;
-    const int64_t share = d->heads / d->kv_heads, kv = c->g0 + head / share;
-    *b = kv / d->kv_heads;
-    *h = kv % d->kv_heads * share + head % share;
 }
 
 static void attend_task(void *context, int64_t n, int32_t worker)
@@ -327,7 +196,7 @@ static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
         rpi_columns_fill(c, pool);
         rpi_pool_run(pool, c->groups * few.n_tiles, decode_scores_task, c);
         rpi_pool_run(pool, c->groups * few.n_tiles, decode_values_task, c);
-        if (atomic_load(&few.wild))
+        if (atomic_load(&few.extreme))
             return false;
         rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
@@ -337,7 +206,7 @@ static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, const layout *l,
+static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, layout *l,
                    char *work)
 {
     const rp_desc *d = &args->desc;
@@ -351,8 +220,8 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .pad_v = l->pad_v,
         .keys = work + l->keys,
         .values = work + l->values,
-        .wild_k = (uint8_t *)work + l->wild_k,
-        .wild_v = (uint8_t *)work + l->wild_v,
+        .extreme_k = (uint8_t *)work + l->extreme_k,
+        .extreme_v = (uint8_t *)work + l->extreme_v,
         .scratch = work + l->scratch,
         .scratch_step = l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
@@ -360,8 +229,7 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .whole = l->whole ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, WHOLE_HEADS) : 0,
     };
     c.chunk_rows = rows_of_task(plan, d, l);
-    rpi_sources_fill(&c, &l->sources, work, pool);
-    rpi_turns_fill(&c, &l->turns, work, pool);
+    rpi_call_fill(&c, &l->sources, &l->rope, work, pool);
     if (l->tiles && decode(&c, pool, l, work))
         return;
     if (l->whole)
@@ -403,45 +271,4 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
         attend(plan, args, pool, progress, &l, work ? work : l.all.base);
     rpi_arena_free(&l.all);
     return rpi_progress_status(progress);
-}
-
-rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
-{
-    rpi_args args;
-    rp_status status = rpi_args_check(&args, plan, t);
-    if (status == RP_OK)
-        status = rpi_args_overlap(plan, t);
-    if (status != RP_OK)
-        return status;
-    const rp_desc *d = &args.desc;
-    const bool some =
-        t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
-    if (!some && d->batch && d->len_q)
-        return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
-    if (t->out.data && !args.v.data && d->batch && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent (data is NULL): out needs it");
-    if ((uintptr_t)work % 64 != 0)
-        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
-    rp_pool *pool = rpi_pool_for(t->pool, d);
-    rpi_progress progress = {.report = t->progress, .context = t->progress_context};
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
-        return status;
-    /* the reference path has its memory before the fast one begins to write */
-    rpi_args only = args;
-    rpi_ref *ref = NULL;
-    if (!plan->ops || args.weights.data) {
-        const rpi_view none = {0};
-        if (plan->ops)
-            only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
-        status = rpi_ref_begin(&ref, plan, &only, pool);
-    }
-    args.weights.data = NULL;
-    if (status == RP_OK && plan->ops &&
-        (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
-        status = rpi_fast_attend(plan, &args, pool, &progress, work);
-    if (status == RP_OK && ref)
-        status = rpi_ref_run(ref, pool, &progress);
-    rpi_ref_end(ref);
-    rpi_args_free(&args);
-    return status;
 }

@@ -1,7 +1,7 @@
 /* isa/amx.c -- AVX-512 with tiles: squares of 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -39,6 +39,6 @@ static inline void square_begin(void)
 #define square_store(R, t, p, step) _tile_stored(t, p, step)
 #define square_dot(R, c, a, b)      _tile_dpbf16ps(c, a, b)
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 RPI_TARGET_END
 #endif

@@ -1,7 +1,7 @@
 /* isa/amx_emulated.c -- the tiles of AMX in plain C, bit for bit, so that what is built on them is tested on every machine.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -68,4 +68,4 @@ __attribute__((no_sanitize("address"))) static void square_dot(squares *R, int c
     }
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"

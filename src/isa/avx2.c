@@ -1,7 +1,7 @@
 /* isa/avx2.c -- all that relpos knows of AVX2 (with FMA).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -64,6 +64,6 @@ static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halve
     }
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 RPI_TARGET_END
 #endif

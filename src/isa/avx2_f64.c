@@ -1,7 +1,7 @@
 /* isa/avx2_f64.c -- AVX2 (with FMA) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -30,6 +30,6 @@ static inline void transpose(__m256d *x)
     x[3] = _mm256_permute2f128_pd(b, d, 0x31);
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 RPI_TARGET_END
 #endif

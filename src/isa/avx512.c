@@ -1,7 +1,7 @@
 /* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -13,6 +13,6 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define RPI_F64 0
 #include "avx512.h"
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 RPI_TARGET_END
 #endif

@@ -1,7 +1,7 @@
 /* isa/avx512_f64.c -- AVX-512 (F, BW, DQ, VL) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -25,6 +25,6 @@ typedef __m512d vf;
 #define vf_gather(p, index)         _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(index)), p, 8)
 #define vf_pick(a, index, b)        _mm512_permutex2var_pd(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 RPI_TARGET_END
 #endif

@@ -1,4 +1,4 @@
-/* float_state.h -- the floating-point state that tasks run in, whatever the caller's is; the caller's comes back after.
+/* isa/float_state.h -- the floating-point state that tasks run in, whatever the caller's is; the caller's comes back after.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FLOAT_STATE_H
 #define RELPOS_FLOAT_STATE_H

@@ -1,7 +1,7 @@
 /* isa/generic_f64.c -- any machine with a C compiler that knows vectors of 16 bytes, in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -11,4 +11,4 @@
 enum { VL = 2, MR = 6, NR = 4 };
 typedef double vf __attribute__((vector_size(16), may_alias));
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"

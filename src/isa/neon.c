@@ -1,7 +1,7 @@
 /* isa/neon.c -- all that relpos knows of AdvSIMD (NEON), the vectors of every AArch64 machine.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -47,5 +47,5 @@ static inline float32x4_t gather_lanes(const float *from, const int32_t *index)
     return vld1q_lane_f32(from + index[3], x, 3);
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 #endif

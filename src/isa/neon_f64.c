@@ -1,7 +1,7 @@
 /* isa/neon_f64.c -- AdvSIMD (NEON) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -34,5 +34,5 @@ static inline float64x2_t gather_lanes(const double *from, const int32_t *index)
     return vld1q_lane_f64(from + index[1], x, 1);
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 #endif

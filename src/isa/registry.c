@@ -1,11 +1,13 @@
-/* cpu.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds,
+/* isa/registry.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds,
  * and reads memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
-#include "internal.h"
-#include "isa/target.h"
+#include "base/pool.h"
+#include "base/error.h"
+#include "problem/ops.h"
+#include "target.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 #endif
 
 #define RPI_X(name, wide, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##wide##_f64;
-#include "isa/isa.def"
+#include "isa.def"
 #undef RPI_X
 
 #if defined(__x86_64__)
@@ -52,7 +54,7 @@ static int count(void)
 {
     int n = 0;
 #define RPI_X(name, wide, found) n++;
-#include "isa/isa.def"
+#include "isa.def"
 #undef RPI_X
     return n;
 }
@@ -69,7 +71,7 @@ static const rpi_ops *entry(int n, bool f64, bool *has)
         *has = found;                                                                                                  \
         return f64 ? &rpi_ops_##wide##_f64 : &rpi_ops_##name;                                                          \
     }
-#include "isa/isa.def"
+#include "isa.def"
 #undef RPI_X
     return NULL;
 }

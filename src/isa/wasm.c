@@ -1,8 +1,8 @@
 /* isa/wasm.c -- all that relpos knows of WebAssembly's vectors: SIMD128, and relaxed SIMD where the module is built for it. A module
  * is built for one of them as a whole, so the name tells which.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../float_state.h"
-#include "../internal.h"
+#include "engine/call.h"
+#include "float_state.h"
 #include "target.h"
 #include <float.h>
 #include <math.h>
@@ -41,5 +41,5 @@ static inline void transpose(vf *x)
     x[3] = (vf)wasm_i64x2_shuffle(c, d, 1, 3);
 }
 #include "verbs.h"
-#include "../kernels/kernels_tmpl.h"
+#include "kernels/kernels_tmpl.h"
 #endif

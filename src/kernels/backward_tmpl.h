@@ -12,13 +12,14 @@
 
 /* What products on squares work with; split_backward_tmpl.h. */
 typedef struct split_back {
-    uint32_t *values, *key_rows;             /* right operands: values by channels, keys by keys */
-    uint32_t *dout, *dout_turned, *q_turned; /* left operands: of dp, of dv, of dk */
-    uint32_t *p, *ds;                        /* p and then ds as right operand by rows; ds as left operand by keys */
-    real *dout_room;                         /* [QB][Dv in chunks] */
-    real *dk, *dv;                           /* [Dk or Dv in chunks][BKB] */
+    uint32_t *values, *key_rows;                     /* right operands: values by channels, keys by keys */
+    uint32_t *dout, *dout_transposed, *q_transposed; /* left operands: of dp, of dv, of dk */
+    uint32_t *p, *ds; /* p and then ds as right operand by rows; ds as left operand by keys */
+    real *dout_room;  /* [QB][Dv in chunks] */
+    real *dk, *dv;    /* [Dk or Dv in chunks][BKB] */
     int dout_parts;
-    uint8_t *wild_key, *wild_value, *wild_dout; /* [BKB], [BKB], [QB] rows that are not tame: 0 in the operands */
+    uint8_t *extreme_key, *extreme_value,
+        *extreme_dout; /* [BKB], [BKB], [QB] rows that are extreme: 0 in the operands */
     bool any_key, any_value, any_dout;
 } split_back;
 
@@ -26,9 +27,9 @@ typedef struct split_back {
 typedef struct back {
     block k;
     real *keys, *key_rows,
-        *values;              /* panels and columns of the keys, panels of the values; on squares: wild keys alone */
+        *values;              /* panels and columns of the keys, panels of the values; on squares: extreme keys alone */
     void *packed_keys;        /* as pack_keys has them */
-    real *dk, *dv, *dk_plain; /* [BKB and a group][Dk or Dv padded]; of turned keys, and of keys as they came */
+    real *dk, *dv, *dk_plain; /* [BKB and a group][Dk or Dv padded]; of rotated keys, and of keys that are not */
     real *dout, *dout_rows;   /* [group][Dv][MR], columns of QB rows */
     real *q_rows;             /* columns of QB rows */
     real *dp;                 /* [QB][STEP] dp, then ds, then times the slope of the softcap */
@@ -43,7 +44,7 @@ typedef struct back {
     int64_t vectors_low[RPI_MAX_SOURCES + 1], vectors_span[RPI_MAX_SOURCES + 1];
     double *column, *fold_column; /* [BKB] sums of ds over rows: for COLUMN, and for `fold` */
     double *row_sum;              /* [QB] sums of ds over the tile's keys */
-    uint8_t *wild_k, *wild_v, *wild_dout, *wild_rows;
+    uint8_t *extreme_k, *extreme_v, *extreme_dout, *extreme_rows;
     split_back split;
     rpi_sums *private_sums; /* [RP_MAX_TERMS] of terms that go pair by pair */
 } back;
@@ -114,10 +115,10 @@ static void back_layout(const rpi_call *c, back *w, rpi_arena *a)
     w->fold_column = rpi_arena_take(a, BKB, 1, sizeof(double));
     w->row_sum = rpi_arena_take(a, QB, 1, sizeof(double));
     products_layout(c, w, a);
-    w->wild_k = rpi_arena_take(a, BKB / NR + 1, 1, 1);
-    w->wild_v = rpi_arena_take(a, BKB, 1, 1);
-    w->wild_rows = rpi_arena_take(a, BKB, 1, 1);
-    w->wild_dout = rpi_arena_take(a, QB, 1, 1);
+    w->extreme_k = rpi_arena_take(a, BKB / NR + 1, 1, 1);
+    w->extreme_v = rpi_arena_take(a, BKB, 1, 1);
+    w->extreme_rows = rpi_arena_take(a, BKB, 1, 1);
+    w->extreme_dout = rpi_arena_take(a, QB, 1, 1);
 }
 
 static int64_t backward_size(const rpi_call *c)
@@ -128,9 +129,9 @@ static int64_t backward_size(const rpi_call *c)
     return rpi_arena_size(&a);
 }
 
-/* Rows of [group][width][`size` of a group] as columns of `pad` rows; rows that are not finite as 0, which wild tells of. */
+/* Rows of [group][width][`size` of a group] as columns of `pad` rows; rows that are not finite as 0, which extreme tells of. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
-                              uint8_t *wild)
+                              uint8_t *extreme)
 {
     const int64_t wide = rpi_round_up(width, VL);
     watch w = {vf_set1(0)};
@@ -149,9 +150,9 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         }
     }
     for (int64_t r = 0; r < rows; r++)
-        wild[r] = 0;
+        extreme[r] = 0;
     if (!is_finite(&w))
-        clear_wild(to, pad, 0, rows, wide, wild);
+        clear_extreme(to, pad, 0, rows, wide, extreme);
 }
 
 /* Products of dout with the vectors of VALVEC, as a pointer for each row: what source() does for keys. */
@@ -197,7 +198,7 @@ static void row_gradient(back *w, const tile *t, int64_t r, const double *stats)
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
-        if (w->wild_dout[r]) /* dout was packed as 0: its NaN reaches the values it attends to by the weights */
+        if (w->extreme_dout[r]) /* dout was packed as 0: its NaN reaches the values it attends to by the weights */
             vf_store(s + j, vf_below(x, lowest, zero, vf_set1(NAN)));
         else
             vf_store(s + j, p);
@@ -315,7 +316,7 @@ static void shared_gradient(back *w, const tile *t, int32_t n)
     const rp_desc *d = &c->args->desc;
     const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
-    rpi_turn_wait(bw->turn_pairs + k->row0 / QB * bw->key_blocks + t->tile0 / BKB, k->b * d->heads + k->h);
+    rpi_ticket_wait(bw->ticket_pairs + k->row0 / QB * bw->key_blocks + t->tile0 / BKB, k->b * d->heads + k->h);
     for (int64_t r = 0; r < k->rows; r++) {
         double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++)
@@ -354,10 +355,10 @@ static void vectors_gradient(back *w, const tile *t, int32_t n, const real *x, c
                        s->pad_count, w->own_tile + g * MR * wide, wide, ones, -1);
     }
     if (wanted) {
-        to_columns(own, MR, k->groups * MR, s->width, w->own_rows, QB, w->wild_rows);
+        to_columns(own, MR, k->groups * MR, s->width, w->own_rows, QB, w->extreme_rows);
         for (int64_t e = 0; e < high - low; e += MR)
-            add_turned(w->sums + e, step, 0, k->groups * MR, w->own_rows, QB,
-                       w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
+            add_transposed(w->sums + e, step, 0, k->groups * MR, w->own_rows, QB,
+                           w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
     }
 }
 
@@ -430,7 +431,7 @@ static bool term_wanted(const rpi_call *c, const rpi_source *s)
     return false;
 }
 
-/* The gradients of biases that lie inside (or outside) of the softcap. `turn` sources add to rows later. */
+/* The gradients of biases that lie inside (or outside) of the softcap. Sources of products with queries add to rows later. */
 static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
 {
     block *k = &w->k;
@@ -458,11 +459,11 @@ static void terms_gradient(back *w, const tile *t, bool inside, int64_t head)
             const int64_t wide = rpi_round_up(s->width, VL);
             real *to = own ? (real *)bw->own[n] + (head * bw->pad_rows + k->row0) * wide : NULL;
             if (own)
-                rpi_turn_wait(bw->turn_own[n] + head * bw->blocks + k->row0 / QB, t->tile0 / BKB);
+                rpi_ticket_wait(bw->ticket_own[n] + head * bw->blocks + k->row0 / QB, t->tile0 / BKB);
             for (int64_t x = 0; own && x < k->rows * wide; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->own_tile + x));
             if (own)
-                rpi_turn_pass(bw->turn_own[n] + head * bw->blocks + k->row0 / QB);
+                rpi_ticket_pass(bw->ticket_own[n] + head * bw->blocks + k->row0 / QB);
             break;
         }
         case RPI_GATHER:
@@ -505,8 +506,8 @@ static void tile_backward(back *w, tile *t, int64_t head)
     const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
     const real *products[QB];
     load_queries(k);
-    if (k->wild_q) /* now it is known: pairs that are masked by -infinity alone need a look */
-        tile_open(k, t, t->tile0, BKB, w->wild_k, w->wild_v);
+    if (k->extreme_q) /* now it is known: pairs that are masked by -infinity alone need a look */
+        tile_open(k, t, t->tile0, BKB, w->extreme_k, w->extreme_v);
     load_dout(w);
     tile_scores(k, t, w->packed_keys);
     if (c->valvec.part)
@@ -541,7 +542,7 @@ static void merge_head(back *w, int64_t j0, int64_t key_block)
     const rpi_call *c = k->c;
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    rpi_turn_wait(&bw->turn_head[k->h], k->b * bw->key_blocks + key_block);
+    rpi_ticket_wait(&bw->ticket_head[k->h], k->b * bw->key_blocks + key_block);
     for (int32_t n = 0; n <= c->n_sources; n++) {
         const rpi_source *s = source_at(c, n);
         if (!s)
@@ -565,7 +566,7 @@ static void merge_head(back *w, int64_t j0, int64_t key_block)
                     to[(e + w->vectors_low[n]) * s->width + x] += (double)w->vectors[n][e * wide + x];
         }
     }
-    rpi_turn_pass(&bw->turn_head[k->h]);
+    rpi_ticket_pass(&bw->ticket_head[k->h]);
 }
 
 /* Zero what the task sums for one head. */
@@ -634,7 +635,7 @@ static void store_keys(const back *w, int64_t j0, int64_t keys, int64_t g)
     for (int64_t j = 0; j < keys; j++) {
         real *from = w->dk + j * wide_k;
         if (rotate)
-            turn_row(rotate, (const real *)c->turn_k + w->k.b * c->turn_k_step + (j0 + j) * rotate->dim, -1, from, 1);
+            rotate_row(rotate, (const real *)c->rope_k + w->k.b * c->rope_k_step + (j0 + j) * rotate->dim, -1, from, 1);
         for (int64_t x = 0; x < d->dim_k; x++)
             from[x] += w->dk_plain[j * wide_k + x];
         if (dk->data)
@@ -662,7 +663,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->c = c;
     k->b = b;
     k->kv = kv;
-    memset(w.wild_k, 0, BKB / NR + 1);
+    memset(w.extreme_k, 0, BKB / NR + 1);
     products_begin(&w, g, j0, padded);
     memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
     for (int64_t n = 0; n < share; n++) {
@@ -675,22 +676,22 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             k->rows = rpi_min(QB, d->len_q - k->row0);
             k->groups = (k->rows + MR - 1) / MR;
             find_intervals(k);
-            k->wild_q = false;
-            const bool some = tile_open(k, &t, j0, BKB, w.wild_k, w.wild_v);
+            k->extreme_q = false;
+            const bool some = tile_open(k, &t, j0, BKB, w.extreme_k, w.extreme_v);
             if (some)
                 tile_backward(&w, &t, head);
             else
                 for (int32_t m = 0; m < c->n_sources; m++)
                     if (bw->own[m]) {
-                        rpi_turn_wait(bw->turn_own[m] + block_n, key_block);
-                        rpi_turn_pass(bw->turn_own[m] + block_n);
+                        rpi_ticket_wait(bw->ticket_own[m] + block_n, key_block);
+                        rpi_ticket_pass(bw->ticket_own[m] + block_n);
                     }
             if (bw->any_pairs) {
-                atomic_llong *at = bw->turn_pairs + k->row0 / QB * bw->key_blocks + key_block;
-                rpi_turn_wait(at, b * d->heads + k->h);
-                rpi_turn_pass(at);
+                atomic_llong *at = bw->ticket_pairs + k->row0 / QB * bw->key_blocks + key_block;
+                rpi_ticket_wait(at, b * d->heads + k->h);
+                rpi_ticket_pass(at);
             }
-            rpi_turn_wait(&bw->turn_rows[block_n], key_block);
+            rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
             if (some && c->grads->dq.data) {
                 real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;
                 for (int64_t x = 0; x < k->rows * wide_k; x += VL)
@@ -699,7 +700,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             if (some && bw->sums_row)
                 for (int64_t r = 0; r < k->rows; r++)
                     bw->sums_row[(b * d->heads + k->h) * d->len_q + k->row0 + r] += w.row_sum[r];
-            rpi_turn_pass(&bw->turn_rows[block_n]);
+            rpi_ticket_pass(&bw->ticket_rows[block_n]);
         }
         use_columns(&w, j0, keys, g);
         if (bw->any_head)
@@ -708,7 +709,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     products_end(&w, keys);
     store_keys(&w, j0, keys, g);
     if (w.private_sums) {
-        rpi_turn_wait(&bw->turn_task, (c->g0 + kv) * bw->key_blocks + key_block);
+        rpi_ticket_wait(&bw->ticket_task, (c->g0 + kv) * bw->key_blocks + key_block);
         for (int32_t n = 0; n < d->n_terms; n++)
             for (int x = 0; x < RP_MAX_ARRAYS; x++) {
                 double *from = w.private_sums[n].array[x].data, *to = bw->sums.term[n].array[x].data;
@@ -717,7 +718,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
                     from[e] = 0;
                 }
             }
-        rpi_turn_pass(&bw->turn_task);
+        rpi_ticket_pass(&bw->ticket_task);
     }
     square_end();
     rpi_float_end(before);

@@ -97,9 +97,9 @@ static void key_products(block *k, const rpi_source *s, const tile *t, const rea
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t D = s->width, g = k->h / (d->heads / d->kv_heads), step = s->turned_step;
+    const int64_t D = s->width, g = k->h / (d->heads / d->kv_heads), step = s->transposed_step;
     const vf factor = vf_set1((real)rpi_vec_factor(d, &c->plan->terms[s->term]));
-    const real *vectors = (const real *)s->turned + (s->turned_heads ? k->h : 0) * D * step;
+    const real *vectors = (const real *)s->transposed + (s->transposed_heads ? k->h : 0) * D * step;
     const real *keys = k->tile_keys;
     if (c->plan->rotate >= 0 || RPI_TILES || !keys) {
         pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_room, NULL);

@@ -13,7 +13,7 @@ typedef struct window {
 typedef struct block {
     const rpi_call *c;
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
-    real *q, *plain_q;                    /* [group][Dk][MR] scaled; turned, and not turned for VEC */
+    real *q, *plain_q;                    /* [group][Dk][MR] scaled; rotated, and not rotated for VEC */
     real *s;                              /* [QB][STEP] scores, then weights of the tile */
     real *most;                           /* [QB][VL] the largest scores of the tile by row, in any lane */
     real *slope;                          /* [QB][STEP] derivative of the softcap; NULL: not wanted */
@@ -32,9 +32,9 @@ typedef struct block {
     uint8_t *keep;                     /* [QB][KB] 1: attends */
     int64_t *lo, *hi;                  /* [QB] keys the row may see */
     int64_t *position;                 /* [QB] i + q_offset */
-    bool wild_q, grouped;              /* some query is not tame; load_groups was called */
-    uint8_t *wild_row;                 /* [QB] queries that are not tame */
-    real *q_rows;                      /* [QB][Dk in chunks] scaled and turned */
+    bool extreme_q, grouped;           /* some query is extreme; load_groups was called */
+    uint8_t *extreme_row;              /* [QB] queries that are extreme */
+    real *q_rows;                      /* [QB][Dk in chunks] scaled and rotated */
     real *rows_room;                   /* [32][Dk or Dv in chunks] */
     /* where products are made on squares: kernels/split_tmpl.h */
     uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
@@ -99,7 +99,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->column = take_reals(a, KB, 1);
     if (keys || RPI_TILES)
         k->keys_room = take_reals(a, keys ? KB : NR, rpi_round_up(d->dim_k, VL));
-    k->wild_row = rpi_arena_take(a, QB, 1, 1);
+    k->extreme_row = rpi_arena_take(a, QB, 1, 1);
     if (RPI_TILES) {
         const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
         k->rows_room = take_reals(a, 32, wide);
@@ -165,8 +165,8 @@ static void load_rows(const block *k, const rpi_view *v, int64_t width, real fac
     for (int64_t x0 = 0; x0 < width; x0 += PART) {
         const int64_t m = rpi_min(PART, width - x0);
         for (int64_t r0 = 0; r0 < rows; r0 += VL)
-            turn_part(v, k->b, k->h, k->row0 + r0, rpi_clamp(k->rows - r0, 0, VL), k->c->args->desc.len_q, x0, m,
-                      side[0] + r0, QB, w);
+            transpose_part(v, k->b, k->h, k->row0 + r0, rpi_clamp(k->rows - r0, 0, VL), k->c->args->desc.len_q, x0, m,
+                           side[0] + r0, QB, w);
         for (int64_t g = 0; g < k->groups; g++)
             for (int64_t x = 0; x < m; x++)
                 memcpy(to + (g * width + x0 + x) * MR, side[x] + g * MR, MR * sizeof(real));
@@ -195,13 +195,13 @@ static void load_own(block *k, const rpi_source *s, real *own)
     }
 }
 
-/* Whether numbers times the scale are not tame. */
-static bool is_wild(const watch *w, real scale)
+/* Whether numbers times the scale are extreme. */
+static bool is_extreme(const watch *w, real scale)
 {
-    return !is_finite(w) || !(vf_top(w->most) * (scale < 0 ? -scale : scale) <= (real)RPI_TAME);
+    return !is_finite(w) || !(vf_top(w->most) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
 
-/* The block's queries by groups: k->q, k->plain_q, those of the sources; and which are not tame. */
+/* The block's queries by groups: k->q, k->plain_q, those of the sources; and which are extreme. */
 static void load_groups(block *k)
 {
     const rpi_call *c = k->c;
@@ -209,20 +209,20 @@ static void load_groups(block *k)
     const int64_t D = d->dim_k;
     const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
+    const real *rope = rotate ? (const real *)c->rope_q + k->b * c->rope_q_step : NULL;
     watch w = {vf_set1(0)};
     load_rows(k, &c->args->q, D, scale, k->q, &w);
-    k->wild_q = is_wild(&w, scale);
+    k->extreme_q = is_extreme(&w, scale);
     k->grouped = true;
-    for (int64_t r = 0; k->wild_q && r < k->groups * MR; r++) {
-        k->wild_row[r] = 0;
+    for (int64_t r = 0; k->extreme_q && r < k->groups * MR; r++) {
+        k->extreme_row[r] = 0;
         for (int64_t x = 0; x < D; x++)
-            k->wild_row[r] |= !(fabs((double)k->q[r / MR * MR * D + x * MR + r % MR]) <= (double)RPI_TAME);
+            k->extreme_row[r] |= !(fabs((double)k->q[r / MR * MR * D + x * MR + r % MR]) <= (double)RPI_MODERATE);
     }
     if (k->plain_q != k->q)
         memcpy(k->plain_q, k->q, reals(k->groups * MR, D));
     for (int64_t r = 0; rotate && r < k->rows; r++)
-        turn_row(rotate, turn + row_of(k, r) * rotate->dim, 1, k->q + r / MR * MR * D + r % MR, MR);
+        rotate_row(rotate, rope + row_of(k, r) * rotate->dim, 1, k->q + r / MR * MR * D + r % MR, MR);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind != RPI_RUN)
@@ -254,13 +254,14 @@ typedef struct tile {
     bool edge;                /* some pair of the tile is masked: the rows' intervals say which, or else keep */
     bool pairs;               /* keep says which */
     bool look;                /* biases of -infinity must clear keep: numbers at hand could make NaN of them */
-    bool wild_v;              /* some value of the tile was not finite */
-    const uint8_t *wild_k;    /* of each panel: some key is not tame */
+    bool extreme_v;           /* some value of the tile was not finite */
+    const uint8_t *extreme_k; /* of each panel: some key is extreme */
 } tile;
 _Static_assert(QB / MR <= 16, "a tile has room for its groups");
 
-/* Keys tile0 … of `width` at most. wild_k has a byte for each panel of the tile, wild_v one for each key. */
-static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *wild_k, const uint8_t *wild_v)
+/* Keys tile0 … of `width` at most. extreme_k has a byte for each panel of the tile, extreme_v one for each key. */
+static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uint8_t *extreme_k,
+                      const uint8_t *extreme_v)
 {
     const rpi_call *c = k->c;
     const rp_plan *plan = c->plan;
@@ -271,7 +272,7 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     t->tile0 = tile0;
     t->end = rpi_round_up(keys, NR);
     t->edge = plan->mask_keep || keys < t->end;
-    t->wild_k = wild_k;
+    t->extreme_k = extreme_k;
     for (int64_t g = 0; g < k->groups; g++) {
         int64_t lo = INT64_MAX, hi = 0;
         for (int64_t r = g * MR; r < rpi_min((g + 1) * MR, k->rows); r++) {
@@ -288,9 +289,10 @@ static bool tile_open(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (!any)
         return false;
-    /* Numbers that are not tame can make NaN where a bias of -infinity should have masked: look at each pair. */
-    t->wild_v = memchr(wild_v, 1, (size_t)keys) != NULL;
-    t->look = k->wild_q || t->wild_v || memchr(wild_k, 1, (size_t)(t->end / NR)) || (c->valvec.part && c->valvec.wild);
+    /* Numbers that are extreme can make NaN where a bias of -infinity should have masked: look at each pair. */
+    t->extreme_v = memchr(extreme_v, 1, (size_t)keys) != NULL;
+    t->look = k->extreme_q || t->extreme_v || memchr(extreme_k, 1, (size_t)(t->end / NR)) ||
+              (c->valvec.part && c->valvec.extreme);
     t->pairs = plan->mask_keep || t->look;
     t->edge |= t->look;
     if (!t->pairs)

@@ -15,7 +15,7 @@ typedef struct decode_tile {
 typedef struct decode_room {
     block k;
     void *keys, *values; /* of one tile, packed */
-    uint8_t *wild_k, *wild_v;
+    uint8_t *extreme_k, *extreme_v;
 } decode_room;
 
 static void decode_layout(const rpi_call *c, decode_room *w, rpi_arena *a)
@@ -24,8 +24,8 @@ static void decode_layout(const rpi_call *c, decode_room *w, rpi_arena *a)
     block_layout(c, &w->k, a);
     w->keys = rpi_arena_take(a, KB, key_bytes(c->plan), 1);
     w->values = rpi_arena_take(a, KB, value_bytes(c->plan), 1);
-    w->wild_k = rpi_arena_take(a, KB / NR, 1, 1);
-    w->wild_v = rpi_arena_take(a, KB, 1, 1);
+    w->extreme_k = rpi_arena_take(a, KB / NR, 1, 1);
+    w->extreme_v = rpi_arena_take(a, KB, 1, 1);
 }
 
 static int64_t decode_size(const rpi_call *c)
@@ -64,8 +64,8 @@ static void decode_begin(const rpi_call *c, decode_room *w, int64_t kv, int32_t 
     k->row0 = 0;
     k->rows = c->args->desc.len_q;
     k->groups = 1;
-    memset(w->wild_k, 0, KB / NR);
-    memset(w->wild_v, 0, KB);
+    memset(w->extreme_k, 0, KB / NR);
+    memset(w->extreme_v, 0, KB);
 }
 
 static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
@@ -84,16 +84,16 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         k->h = g * share + m;
         find_intervals(k);
         to->from = to->to = 0;
-        if (!tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v)) /* a look at wild keys comes below */
+        if (!tile_open(k, &t, tile0, KB, w.extreme_k, w.extreme_v)) /* a look at extreme keys comes below */
             continue;
         load_queries(k);
         k->near = w.keys;
-        if (!near_pays(share, k->rows) || k->wild_q || packed || !tile_scores(k, &t, NULL)) {
+        if (!near_pays(share, k->rows) || k->extreme_q || packed || !tile_scores(k, &t, NULL)) {
             if (!packed)
-                pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.wild_k,
+                pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.extreme_k,
                           k->rows_room);
             packed = true;
-            tile_open(k, &t, tile0, KB, w.wild_k, w.wild_v);
+            tile_open(k, &t, tile0, KB, w.extreme_k, w.extreme_v);
             tile_scores(k, &t, w.keys);
         }
         to->from = t.from[0];
@@ -129,10 +129,10 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         t.from[0] = at->from;
         t.to[0] = t.end = at->to;
         if (!packed) {
-            pack_values(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.values, 0, KB, w.wild_v,
-                        k->rows_room);
-            if (memchr(w.wild_v, 1, (size_t)rpi_min(KB, d->len_k - tile0)))
-                atomic_store(&c->decode->wild, 1);
+            pack_values(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.values, 0, KB,
+                        w.extreme_v, k->rows_room);
+            if (memchr(w.extreme_v, 1, (size_t)rpi_min(KB, d->len_k - tile0)))
+                atomic_store(&c->decode->extreme, 1);
             packed = true;
         }
         for (int64_t r = 0; r < MR; r++) {

@@ -18,12 +18,12 @@ static void products_begin(back *w, int64_t g, int64_t j0, int64_t n)
     const rpi_call *c = w->k.c;
     const rp_desc *d = &c->args->desc;
     const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
-    pack_keys(c, b, g, j0, n, w->keys, w->wild_k, NULL);
-    to_columns(w->keys, NR, n, d->dim_k, w->key_rows, BKB, w->wild_rows); /* turned already */
-    memset(w->wild_rows, 0, BKB);
-    pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->values, w->wild_rows);
+    pack_keys(c, b, g, j0, n, w->keys, w->extreme_k, NULL);
+    to_columns(w->keys, NR, n, d->dim_k, w->key_rows, BKB, w->extreme_rows); /* rotated already */
+    memset(w->extreme_rows, 0, BKB);
+    pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->values, w->extreme_rows);
     for (int64_t j = 0; j < BKB; j++)
-        w->wild_v[j] = w->wild_rows[j / NR];
+        w->extreme_v[j] = w->extreme_rows[j / NR];
     memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
     memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
 }
@@ -39,7 +39,8 @@ static void load_dout(back *w)
     const rpi_view *dout = &k->c->grads->dout;
     const int64_t Dv = k->c->args->desc.dim_v;
     load_rows(k, dout, Dv, 1, w->dout, &(watch){0});
-    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->dout_rows, 0, QB, w->wild_dout);
+    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->dout_rows, 0, QB,
+                 w->extreme_dout);
 }
 
 /* The groups of rows [*g0, *g1) that computed something for keys j … j+MR-1. */
@@ -73,7 +74,7 @@ static void add_keys(const block *k, const tile *t, const real *x, const real *r
         int64_t g0, g1;
         groups_of(k, t, j, &g0, &g1);
         if (g0 < g1)
-            add_turned(x + j, STEP, g0 * MR, g1 * MR, rows, QB, sums + j * wide, wide);
+            add_transposed(x + j, STEP, g0 * MR, g1 * MR, rows, QB, sums + j * wide, wide);
     }
 }
 
@@ -88,7 +89,7 @@ static void dk_products(back *w, const tile *t)
 {
     const block *k = &w->k;
     const int64_t D = k->c->args->desc.dim_k;
-    to_columns(k->q, MR, k->groups * MR, D, w->q_rows, QB, w->wild_rows);
+    to_columns(k->q, MR, k->groups * MR, D, w->q_rows, QB, w->extreme_rows);
     add_keys(k, t, w->dp, w->q_rows, rpi_round_up(D, VL), w->dk);
 }
 

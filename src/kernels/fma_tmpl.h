@@ -16,9 +16,9 @@ static int64_t value_bytes(const rp_plan *plan)
 }
 
 /* n rows of an array as columns of up to NR channels, so that a tile reads one row as vectors. Rows that are not finite become
- * 0; wild[r] tells of them. */
+ * 0; extreme[r] tells of them. */
 static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *wild)
+                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *extreme)
 {
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
@@ -49,32 +49,32 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         for (int64_t x = 0; x < wide; x += VL)
             vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
     for (int64_t r = 0; r < n; r++)
-        wild[r] = 0;
+        extreme[r] = 0;
     if (!is_finite(&all))
-        clear_wild(to, pad, first, there, wide, wild);
+        clear_extreme(to, pad, first, there, wide, extreme);
 }
 
-/* Keys j0 … j0+n-1 of a kv head, turned; wild[panel] tells of those that are not tame. */
-static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *wild,
+/* Keys j0 … j0+n-1 of a kv head, transposed; extreme[panel] tells of those that are extreme. */
+static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme,
                       real *room)
 {
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     (void)room;
-    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step, to,
-                wild);
+    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->rope_k + b * c->rope_k_step, to,
+                extreme);
 }
 
-/* Values j0 … as rows first … of `pad`; wild[row] tells of those that are packed as 0. */
+/* Values j0 … as rows first … of `pad`; extreme[row] tells of those that are packed as 0. */
 static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *wild, real *room)
+                        int64_t pad, uint8_t *extreme, real *room)
 {
     const rp_desc *d = &c->args->desc;
     (void)room;
-    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, wild);
+    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
 }
 
-/* The block's queries, and whether some are not tame. */
+/* The block's queries, and whether some are extreme. */
 static void load_queries(block *k)
 {
     load_groups(k);
@@ -100,21 +100,21 @@ static bool near_pays(int64_t share, int64_t rows)
 }
 
 /* k->s as key_scores makes it, of one group of rows, from keys as they lie; k->near has room for a tile of them. false: some
- * key is not tame, and k->s is not made. */
+ * key is extreme, and k->s is not made. */
 static bool near_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t D = d->dim_k;
-    uint8_t wild = 0;
-    for (int64_t col = t->from[0]; col < t->to[0] && !wild; col += NR) {
-        pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->near, &wild, NULL);
+    uint8_t extreme = 0;
+    for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
+        pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->near, &extreme, NULL);
         if (is_lone(k))
             score_rows(1, k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
         else
             score_tile(k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
     }
-    return !wild;
+    return !extreme;
 }
 
 /* Turn the scores of VL rows from r0 on into weights relative to their maxima, and add these to the rows' sums. */
@@ -143,7 +143,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
     }
     add_sums(k, r0, sums);
 }
-_Static_assert(QB % VL == 0, "rows are turned VL at a time");
+_Static_assert(QB % VL == 0, "rows are transposed VL at a time");
 
 #define NEAR_TILE(NVW)                                                                                                 \
     (is_lone(k) ? lone_tile_##NVW : near_tile_##NVW)(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL)
@@ -158,7 +158,7 @@ static void near_values(block *k, const tile *t, int64_t keys, const real *alpha
     const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads);
     const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && !v->page && width == pad_v;
     watch w = {vf_set1(0)};
-    bool wild = false;
+    bool extreme = false;
     for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {
         real *sums = o + col / VB * piece;
         to = rpi_min((col / VB + 1) * VB, rpi_min(t->to[0], keys));
@@ -174,14 +174,14 @@ static void near_values(block *k, const tile *t, int64_t keys, const real *alpha
         } else {
             uint8_t rows[VB];
             pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->near, 0, VB, rows);
-            wild |= memchr(rows, 1, (size_t)(to - col)) != NULL;
+            extreme |= memchr(rows, 1, (size_t)(to - col)) != NULL;
             add_values(k->s, STEP, col, to, k->near, -col, VB, sums, pad_v, alpha, -1);
         }
         for (int64_t x = 0; x < k->rows * pad_v; x += VL)
             watch_vector(&w, vf_load(sums + x));
     }
-    if (wild || !is_finite(&w))
-        atomic_store(&c->decode->wild, 1);
+    if (extreme || !is_finite(&w))
+        atomic_store(&c->decode->extreme, 1);
 }
 
 /* Scores to weights, their sums, and o[rows][pad_v] = o * alpha + w v, summed VB keys at a time from zero; the pieces of VB keys

@@ -5,13 +5,13 @@
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)
 {
     const rpi_call *c = k->c;
-    uint8_t *wild_k = c->wild_k + at * (c->pad_k / NR), *wild_v = c->wild_v + at * c->pad_k;
-    memset(wild_k + panel0, 0, (size_t)(panel1 - panel0));
+    uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
+    memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
         const int64_t j = panel * NR;
-        pack_keys(c, b, g, j, NR, keys_at(c, at, j), wild_k + panel, k->rows_room);
+        pack_keys(c, b, g, j, NR, keys_at(c, at, j), extreme_k + panel, k->rows_room);
         /* v may be absent where out is */
-        pack_values(c, b, g, j, NR, values_at(c, at), j, c->pad_k, wild_v + j, k->rows_room);
+        pack_values(c, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j, k->rows_room);
     }
 }
 
@@ -31,7 +31,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
 }
 
-/* Scores of the tile, all but the softmax, from packed keys; NULL: from keys as they lie, and false if one is not tame. */
+/* Scores of the tile, all but the softmax, from packed keys; NULL: from keys as they lie, and false if one is extreme. */
 static bool tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
@@ -59,20 +59,20 @@ static void tile_attend(block *k, const tile *t)
     tile_scores(k, t, keys_at(c, k->kv, t->tile0));
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         raise_tops(k, r0, alpha);
-    const bool wild = t->wild_v || (c->valvec.part && c->valvec.wild);
+    const bool extreme = t->extreme_v || (c->valvec.part && c->valvec.extreme);
     if (k->mass.low < k->mass.high)
         for (int64_t r = 0; r < k->rows; r++)
             for (int64_t n = 0; alpha[r] != 1 && n < k->mass.step; n += VL)
                 vf_store(k->mass.at + r * k->mass.step + n,
                          vf_load(k->mass.at + r * k->mass.step + n) * vf_set1(alpha[r]));
     weigh_tile(k, t, c->args->out.data ? values_at(c, k->kv) : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
-               k->mass.at || wild);
+               k->mass.at || extreme);
     if (!c->args->out.data)
         return;
     if (k->mass.at)
         add_mass(k, t);
-    if (wild)
-        add_wild(k, t);
+    if (extreme)
+        add_extreme(k, t);
 }
 
 /* Second visit to a tile, for the summaries: the row sums are known, so are the weights. */
@@ -151,7 +151,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const uint8_t *wild_k = c->wild_k + k->kv * (c->pad_k / NR), *wild_v = c->wild_v + k->kv * c->pad_k;
+    const uint8_t *extreme_k = c->extreme_k + k->kv * (c->pad_k / NR), *extreme_v = c->extreme_v + k->kv * c->pad_k;
     const real sink = sink_of(c, k->h);
     for (k->row0 = row0; k->row0 < row1; k->row0 += QB) {
         tile t;
@@ -174,12 +174,12 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         if (k->mass.at)
             memset(k->mass.at, 0, reals(k->groups * MR, k->mass.step));
         for (int64_t tile0 = first / KB * KB; tile0 < past; tile0 += KB)
-            if (tile_open(k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
+            if (tile_open(k, &t, tile0, KB, extreme_k + tile0 / NR, extreme_v + tile0))
                 tile_attend(k, &t);
         if (k->mass.at)
             flush_mass(k);
         for (int64_t tile0 = first / KB * KB; partial && tile0 < past; tile0 += KB)
-            if (tile_open(k, &t, tile0, KB, wild_k + tile0 / NR, wild_v + tile0))
+            if (tile_open(k, &t, tile0, KB, extreme_k + tile0 / NR, extreme_v + tile0))
                 tile_summary(k, &t, partial, partial + d->len_q + d->len_k - 1);
         write_rows(k);
     }

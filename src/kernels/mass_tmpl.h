@@ -92,13 +92,13 @@ static void add_mass(block *k, const tile *t)
 }
 
 /* Values, and vectors of VALVEC, that are not finite were packed as 0: add them to the rows that attend to them. */
-static void add_wild(block *k, const tile *t)
+static void add_extreme(block *k, const tile *t)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rpi_view *v = &c->args->v;
     const rpi_source *s = &c->valvec;
-    const uint8_t *wild_vec = s->part && s->wild ? s->wild + k->h * s->wild_step : NULL;
+    const uint8_t *extreme_vec = s->part && s->extreme ? s->extreme + k->h * s->extreme_step : NULL;
     const int64_t g = k->h / (d->heads / d->kv_heads), keys = rpi_min(t->end, d->len_k - t->tile0);
     for (int64_t r = 0; r < k->rows; r++)
         for (int64_t j = 0; j < keys; j++) {
@@ -106,15 +106,15 @@ static void add_wild(block *k, const tile *t)
             if (!k->keep[r * KB + j] || (d->dropout > 0 && rpi_random(rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r)),
                                                                       t->tile0 + j) < rpi_dropout_limit(d->dropout)))
                 continue;
-            if (c->wild_v[k->kv * c->pad_k + t->tile0 + j])
+            if (c->extreme_v[k->kv * c->pad_k + t->tile0 + j])
                 for (int64_t n = 0; n < d->dim_v; n++)
                     k->o[r * c->pad_v + n] += w * (real)rpi_value(rpi_row_of(v, k->b, g, t->tile0 + j), v->dtype, n);
-            if (!wild_vec)
+            if (!extreme_vec)
                 continue;
             rpi_pair p = pair_of_row(k, s, r);
             rpi_pair_key(c->args, &p, t->tile0 + j);
             const int64_t e = rpi_source_index(s, &p);
-            for (int64_t n = 0; wild_vec[e] && n < d->dim_v; n++)
+            for (int64_t n = 0; extreme_vec[e] && n < d->dim_v; n++)
                 k->o[r * c->pad_v + n] += w * (real)s->part->vec(&p, e, n);
         }
 }

@@ -103,14 +103,14 @@ static void key_product(const operand *a, const operand *b, int64_t chunks, real
     square_fence();
 }
 
-/* k->s as key_scores makes it, of one group of rows: the keys are the left operand, whose leaves need no turning. false: some
- * key is not tame, and k->s is not made. */
+/* k->s as key_scores makes it, of one group of rows: the keys are the left operand, whose leaves need no transposing. false: some
+ * key is extreme, and k->s is not made. */
 static bool near_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *turn = (const real *)c->turn_k + k->b * c->turn_k_step;
+    const real *rope = (const real *)c->rope_k + k->b * c->rope_k_step;
     const int64_t head = k->h / (d->heads / d->kv_heads), wide = rpi_round_up(d->dim_k, CHUNK), chunks = wide / CHUNK;
     const int parts = key_parts(c->plan);
     const operand left = {k->near, chunks * parts * LEAF, parts * LEAF, parts};
@@ -124,7 +124,7 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
         lane[r] = (int32_t)(r * SQ);
     }
     for (int64_t x = 0; x < chunks; x++)
-        split_turned(&rows, x * CHUNK, k->q_parts, (uint32_t *)right.at + x * right.chunk);
+        split_transposed(&rows, x * CHUNK, k->q_parts, (uint32_t *)right.at + x * right.chunk);
     for (int64_t col = t->from[0]; col < t->to[0]; col += NR) {
         rows.seen = (watch){vf_set1(0)};
         for (int64_t r = 0; r < k->rows; r++)
@@ -133,16 +133,16 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
         for (int64_t j = 0; j < NR; j += CHUNK) {
             const int64_t at = t->tile0 + col + j;
             rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->rows_room);
-            watch seen = rows.seen; /* as they came, not turned */
+            watch seen = rows.seen; /* not rotated */
             for (int64_t r = 0; rotate && r < CHUNK; r++)
                 watch_row(&seen, rows.at[r], wide);
             if (rotate)
-                turn_copies(&rows, CHUNK, wide, rotate, turn, at, d->len_k, k->rows_room);
+                rotated_copies(&rows, CHUNK, wide, rotate, rope, at, d->len_k, k->rows_room);
             split_along(&rows, chunks, parts, (uint32_t *)left.at + j / SQ * left.tile);
             if (rotate)
                 rows.seen = seen;
         }
-        if (!is_tame(&rows.seen, (real)RPI_TAME))
+        if (!is_moderate(&rows.seen, (real)RPI_MODERATE))
             return false;
         key_product(&left, &right, chunks, s);
         for (int64_t r = 0; r < k->rows; r++)
@@ -240,7 +240,7 @@ static void near_weights(block *k, const tile *t, int64_t r, int parts, bool kep
     k->sum[r] += vf_sum(sum);
 }
 
-/* As weigh_tile, of one group of rows. A value that is not tame ends the attempt to go tile by tile. */
+/* As weigh_tile, of one group of rows. A value that is extreme ends the attempt to go tile by tile. */
 static void near_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;
@@ -257,8 +257,8 @@ static void near_weigh(block *k, const tile *t, bool values, const real *alpha, 
         for (int64_t r = 0; r < k->rows; r++)
             near_products(left + r * parts * KB + col, KB, parts, &s, columns, v_parts, k->squares_room + r * c->pad_v);
     }
-    if (!is_tame(&s.seen, (real)MOST_VALUE))
-        atomic_store(&c->decode->wild, 1);
+    if (!is_moderate(&s.seen, (real)MOST_VALUE))
+        atomic_store(&c->decode->extreme, 1);
     for (int64_t r = 0; values && r < k->rows; r++)
         for (int64_t x = 0; x < c->pad_v; x += VL)
             vf_store(o + r * c->pad_v + x, vf_fma(vf_set1(alpha[r]), vf_load(o + r * c->pad_v + x),

@@ -81,12 +81,12 @@ static inline const char *row_ahead(const rpi_view *v, int64_t b, int64_t h, int
 }
 
 /* Turn a row in place, channel x at row[x * step]; back with sign -1. */
-static void turn_row(const rp_term *t, const real *turn, real sign, real *row, int64_t step)
+static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
 {
     for (int64_t c = 0; c < t->dim / 2; c++) {
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
-        const real a = row[u * step], b = row[v * step], cosine = turn[2 * c], sine = turn[2 * c + 1] * sign;
+        const real a = row[u * step], b = row[v * step], cosine = rope[2 * c], sine = rope[2 * c + 1] * sign;
         row[u * step] = a * cosine - b * sine;
         row[v * step] = a * sine + b * cosine;
     }
@@ -109,8 +109,8 @@ static inline bool is_finite(const watch *w)
 
 /* VL rows of n channels, `gap` numbers apart, side by side: to[x * step + r] = from[r * gap + x]. From ahead on, rows of elements
  * of `size` bytes are asked for, ahead_gap bytes apart, whatever lies there. */
-static inline void turn_rows(const real *from, int64_t gap, uintptr_t ahead, int64_t ahead_gap, int64_t size, int64_t n,
-                             real *to, int64_t step, watch *w)
+static inline void ticket_rows(const real *from, int64_t gap, uintptr_t ahead, int64_t ahead_gap, int64_t size,
+                               int64_t n, real *to, int64_t step, watch *w)
 {
     int64_t x = 0;
     for (; x + VL <= n; x += VL) {
@@ -141,8 +141,8 @@ static inline void turn_rows(const real *from, int64_t gap, uintptr_t ahead, int
 
 /* The same for channels x0 … x0+n-1, at most PART, of rows j … j+VL-1 of a head. Of its `rows` rows `there` are among them;
  * the others are 0. */
-static void turn_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t there, int64_t rows, int64_t x0,
-                      int64_t n, real *to, int64_t step, watch *w)
+static void transpose_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t there, int64_t rows, int64_t x0,
+                           int64_t n, real *to, int64_t step, watch *w)
 {
     const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
     real room[VL][PART];
@@ -153,7 +153,7 @@ static void turn_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_
     }
     const uintptr_t ahead = (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size);
     if (there == VL && size == sizeof(real) && (!v->page || j % v->page_keys + VL <= v->page_keys)) {
-        turn_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
+        ticket_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
         return;
     }
     for (int64_t r = 0; r < VL; r++) {
@@ -163,27 +163,27 @@ static void turn_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_
         else if (from != room[r])
             memcpy(room[r], from, (size_t)n * sizeof(real));
     }
-    turn_rows(room[0], PART, ahead, gap * size, size, n, to, step, w);
+    ticket_rows(room[0], PART, ahead, gap * size, size, n, to, step, w);
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
- * rows j0 … of which the array has `real_rows`. wild[panel] tells of numbers that are not tame. */
+ * rows j0 … of which the array has `real_rows`. extreme[panel] tells of numbers that are extreme. */
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                        int64_t width, const rp_term *rotate, const real *turn, real *to, uint8_t *wild)
+                        int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *extreme)
 {
     for (int64_t r0 = 0; r0 < n; r0 += VL) {
         const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
         real *at = to + r0 / NR * NR * width + r0 % NR;
         watch w = {vf_set1(0)};
         for (int64_t x0 = 0; x0 < width; x0 += PART)
-            turn_part(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(PART, width - x0), at + x0 * NR, NR, &w);
-        if (wild)
-            wild[r0 / NR] |= !is_finite(&w) || vf_top(w.most) > (real)RPI_TAME;
+            transpose_part(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(PART, width - x0), at + x0 * NR, NR, &w);
+        if (extreme)
+            extreme[r0 / NR] |= !is_finite(&w) || vf_top(w.most) > (real)RPI_MODERATE;
         for (int64_t r = 0; rotate && r < there; r++)
-            turn_row(rotate, turn + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
+            rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
     }
 }
-_Static_assert(NR % VL == 0, "panels are turned VL rows at a time");
+_Static_assert(NR % VL == 0, "panels are transposed VL rows at a time");
 
 /* Channel x of row r of columns of `pad` rows: the column of channels from c on, as wide as NR or what is left, lies at
  * c * pad. */
@@ -193,15 +193,15 @@ static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, in
     return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
 }
 
-/* Rows that are not finite become 0 in packed columns, because 0 * NaN must not reach the others; wild[r] tells of them. */
-static void clear_wild(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *wild)
+/* Rows that are not finite become 0 in packed columns, because 0 * NaN must not reach the others; extreme[r] tells of them. */
+static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
 {
     for (int64_t r = 0; r < n; r++) {
         watch w = {vf_set1(0)};
         for (int64_t x = 0; x < wide; x += VL)
             watch_vector(&w, vf_load(in_column(to, pad, first + r, wide, x)));
-        wild[r] = !is_finite(&w);
-        for (int64_t x = 0; wild[r] && x < wide; x += VL)
+        extreme[r] = !is_finite(&w);
+        for (int64_t x = 0; extreme[r] && x < wide; x += VL)
             vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
     }
 }

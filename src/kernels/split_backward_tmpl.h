@@ -3,8 +3,8 @@
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are not
- * tame are 0 in the operands, and what they give is added pair by pair. */
+ * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are
+ * extreme are 0 in the operands, and what they give is added pair by pair. */
 
 static void products_layout(const rpi_call *c, back *task, rpi_arena *a)
 {
@@ -15,16 +15,16 @@ static void products_layout(const rpi_call *c, back *task, rpi_arena *a)
     w->values = rpi_arena_take(a, BKB * all, wide_v, 2);
     w->key_rows = rpi_arena_take(a, BKB * all, wide_k, 2);
     w->dout = rpi_arena_take(a, QB * all, wide_v, 2);
-    w->dout_turned = rpi_arena_take(a, QB * all, wide_v, 2);
-    w->q_turned = rpi_arena_take(a, QB * all, wide_k, 2);
+    w->dout_transposed = rpi_arena_take(a, QB * all, wide_v, 2);
+    w->q_transposed = rpi_arena_take(a, QB * all, wide_k, 2);
     w->p = rpi_arena_take(a, QB * all, BKB, 2);
     w->ds = rpi_arena_take(a, QB * all, BKB, 2);
     w->dout_room = take_reals(a, QB, wide_v);
     w->dk = take_reals(a, wide_k, BKB);
     w->dv = take_reals(a, wide_v, BKB);
-    w->wild_key = rpi_arena_take(a, BKB, 1, 1);
-    w->wild_value = rpi_arena_take(a, BKB, 1, 1);
-    w->wild_dout = rpi_arena_take(a, QB, 1, 1);
+    w->extreme_key = rpi_arena_take(a, BKB, 1, 1);
+    w->extreme_value = rpi_arena_take(a, BKB, 1, 1);
+    w->extreme_dout = rpi_arena_take(a, QB, 1, 1);
 }
 
 /* Keys and values j0 … j0+n-1, and no sums yet. */
@@ -34,21 +34,21 @@ static void products_begin(back *task, int64_t g, int64_t j0, int64_t n)
     const rp_desc *d = &c->args->desc;
     const int64_t b = task->k.b;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *turn = (const real *)c->turn_k + b * c->turn_k_step;
+    const real *rope = (const real *)c->rope_k + b * c->rope_k_step;
     split_back *w = &task->split;
     uint8_t panels[BKB / NR];
     real *room = task->k.rows_room;
-    pack_keys(c, b, g, j0, n, task->packed_keys, task->wild_k, room);
-    memset(w->wild_value, 0, BKB);
+    pack_keys(c, b, g, j0, n, task->packed_keys, task->extreme_k, room);
+    memset(w->extreme_value, 0, BKB);
     split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, panels,
-                 w->wild_value, room);
-    memcpy(task->wild_v, w->wild_value, BKB);
-    split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, key_parts(c->plan), (real)RPI_TAME,
-                  w->key_rows, w->wild_key, room);
-    w->any_key = memchr(w->wild_key, 1, (size_t)n) != NULL;
-    w->any_value = memchr(w->wild_value, 1, (size_t)n) != NULL;
+                 w->extreme_value, room);
+    memcpy(task->extreme_v, w->extreme_value, BKB);
+    split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, key_parts(c->plan), (real)RPI_MODERATE,
+                  w->key_rows, w->extreme_key, room);
+    w->any_key = memchr(w->extreme_key, 1, (size_t)n) != NULL;
+    w->any_value = memchr(w->extreme_value, 1, (size_t)n) != NULL;
     if (w->any_key)
-        pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, turn, task->keys, NULL);
+        pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, task->keys, NULL);
     for (int64_t x = 0; x < rpi_round_up(d->dim_k, CHUNK); x++)
         memset(w->dk + x * BKB, 0, reals(n, 1));
     for (int64_t x = 0; x < rpi_round_up(d->dim_v, CHUNK); x++)
@@ -124,15 +124,15 @@ static void load_dout(back *task)
                 watch_vector(&seen, y);
                 vf_store(to + x, y);
             }
-            task->wild_dout[r0 + r] = !is_finite(&seen);
-            w->wild_dout[r0 + r] = !is_tame(&seen, (real)RPI_TAME);
-            w->any_dout |= w->wild_dout[r0 + r];
-            if (w->wild_dout[r0 + r])
+            task->extreme_dout[r0 + r] = !is_finite(&seen);
+            w->extreme_dout[r0 + r] = !is_moderate(&seen, (real)RPI_MODERATE);
+            w->any_dout |= w->extreme_dout[r0 + r];
+            if (w->extreme_dout[r0 + r])
                 memset(to, 0, reals(wide, 1));
         }
     }
     split_rows(w->dout_room, wide, rows, wide, w->dout_parts, w->dout);
-    split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_turned);
+    split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_transposed);
     if (c->valvec.part) /* its vectors meet dout by groups */
         load_rows(k, dout, Dv, 1, task->dout, &(watch){0});
 }
@@ -149,7 +149,7 @@ static void dp_products(back *task, const tile *t, const real *const *starts)
                  (operand){w->values, chunks * parts * LEAF, parts * LEAF, parts}, chunks, starts, task->dp, NULL);
     for (int64_t r = 0; r < k->rows && (w->any_dout || w->any_value); r++)
         for (int64_t j = 0; j < rpi_min(t->end, a->desc.len_k - t->tile0); j++) {
-            if (!w->wild_dout[r] && !w->wild_value[j])
+            if (!w->extreme_dout[r] && !w->extreme_value[j])
                 continue;
             const void *v = rpi_row_of(&a->v, k->b, g, t->tile0 + j);
             const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
@@ -161,8 +161,8 @@ static void dp_products(back *task, const tile *t, const real *const *starts)
 }
 
 /* sums[wide][BKB] += left right for columns [0, columns). */
-static void add_turned_products(const block *k, const uint32_t *left, int left_parts, const uint32_t *right,
-                                int64_t wide, int64_t columns, real *sums)
+static void add_transposed_products(const block *k, const uint32_t *left, int left_parts, const uint32_t *right,
+                                    int64_t wide, int64_t columns, real *sums)
 {
     const int parts = k->c->plan->parts;
     for (int64_t x = 0; x < wide; x += 2 * SQ) {
@@ -184,9 +184,9 @@ static void dv_products(back *task, const tile *t)
     split_back *w = &task->split;
     const int64_t Dv = k->c->args->desc.dim_v;
     split_by_rows(k, k->s, t->end, k->c->plan->parts, w->p);
-    add_turned_products(k, w->dout_turned, w->dout_parts, w->p, rpi_round_up(Dv, CHUNK), t->end, w->dv);
+    add_transposed_products(k, w->dout_transposed, w->dout_parts, w->p, rpi_round_up(Dv, CHUNK), t->end, w->dv);
     for (int64_t r = 0; r < k->rows && w->any_dout; r++)
-        for (int64_t j = 0; w->wild_dout[r] && j < t->end; j++) {
+        for (int64_t j = 0; w->extreme_dout[r] && j < t->end; j++) {
             const void *dout = rpi_row_of(&k->c->grads->dout, k->b, k->h, k->row0 + r);
             const real p = k->s[r * STEP + j];
             for (int64_t x = 0; p != 0 && x < Dv; x++)
@@ -200,10 +200,10 @@ static void dk_products(back *task, const tile *t)
     split_back *w = &task->split;
     const int64_t D = k->c->args->desc.dim_k, wide = rpi_round_up(D, CHUNK);
     split_by_rows(k, task->dp, t->end, k->c->plan->parts, w->p);
-    split_channels(k->q_rows, wide, rpi_round_up(k->groups * MR, CHUNK), k->q_parts, w->q_turned);
-    add_turned_products(k, w->q_turned, k->q_parts, w->p, wide, t->end, w->dk);
-    for (int64_t r = 0; r < k->rows && k->wild_q; r++)
-        for (int64_t j = 0; k->wild_row[r] && j < t->end; j++) {
+    split_channels(k->q_rows, wide, rpi_round_up(k->groups * MR, CHUNK), k->q_parts, w->q_transposed);
+    add_transposed_products(k, w->q_transposed, k->q_parts, w->p, wide, t->end, w->dk);
+    for (int64_t r = 0; r < k->rows && k->extreme_q; r++)
+        for (int64_t j = 0; k->extreme_row[r] && j < t->end; j++) {
             const real ds = task->dp[r * STEP + j];
             for (int64_t x = 0; ds != 0 && x < D; x++)
                 w->dk[x * BKB + j] += ds * k->q[r / MR * MR * D + x * MR + r % MR];
@@ -229,7 +229,7 @@ static void dq_products(back *task, const tile *t)
                     task->dq + r * columns * SQ + x * SQ, columns * SQ, NULL);
         }
     for (int64_t j = 0; j < t->end && w->any_key; j++)
-        for (int64_t r = 0; w->wild_key[j] && r < k->rows; r++) {
+        for (int64_t r = 0; w->extreme_key[j] && r < k->rows; r++) {
             const real ds = task->dp[r * STEP + j], *from = task->keys + j / NR * NR * D + j % NR;
             for (int64_t x = 0; ds != 0 && x < D; x++)
                 task->dq[r * columns * SQ + x] += ds * from[x * NR];
@@ -237,7 +237,7 @@ static void dq_products(back *task, const tile *t)
 }
 
 /* to[keys][width padded] = from[channel][BKB] */
-static void turn_back(const real *from, int64_t width, int64_t keys, real *to)
+static void transpose_back(const real *from, int64_t width, int64_t keys, real *to)
 {
     const int64_t wide = rpi_round_up(width, VL);
     for (int64_t j = 0; j < keys; j += VL)
@@ -256,6 +256,6 @@ static void turn_back(const real *from, int64_t width, int64_t keys, real *to)
 static void products_end(back *w, int64_t keys)
 {
     const rp_desc *d = &w->k.c->args->desc;
-    turn_back(w->split.dk, d->dim_k, keys, w->dk);
-    turn_back(w->split.dv, d->dim_v, keys, w->dv);
+    transpose_back(w->split.dk, d->dim_k, keys, w->dk);
+    transpose_back(w->split.dv, d->dim_v, keys, w->dv);
 }

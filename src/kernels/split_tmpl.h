@@ -245,34 +245,34 @@ static inline void watch_row(watch *w, const real *row, int64_t wide)
 }
 
 /* Whether numbers are finite and none is larger than `limit`. */
-static inline bool is_tame(const watch *w, real limit)
+static inline bool is_moderate(const watch *w, real limit)
 {
     return is_finite(w) && vf_top(w->most) <= limit;
 }
 
-/* Put zeros in place of rows that are not tame, and tell which they are: wild[r]; true if any. */
-static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *room, uint8_t *wild)
+/* Put zeros in place of rows that are extreme, and tell which they are: extreme[r]; true if any. */
+static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *room, uint8_t *extreme)
 {
     bool any = false;
     for (int64_t r = 0; r < n; r++) {
         watch w = {vf_set1(0)};
         watch_row(&w, s->at[r], wide);
-        wild[r] = !is_tame(&w, limit);
-        any |= wild[r];
-        if (wild[r])
+        extreme[r] = !is_moderate(&w, limit);
+        any |= extreme[r];
+        if (extreme[r])
             s->at[r] = memset(room + r * wide, 0, reals(wide, 1));
     }
     return any;
 }
 
 /* Turned copies in room in place of rows j0 … */
-static void turn_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *turn, int64_t j0,
-                        int64_t real_rows, real *room)
+static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *rope, int64_t j0,
+                           int64_t real_rows, real *room)
 {
     for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
         if (s->at[r] != room + r * wide)
             s->at[r] = memcpy(room + r * wide, s->at[r], reals(wide, 1));
-        turn_row(rotate, turn + (j0 + r) * rotate->dim, 1, room + r * wide, 1);
+        rotate_row(rotate, rope + (j0 + r) * rotate->dim, 1, room + r * wide, 1);
     }
 }
 
@@ -289,7 +289,7 @@ ALWAYS_INLINE void take_pair(watch *seen, const real *x, const real *y, const ch
 }
 
 /* A chunk of channels of 16 rows, one row in each column of the leaves. */
-ALWAYS_INLINE void turned_leaves(packing *s, int64_t x, int parts, uint32_t *to)
+ALWAYS_INLINE void transposed_leaves(packing *s, int64_t x, int parts, uint32_t *to)
 {
     vu leaf[3][SQ];
     watch seen = s->seen;
@@ -310,20 +310,20 @@ ALWAYS_INLINE void turned_leaves(packing *s, int64_t x, int parts, uint32_t *to)
     }
 }
 
-static void split_turned(packing *s, int64_t x, int parts, uint32_t *to)
+static void split_transposed(packing *s, int64_t x, int parts, uint32_t *to)
 {
     switch (parts) {
-    case 1: turned_leaves(s, x, 1, to); break;
-    case 2: turned_leaves(s, x, 2, to); break;
-    default: turned_leaves(s, x, 3, to); break;
+    case 1: transposed_leaves(s, x, 1, to); break;
+    case 2: transposed_leaves(s, x, 2, to); break;
+    default: transposed_leaves(s, x, 3, to); break;
     }
 }
 
-/* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. Rows that are not tame become 0;
- * wild[panel of NR] tells of them, and wild_rows unless it is NULL. room: 16 rows. */
+/* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. Rows that are extreme become 0;
+ * extreme[panel of NR] tells of them, and extreme_rows unless it is NULL. room: 16 rows. */
 static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                         int64_t width, const rp_term *rotate, const real *turn, int parts, uint32_t *to, uint8_t *wild,
-                         uint8_t *wild_rows, real *room)
+                         int64_t width, const rp_term *rotate, const real *rope, int parts, uint32_t *to,
+                         uint8_t *extreme, uint8_t *extreme_rows, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
@@ -332,14 +332,14 @@ static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
         bool look = rotate; /* else the numbers are seen on the way */
         rows_at(&s, v, b, h, j0 + r0, SQ, real_rows, width, room);
         do {
-            if (look && clear_rows(&s, SQ, wide, (real)RPI_TAME, room, wild_rows ? wild_rows + r0 : cleared))
-                wild[r0 / NR] = 1;
+            if (look && clear_rows(&s, SQ, wide, (real)RPI_MODERATE, room, extreme_rows ? extreme_rows + r0 : cleared))
+                extreme[r0 / NR] = 1;
             if (rotate)
-                turn_copies(&s, SQ, wide, rotate, turn, j0 + r0, real_rows, room);
+                rotated_copies(&s, SQ, wide, rotate, rope, j0 + r0, real_rows, room);
             s.seen = (watch){vf_set1(0)};
             for (int64_t x = 0; x < wide; x += CHUNK)
-                split_turned(&s, x, parts, to + x / CHUNK * parts * LEAF);
-        } while (!look && (look = !is_tame(&s.seen, (real)RPI_TAME)));
+                split_transposed(&s, x, parts, to + x / CHUNK * parts * LEAF);
+        } while (!look && (look = !is_moderate(&s.seen, (real)RPI_MODERATE)));
     }
 }
 
@@ -394,25 +394,25 @@ static void split_across(packing *s, int64_t columns, int parts, uint32_t *to)
 }
 
 /* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
- * larger than `limit`, become 0; wild[r] tells of them. room: 32 rows. */
+ * larger than `limit`, become 0; extreme[r] tells of them. room: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
-                          int64_t width, const rp_term *rotate, const real *turn, int parts, real limit, uint32_t *to,
-                          uint8_t *wild, real *room)
+                          int64_t width, const rp_term *rotate, const real *rope, int parts, real limit, uint32_t *to,
+                          uint8_t *extreme, real *room)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF) {
         packing s;
         bool look = rotate; /* else the numbers are seen on the way */
         rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, room);
-        memset(wild + r0, 0, CHUNK);
+        memset(extreme + r0, 0, CHUNK);
         do {
             if (look)
-                clear_rows(&s, CHUNK, wide, limit, room, wild + r0);
+                clear_rows(&s, CHUNK, wide, limit, room, extreme + r0);
             if (rotate)
-                turn_copies(&s, CHUNK, wide, rotate, turn, j0 + r0, real_rows, room);
+                rotated_copies(&s, CHUNK, wide, rotate, rope, j0 + r0, real_rows, room);
             s.seen = (watch){vf_set1(0)};
             split_across(&s, columns, parts, to);
-        } while (!look && (look = !is_tame(&s.seen, limit)));
+        } while (!look && (look = !is_moderate(&s.seen, limit)));
     }
 }
 
@@ -437,33 +437,33 @@ static int64_t value_bytes(const rp_plan *plan)
     return rpi_round_up(plan->desc.dim_v, SQ) * 2 * value_parts(plan);
 }
 
-static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *wild,
+static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme,
                       real *room)
 {
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    split_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->turn_k + b * c->turn_k_step,
-                 key_parts(c->plan), to, wild, NULL, room);
+    split_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->rope_k + b * c->rope_k_step,
+                 key_parts(c->plan), to, extreme, NULL, room);
 }
 
 static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *wild, real *room)
+                        int64_t pad, uint8_t *extreme, real *room)
 {
     const rp_desc *d = &c->args->desc;
     const int parts = value_parts(c->plan);
     (void)pad;
     split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)MOST_VALUE,
-                  (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, wild, room);
+                  (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, extreme, room);
 }
 
-/* The block's queries as left operand; by groups too where a source multiplies them, or some are not tame. */
+/* The block's queries as left operand; by groups too where a source multiplies them, or some are extreme. */
 static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t wide = rpi_round_up(d->dim_k, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *turn = rotate ? (const real *)c->turn_q + k->b * c->turn_q_step : NULL;
+    const real *rope = rotate ? (const real *)c->rope_q + k->b * c->rope_q_step : NULL;
     const vf scale = vf_set1((real)d->scale);
     watch seen = {vf_set1(0)};
     bool groups = false;
@@ -482,15 +482,15 @@ static void load_queries(block *k)
     }
     for (int n = 0; n < c->n_sources; n++)
         groups |= c->source[n].kind == RPI_RUN;
-    k->wild_q = is_wild(&seen, (real)d->scale);
+    k->extreme_q = is_extreme(&seen, (real)d->scale);
     k->grouped = false;
-    if (k->wild_q || groups)
+    if (k->extreme_q || groups)
         load_groups(k);
-    for (int64_t r = 0; k->wild_q && r < k->rows; r++)
-        if (k->wild_row[r])
+    for (int64_t r = 0; k->extreme_q && r < k->rows; r++)
+        if (k->extreme_row[r])
             memset(k->q_rows + r * wide, 0, reals(wide, 1));
     for (int64_t r = 0; rotate && r < k->rows; r++)
-        turn_row(rotate, turn + (k->row0 + r) * rotate->dim, 1, k->q_rows + r * wide, 1);
+        rotate_row(rotate, rope + (k->row0 + r) * rotate->dim, 1, k->q_rows + r * wide, 1);
     split_rows(k->q_rows, wide, rows, wide, k->q_parts, k->q_split);
 }
 
@@ -522,8 +522,8 @@ static const real *even_rows(block *k, const real *const *in, int64_t r0, int64_
     return k->sum_in + r0 * STEP;
 }
 
-/* Scores of the keys, and of the queries, that are not tame: by multiply-adds in f32. */
-static void wild_scores(block *k, const tile *t, const real *const *in)
+/* Scores of the keys, and of the queries, that are extreme: by multiply-adds in f32. */
+static void extreme_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
@@ -532,16 +532,16 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
     if (!k->grouped)
         load_groups(k);
     for (int64_t col = 0; col < t->end; col += NR) {
-        if (!k->wild_q && !t->wild_k[col / NR])
+        if (!k->extreme_q && !t->extreme_k[col / NR])
             continue;
         pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate,
-                    (const real *)c->turn_k + k->b * c->turn_k_step, k->keys_room, NULL);
-        bool wild[NR]; /* those that were packed as 0 */
+                    (const real *)c->rope_k + k->b * c->rope_k_step, k->keys_room, NULL);
+        bool extreme[NR]; /* those that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
             watch w = {vf_set1(0)};
             watch_row(&w, row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room),
                       rpi_round_up(d->dim_k, CHUNK));
-            wild[j] = !is_tame(&w, (real)RPI_TAME);
+            extreme[j] = !is_moderate(&w, (real)RPI_MODERATE);
         }
         for (int64_t g = 0; g < k->groups; g++) {
             real s[MR * NR];
@@ -551,7 +551,7 @@ static void wild_scores(block *k, const tile *t, const real *const *in)
                        k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
-                    if (wild[j] || (k->wild_q && k->wild_row[g * MR + r]))
+                    if (extreme[j] || (k->extreme_q && k->extreme_row[g * MR + r]))
                         k->s[(g * MR + r) * STEP + col + j] = s[r * NR + j];
         }
     }
@@ -602,14 +602,14 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
     const int parts = key_parts(k->c->plan);
-    bool wild = k->wild_q;
+    bool extreme = k->extreme_q;
     split_scores(k, t, (operand){k->q_split, chunks * k->q_parts * LEAF, k->q_parts * LEAF, k->q_parts},
                  (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s, most);
     for (int64_t n = 0; n < t->end / NR; n++)
-        wild |= t->wild_k[n];
-    if (wild)
-        wild_scores(k, t, in);
-    for (int64_t r = 0; wild && most && r < k->groups * MR; r++)
+        extreme |= t->extreme_k[n];
+    if (extreme)
+        extreme_scores(k, t, in);
+    for (int64_t r = 0; extreme && most && r < k->groups * MR; r++)
         find_most(k, r, t->from[r / MR], t->to[r / MR]);
 }
 

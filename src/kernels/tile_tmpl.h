@@ -58,7 +58,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
- * w[AT]: weights by row, or (turned) by column. Values are V_STEP apart: packed, or (NEAR) as they lie, and a later one is fetched. */
+ * w[AT]: weights by row, or (transposed) by column. Values are V_STEP apart: packed, or (NEAR) as they lie, and a later one is fetched. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, NEAR)                                                                  \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
@@ -104,10 +104,10 @@ VALUE_TILE(value_tile, 1, MR, r *w_step + j, 1 * VL, 0)
 VALUE_TILE(value_tile, 2, MR, r *w_step + j, 2 * VL, 0)
 VALUE_TILE(value_tile, 3, MR, r *w_step + j, 3 * VL, 0)
 VALUE_TILE(value_tile, 4, MR, r *w_step + j, 4 * VL, 0)
-VALUE_TILE(turned_tile, 1, MR, j *w_step + r, 1 * VL, 0)
-VALUE_TILE(turned_tile, 2, MR, j *w_step + r, 2 * VL, 0)
-VALUE_TILE(turned_tile, 3, MR, j *w_step + r, 3 * VL, 0)
-VALUE_TILE(turned_tile, 4, MR, j *w_step + r, 4 * VL, 0)
+VALUE_TILE(transposed_tile, 1, MR, j *w_step + r, 1 * VL, 0)
+VALUE_TILE(transposed_tile, 2, MR, j *w_step + r, 2 * VL, 0)
+VALUE_TILE(transposed_tile, 3, MR, j *w_step + r, 3 * VL, 0)
+VALUE_TILE(transposed_tile, 4, MR, j *w_step + r, 4 * VL, 0)
 VALUE_TILE(near_tile, 1, MR, r *w_step + j, v_step, 1)
 VALUE_TILE(near_tile, 2, MR, r *w_step + j, v_step, 1)
 VALUE_TILE(near_tile, 3, MR, r *w_step + j, v_step, 1)
@@ -146,17 +146,17 @@ static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, co
 
 /* o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, sums run over its rows [i0, i1). Row i of v lies in columns
  * of pad_rows rows. */
-static void add_turned(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows, real *o,
-                       int64_t pad_v)
+static void add_transposed(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows,
+                           real *o, int64_t pad_v)
 {
     for (int64_t x = 0; x < pad_v; x += NR) {
         const int64_t width = rpi_min(NR, pad_v - x);
         const real *at = v + x * pad_rows + i0 * width, *from = w + i0 * w_step;
         switch (width / VL) {
-        case 1: turned_tile_1(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
-        case 2: turned_tile_2(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
-        case 3: turned_tile_3(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
-        default: turned_tile_4(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        case 1: transposed_tile_1(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        case 2: transposed_tile_2(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        case 3: transposed_tile_3(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
+        default: transposed_tile_4(from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at); break;
         }
     }
 }

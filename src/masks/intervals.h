@@ -1,4 +1,4 @@
-/* masks/index.h -- masks that are intervals of keys: causal, window, lengths. */
+/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths. */
 
 static void causal_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
 {
@@ -19,7 +19,7 @@ static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
 
 static void window_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
 {
-    const int64_t far = (int64_t)1 << 61; /* |position| < 2^61: plan.c; so nothing here overflows */
+    const int64_t far = (int64_t)1 << 61; /* |position| < 2^61: api/describe.c; so nothing here overflows */
     (void)a, (void)b;
     if (m->left >= 0)
         *lo = rpi_max(*lo, position - rpi_min(m->left, far));

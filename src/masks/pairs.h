@@ -1,4 +1,4 @@
-/* masks/arrays.h -- masks that say pair by pair: keys, pairs, segments. */
+/* masks/pairs.h -- masks that say pair by pair: keys, pairs, segments. */
 
 /* keep[j] &= element at + j * step is not zero */
 static void and_truth(const rpi_view *a, int64_t at, int64_t step, int64_t n, uint8_t *keep)

@@ -1,11 +1,11 @@
-/* masks.c -- the masks, and the registry made from masks.def.
+/* masks/registry.c -- the masks, and the registry made from masks.def.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "mask.h"
 
 #define RPI_MASK(ENUM, ...) static const rpi_masker mask_##ENUM = {__VA_ARGS__};
 
-#include "masks/arrays.h"
-#include "masks/index.h"
+#include "pairs.h"
+#include "intervals.h"
 
 static const struct {
     const char *name;

@@ -4,7 +4,7 @@
  * the tokenizer's file as "tokenizer.model", and as metadata the configuration, the step and a checksum over all of it, as it is
  * stored. A model to be used and not trained on may be stored in f16 or bf16.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../random.h"
+#include "base/random.h"
 #include "io/io.h"
 #include "nn.h"
 #include <errno.h>

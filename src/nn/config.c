@@ -1,6 +1,6 @@
 /* config.c -- an experiment as text: one table of keys, from which the parser, the checks, the printer and the help are made.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../edits.h"
+#include "base/edits.h"
 #include "nn.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* model.c -- the weights: their names, shapes and first values, and the position terms that the configuration names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "nn.h"
-#include "../random.h"
+#include "base/random.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* rows.c -- what is done number by number or row by row: norms, activations, residual sums, cross-entropy.
  * Sums go in LANES partial sums whatever the vectors of the machine, so the bits are those of plain C.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "../random.h"
+#include "base/random.h"
 #include "nn.h"
 #include <math.h>
 #include <string.h>

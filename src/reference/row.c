@@ -1,6 +1,8 @@
-/* ref.c -- the oracle: every definition in double, in plain loops. It judges the kernels and uses nothing of theirs.
+/* reference/row.c -- the oracle: every definition in double, in plain loops. It judges the kernels and uses nothing of theirs.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "ref.h"
+#include "row.h"
+#include "base/random.h"
+#include "reference.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -35,13 +37,13 @@ double rpi_row_dropout(const rpi_row *r, int64_t j)
     return rpi_random(row, j) < rpi_dropout_limit(d->dropout) ? 0 : 1 / (1 - d->dropout);
 }
 
-/* With absolute set, x becomes a bound on what each turned channel is made of. */
-void rpi_row_turn(const rpi_row *r, double *x, double position, double sign)
+/* With absolute set, x becomes a bound on what each rotated channel is made of. */
+void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
 {
     if (r->plan->rotate < 0)
         return;
     const rp_term *t = &r->plan->terms[r->plan->rotate];
-    const double factor = r->args->turn_factor;
+    const double factor = r->args->rope_factor;
     for (int64_t c = 0; c < t->dim / 2; c++) {
         const double angle = sign * position * r->args->frequency[c];
         int64_t u, v;
@@ -59,31 +61,6 @@ static double dot(const rpi_row *r, const double *q, const double *k)
     for (int64_t c = 0; c < r->args->desc.dim_k; c++)
         sum += r->absolute ? fabs(q[c] * k[c]) : q[c] * k[c];
     return sum;
-}
-
-double rpi_vec_factor(const rp_desc *d, const rp_term *t)
-{
-    const rpi_scheme *s = rpi_scheme_of(t->kind);
-    return s->bias || s->unscaled ? 1.0 : d->scale;
-}
-
-int64_t rpi_part_index(const rpi_part *part, const rpi_pair *p)
-{
-    const int64_t count = part->count(p->desc, p->term);
-    if (part->present && !part->present(p->array))
-        return -1;
-    if (part->index)
-        return part->index(p);
-    const double delta = trunc(part->by_index ? (double)(p->j - p->i) : p->delta),
-                 e = delta - (double)part->first(p->desc, p->term);
-    if (part->zero_outside && !(e >= 0 && e < (double)count))
-        return -1;
-    return e <= 0 ? 0 : e >= (double)(count - 1) ? count - 1 : (int64_t)e;
-}
-
-int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p)
-{
-    return part->width ? part->width(p->desc, p->term) : p->desc->dim_k;
 }
 
 /* The product with vector e of a part of a term of form VEC. */
@@ -170,13 +147,13 @@ void rpi_row_scores(rpi_row *r)
     for (int64_t c = 0; c < D; c++)
         r->plain_q[c] = r->q[c] = rpi_at(&r->args->q, r->b, r->h, r->i, c);
     if (r->plan->rotate >= 0)
-        rpi_row_turn(r, r->q, rpi_turn_position(r->args, r->plan->rotate, false, r->b, r->i), 1);
+        rpi_row_rotate(r, r->q, rpi_rope_position(r->args, r->plan->rotate, false, r->b, r->i), 1);
     for (int64_t j = 0; j < d->len_k && (r->keys_b != r->b || r->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
             r->plain_keys[j * D + c] = r->keys[j * D + c] =
                 rpi_value(rpi_row_of(&r->args->k, r->b, r->g, j), r->args->k.dtype, c);
         if (r->plan->rotate >= 0)
-            rpi_row_turn(r, r->keys + j * D, rpi_turn_position(r->args, r->plan->rotate, true, r->b, j), 1);
+            rpi_row_rotate(r, r->keys + j * D, rpi_rope_position(r->args, r->plan->rotate, true, r->b, j), 1);
     }
     r->keys_b = r->b;
     r->keys_g = r->g;
@@ -431,114 +408,16 @@ void rpi_ref_end(rpi_ref *j)
     free(j);
 }
 
-rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
+void rpi_ref_bias(const rp_plan *plan, const rpi_args *args, int64_t b, const rpi_view *bias)
 {
-    memset(s, 0, sizeof *s);
-    rp_status status = rpi_args_check(&s->args, plan, t);
-    if (status == RP_OK)
-        status = rpi_args_prepare(&s->args, plan);
-    if (status != RP_OK)
-        return status;
-    rpi_arena_add(&s->memory, s->args.desc.len_k, 1, 1, sizeof *s->raw);
-    status = rpi_arena_alloc(&s->memory, false, "a row of scores");
-    s->raw = (double *)(void *)s->memory.base;
-    if (status == RP_OK)
-        status = rpi_row_alloc(&s->row, plan, &s->args);
-    if (status != RP_OK)
-        rpi_rows_end(s);
-    return status;
-}
-
-void rpi_rows_end(rpi_rows *s)
-{
-    rpi_arena_free(&s->memory);
-    rpi_row_free(&s->row);
-    rpi_args_free(&s->args);
-}
-
-static rp_status look(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
-{
-    const rp_desc *d = &s->args.desc;
-    rpi_row *r = &s->row;
-    if (!want)
-        return rpi_fail(RP_E_ARG, "row is NULL");
-    if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
-        return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b,
-                        (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
-    if (want->out && !s->args.v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
-    rpi_row_at(r, b, h, i);
-    r->raw = want->raw ? want->raw : s->raw; /* asks for the scores of masked pairs too */
-    r->scaled = want->scaled;
-    r->bias = want->bias;
-    rpi_row_scores(r);
-    rpi_row_softmax(r);
-    if (want->out) {
-        rpi_row_mix(r);
-        memcpy(want->out, r->out, (size_t)d->dim_v * sizeof *r->out);
-    }
-    if (want->score)
-        memcpy(want->score, r->score, (size_t)d->len_k * sizeof *r->score);
-    for (int64_t j = 0; want->weights && j < d->len_k; j++)
-        want->weights[j] = r->weight[j] * rpi_row_dropout(r, j);
-    want->lse = r->lse;
-    return RP_OK;
-}
-
-rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
-{
-    rpi_rows rows;
-    rp_status status = rpi_rows_begin(&rows, plan, t);
-    if (status == RP_OK) {
-        status = look(&rows, b, h, i, want);
-        rpi_rows_end(&rows);
-    }
-    return status;
-}
-
-rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
-{
-    rpi_args args;
-    rpi_view v;
-    if (!plan || !t || !bias || !bias->data)
-        return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
-    if (t->size != sizeof *t)
-        return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
-    /* The biases need neither q nor k: stand in for them so that one check serves all. */
-    rp_tensors with = *t;
-    rp_desc lengths = plan->desc;
-    const rp_desc *d = &lengths;
-    if (d->flexible && t->q.data && t->q.ndim == 4)
-        lengths.len_q = t->q.shape[2];
-    if (d->flexible && (t->pages.k || (t->k.data && t->k.ndim == 4)))
-        lengths.len_k = t->pages.k ? t->pages.len_k : t->k.shape[2];
-    with.pages = (rp_pages){0};
-    const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
-                  two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
-    static const double somewhere = 0; /* aligned for any type; never read */
-    with.q = rp_array_of(&somewhere, d->dtype, 4, one);
-    with.k = rp_array_of(&somewhere, d->dtype, 4, two);
-    rp_status status = rpi_args_check(&args, plan, &with);
-    if (status != RP_OK)
-        return status;
-    with.q.data = with.k.data = NULL;
-    rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
-    if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
-        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, &with, bias)) != RP_OK)
-        return status;
-    if (b < 0 || b >= d->batch)
-        return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
-        return status;
-    rpi_row r = {.plan = plan, .args = &args};
+    const rp_desc *d = &args->desc;
+    rpi_row r = {.plan = plan, .args = args};
     for (int64_t h = 0; h < d->heads; h++)
         for (int64_t i = 0; i < d->len_q; i++) {
             rpi_pair pair[RP_MAX_TERMS];
             rpi_row_at(&r, b, h, i);
             row_queries(&r, pair);
             for (int64_t j = 0; j < d->len_k; j++)
-                put(&v, h, i, j, 0, biases(&r, pair, j));
+                put(bias, h, i, j, 0, biases(&r, pair, j));
         }
-    rpi_args_free(&args);
-    return RP_OK;
 }

@@ -1,14 +1,14 @@
-/* ref.h -- one query row of the reference path, shared by ref.c (forward) and ref_backward.c.
+/* reference/row.h -- one query row of the reference path: its scores, weights and output, step by step.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef RELPOS_REF_H
-#define RELPOS_REF_H
-#include "internal.h"
+#ifndef RELPOS_ROW_H
+#define RELPOS_ROW_H
+#include "problem/problem.h"
 
 typedef struct rpi_row {
     const rp_plan *plan;
     const rpi_args *args;
     int64_t b, h, g, i;
-    double *plain_q, *q;       /* [Dk] as it came, and turned */
+    double *plain_q, *q;       /* [Dk] as it came, and rotated */
     double *plain_keys, *keys; /* [Lk][Dk] of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
     double *score, *weight; /* [Lk]; weight before dropout */
@@ -42,17 +42,6 @@ double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
 /* Turn the channels of x by a position, back with sign -1. */
-void rpi_row_turn(const rpi_row *r, double *x, double position, double sign);
-
-/* What the rows of one call share; keys are made once too, as long as the head stays. Not to be moved. */
-typedef struct rpi_rows {
-    rpi_args args;
-    rpi_row row;
-    double *raw; /* [Lk] scratch */
-    rpi_arena memory;
-} rpi_rows;
-
-rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t);
-void rpi_rows_end(rpi_rows *s);
+void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign);
 
 #endif

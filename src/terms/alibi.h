@@ -1,4 +1,4 @@
-/* schemes/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
+/* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
  * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query. */
 
 double rp_alibi_slope(int64_t h, int64_t heads)

@@ -1,4 +1,4 @@
-/* schemes/axial.h -- tables and vectors for each axis of a grid.
+/* terms/axial.h -- tables and vectors for each axis of a grid.
  * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx key minus query. */
 
 static void axial_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)

@@ -1,4 +1,4 @@
-/* schemes/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,i-j] for the `extent`
+/* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,i-j] for the `extent`
  * keys up to the query, 0 elsewhere. i - j counts with q_offset; vector e of the seam belongs to i - j = extent-1-e. */
 
 static const rpi_param band_params[] = {

@@ -1,4 +1,4 @@
-/* schemes/bucket.h -- T5's buckets, and other ways of sharing out distances among buckets.
+/* terms/bucket.h -- T5's buckets, and other ways of sharing out distances among buckets.
  * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context). */
 
 /* With n buckets for a direction: E = n/2 of them hold one distance each, the rest share E … max_distance. */

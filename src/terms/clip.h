@@ -1,4 +1,4 @@
-/* schemes/clip.h -- what the clipped tables share: offsets below -left and above right use the last entry.
+/* terms/clip.h -- what the clipped tables share: offsets below -left and above right use the last entry.
  * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query, as there. */
 
 static const rpi_param clip_params[] = {

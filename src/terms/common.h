@@ -1,4 +1,4 @@
-/* schemes/common.h -- what several schemes share: bounds of parameters, whole numbers of offsets. */
+/* terms/common.h -- what several schemes share: bounds of parameters, whole numbers of offsets. */
 
 static rp_status check_finite(int32_t n, const char *field, double x)
 {

@@ -1,4 +1,4 @@
-/* schemes/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear. */
+/* terms/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear. */
 
 static const rpi_param log_params[] = {{"lambda", RPI_REAL, offsetof(rp_term, lambda), false, NULL}, {0}};
 

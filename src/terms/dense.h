@@ -1,4 +1,4 @@
-/* schemes/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks its pair. */
+/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks its pair. */
 
 static void dense_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
 {

@@ -1,4 +1,4 @@
-/* schemes/fire.h -- a small network of the distance, normalised by the query's position.
+/* terms/fire.h -- a small network of the distance, normalised by the query's position.
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
  * The paper is causal; |delta| also covers keys after the query. Arrays are shaped as torch.nn.Linear has them:
  *   0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]   3 b2 [H], or with a third layer

@@ -1,10 +1,10 @@
-/* schemes/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
+/* terms/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
  * Lin et al. 2025 (Forgetting Transformer), equation 3.
  *
- * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such wild
+ * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such extreme
  * gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
- *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], tame ones     then, after all of those,
- *   wild [Lk+1]   wild[t+1] = the last wild gate among 0 … t, or -1 */
+ *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], moderate ones     then, after all of those,
+ *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1 */
 
 static int64_t forget_size(const rp_desc *d, const rp_term *t)
 {
@@ -17,20 +17,20 @@ static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *a
 {
     (void)t;
     for (int64_t n = 0; n < d->batch * d->heads; n++) {
-        double *sums = to + n * (d->len_k + 1), *wild = sums + d->batch * d->heads * (d->len_k + 1);
-        sums[0] = 0, wild[0] = -1;
+        double *sums = to + n * (d->len_k + 1), *extreme = sums + d->batch * d->heads * (d->len_k + 1);
+        sums[0] = 0, extreme[0] = -1;
         for (int64_t k = 0; k < d->len_k; k++) {
             const double x = rpi_at(&array[0], n / d->heads, n % d->heads, k, 0);
-            const bool tame = fabs(x) <= 1024;
-            sums[k + 1] = sums[k] + (tame ? x : 0.0);
-            wild[k + 1] = tame ? wild[k] : (double)k;
+            const bool moderate = fabs(x) <= 1024;
+            sums[k + 1] = sums[k] + (moderate ? x : 0.0);
+            extreme[k + 1] = moderate ? extreme[k] : (double)k;
         }
     }
 }
 
-/* The gates of one query up to key *j, which falls from call to call: *next is the last wild gate not yet in *far. */
+/* The gates of one query up to key *j, which falls from call to call: *next is the last extreme gate not yet in *far. */
 typedef struct forget_walk {
-    const double *sums, *wild;
+    const double *sums, *extreme;
     int64_t end; /* the last gate that counts */
     int64_t next;
     double far;
@@ -40,10 +40,10 @@ static forget_walk forget_begin(const rpi_pair *p)
 {
     const int64_t step = p->desc->len_k + 1;
     forget_walk w = {.sums = p->prepared + (p->b * p->desc->heads + p->h) * step, .next = -1};
-    w.wild = w.sums + p->desc->batch * p->desc->heads * step;
+    w.extreme = w.sums + p->desc->batch * p->desc->heads * step;
     w.end = rpi_min(p->position, p->desc->len_k - 1);
     if (w.end >= 0)
-        w.next = (int64_t)w.wild[w.end + 1];
+        w.next = (int64_t)w.extreme[w.end + 1];
     return w;
 }
 
@@ -51,7 +51,7 @@ static double forget_sum(forget_walk *w, const rpi_pair *p, int64_t j)
 {
     if (j > p->position)
         return -INFINITY;
-    for (; w->next > j; w->next = (int64_t)w->wild[w->next])
+    for (; w->next > j; w->next = (int64_t)w->extreme[w->next])
         w->far = rpi_bias_sum(w->far, rpi_at(&p->array[0], p->b, p->h, w->next, 0));
     return rpi_bias_sum(w->sums[w->end + 1] - w->sums[j + 1], w->far);
 }
@@ -68,7 +68,7 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
     const int64_t seen = rpi_clamp(p->position + 1 - j0, 0, n);
     for (int64_t c = seen; c < n; c++)
         to[c] = -INFINITY;
-    if (w.next > j0) { /* a wild gate on the way */
+    if (w.next > j0) { /* a extreme gate on the way */
         for (int64_t c = seen - 1; c >= 0; c--)
             to[c] = forget_sum(&w, p, j0 + c);
         return;

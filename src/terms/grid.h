@@ -1,4 +1,4 @@
-/* schemes/grid.h -- what the terms over a grid of tokens, row by row, share. The sign differs between them: `axial` takes
+/* terms/grid.h -- what the terms over a grid of tokens, row by row, share. The sign differs between them: `axial` takes
  * key - query, swin and axialkey query - key. */
 
 static const rpi_param grid_params[] = {

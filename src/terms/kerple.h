@@ -1,4 +1,4 @@
-/* schemes/kerple.h -- two kernels of distance: KERPLE, learned for each head, and Sandwich, of sinusoids.
+/* terms/kerple.h -- two kernels of distance: KERPLE, learned for each head, and Sandwich, of sinusoids.
  * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4. */
 
 static const char *const kerple_kinds[] = {"log", "power", NULL};

@@ -1,4 +1,4 @@
-/* schemes/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
+/* terms/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
  * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero. */
 
 static const rpi_param real_params[] = {

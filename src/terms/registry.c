@@ -1,35 +1,36 @@
-/* terms.c -- the position terms: each scheme's definition, and the registry made from terms.def.
+/* terms/registry.c -- the position terms: each scheme's definition, and the registry made from terms.def.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "scheme.h"
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-#include "schemes/common.h" /* the first four are shared by those below */
-#include "schemes/clip.h"
-#include "schemes/grid.h"
-#include "schemes/rope_scaling.h"
+#include "common.h" /* the first four are shared by those below */
+#include "clip.h"
+#include "grid.h"
+#include "rope_scaling.h"
 
-#include "schemes/alibi.h"
-#include "schemes/axial.h"
-#include "schemes/band.h"
-#include "schemes/bucket.h"
-#include "schemes/deberta.h"
-#include "schemes/decay.h"
-#include "schemes/dense.h"
-#include "schemes/fire.h"
-#include "schemes/forget.h"
-#include "schemes/kerple.h"
-#include "schemes/real.h"
-#include "schemes/rope.h"
-#include "schemes/shaw.h"
-#include "schemes/sink.h"
-#include "schemes/swin.h"
-#include "schemes/table.h"
-#include "schemes/xl.h"
+#include "alibi.h"
+#include "axial.h"
+#include "band.h"
+#include "bucket.h"
+#include "deberta.h"
+#include "decay.h"
+#include "dense.h"
+#include "fire.h"
+#include "forget.h"
+#include "kerple.h"
+#include "real.h"
+#include "rope.h"
+#include "shaw.h"
+#include "sink.h"
+#include "swin.h"
+#include "table.h"
+#include "xl.h"
 
 static const struct {
     const char *name, *syntax, *source;
@@ -191,4 +192,29 @@ rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const c
                             (long long)n, batch, x);
         }
     return RP_OK;
+}
+
+double rpi_vec_factor(const rp_desc *d, const rp_term *t)
+{
+    const rpi_scheme *s = rpi_scheme_of(t->kind);
+    return s->bias || s->unscaled ? 1.0 : d->scale;
+}
+
+int64_t rpi_part_index(const rpi_part *part, const rpi_pair *p)
+{
+    const int64_t count = part->count(p->desc, p->term);
+    if (part->present && !part->present(p->array))
+        return -1;
+    if (part->index)
+        return part->index(p);
+    const double delta = trunc(part->by_index ? (double)(p->j - p->i) : p->delta),
+                 e = delta - (double)part->first(p->desc, p->term);
+    if (part->zero_outside && !(e >= 0 && e < (double)count))
+        return -1;
+    return e <= 0 ? 0 : e >= (double)(count - 1) ? count - 1 : (int64_t)e;
+}
+
+int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p)
+{
+    return part->width ? part->width(p->desc, p->term) : p->desc->dim_k;
 }

@@ -1,4 +1,4 @@
-/* schemes/rope.h -- rotary positions: pair c of channels turns by position * base^(-2c/dim).
+/* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim).
  * Su et al. 2021, section 3.2. Channels from dim on are left as they are (partial rotation, GPT-NeoX). */
 
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};

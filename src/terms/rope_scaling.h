@@ -1,4 +1,4 @@
-/* schemes/rope_scaling.h -- RoPE beyond the trained length: how frequencies are stretched, as in Hugging Face's
+/* terms/rope_scaling.h -- RoPE beyond the trained length: how frequencies are stretched, as in Hugging Face's
  * modeling_rope_utils, here in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE). */
 
 /* The trained length. */

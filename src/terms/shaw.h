@@ -1,4 +1,4 @@
-/* schemes/shaw.h -- learned vectors for each clipped offset, added to keys and to values.
+/* terms/shaw.h -- learned vectors for each clipped offset, added to keys and to values.
  * Shaw, Uszkoreit, Vaswani 2018: equation 4 (keys, inside the scaling) and equation 3 (values). */
 
 static void relkey_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)

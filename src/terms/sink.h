@@ -1,4 +1,4 @@
-/* schemes/sink.h -- a learned logit beside each row: exp(sink_h) joins the sum of the weights and has no value.
+/* terms/sink.h -- a learned logit beside each row: exp(sink_h) joins the sum of the weights and has no value.
  * As in gpt-oss; Xiao et al. 2024 for the name. */
 
 static void sink_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)

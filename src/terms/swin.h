@@ -1,4 +1,4 @@
-/* schemes/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class token
+/* terms/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class token
  * as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class. */
 
 static void swin_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)

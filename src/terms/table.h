@@ -1,4 +1,4 @@
-/* schemes/table.h -- a learned bias for each clipped offset: table[h, clamp(delta, -left, right) + left]. */
+/* terms/table.h -- a learned bias for each clipped offset: table[h, clamp(delta, -left, right) + left]. */
 
 static double table_pair(const rpi_pair *p)
 {

@@ -1,7 +1,7 @@
-/* text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
+/* terms/text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
-#include "edits.h"
-#include "internal.h"
+#include "base/edits.h"
+#include "scheme.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,0 +1,342 @@
+/* api/arguments.c -- the arrays of a call, checked against its plan, become views; what follows checks nothing again.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
+#include "sources/sources.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const int64_t *n, rp_dtype dtype,
+                             const char *name)
+{
+    rpi_shape shape = {.ndim = ndim, .min_ndim = ndim};
+    memcpy(shape.n, n, (size_t)ndim * sizeof *n);
+    rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, name);
+    if (s != RP_OK)
+        return s;
+    if (rpi_is_floating(dtype) && a->dtype != dtype)
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s, and desc.dtype is %s: they must be equal", name,
+                        rp_dtype_name(a->dtype), rp_dtype_name(dtype));
+    return RP_OK;
+}
+
+static rp_status check_contiguous(const rp_array *a, const char *name)
+{
+    int32_t last = a->ndim - 1;
+    if (a->shape[last] > 1 && a->stride[last] != 1)
+        return rpi_fail(RP_E_STRIDE, "%s: the stride of the last axis is %lld: it must be 1", name,
+                        (long long)a->stride[last]);
+    return RP_OK;
+}
+
+/* An output must not write one place twice: with its axes sorted by stride, each steps over all that lies below it. */
+rp_status rpi_check_output(const rp_array *a, const char *name)
+{
+    int32_t order[RP_MAX_AXES], n = 0;
+    int64_t covered = 1;
+    for (int32_t x = 0; x < a->ndim; x++) {
+        if (a->shape[x] == 0)
+            return RP_OK;
+        if (a->shape[x] == 1)
+            continue;
+        int32_t at = n++;
+        for (; at > 0 && llabs(a->stride[order[at - 1]]) > llabs(a->stride[x]); at--)
+            order[at] = order[at - 1];
+        order[at] = x;
+    }
+    for (int32_t k = 0; k < n; k++) {
+        int64_t step = llabs(a->stride[order[k]]);
+        if (step < covered)
+            return rpi_fail(RP_E_STRIDE, "%s: stride %lld on axis %d makes elements of the output share memory", name,
+                            (long long)a->stride[order[k]], (int)order[k]);
+        covered = step * (a->shape[order[k]] - 1) + covered;
+    }
+    return RP_OK;
+}
+
+static rp_status need(const rp_array *a, int64_t elements, const char *name)
+{
+    if (!a->data && elements > 0)
+        return rpi_fail(RP_E_ARG, "%s is absent (data is NULL): it is needed here", name);
+    return RP_OK;
+}
+
+/* An array of a term or a mask. It may stay away where it is optional or has no elements. */
+static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *shape, rpi_class cls, bool optional,
+                             const char *name)
+{
+    bool empty = false;
+    for (int32_t x = 0; x < shape->ndim; x++)
+        empty = empty || shape->n[x] == 0;
+    if (!a->data && (optional || empty))
+        return RP_OK;
+    const rp_status status = need(a, 1, name);
+    return status == RP_OK ? rpi_view_of(v, a, shape, cls, name) : status;
+}
+
+/* The lengths of a call of a flexible plan: those of its arrays, up to the plan's. */
+static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
+{
+    const struct {
+        const char *name;
+        const rp_array *a;
+        int64_t *len;
+    } sides[] = {{"q", &t->q, &d->len_q}, {"k", &t->k, &d->len_k}};
+    if (d->flexible && t->pages.k) {
+        if (t->pages.len_k < 0 || t->pages.len_k > d->len_k)
+            return rpi_fail(RP_E_SHAPE, "pages.len_k is %lld: the plan was made for 0 to %lld",
+                            (long long)t->pages.len_k, (long long)d->len_k);
+        d->len_k = t->pages.len_k;
+    }
+    for (int n = 0; n < 2 && d->flexible; n++) {
+        if (!sides[n].a->data || sides[n].a->ndim != 4)
+            continue;
+        if (sides[n].a->shape[2] > *sides[n].len || sides[n].a->shape[2] < 0)
+            return rpi_fail(RP_E_SHAPE, "%s: its length is %lld: the plan was made for up to %lld", sides[n].name,
+                            (long long)sides[n].a->shape[2], (long long)*sides[n].len);
+        *sides[n].len = sides[n].a->shape[2];
+    }
+    return RP_OK;
+}
+
+/* Keys and values in pages take the place of k and v. */
+static rp_status check_pages(rpi_args *args, const rp_tensors *t)
+{
+    const rp_desc *d = &args->desc;
+    const rp_pages *p = &t->pages;
+    const struct {
+        const char *name;
+        const rp_array *a;
+        const void *const *page;
+        int64_t head, key, width;
+        rpi_view *view;
+    } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, d->dim_k, &args->k},
+                 {"v", &t->v, p->v, p->v_head, p->v_key, d->dim_v, &args->v}};
+    if (!p->k)
+        return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL, and pages.v is not: keys and values are in pages together")
+                    : RP_OK;
+    if (p->page < 1 || p->page > RPI_MAX_POSITION || p->len_k != d->len_k)
+        return rpi_fail(RP_E_RANGE, "pages.page is %lld, pages.len_k %lld: 1 key or more, and %lld keys",
+                        (long long)p->page, (long long)p->len_k, (long long)d->len_k);
+    int64_t pages;
+    if (p->per_batch < (d->len_k + p->page - 1) / p->page || !rpi_mul(d->batch, p->per_batch, 8, &pages))
+        return rpi_fail(RP_E_RANGE, "pages.per_batch is %lld: %lld keys need %lld pages of %lld",
+                        (long long)p->per_batch, (long long)d->len_k, (long long)((d->len_k + p->page - 1) / p->page),
+                        (long long)p->page);
+    for (int n = 0; n < 2; n++) {
+        int64_t span;
+        if (sides[n].a->data)
+            return rpi_fail(RP_E_ARG,
+                            "%s is there beside pages.k: keys and values are both in pages, or both in arrays",
+                            sides[n].name);
+        if (!sides[n].page)
+            continue;
+        if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
+            !rpi_mul(sides[n].key, p->page, 8, &span))
+            return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: 0 or more elements",
+                            sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
+        for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
+            const bool used = m % p->per_batch * p->page < d->len_k;
+            if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
+                return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s", sides[n].name, (long long)m,
+                                sides[n].page[m] ? "not aligned to its elements" : "NULL");
+        }
+        *sides[n].view = (rpi_view){.data = (void *)(uintptr_t)sides[n].page,
+                                    .dtype = d->dtype,
+                                    .page = sides[n].page,
+                                    .page_keys = p->page,
+                                    .per_batch = p->per_batch,
+                                    .stride = {0, sides[n].head, sides[n].key, 1}};
+    }
+    return RP_OK;
+}
+
+static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
+{
+    const rpi_shape shape = {.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {args->desc.batch}};
+    if (!t->q_offset.data)
+        return RP_OK;
+    const rp_status s = rpi_view_of(&args->q_offset, &t->q_offset, &shape, RPI_INTEGERS, "q_offset");
+    for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++) {
+        const int64_t at = rpi_position(args, b, 0);
+        if (at < -RPI_MAX_POSITION || at > RPI_MAX_POSITION || (args->q_offset.dtype == RP_U64 && at < 0))
+            return rpi_fail(RP_E_RANGE, "q_offset[%lld] is %lld: -2^60 to 2^60", (long long)b, (long long)at);
+    }
+    return s;
+}
+
+static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool offsets_only)
+{
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+    if (!t || t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
+    memset(args, 0, sizeof *args);
+    args->desc = plan->desc;
+    rp_status s = take_lengths(&args->desc, t);
+    if (s != RP_OK)
+        return s;
+    const rp_desc *d = &args->desc;
+    const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
+                  Dv = d->dim_v;
+    const rp_dtype any = RP_BOOL; /* an output of a floating type as the caller likes */
+    const struct {
+        const char *name;
+        const rp_array *a;
+        rpi_view *v;
+        int64_t n[4];
+        int32_t ndim;
+        rp_dtype dtype;
+        bool contiguous;
+    } arrays[] = {
+        {"q", &t->q, &args->q, {B, H, Lq, Dk}, 4, d->dtype, true},
+        {"k", &t->k, &args->k, {B, Hk, Lk, Dk}, 4, d->dtype, true},
+        {"v", &t->v, &args->v, {B, Hk, Lk, Dv}, 4, d->dtype, true},
+        {"out", &t->out, &args->out, {B, H, Lq, Dv}, 4, d->dtype, true},
+        {"lse", &t->lse, &args->lse, {B, H, Lq}, 3, any, false},
+        {"weights", &t->weights, &args->weights, {B, H, Lq, Lk}, 4, any, false},
+        {"profile", &t->profile, &args->profile, {B, H, rpi_max(Lq + Lk - 1, 0)}, 3, any, false},
+        {"key_mass", &t->key_mass, &args->key_mass, {B, H, Lk}, 3, any, false},
+        {"entropy", &t->entropy, &args->entropy, {B, H, Lq}, 3, any, false},
+    };
+    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) {
+        if (!arrays[n].a->data)
+            continue;
+        s = check_array(arrays[n].v, arrays[n].a, arrays[n].ndim, arrays[n].n, arrays[n].dtype, arrays[n].name);
+        if (s == RP_OK && arrays[n].contiguous)
+            s = check_contiguous(arrays[n].a, arrays[n].name);
+        if (s == RP_OK && n >= 3)
+            s = rpi_check_output(arrays[n].a, arrays[n].name);
+        if (s != RP_OK)
+            return s;
+    }
+    if ((s = check_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
+        return s;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
+        if (offsets_only && scheme->form != RPI_OFFSET && scheme->form != RPI_ROTATE)
+            continue;
+        for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
+            char name[64];
+            rpi_shape shape;
+            const rpi_role role = scheme->array[x].role;
+            const rpi_class cls = role == RPI_POSITIONS ? RPI_NUMBERS : role == RPI_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
+            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name,
+                     rp_term_name(d->terms[n].kind));
+            rpi_term_shape(d, &d->terms[n], x, &shape);
+            s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, scheme->array[x].optional, name);
+            if (s == RP_OK && role == RPI_POSITIONS && args->term[n][x].data)
+                s = rpi_check_positions(&args->term[n][x], &shape, name);
+            if (s != RP_OK)
+                return s;
+        }
+        if (t->q_offset.data && scheme->grid)
+            return rpi_fail(RP_E_UNSUPPORTED,
+                            "q_offset: term[%d] is %s, whose tokens lie on a grid: leave q_offset out", (int)n,
+                            rp_term_name(d->terms[n].kind));
+        if (scheme->check_arrays && (s = scheme->check_arrays(d, &d->terms[n], args->term[n], n)) != RP_OK)
+            return s;
+    }
+    for (int32_t n = 0; n < d->n_masks && !offsets_only; n++) {
+        const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
+        char name[64];
+        rpi_shape shape;
+        if (m->check && (s = m->check(d, &d->masks[n], n)) != RP_OK) /* a flexible plan has other lengths */
+            return s;
+        if (!m->shape)
+            continue;
+        snprintf(name, sizeof name, "mask[%d] (%s)", (int)n, rp_mask_name(d->masks[n].kind));
+        m->shape(d, &shape);
+        if ((s = check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name)) != RP_OK)
+            return s;
+    }
+    if (t->prepared && t->prepared->plan != plan)
+        return rpi_fail(RP_E_ARG, "prepared was made from another plan");
+    args->ready = t->prepared;
+    args->offsets_only = offsets_only;
+    s = need(&t->q, B * Lq, "q");
+    return s == RP_OK && !t->pages.k ? need(&t->k, B * Lk, "k") : s;
+}
+
+rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    return check_args(args, plan, t, false);
+}
+
+rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    return check_args(args, plan, t, true);
+}
+
+/* A gradient has the shape of the array it belongs to, lies over nothing, and is of a floating type. */
+static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *of, bool contiguous, const char *name)
+{
+    char what[96];
+    rpi_shape shape = {.ndim = of->ndim, .min_ndim = of->ndim};
+    if (!a->data)
+        return RP_OK;
+    if (!of->data)
+        return rpi_fail(RP_E_ARG, "%s: the array itself is absent, so it has no gradient", name);
+    memcpy(shape.n, of->shape, sizeof shape.n);
+    snprintf(what, sizeof what, "the gradient %s", name);
+    rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
+    if (s == RP_OK && contiguous)
+        s = check_contiguous(a, what);
+    return s == RP_OK ? rpi_check_output(a, what) : s;
+}
+
+static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
+                                 const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    memset(grads, 0, sizeof *grads);
+    if (!g || g->size != sizeof *g)
+        return rpi_fail(RP_E_ARG, "grads %s: start from rp_grads_init", g ? "of another size" : "is NULL");
+    if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
+        return rpi_fail(RP_E_ARG, "tensors has an output beside out and lse: a backward call makes gradients only");
+    if (t->pages.k)
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "pages: a backward call needs k and v as arrays, which its gradients resemble");
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
+    rp_status s = need(&g->dout, d->batch * d->len_q, "dout");
+    if (s == RP_OK && g->dout.data)
+        s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
+    if (s == RP_OK && g->dout.data)
+        s = check_contiguous(&g->dout, "dout");
+    if (s == RP_OK)
+        s = need(&t->v, d->batch * d->len_k, "v");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk");
+    if (s == RP_OK)
+        s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
+    for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
+        for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &g->term[m][x];
+            const char *array = rp_term_array(d->terms[m].kind, x);
+            char name[64];
+            if (!a->data || !array)
+                continue;
+            snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
+            if (!rp_term_array_learned(d->terms[m].kind, x))
+                return rpi_fail(RP_E_ARG, "the gradient %s: this array is not learned and has none", name);
+            rpi_view v; /* of the array's own axes; those of args are aligned with the scheme's */
+            s = check_gradient(&v, a, &t->term[m][x], false, name);
+            if (s == RP_OK) {
+                rpi_shape shape;
+                rpi_term_shape(d, &plan->terms[m], x, &shape);
+                s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
+            }
+        }
+    return s;
+}
+
+rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
+                             const rp_grads *g)
+{
+    rp_status status = rpi_args_check(args, plan, t);
+    if (status == RP_OK)
+        status = check_gradients(grads, args, plan, t, g);
+    return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;
+}

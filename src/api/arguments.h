@@ -1,0 +1,17 @@
+/* api/arguments.h -- the arrays of a call, checked, as views.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_ARGUMENTS_H
+#define RELPOS_ARGUMENTS_H
+#include "problem/problem.h"
+
+rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
+/* all that a backward call is given */
+rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
+                             const rp_grads *g);
+rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
+rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
+rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out); /* out beside the inputs */
+
+#endif

@@ -1,0 +1,46 @@
+/* api/attend.c -- rp_attend: arguments checked, then the fast path, the reference, or both where weights are asked for.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
+#include "engine/engine.h"
+#include "reference/reference.h"
+
+rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
+{
+    rpi_args args;
+    rp_status status = rpi_args_check(&args, plan, t);
+    if (status == RP_OK)
+        status = rpi_args_overlap(plan, t);
+    if (status != RP_OK)
+        return status;
+    const rp_desc *d = &args.desc;
+    const bool some =
+        t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
+    if (!some && d->batch && d->len_q)
+        return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
+    if (t->out.data && !args.v.data && d->batch && d->len_k)
+        return rpi_fail(RP_E_ARG, "v is absent (data is NULL): out needs it");
+    if ((uintptr_t)work % 64 != 0)
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
+    rp_pool *pool = rpi_pool_for(t->pool, d);
+    rpi_progress progress = {.report = t->progress, .context = t->progress_context};
+    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+        return status;
+    /* the reference path has its memory before the fast one begins to write */
+    rpi_args only = args;
+    rpi_ref *ref = NULL;
+    if (!plan->ops || args.weights.data) {
+        const rpi_view none = {0};
+        if (plan->ops)
+            only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
+        status = rpi_ref_begin(&ref, plan, &only, pool);
+    }
+    args.weights.data = NULL;
+    if (status == RP_OK && plan->ops &&
+        (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
+        status = rpi_fast_attend(plan, &args, pool, &progress, work);
+    if (status == RP_OK && ref)
+        status = rpi_ref_run(ref, pool, &progress);
+    rpi_ref_end(ref);
+    rpi_args_free(&args);
+    return status;
+}

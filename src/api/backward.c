@@ -1,0 +1,23 @@
+/* api/backward.c -- rp_backward: arguments checked, then the fast path or the reference.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
+#include "engine/engine.h"
+#include "reference/reference.h"
+
+rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work)
+{
+    rpi_args args;
+    rpi_grads grads;
+    rp_status status = rpi_backward_check(&args, &grads, plan, t, g);
+    if (status == RP_OK && (uintptr_t)work % 64 != 0)
+        status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
+    if (status == RP_OK)
+        status = rpi_args_prepare(&args, plan);
+    if (status != RP_OK)
+        return status;
+    rpi_progress progress = {.report = t->progress, .context = t->progress_context};
+    status = plan->ops ? rpi_fast_backward(plan, &args, &grads, rpi_pool_for(t->pool, &args.desc), &progress, work)
+                       : rpi_ref_backward(plan, &args, &grads, &progress);
+    rpi_args_free(&args);
+    return status;
+}

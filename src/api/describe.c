@@ -1,0 +1,266 @@
+/* api/describe.c -- a description, checked, becomes a plan; the shapes of the arrays that it asks for.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "engine/engine.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static rp_status check_size(const char *field, int64_t n, int64_t least, int64_t most)
+{
+    if (n < least || n > most)
+        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)least,
+                        (long long)most);
+    return RP_OK;
+}
+
+/* The description with its defaults resolved, or an error. */
+static rp_status check_sizes(rp_desc *d, const rp_desc *given)
+{
+    if (!given)
+        return rpi_fail(RP_E_ARG, "desc is NULL: make one with rp_desc_init");
+    if (given->size != sizeof *d)
+        return rpi_fail(RP_E_ARG, "desc.size is %zu: this library knows %zu; start from rp_desc_init", given->size,
+                        sizeof *d);
+    *d = *given;
+    const struct {
+        const char *name;
+        int64_t n, least, most;
+    } sizes[] = {
+        {"batch", d->batch, 0, RPI_MAX_POSITION},
+        {"heads", d->heads, 1, RPI_MAX_POSITION},
+        {"kv_heads", d->kv_heads, 0, RPI_MAX_POSITION},
+        {"len_q", d->len_q, 0, RPI_MAX_POSITION},
+        {"len_k", d->len_k, 0, RPI_MAX_POSITION},
+        {"dim_k", d->dim_k, 1, (int64_t)1 << 30},
+        {"dim_v", d->dim_v, 0, (int64_t)1 << 30},
+        {"q_offset", d->q_offset, -RPI_MAX_POSITION, RPI_MAX_POSITION},
+        {"n_terms", d->n_terms, 0, RP_MAX_TERMS},
+        {"n_masks", d->n_masks, 0, RP_MAX_MASKS},
+        {"cap_after", d->cap_after, 0, 1},
+        {"flexible", d->flexible, 0, 1},
+        {"precision", d->precision, RP_PRECISION_HIGHEST, RP_PRECISION_HIGH},
+    };
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].least, sizes[n].most);
+        if (s != RP_OK)
+            return s;
+    }
+    d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
+    d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
+    if (d->heads % d->kv_heads != 0)
+        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld",
+                        (long long)d->kv_heads, (long long)d->heads);
+    if (!rpi_is_floating(d->dtype))
+        return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32, f64, f16 or bf16", rp_dtype_name(d->dtype),
+                        (int)d->dtype);
+    if (!(d->dropout >= 0 && d->dropout < 1))
+        return rpi_fail(RP_E_RANGE, "desc.dropout is %g: 0 (none) to below 1", d->dropout);
+    if (d->scale == RP_SCALE_AUTO)
+        d->scale = 1.0 / sqrt((double)d->dim_k);
+    /* Far below the largest f32, so that products with moderate numbers stay finite. */
+    if (!(fabs(d->scale) <= 1e20))
+        return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20, or RP_SCALE_AUTO for 1/sqrt(dim_k)", d->scale);
+    if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
+        return rpi_fail(RP_E_RANGE, "desc.softcap is %g: 0 (none), or 1e-20 to 1e20", d->softcap);
+    if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
+        return rpi_fail(RP_E_ARG, "desc.%s is NULL while n_%s is not 0", d->n_terms && !d->terms ? "terms" : "masks",
+                        d->n_terms && !d->terms ? "terms" : "masks");
+    /* Elements of the arrays, a zero taken as one so that it does not hide an overflow. */
+    const int64_t products[][4] = {{d->batch, d->heads, d->len_q, d->dim_k},
+                                   {d->batch, d->heads, d->len_q, d->dim_v},
+                                   {d->batch, d->kv_heads, d->len_k, d->dim_k},
+                                   {d->batch, d->kv_heads, d->len_k, d->dim_v},
+                                   {d->batch, d->heads, d->len_q + d->len_k, 2}};
+    for (size_t n = 0; n < sizeof products / sizeof *products; n++) {
+        int64_t size = 1;
+        for (int x = 0; x < 4; x++)
+            if (!rpi_mul(size, rpi_max(products[n][x], 1), x == 3 ? 8 : 1, &size))
+                return rpi_fail(RP_E_OVERFLOW, "desc: batch * heads * length * dim does not fit in 63 bits");
+    }
+    return RP_OK;
+}
+
+static rp_status check_terms(rp_plan *p)
+{
+    p->rotate = p->vec = p->valvec = p->sink = -1;
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_term *t = &p->terms[n];
+        const rpi_scheme *s = rpi_scheme_of(t->kind);
+        if (!s)
+            return rpi_fail(RP_E_ARG, "terms[%d].kind is %d: no such term in terms.def", (int)n, (int)t->kind);
+        const rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
+        if (status != RP_OK)
+            return status;
+        p->intervals |= s->causal;
+        int32_t *one = NULL; /* of which there is one at most */
+        switch (s->form) {
+        case RPI_OFFSET: p->n_offset++; break;
+        case RPI_INDEX: p->n_index++; break;
+        case RPI_TILE: p->n_tile++; break;
+        case RPI_ROTATE: one = &p->rotate; break;
+        case RPI_VALVEC: one = &p->valvec; break;
+        case RPI_SINK: one = &p->sink; break;
+        case RPI_VEC:
+            p->n_vec += s->bias;
+            one = s->bias ? NULL : &p->vec;
+            break;
+        }
+        if (one && *one >= 0)
+            return rpi_fail(RP_E_UNSUPPORTED,
+                            "terms[%d] is %s: terms[%d], %s, is one of its family, and one is allowed", (int)n,
+                            rp_term_name(t->kind), (int)*one, rp_term_name(p->terms[*one].kind));
+        if (one)
+            *one = n;
+    }
+    return RP_OK;
+}
+
+static rp_status check_masks(rp_plan *p)
+{
+    for (int32_t n = 0; n < p->desc.n_masks; n++) {
+        const rpi_masker *m = rpi_masker_of(p->masks[n].kind);
+        if (!m)
+            return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)p->masks[n].kind);
+        rp_status status = m->check ? m->check(&p->desc, &p->masks[n], n) : RP_OK;
+        if (status != RP_OK)
+            return status;
+        p->intervals |= m->interval != NULL;
+        p->mask_keep |= m->keep != NULL;
+        p->mask_keep_rows |= m->keep != NULL && !m->keep_same_rows;
+    }
+    return RP_OK;
+}
+
+/* Fill a plan in place; the instruction set comes later. */
+static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
+{
+    memset(p, 0, sizeof *p);
+    rp_status status = check_sizes(&p->desc, desc);
+    if (status != RP_OK)
+        return status;
+    for (int32_t n = 0; status == RP_OK && n < desc->n_terms; n++)
+        status = rpi_term_take(&p->terms[n], (const char *)desc->terms + (size_t)n * desc->term_size, desc->term_size);
+    if (status == RP_OK && desc->n_masks)
+        status = rpi_check_struct_size("rp_mask", desc->mask_size, sizeof *p->masks);
+    for (int32_t n = 0; status == RP_OK && n < desc->n_masks; n++) /* fields that the caller's lacks are 0 */
+        memcpy(&p->masks[n], (const char *)desc->masks + (size_t)n * desc->mask_size, desc->mask_size);
+    if (status != RP_OK)
+        return status;
+    p->desc.terms = p->terms;
+    p->desc.masks = p->masks;
+    p->desc.term_size = sizeof *p->terms;
+    p->desc.mask_size = sizeof *p->masks;
+    status = check_terms(p);
+    return status == RP_OK ? check_masks(p) : status;
+}
+
+rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
+{
+    if (!plan)
+        return rpi_fail(RP_E_ARG, "plan is NULL: where the plan should go");
+    *plan = NULL;
+    rp_plan *p = malloc(sizeof *p);
+    if (!p)
+        return rpi_fail(RP_E_NOMEM, "out of memory: a plan needs %zu bytes", sizeof *p);
+    rp_status status = plan_fill(p, desc);
+    if (status == RP_OK) {
+        const char *isa = p->desc.isa ? p->desc.isa : rp_isa_default();
+        int found = rp_isa_found(isa);
+        if (found < 0)
+            status = rpi_fail(RP_E_ARG, "desc.isa is \"%.32s\": no such instruction set; rp_isa_name lists them", isa);
+        else if (!found)
+            status = rpi_fail(RP_E_UNSUPPORTED, "desc.isa is \"%.32s\": this machine does not have it", isa);
+        else if (strcmp(isa, "reference") != 0)
+            p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
+        p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
+        p->parts = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
+        p->desc.isa = NULL; /* the caller's string is not kept */
+    }
+    if (status != RP_OK) {
+        free(p);
+        return status;
+    }
+    *plan = p;
+    return RP_OK;
+}
+
+void rp_plan_destroy(rp_plan *plan)
+{
+    free(plan);
+}
+
+const char *rp_plan_isa(const rp_plan *plan)
+{
+    return !plan ? "" : plan->isa;
+}
+
+size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
+{
+    if (!plan) {
+        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return 0;
+    }
+    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+}
+
+size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
+{
+    if (!plan) {
+        rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
+        return 0;
+    }
+    return plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
+}
+
+/* The full shape of an array, for a caller that makes one. */
+static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
+{
+    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim); /* vectors: without the head axis */
+    *ndim = s->ndim - skip;
+    for (int32_t x = 0; x < *ndim; x++)
+        shape[x] = s->n[x + skip];
+}
+
+/* What both questions about shapes begin with: a checked description, and no axes yet. */
+static rp_status start_shape(rp_plan *p, const rp_desc *desc, int32_t *ndim, const int64_t *shape)
+{
+    if (!ndim || !shape)
+        return rpi_fail(RP_E_ARG, "ndim or shape is NULL");
+    *ndim = 0;
+    return plan_fill(p, desc);
+}
+
+rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape)
+{
+    rp_plan p;
+    rpi_shape s;
+    const rp_status status = start_shape(&p, desc, ndim, shape);
+    if (status != RP_OK)
+        return status;
+    if (term < 0 || term >= p.desc.n_terms || index < 0)
+        return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index,
+                        (int)p.desc.n_terms);
+    const rpi_scheme *scheme = rpi_scheme_of(p.terms[term].kind);
+    if (index < rpi_count_arrays(scheme)) {
+        rpi_term_shape(&p.desc, &p.terms[term], index, &s);
+        full_shape(&s, ndim, shape);
+    }
+    return RP_OK;
+}
+
+rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape)
+{
+    rp_plan p;
+    rpi_shape s;
+    const rp_status status = start_shape(&p, desc, ndim, shape);
+    if (status != RP_OK)
+        return status;
+    if (mask < 0 || mask >= p.desc.n_masks)
+        return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
+    const rpi_masker *m = rpi_masker_of(p.masks[mask].kind);
+    if (m->shape) {
+        m->shape(&p.desc, &s);
+        full_shape(&s, ndim, shape);
+    }
+    return RP_OK;
+}

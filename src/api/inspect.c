@@ -1,0 +1,153 @@
+/* api/inspect.c -- public looks inside: a row traced, the biases themselves, bounds on errors. All by the reference path.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "inspect.h"
+#include "arguments.h"
+#include "reference/reference.h"
+#include <string.h>
+
+rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
+{
+    memset(s, 0, sizeof *s);
+    rp_status status = rpi_args_check(&s->args, plan, t);
+    if (status == RP_OK)
+        status = rpi_args_prepare(&s->args, plan);
+    if (status != RP_OK)
+        return status;
+    rpi_arena_add(&s->memory, s->args.desc.len_k, 1, 1, sizeof *s->raw);
+    status = rpi_arena_alloc(&s->memory, false, "a row of scores");
+    s->raw = (double *)(void *)s->memory.base;
+    if (status == RP_OK)
+        status = rpi_row_alloc(&s->row, plan, &s->args);
+    if (status != RP_OK)
+        rpi_rows_end(s);
+    return status;
+}
+
+void rpi_rows_end(rpi_rows *s)
+{
+    rpi_arena_free(&s->memory);
+    rpi_row_free(&s->row);
+    rpi_args_free(&s->args);
+}
+
+static rp_status look(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
+{
+    const rp_desc *d = &s->args.desc;
+    rpi_row *r = &s->row;
+    if (!want)
+        return rpi_fail(RP_E_ARG, "row is NULL");
+    if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
+        return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b,
+                        (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
+    if (want->out && !s->args.v.data && d->len_k)
+        return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
+    rpi_row_at(r, b, h, i);
+    r->raw = want->raw ? want->raw : s->raw; /* asks for the scores of masked pairs too */
+    r->scaled = want->scaled;
+    r->bias = want->bias;
+    rpi_row_scores(r);
+    rpi_row_softmax(r);
+    if (want->out) {
+        rpi_row_mix(r);
+        memcpy(want->out, r->out, (size_t)d->dim_v * sizeof *r->out);
+    }
+    if (want->score)
+        memcpy(want->score, r->score, (size_t)d->len_k * sizeof *r->score);
+    for (int64_t j = 0; want->weights && j < d->len_k; j++)
+        want->weights[j] = r->weight[j] * rpi_row_dropout(r, j);
+    want->lse = r->lse;
+    return RP_OK;
+}
+
+rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *want)
+{
+    rpi_rows rows;
+    rp_status status = rpi_rows_begin(&rows, plan, t);
+    if (status == RP_OK) {
+        status = look(&rows, b, h, i, want);
+        rpi_rows_end(&rows);
+    }
+    return status;
+}
+
+rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
+{
+    rpi_args args;
+    rpi_view v;
+    if (!plan || !t || !bias || !bias->data)
+        return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
+    if (t->size != sizeof *t)
+        return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
+    /* The biases need neither q nor k: stand in for them so that one check serves all. */
+    rp_tensors with = *t;
+    rp_desc lengths = plan->desc;
+    const rp_desc *d = &lengths;
+    if (d->flexible && t->q.data && t->q.ndim == 4)
+        lengths.len_q = t->q.shape[2];
+    if (d->flexible && (t->pages.k || (t->k.data && t->k.ndim == 4)))
+        lengths.len_k = t->pages.k ? t->pages.len_k : t->k.shape[2];
+    with.pages = (rp_pages){0};
+    const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
+                  two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
+    static const double somewhere = 0; /* aligned for any type; never read */
+    with.q = rp_array_of(&somewhere, d->dtype, 4, one);
+    with.k = rp_array_of(&somewhere, d->dtype, 4, two);
+    rp_status status = rpi_args_check(&args, plan, &with);
+    if (status != RP_OK)
+        return status;
+    with.q.data = with.k.data = NULL;
+    rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
+    if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
+        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, &with, bias)) != RP_OK)
+        return status;
+    if (b < 0 || b >= d->batch)
+        return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
+    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+        return status;
+    rpi_ref_bias(plan, &args, b, &v);
+    rpi_args_free(&args);
+    return RP_OK;
+}
+
+rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
+{
+    rpi_args args;
+    rpi_view v;
+    rp_status status = rpi_args_check(&args, plan, t);
+    if (status != RP_OK)
+        return status;
+    const rp_desc *d = &args.desc;
+    const rpi_shape shape = {.ndim = 4, .min_ndim = 4, .n = {d->batch, d->heads, d->len_q, d->dim_v}};
+    if (!bound || !bound->data)
+        return rpi_fail(RP_E_ARG, "bound is NULL or absent");
+    if ((status = rpi_view_of(&v, bound, &shape, RPI_FLOATS, "bound")) != RP_OK ||
+        (status = rpi_check_output(bound, "bound")) != RP_OK || (status = rpi_output_overlap(plan, t, bound)) != RP_OK)
+        return status;
+    if (v.dtype != RP_F64)
+        return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));
+    if (!args.v.data && d->len_k)
+        return rpi_fail(RP_E_ARG, "v is absent (data is NULL): the bound needs it");
+    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+        return status;
+    status = rpi_ref_error_bound(plan, &args, &v);
+    rpi_args_free(&args);
+    return status;
+}
+
+rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
+{
+    rpi_args args;
+    rpi_grads grads;
+    rp_status status = rpi_backward_check(&args, &grads, plan, t, bound);
+    const rpi_view *views[] = {&grads.dq, &grads.dk, &grads.dv};
+    for (int n = 0; status == RP_OK && n < 3; n++)
+        if (views[n]->data && views[n]->dtype != RP_F64)
+            status = rpi_fail(RP_E_ARG, "bounds: dtype is %s: f64 is needed", rp_dtype_name(views[n]->dtype));
+    if (status == RP_OK)
+        status = rpi_args_prepare(&args, plan);
+    if (status != RP_OK)
+        return status;
+    status = rpi_ref_gradient_bound(plan, &args, &grads);
+    rpi_args_free(&args);
+    return status;
+}

@@ -1,0 +1,138 @@
+/* api/overlap.c -- outputs that share memory with inputs, or with one another, are refused.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
+#include <string.h>
+
+/* The bytes an array may touch: [*from, *to). false: none. */
+static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
+{
+    uintptr_t low = (uintptr_t)a->data, high = low;
+    const int64_t size = (int64_t)rp_dtype_size(a->dtype);
+    if (!a->data)
+        return false;
+    for (int32_t x = 0; x < a->ndim; x++) {
+        if (a->shape[x] == 0)
+            return false;
+        if (a->shape[x] == 1)
+            continue; /* no step is taken: its stride may be anything */
+        if (a->stride[x] < 0)
+            low -= (uintptr_t)((a->shape[x] - 1) * -a->stride[x] * size);
+        else
+            high += (uintptr_t)((a->shape[x] - 1) * a->stride[x] * size);
+    }
+    *from = low;
+    *to = high + (uintptr_t)size;
+    return true;
+}
+
+/* Arrays of a call by name, outputs first. */
+typedef struct listed {
+    const char *name;
+    const rp_array *a;
+} listed;
+#define MOST_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+
+static void list(listed *all, int *n, const char *name, const rp_array *a)
+{
+    if (a->data)
+        all[(*n)++] = (listed){name, a};
+}
+
+static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tensors *t)
+{
+    list(all, n, "q", &t->q);
+    list(all, n, "k", &t->k);
+    list(all, n, "v", &t->v);
+    list(all, n, "q_offset", &t->q_offset);
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (rp_term_array(plan->terms[m].kind, x))
+                list(all, n, "an array of a term", &t->term[m][x]);
+    for (int32_t m = 0; m < plan->desc.n_masks; m++)
+        if (rpi_masker_of(plan->masks[m].kind)->shape)
+            list(all, n, "the array of a mask", &t->mask[m]);
+}
+
+static rp_status overlap(const listed *all, int outputs, int n)
+{
+    for (int pass = 0; pass < 2; pass++) /* an input that is lied over is the worse news: inputs first */
+        for (int o = 0; o < outputs; o++) {
+            uintptr_t from, to, from2, to2;
+            if (!extent(all[o].a, &from, &to))
+                continue;
+            for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
+                if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
+                    return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name,
+                                    all[x].name);
+        }
+    return RP_OK;
+}
+
+/* Outputs beside the pages of keys and values. */
+static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const listed *all, int outputs)
+{
+    const rp_pages *p = &t->pages;
+    const int64_t used = p->k && p->page > 0 ? (p->len_k + p->page - 1) / p->page : 0;
+    const struct {
+        const void *const *page;
+        int64_t n[3], stride[3];
+    } sides[] = {{p->k, {plan->desc.kv_heads, p->page, plan->desc.dim_k}, {p->k_head, p->k_key, 1}},
+                 {p->v, {plan->desc.kv_heads, p->page, plan->desc.dim_v}, {p->v_head, p->v_key, 1}}};
+    for (int o = 0; o < outputs; o++)
+        for (int64_t m = 0; m < plan->desc.batch * used * 2; m++) {
+            uintptr_t from, to, from2, to2;
+            const int64_t at = m / 2 / used * p->per_batch + m / 2 % used;
+            if (!sides[m % 2].page)
+                continue;
+            rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
+            memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
+            if (extent(all[o].a, &from, &to) && extent(&a, &from2, &to2) && from < to2 && from2 < to)
+                return rpi_fail(RP_E_OVERLAP, "%s lies over page %lld of %s: outputs need memory of their own",
+                                all[o].name, (long long)at, m % 2 ? "v" : "k");
+        }
+    return RP_OK;
+}
+
+rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
+{
+    listed all[MOST_LISTED];
+    int n = 0;
+    list(all, &n, "the output", &t->out);
+    list(all, &n, "lse", &t->lse);
+    list(all, &n, "weights", &t->weights);
+    list(all, &n, "profile", &t->profile);
+    list(all, &n, "key_mass", &t->key_mass);
+    list(all, &n, "entropy", &t->entropy);
+    const int outputs = n;
+    list_inputs(all, &n, plan, t);
+    const rp_status status = overlap(all, outputs, n);
+    return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
+}
+
+rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
+{
+    listed all[MOST_LISTED];
+    int n = 0;
+    list(all, &n, "dq", &g->dq);
+    list(all, &n, "dk", &g->dk);
+    list(all, &n, "dv", &g->dv);
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (rp_term_array(plan->terms[m].kind, x))
+                list(all, &n, "the gradient of a term's array", &g->term[m][x]);
+    const int outputs = n;
+    list(all, &n, "dout", &g->dout);
+    list(all, &n, "out", &t->out);
+    list(all, &n, "lse", &t->lse);
+    list_inputs(all, &n, plan, t);
+    return overlap(all, outputs, n);
+}
+
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)
+{
+    const rp_array none = {0};
+    rp_tensors with = *t;
+    with.out = *out;
+    with.lse = with.weights = with.profile = with.key_mass = with.entropy = none;
+    return rpi_args_overlap(plan, &with);
+}

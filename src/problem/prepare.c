@@ -1,0 +1,97 @@
+/* problem/prepare.c -- what a call makes once from its arrays: starts of segments, frequencies of RoPE, and what schemes prepare.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "problem.h"
+#include <math.h>
+
+/* Of each token, the first token of its segment. */
+static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *start)
+{
+    const rp_desc *d = &args->desc;
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t i = 0; i < d->len_k; i++) {
+            const int64_t own = rpi_integer(v->data, v->dtype, rpi_index(v, b, i, 0, 0));
+            start[b * d->len_k + i] = i;
+            if (i > 0 && rpi_integer(v->data, v->dtype, rpi_index(v, b, i - 1, 0, 0)) == own)
+                start[b * d->len_k + i] = start[b * d->len_k + i - 1];
+        }
+}
+
+/* The largest position + 1 of queries and keys, as RoPE sees them. */
+static double longest(const rpi_args *args, int32_t term)
+{
+    const rp_desc *d = &args->desc;
+    const rpi_view *array = args->term[term];
+    double most = 0;
+    for (int64_t b = 0; b < d->batch; b++) {
+        const rpi_view *q = array[0].data ? &array[0] : &array[1], *k = array[0].data ? &array[0] : &array[2];
+        if (!q->data && d->len_q && !args->segment_start)
+            most = fmax(most, (double)rpi_position(args, b, d->len_q - 1) + 1);
+        if (!k->data && !args->segment_start)
+            most = fmax(most, (double)d->len_k);
+        for (int64_t i = 0; i < d->len_q && q->data; i++)
+            most = fmax(most, rpi_at(q, b, i, 0, 0) + 1);
+        for (int64_t j = 0; j < d->len_k && (k->data || args->segment_start); j++)
+            most = fmax(most,
+                        k->data ? rpi_at(k, b, j, 0, 0) + 1 : (double)(j - args->segment_start[b * d->len_k + j]) + 1);
+    }
+    return most;
+}
+
+/* Where what rpi_args_prepare makes lies in args->memory. */
+static void lay_out(rpi_args *args, const rp_plan *plan, const rpi_view *segments)
+{
+    const rp_desc *d = &args->desc;
+    rpi_arena *a = &args->memory;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
+        if (s->prepare && !args->offsets_only)
+            args->prepared[n] = rpi_arena_take(a, s->prepare_size(d, &d->terms[n]), 1, sizeof(double));
+    }
+    if (segments)
+        args->segment_start = rpi_arena_take(a, d->batch, d->len_k, sizeof(int64_t));
+    if (plan->rotate >= 0) /* frequencies, and the two lists of factors */
+        args->frequency = rpi_arena_take(a, 3, d->terms[plan->rotate].dim / 2, sizeof(double));
+}
+
+rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
+{
+    const rp_desc *d = &args->desc;
+    const rpi_view *segments = NULL;
+    for (int32_t n = 0; n < d->n_masks; n++)
+        if (d->masks[n].kind == RP_MASK_SEGMENTS && args->mask[n].data)
+            segments = &args->mask[n];
+    lay_out(args, plan, segments);
+    if (args->memory.used == 0 && !args->memory.too_large)
+        return RP_OK;
+    rp_status status = rpi_arena_alloc(&args->memory, false, "the call");
+    if (status != RP_OK)
+        return status;
+    lay_out(args, plan, segments);
+    if (segments)
+        find_segments(args, segments, args->segment_start);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        if (args->prepared[n])
+            rpi_scheme_of(d->terms[n].kind)->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);
+    if (plan->rotate >= 0) {
+        const rpi_view *array = args->term[plan->rotate];
+        const int64_t pairs = d->terms[plan->rotate].dim / 2;
+        double *factor[2] = {NULL, NULL};
+        for (int x = 0; x < 2; x++) {
+            if (!array[3 + x].data)
+                continue;
+            factor[x] = args->frequency + (x + 1) * pairs;
+            for (int64_t c = 0; c < pairs; c++)
+                factor[x][c] = rpi_at(&array[3 + x], c, 0, 0, 0);
+        }
+        status = rp_rope_frequencies(&d->terms[plan->rotate], longest(args, plan->rotate), factor[0], factor[1],
+                                     args->frequency, &args->rope_factor);
+        if (status != RP_OK)
+            rpi_args_free(args);
+    }
+    return status;
+}
+
+void rpi_args_free(rpi_args *args)
+{
+    rpi_arena_free(&args->memory);
+}

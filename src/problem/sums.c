@@ -1,0 +1,51 @@
+/* problem/sums.c -- where the gradients of the terms' arrays are summed, in double, and their store.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "problem.h"
+#include <string.h>
+
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads)
+{
+    int64_t at[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    memset(sums, 0, sizeof *sums);
+    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
+            int64_t count = 1;
+            if (!grads->term[n][x].data)
+                continue;
+            for (int32_t a = RP_MAX_AXES - 1; a >= 0; a--) {
+                const int64_t len = args->term[n][x].len[a];
+                sums->term[n].array[x].len[a] = len;
+                sums->term[n].array[x].stride[a] = len > 1 ? count : 0;
+                if (!rpi_mul(count, len, 1, &count))
+                    return rpi_fail(RP_E_OVERFLOW, "the gradient of an array does not fit in 63 bits");
+            }
+            sums->elements[n][x] = count;
+            at[n][x] = rpi_arena_add(&sums->memory, count, 1, 1, sizeof(double));
+        }
+    const rp_status status = rpi_arena_alloc(&sums->memory, true, "the sum of the terms' gradients");
+    if (status != RP_OK)
+        return status;
+    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (grads->term[n][x].data) {
+                sums->term[n].array[x].data = sums->memory.base + at[n][x];
+                sums->term[n].array[x].dtype = RP_F64;
+            }
+    return RP_OK;
+}
+
+void rpi_sums_store(const rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads)
+{
+    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rpi_view *to = &grads->term[n][x], *from = &sums->term[n].array[x];
+            const int64_t *len = args->term[n][x].len;
+            if (!to->data || !from->data)
+                continue;
+            for (int64_t a = 0; a < len[0]; a++)
+                for (int64_t b = 0; b < len[1]; b++)
+                    for (int64_t c = 0; c < len[2]; c++)
+                        for (int64_t e = 0; e < len[3]; e++)
+                            rpi_put(to->data, to->dtype, rpi_index(to, a, b, c, e), rpi_at(from, a, b, c, e));
+        }
+}

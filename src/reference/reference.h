@@ -1,0 +1,22 @@
+/* reference/reference.h -- the reference path: every output and gradient in double, in plain loops.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_REFERENCE_H
+#define RELPOS_REFERENCE_H
+#include "base/pool.h"
+#include "problem/problem.h"
+
+/* The reference path: the outputs that args has; the gradients that are wanted. */
+typedef struct rpi_ref rpi_ref;
+rp_status rpi_ref_begin(rpi_ref **ref, const rp_plan *plan, const rpi_args *args,
+                        rp_pool *pool); /* all that may fail */
+rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
+void rpi_ref_end(rpi_ref *ref);
+rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
+
+/* Bounds on what the fast paths are off by: of the gradients, of out [B,H,Lq,Dv] f64. */
+rp_status rpi_ref_gradient_bound(const rp_plan *plan, const rpi_args *args, const rpi_grads *bounds);
+rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound);
+/* The sum of the biases of each pair of batch entry b: bias [H,Lq,Lk]. */
+void rpi_ref_bias(const rp_plan *plan, const rpi_args *args, int64_t b, const rpi_view *bias);
+
+#endif
