@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static rp_status check_size(const char *field, int64_t n, int64_t least, int64_t most)
+static rp_status check_size(const char *field, int64_t n, int64_t min, int64_t max)
 {
-    if (n < least || n > most)
-        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)least,
-                        (long long)most);
+    if (n < min || n > max)
+        return rpi_fail(RP_E_RANGE, "desc.%s is %lld: %lld to %lld", field, (long long)n, (long long)min,
+                        (long long)max);
     return RP_OK;
 }
 
@@ -24,7 +24,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     *d = *given;
     const struct {
         const char *name;
-        int64_t n, least, most;
+        int64_t n, min, max;
     } sizes[] = {
         {"batch", d->batch, 0, RPI_MAX_POSITION},
         {"heads", d->heads, 1, RPI_MAX_POSITION},
@@ -41,7 +41,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         {"precision", d->precision, RP_PRECISION_HIGHEST, RP_PRECISION_HIGH},
     };
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
-        rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].least, sizes[n].most);
+        rp_status s = check_size(sizes[n].name, sizes[n].n, sizes[n].min, sizes[n].max);
         if (s != RP_OK)
             return s;
     }
@@ -94,8 +94,8 @@ static rp_status check_terms(rp_plan *p)
         p->intervals |= s->causal;
         int32_t *one = NULL; /* of which there is one at most */
         switch (s->form) {
-        case RPI_OFFSET: p->n_offset++; break;
-        case RPI_INDEX: p->n_index++; break;
+        case RPI_OFFSET:
+        case RPI_INDEX: break;
         case RPI_TILE: p->n_tile++; break;
         case RPI_ROTATE: one = &p->rotate; break;
         case RPI_VALVEC: one = &p->valvec; break;

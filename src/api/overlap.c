@@ -30,7 +30,7 @@ typedef struct listed {
     const char *name;
     const rp_array *a;
 } listed;
-#define MOST_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+#define MAX_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
 
 static void list(listed *all, int *n, const char *name, const rp_array *a)
 {
@@ -55,7 +55,7 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
 
 static rp_status overlap(const listed *all, int outputs, int n)
 {
-    for (int pass = 0; pass < 2; pass++) /* an input that is lied over is the worse news: inputs first */
+    for (int pass = 0; pass < 2; pass++) /* an output over an input is the worse mistake: inputs first */
         for (int o = 0; o < outputs; o++) {
             uintptr_t from, to, from2, to2;
             if (!extent(all[o].a, &from, &to))
@@ -95,7 +95,7 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
 
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
 {
-    listed all[MOST_LISTED];
+    listed all[MAX_LISTED];
     int n = 0;
     list(all, &n, "the output", &t->out);
     list(all, &n, "lse", &t->lse);
@@ -111,7 +111,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
 
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
 {
-    listed all[MOST_LISTED];
+    listed all[MAX_LISTED];
     int n = 0;
     list(all, &n, "dq", &g->dq);
     list(all, &n, "dk", &g->dk);

@@ -33,21 +33,21 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         return status;
     const rp_desc *d = &args.desc;
     rp_pool *pool = rpi_pool_or_default(t->pool);
-    const int64_t most = rpi_max(rpi_max(d->len_q, d->len_k), 1), real = plan->ops ? plan->ops->real : 0;
+    const int64_t max = rpi_max(rpi_max(d->len_q, d->len_k), 1), real = plan->ops ? plan->ops->real : 0;
     rpi_arena *a = &p->memory;
     p->plan = plan;
-    p->positions = most;
+    p->positions = max;
     if (plan->ops) {
         p->terms = rpi_strip_terms(&args);
         const bool strip = p->terms != 0;
         p->strip = (rpi_source){.kind = RPI_STRIP, .term = -1};
-        p->strip.strip_low = -(most - 1);
-        p->strip.strip_len = 2 * most - 1 + rpi_round_up(plan->ops->nr, 64);
+        p->strip.strip_low = -(max - 1);
+        p->strip.strip_len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64);
         p->strip.strip_step = rpi_strip_is_shared(&args) ? 0 : p->strip.strip_len;
         const int64_t strip_at =
             rpi_arena_add(a, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
         const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(plan, &args, true);
-        const int64_t rope_at = rpi_arena_add(a, rope ? most : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
+        const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
         status = rpi_arena_alloc(a, false, "what is prepared");
         if (status == RP_OK && strip) {
             p->strip.strip = a->base + strip_at;
@@ -55,7 +55,7 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         }
         if (status == RP_OK && rope) {
             p->rope_k = a->base + rope_at;
-            rpi_rope_table_of_keys(plan, &args, pool, p->rope_k, most);
+            rpi_rope_table_of_keys(plan, &args, pool, p->rope_k, max);
         }
     }
     rpi_args_free(&args);

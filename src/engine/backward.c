@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* kv heads are worked on in groups, of which the sums for dq exist at one time. */
-#define MOST_BYTES       ((int64_t)32 << 20)
+#define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define TASKS_PER_THREAD 8
 
 void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
@@ -66,7 +66,7 @@ static bool is_of_pairs(const rpi_args *args, const rpi_grads *g, const rpi_sour
 
 /* args and grads NULL: what a call needs that wants every gradient and whose arrays are as the plan says. */
 static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const rpi_grads *g, int32_t threads,
-                    double *room)
+                    double *scratch)
 {
     const rp_desc *d = args ? &args->desc : &plan->desc;
     const rpi_ops *ops = plan->ops;
@@ -79,16 +79,16 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const 
     l->back.pad_rows = l->back.blocks * ops->qb;
     l->back.key_blocks = (d->len_k + ops->bkb - 1) / ops->bkb;
     /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
-    const int64_t most_rows = rpi_round_up(plan->desc.len_q, ops->qb),
-                  most_blocks = (plan->desc.len_k + ops->bkb - 1) / ops->bkb;
-    int64_t bytes = MOST_BYTES;
-    if (!rpi_mul(most_rows, share * l->wide_k, f, &bytes))
+    const int64_t max_rows = rpi_round_up(plan->desc.len_q, ops->qb),
+                  max_blocks = (plan->desc.len_k + ops->bkb - 1) / ops->bkb;
+    int64_t bytes = MAX_GROUP_BYTES;
+    if (!rpi_mul(max_rows, share * l->wide_k, f, &bytes))
         l->all.too_large = true;
-    l->groups = (TASKS_PER_THREAD * threads + most_blocks) / rpi_max(most_blocks, 1);
+    l->groups = (TASKS_PER_THREAD * threads + max_blocks) / rpi_max(max_blocks, 1);
     l->groups = rpi_clamp(rpi_max(l->groups, ((int64_t)2 << 20) / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    l->groups = rpi_max(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1);
+    l->groups = rpi_max(rpi_min(l->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
     const int64_t group_heads = l->groups * share;
-    rpi_sources_describe(&l->sources, plan, args, room);
+    rpi_sources_describe(&l->sources, plan, args, scratch);
     rpi_sources_lay_out(&l->sources, to, plan, args, group_heads, true);
     rpi_rope_tables_lay_out(&l->rope, to, plan, args);
     l->row_stats = rpi_arena_add(to, heads, d->len_q, 3, 8);
@@ -384,15 +384,15 @@ rp_status rpi_fast_backward(const rp_plan *plan, rpi_args *args, const rpi_grads
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
     layout l;
-    rpi_arena room = {0}, forward = {0}, own = {0};
+    rpi_arena scratch = {0}, forward = {0}, own = {0};
     rpi_backward bw = {0};
-    rpi_arena_add(&room, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
-    rp_status status = rpi_arena_alloc(&room, false, "the call");
+    rpi_arena_add(&scratch, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
+    rp_status status = rpi_arena_alloc(&scratch, false, "the call");
     if (status == RP_OK) {
-        lay_out(&l, plan, args, grads, threads, (double *)(void *)room.base);
+        lay_out(&l, plan, args, grads, threads, (double *)(void *)scratch.base);
         status = rpi_arena_fits(&l.all, "the call");
     }
-    rpi_arena_free(&room);
+    rpi_arena_free(&scratch);
     if (status == RP_OK) {
         bw.blocks = l.back.blocks, bw.pad_rows = l.back.pad_rows, bw.key_blocks = l.back.key_blocks;
         rpi_grads summed = *grads;

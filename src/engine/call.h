@@ -18,7 +18,7 @@ struct rpi_call {
      *   keys   [kv head][panel of NR keys][Dk][NR]          values [kv head][columns in steps of NR][Lk padded][up to NR]
      *   extreme_k [kv head][panel] 1: a key that is extreme   extreme_v [kv head][Lk padded] 1: a value that is not finite */
     int64_t g0, groups;
-    int64_t whole; /* or instead: of the kv head that each worker is at; kv heads of a task */
+    int64_t heads_per_task; /* or instead: of the kv head that each worker is at; kv heads of a task, 0: go by groups */
     void *keys, *values;
     uint8_t *extreme_k, *extreme_v;
     int64_t pad_k, pad_v; /* Lk rounded up to NR, Dv rounded up to VL */

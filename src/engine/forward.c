@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* kv heads are packed in groups: as many as keep every thread busy, but no more memory than MOST_BYTES unless one head
+/* kv heads are packed in groups: as many as keep every thread busy, but no more memory than MAX_GROUP_BYTES unless one head
  * needs it; and short heads by FEW_BYTES, so that threads meet seldom. */
-#define MOST_BYTES       ((int64_t)32 << 20)
+#define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
 /* A kv head of no more bytes than this is packed and attended in one task: what was packed is still near. */
-#define WHOLE_BYTES ((int64_t)1 << 18)
-#define WHOLE_HEADS 16 /* most kv heads of such a task */
+#define SHORT_HEAD_BYTES   ((int64_t)1 << 18)
+#define MAX_HEADS_PER_TASK 16 /* most kv heads of such a task */
 /* Panels of keys that one task packs. */
 #define PANELS 8
 /* Partial sums of a summary, added in order: enough to share a kv head among threads. */
@@ -25,14 +25,15 @@ typedef struct layout {
     rpi_sources sources;
     rpi_rope_tables rope;
     int64_t pad_k, pad_v, groups, chunks, scratch_step;
-    bool whole; /* a task for each kv head; groups: one for each thread */
+    bool by_heads; /* a task for each kv head; groups: one for each thread */
     int64_t keys, values, extreme_k, extreme_v, scratch, partial; /* offsets */
     int64_t tiles, decode_groups;                                 /* of few queries and many keys; 0: block by block */
     int64_t scores, decode_tiles, sums;
 } layout;
 
-/* args NULL: what a call needs whose arrays are as the plan says. room has max(Lq, Lk) doubles where args is not NULL. */
-static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_t threads, bool summary, double *room)
+/* args NULL: what a call needs whose arrays are as the plan says. scratch has max(Lq, Lk) doubles where args is not NULL. */
+static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_t threads, bool summary,
+                    double *scratch)
 {
     const rp_desc *d = args ? &args->desc : &plan->desc;
     const rpi_ops *ops = plan->ops;
@@ -40,19 +41,19 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
     memset(l, 0, sizeof *l);
     l->pad_k = rpi_round_up(d->len_k, ops->nr);
     l->pad_v = rpi_round_up(d->dim_v, ops->vl);
-    int64_t bytes = MOST_BYTES; /* of one kv head */
+    int64_t bytes = MAX_GROUP_BYTES; /* of one kv head */
     /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
     if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
         l->all.too_large = true;
     const int64_t blocks = rpi_max((plan->desc.len_q + ops->qb - 1) / ops->qb * share, 1);
     l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
-    l->groups = rpi_clamp(rpi_min(l->groups, MOST_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
+    l->groups = rpi_clamp(rpi_min(l->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     rpi_arena *to = &l->all;
-    rpi_sources_describe(&l->sources, plan, args, room);
-    l->whole = bytes <= WHOLE_BYTES && !summary && plan->desc.batch * plan->desc.kv_heads % threads == 0;
+    rpi_sources_describe(&l->sources, plan, args, scratch);
+    l->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && plan->desc.batch * plan->desc.kv_heads % threads == 0;
     for (int n = 0; n < l->sources.n; n++)
-        l->whole = l->whole && l->sources.source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
-    if (l->whole)
+        l->by_heads = l->by_heads && l->sources.source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
+    if (l->by_heads)
         l->groups = threads;
     l->keys = rpi_arena_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
     l->values = rpi_arena_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
@@ -71,7 +72,7 @@ static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_
         l->tiles = (d->len_k + ops->kb - 1) / ops->kb;
         const int64_t one =
             rpi_max(rpi_min(plan->desc.len_q, ops->decode_rows), 1) * rpi_round_up(plan->desc.len_k, ops->nr);
-        l->decode_groups = rpi_clamp(MOST_BYTES / f / rpi_max(one, 1) / share, 1, rpi_max(kv, 1));
+        l->decode_groups = rpi_clamp(MAX_GROUP_BYTES / f / rpi_max(one, 1) / share, 1, rpi_max(kv, 1));
         const int64_t heads = l->decode_groups * share;
         l->scores = rpi_arena_add(to, heads, few, l->pad_k, f);
         l->decode_tiles = rpi_arena_add(to, heads, l->tiles, 1, ops->decode_tile);
@@ -122,13 +123,13 @@ static void attend_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress, worker);
 }
 
-static void whole_task(void *context, int64_t n, int32_t worker)
+static void heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t past = rpi_min((n + 1) * c->whole, d->batch * d->kv_heads);
-    c->plan->ops->attend_whole(c, n * c->whole, past, worker);
-    for (int64_t kv = n * c->whole; kv < past; kv++)
+    const int64_t past = rpi_min((n + 1) * c->heads_per_task, d->batch * d->kv_heads);
+    c->plan->ops->attend_heads(c, n * c->heads_per_task, past, worker);
+    for (int64_t kv = n * c->heads_per_task; kv < past; kv++)
         for (int64_t row0 = 0; row0 < d->heads / d->kv_heads * d->len_q; row0 += c->chunk_rows)
             rpi_progress_step(c->progress, worker);
 }
@@ -226,15 +227,16 @@ static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi
         .scratch_step = l->scratch_step,
         .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
         .chunks = l->chunks,
-        .whole = l->whole ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, WHOLE_HEADS) : 0,
+        .heads_per_task =
+            l->by_heads ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, MAX_HEADS_PER_TASK) : 0,
     };
     c.chunk_rows = rows_of_task(plan, d, l);
     rpi_call_fill(&c, &l->sources, &l->rope, work, pool);
     if (l->tiles && decode(&c, pool, l, work))
         return;
-    if (l->whole)
-        rpi_pool_run_until(pool, (kv + c.whole - 1) / c.whole, whole_task, &c, &progress->stop);
-    for (c.g0 = 0; !l->whole && c.g0 < kv && !atomic_load(&progress->stop); c.g0 += l->groups) {
+    if (l->by_heads)
+        rpi_pool_run_until(pool, (kv + c.heads_per_task - 1) / c.heads_per_task, heads_task, &c, &progress->stop);
+    for (c.g0 = 0; !l->by_heads && c.g0 < kv && !atomic_load(&progress->stop); c.g0 += l->groups) {
         c.groups = rpi_min(l->groups, kv - c.g0);
         rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
         rpi_columns_fill(&c, pool);
@@ -250,14 +252,14 @@ rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *po
     const rp_desc *d = &args->desc;
     /* Memory comes first: a call that cannot be finished writes nothing. */
     layout l;
-    rpi_arena room = {0};
-    rpi_arena_add(&room, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
-    rp_status status = rpi_arena_alloc(&room, false, "the call");
+    rpi_arena scratch = {0};
+    rpi_arena_add(&scratch, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
+    rp_status status = rpi_arena_alloc(&scratch, false, "the call");
     if (status != RP_OK)
         return status;
     lay_out(&l, plan, args, rp_pool_threads(pool), args->profile.data || args->key_mass.data || args->entropy.data,
-            (double *)(void *)room.base);
-    rpi_arena_free(&room);
+            (double *)(void *)scratch.base);
+    rpi_arena_free(&scratch);
     if ((status = rpi_arena_fits(&l.all, "the call")) != RP_OK)
         return status;
     /* given positions and offsets may need more than the plan knew of */

@@ -1,4 +1,4 @@
-/* isa/amx.c -- AVX-512 with tiles: squares of 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
+/* isa/amx.c -- AVX-512 with tiles of 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -14,11 +14,11 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16"
 #define RPI_TILES 1
 #include "avx512.h"
 
-typedef struct squares {
+typedef struct amx_tiles {
     char none;
-} squares; /* the processor's own registers */
+} amx_tiles; /* the processor's own registers */
 
-static inline void square_begin(void)
+static inline void amx_begin(void)
 {
     struct {
         uint8_t palette, start_row, zero[14];
@@ -32,12 +32,12 @@ static inline void square_begin(void)
     __asm__ volatile("" ::"r"(&shape) : "memory"); /* all of it is written by now */
     _tile_loadconfig(&shape);
 }
-#define square_end()                _tile_release()
-#define square_fence()              __asm__ volatile("" ::: "memory") /* what is loaded below was stored above */
-#define square_zero(R, t)           _tile_zero(t)
-#define square_load(R, t, p, step)  _tile_loadd(t, p, step)
-#define square_store(R, t, p, step) _tile_stored(t, p, step)
-#define square_dot(R, c, a, b)      _tile_dpbf16ps(c, a, b)
+#define amx_end()                _tile_release()
+#define amx_fence()              __asm__ volatile("" ::: "memory") /* what is loaded below was stored above */
+#define amx_zero(R, t)           _tile_zero(t)
+#define amx_load(R, t, p, step)  _tile_loadd(t, p, step)
+#define amx_store(R, t, p, step) _tile_stored(t, p, step)
+#define amx_dot(R, c, a, b)      _tile_dpbf16ps(c, a, b)
 #include "verbs.h"
 #include "kernels/kernels_tmpl.h"
 RPI_TARGET_END

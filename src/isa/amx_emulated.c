@@ -23,22 +23,22 @@ typedef float vf __attribute__((vector_size(64), may_alias));
         fma_x;                                                                                                         \
     })
 
-typedef struct squares {
+typedef struct amx_tiles {
     uint32_t at[8][16][16];
-} squares;
+} amx_tiles;
 
-#define square_begin()    ((void)0)
-#define square_fence()    ((void)0)
-#define square_end()      ((void)0)
-#define square_zero(R, t) memset((R)->at[t], 0, sizeof(R)->at[t])
+#define amx_begin()    ((void)0)
+#define amx_fence()    ((void)0)
+#define amx_end()      ((void)0)
+#define amx_zero(R, t) memset((R)->at[t], 0, sizeof(R)->at[t])
 
-static inline void square_load(squares *R, int t, const void *from, int64_t step)
+static inline void amx_load(amx_tiles *R, int t, const void *from, int64_t step)
 {
     for (int m = 0; m < 16; m++)
         memcpy(R->at[t][m], (const char *)from + m * step, 64);
 }
 
-static inline void square_store(const squares *R, int t, void *to, int64_t step)
+static inline void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
 {
     for (int m = 0; m < 16; m++)
         memcpy((char *)to + m * step, R->at[t][m], 64);
@@ -47,7 +47,7 @@ static inline void square_store(const squares *R, int t, void *to, int64_t step)
 /* c += a b. Each of the 256 sums: the products of the first of each pair from zero on, in order, those of the second
  * likewise; both are added, and their sum to c. A product of two bf16 is exact in f32. Squares are registers, without bounds
  * that AddressSanitizer could check: it took most of the time of the tests here. */
-__attribute__((no_sanitize("address"))) static void square_dot(squares *R, int c, int a, int b)
+__attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     typedef uint32_t bits __attribute__((vector_size(64)));
     for (int m = 0; m < 16; m++) {

@@ -131,7 +131,7 @@ static double now(void)
 
 typedef struct peak_job {
     double (*peak)(int64_t rounds);
-    double done[RPI_MOST_THREADS]; /* multiply-adds of each task */
+    double done[RPI_MAX_THREADS]; /* multiply-adds of each task */
 } peak_job;
 
 static void peak_task(void *context, int64_t n, int32_t worker)
@@ -168,7 +168,7 @@ rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops)
     if (!gflops)
         return rpi_fail(RP_E_ARG, "gflops is NULL");
     *gflops = 0;
-    return ops ? measure(ops->square_peak, pool, gflops)
+    return ops ? measure(ops->amx_peak, pool, gflops)
                : rpi_fail(RP_E_UNSUPPORTED, "isa is \"amx\": this machine does not have it");
 }
 
@@ -193,7 +193,7 @@ enum { LINE = 64 / sizeof(piece), STREAMS = 4, STREAM = (256 << 20) / sizeof(pie
 typedef struct bandwidth_job {
     piece *data; /* [threads][STREAMS][STREAM] */
     bool fill;   /* each thread touches its own share first */
-    uint64_t seen[RPI_MOST_THREADS];
+    uint64_t seen[RPI_MAX_THREADS];
 } bandwidth_job;
 
 static void bandwidth_task(void *context, int64_t n, int32_t worker)

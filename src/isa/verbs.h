@@ -23,7 +23,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #endif
 
 #ifndef RPI_TILES
-#define RPI_TILES 0 /* squares of sums: see kernels/split_tmpl.h */
+#define RPI_TILES 0 /* AMX tiles: see kernels/split_tmpl.h */
 #endif
 
 #define vf_bits(p) (*(const vi *)__builtin_memcpy(&(vi){0}, p, sizeof(vi)))

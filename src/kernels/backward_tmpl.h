@@ -10,13 +10,13 @@
  * added its part, the sums of a head's arrays when the task before on that head has. Tasks start in their order, so the one
  * waited for is running. */
 
-/* What products on squares work with; split_backward_tmpl.h. */
+/* What products on AMX tiles work with; split_backward_tmpl.h. */
 typedef struct split_back {
     uint32_t *values, *key_rows;                     /* right operands: values by channels, keys by keys */
     uint32_t *dout, *dout_transposed, *q_transposed; /* left operands: of dp, of dv, of dk */
-    uint32_t *p, *ds; /* p and then ds as right operand by rows; ds as left operand by keys */
-    real *dout_room;  /* [QB][Dv in chunks] */
-    real *dk, *dv;    /* [Dk or Dv in chunks][BKB] */
+    uint32_t *p, *ds;   /* p and then ds as right operand by rows; ds as left operand by keys */
+    real *dout_scratch; /* [QB][Dv in chunks] */
+    real *dk, *dv;      /* [Dk or Dv in chunks][BKB] */
     int dout_parts;
     uint8_t *extreme_key, *extreme_value,
         *extreme_dout; /* [BKB], [BKB], [QB] rows that are extreme: 0 in the operands */
@@ -27,8 +27,8 @@ typedef struct split_back {
 typedef struct back {
     block k;
     real *keys, *key_rows,
-        *values;              /* panels and columns of the keys, panels of the values; on squares: extreme keys alone */
-    void *packed_keys;        /* as pack_keys has them */
+        *values;       /* panels and columns of the keys, panels of the values; on AMX tiles: extreme keys alone */
+    void *packed_keys; /* as pack_keys has them */
     real *dk, *dv, *dk_plain; /* [BKB and a group][Dk or Dv padded]; of rotated keys, and of keys that are not */
     real *dout, *dout_rows;   /* [group][Dv][MR], columns of QB rows */
     real *q_rows;             /* columns of QB rows */
@@ -371,13 +371,13 @@ static void keys_gradient(back *w, const tile *t, int32_t n, bool wanted)
     const rpi_source *s = &c->source[n];
     const int64_t wide = rpi_round_up(s->width, VL), keys = rpi_min(t->end, d->len_k - t->tile0);
     const int64_t g = k->h / (d->heads / d->kv_heads);
-    real room[PART];
+    real scratch[PART];
     for (int64_t j = 0; j < keys; j++) {
-        real *to = k->keys_room + j * wide;
+        real *to = k->keys_scratch + j * wide;
         const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
         for (int64_t x0 = 0; x0 < wide; x0 += PART) {
             const int64_t m = rpi_clamp(s->width - x0, 0, PART);
-            const real *from = load_part(&c->args->k, row, x0, m, room);
+            const real *from = load_part(&c->args->k, row, x0, m, scratch);
             for (int64_t x = 0; x < rpi_min(PART, wide - x0); x++)
                 to[x0 + x] = x < m ? from[x] : 0;
         }
@@ -399,7 +399,7 @@ static void keys_gradient(back *w, const tile *t, int32_t n, bool wanted)
                              vf_fma(share, vf_load(vectors + x0 * s->pad_count + e * step + x), vf_load(dk + x0 + x)));
                     if (wanted)
                         vf_store(dv + x0 + x,
-                                 vf_fma(share, vf_load(k->keys_room + j * wide + x0 + x), vf_load(dv + x0 + x)));
+                                 vf_fma(share, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
                 }
             }
         }
@@ -656,7 +656,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     rpi_backward *bw = c->backward;
     back w;
     block *k = &w.k;
-    square_begin();
+    amx_begin();
     rpi_arena a = scratch_of(c, worker);
     back_layout(c, &w, &a);
     w.private_sums = bw->private_sums ? bw->private_sums[worker].term : NULL;
@@ -720,6 +720,6 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             }
         rpi_ticket_pass(&bw->ticket_task);
     }
-    square_end();
+    amx_end();
     rpi_float_end(before);
 }

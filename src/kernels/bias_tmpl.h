@@ -48,15 +48,15 @@ static void gather_index(block *k, const rpi_source *s, const tile *t, int64_t r
     if (s->k_int) {
         typedef int32_t sixteen __attribute__((vector_size(64)));
         typedef int32_t loose __attribute__((vector_size(64), aligned(4), may_alias));
-        const int32_t *key_int = s->k_int + keys, q_int = s->q_int[query], most = (int32_t)(s->count - 1);
+        const int32_t *key_int = s->k_int + keys, q_int = s->q_int[query], max = (int32_t)(s->count - 1);
         for (; j + 16 <= t->end; j += 16) {
             sixteen e = *(const loose *)(key_int + j) - q_int;
-            const sixteen above = e > most;
-            e = (above & most) | (~above & e);
+            const sixteen above = e > max;
+            e = (above & max) | (~above & e);
             *(loose *)(k->index + j) = e & ~(e < 0);
         }
         for (; j < t->end; j++)
-            k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, most);
+            k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, max);
         for (j = 0; s->special && j < real_keys; j++)
             if (isnan(key[j] - q))
                 k->index[j] = -1;
@@ -91,7 +91,7 @@ static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
     return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
 }
 
-/* Products of the tile's keys, as they came, with the vectors of each pair: a register tile whose vectors lie one further
+/* Products of the tile's keys, not rotated, with the vectors of each pair: a register tile whose vectors lie one further
  * for each row. */
 static void key_products(block *k, const rpi_source *s, const tile *t, const real **rows, real *scratch)
 {
@@ -102,8 +102,8 @@ static void key_products(block *k, const rpi_source *s, const tile *t, const rea
     const real *vectors = (const real *)s->transposed + (s->transposed_heads ? k->h : 0) * D * step;
     const real *keys = k->tile_keys;
     if (c->plan->rotate >= 0 || RPI_TILES || !keys) {
-        pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_room, NULL);
-        keys = k->keys_room;
+        pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_scratch, NULL);
+        keys = k->keys_scratch;
     }
     for (int64_t group = 0; group < k->groups; group++) {
         const real *from[MR];
@@ -146,12 +146,12 @@ static void biases_to(real *to, const double *from, int64_t n)
     typedef int64_t wide __attribute__((vector_size(64)));
     typedef float narrow __attribute__((vector_size(32)));
     typedef float narrow_loose __attribute__((vector_size(32), aligned(4), may_alias));
-    const eight most = (eight){0} + (double)FLT_MAX;
+    const eight max = (eight){0} + (double)FLT_MAX;
     for (; j + 8 <= n; j += 8) {
         eight x = *(const loose *)(from + j);
-        const wide high = (x > most) & (x < (double)INFINITY), low = (x < -most) & (x > -(double)INFINITY);
-        x = (eight)((high & (wide)most) | (~high & (wide)x));
-        x = (eight)((low & (wide)-most) | (~low & (wide)x));
+        const wide high = (x > max) & (x < (double)INFINITY), low = (x < -max) & (x > -(double)INFINITY);
+        x = (eight)((high & (wide)max) | (~high & (wide)x));
+        x = (eight)((low & (wide)-max) | (~low & (wide)x));
         *(narrow_loose *)(to + j) = __builtin_convertvector(x, narrow);
     }
 #endif
@@ -172,12 +172,12 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
             need_vectors(k, n, s, 0, s->count);
             break;
         }
-        const int64_t R = s->count, most = s->part->zero_outside ? R : R - 1;
+        const int64_t R = s->count, max = s->part->zero_outside ? R : R - 1;
         need_vectors(k, n, s, rpi_clamp(vector_of(k, s, t, last), 0, R - 1),
                      rpi_clamp(vector_of(k, s, t, 0) + t->end, 1, R));
         for (int64_t r = 0; r <= last; r++)
             rows[r] =
-                k->vec[n].at + r * k->vec[n].step + KB + rpi_clamp(vector_of(k, s, t, r), -KB, most) - k->vec[n].low;
+                k->vec[n].at + r * k->vec[n].step + KB + rpi_clamp(vector_of(k, s, t, r), -KB, max) - k->vec[n].low;
         return;
     case RPI_STRIP: {
         const real *strip = (const real *)s->strip + k->b * s->strip_batch + k->h * s->strip_step;
@@ -225,14 +225,14 @@ static void source(block *k, const tile *t, int32_t n, const real **rows, real *
             for (int64_t j = 0; j < keys && s->special; j++)
                 if (k->index[j] < 0) { /* none is asked for below */
                     k->index[j] = 0;
-                    k->keep_room[j] = 1;
+                    k->keep_scratch[j] = 1;
                 } else {
-                    k->keep_room[j] = 0;
+                    k->keep_scratch[j] = 0;
                 }
             for (int64_t j = 0; j < t->end; j += VL)
                 vf_store(to + j, vf_gather(entry, k->index + j));
             for (int64_t j = 0; j < keys && s->special; j++)
-                if (k->keep_room[j]) {
+                if (k->keep_scratch[j]) {
                     rpi_pair_key(c->args, &p, t->tile0 + j);
                     to[j] = bias_of(rpi_definition(scheme, &p));
                 }

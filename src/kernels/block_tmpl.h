@@ -15,18 +15,18 @@ typedef struct block {
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
     real *q, *plain_q;                    /* [group][Dk][MR] scaled; rotated, and not rotated for VEC */
     real *s;                              /* [QB][STEP] scores, then weights of the tile */
-    real *most;                           /* [QB][VL] the largest scores of the tile by row, in any lane */
+    real *max;                            /* [QB][VL] the largest scores of the tile by row, in any lane */
     real *slope;                          /* [QB][STEP] derivative of the softcap; NULL: not wanted */
     real *sum_in, *sum_out; /* [QB][STEP] where several biases are added up: inside and outside the softcap */
     real *o;                /* [QB][pad_v] */
     real *top, *sum, *entropy, *total; /* [QB] running maximum and sums; total: of the weights */
     window vec[RPI_MAX_SOURCES], mass; /* products with vectors; weights by vector of VALVEC */
     real *diagonal, *column;           /* [QB + KB], [KB]: sums of one tile */
-    real *keys_room;                   /* keys as they came, for KEYS: panels, or [KB][Dk padded] */
-    const real *tile_keys;             /* packed keys of the tile; NULL: as they lie */
-    void *near;                        /* room where keys and values come as they lie; NULL: they are packed */
+    real *keys_scratch;                /* keys, not rotated, for KEYS: panels, or [KB][Dk padded] */
+    const real *tile_keys;             /* packed keys of the tile; NULL: unpacked */
+    void *unpacked;                    /* scratch where keys and values are not packed; NULL: they are packed */
     double *row;                       /* [Dk or more] one query, for definitions; [KB] biases of one row */
-    uint8_t *keep_room;                /* [KB] keys of a row that ask the definition */
+    uint8_t *keep_scratch;             /* [KB] keys of a row that ask the definition */
     int32_t *index;                    /* [KB] entries of one row */
     const real **in, **out;            /* [QB] where the row's biases of the tile start; in == NULL: none */
     uint8_t *keep;                     /* [QB][KB] 1: attends */
@@ -35,12 +35,12 @@ typedef struct block {
     bool extreme_q, grouped;           /* some query is extreme; load_groups was called */
     uint8_t *extreme_row;              /* [QB] queries that are extreme */
     real *q_rows;                      /* [QB][Dk in chunks] scaled and rotated */
-    real *rows_room;                   /* [32][Dk or Dv in chunks] */
-    /* where products are made on squares: kernels/split_tmpl.h */
+    real *rows_scratch;                /* [32][Dk or Dv in chunks] */
+    /* where products are made on AMX tiles: kernels/split_tmpl.h */
     uint32_t *q_split, *w_split; /* operands: queries; twice weights of 32 rows and 64 keys */
     int q_parts;
-    real *sums;         /* [QB][VL] of weights */
-    real *squares_room; /* [32][Dv padded] */
+    real *sums;        /* [QB][VL] of weights */
+    real *amx_scratch; /* [32][Dv padded] */
 } block;
 
 static size_t reals(int64_t a, int64_t b)
@@ -72,7 +72,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     if (plan->vec >= 0 && plan->rotate >= 0)
         k->plain_q = take_reals(a, QB, d->dim_k);
     k->s = take_reals(a, QB, STEP);
-    k->most = take_reals(a, QB, VL);
+    k->max = take_reals(a, QB, VL);
     k->sum_in = take_reals(a, QB, STEP);
     k->sum_out = take_reals(a, QB, STEP);
     k->o = take_reals(a, QB, pad_v);
@@ -98,19 +98,19 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->diagonal = take_reals(a, QB + KB, 1);
     k->column = take_reals(a, KB, 1);
     if (keys || RPI_TILES)
-        k->keys_room = take_reals(a, keys ? KB : NR, rpi_round_up(d->dim_k, VL));
+        k->keys_scratch = take_reals(a, keys ? KB : NR, rpi_round_up(d->dim_k, VL));
     k->extreme_row = rpi_arena_take(a, QB, 1, 1);
     if (RPI_TILES) {
         const int64_t wide = rpi_round_up(rpi_max(d->dim_k, d->dim_v), 32);
-        k->rows_room = take_reals(a, 32, wide);
+        k->rows_scratch = take_reals(a, 32, wide);
         k->q_rows = take_reals(a, QB, rpi_round_up(d->dim_k, 32));
         k->q_split = rpi_arena_take(a, QB, rpi_round_up(d->dim_k, 32), 6);
         k->w_split = rpi_arena_take(a, 3 * 32, 64, 6);
         k->sums = take_reals(a, QB, VL);
-        k->squares_room = take_reals(a, 32, rpi_round_up(d->dim_v, 16));
+        k->amx_scratch = take_reals(a, 32, rpi_round_up(d->dim_v, 16));
     }
     k->row = rpi_arena_take(a, widest, 1, sizeof(double));
-    k->keep_room = rpi_arena_take(a, KB, 1, 1);
+    k->keep_scratch = rpi_arena_take(a, KB, 1, 1);
     k->index = rpi_arena_take(a, KB, 1, sizeof(int32_t));
     k->in = rpi_arena_take(a, QB, 1, sizeof(real *));
     k->out = rpi_arena_take(a, QB, 1, sizeof(real *));
@@ -145,10 +145,10 @@ static rpi_arena scratch_of(const rpi_call *c, int32_t worker)
     return (rpi_arena){.base = c->scratch + worker * c->scratch_step};
 }
 
-/* Whether the block has one row alone, of keys and values as they lie: no others are made to fill up its group. */
+/* Whether the block has one row alone, of unpacked keys and values: no others are made to fill up its group. */
 static inline bool is_lone(const block *k)
 {
-    return k->near && k->rows == 1;
+    return k->unpacked && k->rows == 1;
 }
 
 /* Row r of the block, as a row of the problem: rows that fill up the last group repeat the last one. */
@@ -198,7 +198,7 @@ static void load_own(block *k, const rpi_source *s, real *own)
 /* Whether numbers times the scale are extreme. */
 static bool is_extreme(const watch *w, real scale)
 {
-    return !is_finite(w) || !(vf_top(w->most) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
+    return !is_finite(w) || !(vf_top(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
 
 /* The block's queries by groups: k->q, k->plain_q, those of the sources; and which are extreme. */

@@ -12,13 +12,13 @@ typedef struct decode_tile {
     real top[MR], alpha[MR], sum[MR];
 } decode_tile;
 
-typedef struct decode_room {
+typedef struct decode_scratch {
     block k;
     void *keys, *values; /* of one tile, packed */
     uint8_t *extreme_k, *extreme_v;
-} decode_room;
+} decode_scratch;
 
-static void decode_layout(const rpi_call *c, decode_room *w, rpi_arena *a)
+static void decode_layout(const rpi_call *c, decode_scratch *w, rpi_arena *a)
 {
     memset(w, 0, sizeof *w);
     block_layout(c, &w->k, a);
@@ -30,7 +30,7 @@ static void decode_layout(const rpi_call *c, decode_room *w, rpi_arena *a)
 
 static int64_t decode_size(const rpi_call *c)
 {
-    decode_room w;
+    decode_scratch w;
     rpi_arena a = {0};
     decode_layout(c, &w, &a);
     return rpi_arena_size(&a);
@@ -53,7 +53,7 @@ static real *decode_sums_at(const rpi_call *c, int64_t head)
     return (real *)c->decode->sums + head * c->decode->n_tiles * (KB / VB) * MR * c->pad_v;
 }
 
-static void decode_begin(const rpi_call *c, decode_room *w, int64_t kv, int32_t worker)
+static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32_t worker)
 {
     block *k = &w->k;
     rpi_arena a = scratch_of(c, worker);
@@ -73,10 +73,10 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
-    decode_room w;
+    decode_scratch w;
     block *k = &w.k;
     bool packed = false;
-    square_begin();
+    amx_begin();
     decode_begin(c, &w, kv, worker);
     for (int64_t m = 0; m < share; m++) {
         decode_tile *to = decode_tile_at(c, kv * share + m, n);
@@ -87,11 +87,11 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         if (!tile_open(k, &t, tile0, KB, w.extreme_k, w.extreme_v)) /* a look at extreme keys comes below */
             continue;
         load_queries(k);
-        k->near = w.keys;
-        if (!near_pays(share, k->rows) || k->extreme_q || packed || !tile_scores(k, &t, NULL)) {
+        k->unpacked = w.keys;
+        if (!unpacked_pays(share, k->rows) || k->extreme_q || packed || !tile_scores(k, &t, NULL)) {
             if (!packed)
                 pack_keys(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.keys, w.extreme_k,
-                          k->rows_room);
+                          k->rows_scratch);
             packed = true;
             tile_open(k, &t, tile0, KB, w.extreme_k, w.extreme_v);
             tile_scores(k, &t, w.keys);
@@ -101,10 +101,10 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         for (int64_t r = 0; r < k->rows; r++) {
             memcpy(decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + to->from, k->s + r * STEP + to->from,
                    reals(to->to - to->from, 1));
-            to->top[r] = vf_top(vf_load(k->most + r * VL));
+            to->top[r] = vf_top(vf_load(k->max + r * VL));
         }
     }
-    square_end();
+    amx_end();
     rpi_float_end(before);
 }
 
@@ -113,13 +113,13 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * KB;
-    decode_room w;
+    decode_scratch w;
     block *k = &w.k;
-    const bool near = near_pays(share, d->len_q);
+    const bool near = unpacked_pays(share, d->len_q);
     bool packed = !c->args->out.data || near;
-    square_begin();
+    amx_begin();
     decode_begin(c, &w, kv, worker);
-    k->near = near ? w.values : NULL;
+    k->unpacked = near ? w.values : NULL;
     for (int64_t m = 0; m < share; m++) {
         decode_tile *at = decode_tile_at(c, kv * share + m, n);
         tile t = {.tile0 = tile0};
@@ -130,7 +130,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         t.to[0] = t.end = at->to;
         if (!packed) {
             pack_values(c, k->b, g, tile0, rpi_round_up(rpi_min(KB, d->len_k - tile0), NR), w.values, 0, KB,
-                        w.extreme_v, k->rows_room);
+                        w.extreme_v, k->rows_scratch);
             if (memchr(w.extreme_v, 1, (size_t)rpi_min(KB, d->len_k - tile0)))
                 atomic_store(&c->decode->extreme, 1);
             packed = true;
@@ -151,7 +151,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             }
             memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
                    reals(at->to - at->from, 1));
-            find_most(k, r, at->from, at->to);
+            find_max(k, r, at->from, at->to);
         }
         real alpha[QB];
         for (int64_t r0 = 0; r0 < MR; r0 += VL)
@@ -162,7 +162,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, KB, ones, sums, MR * c->pad_v, false);
         memcpy(at->sum, k->sum, reals(k->rows, 1));
     }
-    square_end();
+    amx_end();
     rpi_float_end(before);
 }
 
@@ -171,7 +171,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t share = d->heads / d->kv_heads;
-    decode_room w;
+    decode_scratch w;
     block *k = &w.k;
     decode_begin(c, &w, head / share, worker);
     k->h = (c->g0 + k->kv) % d->kv_heads * share + head % share;

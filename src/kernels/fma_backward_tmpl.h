@@ -1,6 +1,6 @@
 /* fma_backward_tmpl.h -- the products of the backward pass by register tiles of multiply-adds; split_backward_tmpl.h has the
- * same functions on squares.
- * Compiled once per instruction set without squares, and for f64. */
+ * same functions on AMX tiles.
+ * Compiled once per instruction set without AMX tiles, and for f64. */
 
 static void products_layout(const rpi_call *c, back *w, rpi_arena *a)
 {

@@ -1,8 +1,8 @@
-/* fma_tmpl.h -- the products of a block by register tiles of multiply-adds; split_tmpl.h has the same functions on squares.
- * Compiled once per instruction set without squares, and for f64. */
+/* fma_tmpl.h -- the products of a block by register tiles of multiply-adds; split_tmpl.h has the same functions on AMX tiles.
+ * Compiled once per instruction set without AMX tiles, and for f64. */
 
-#define square_begin() ((void)0)
-#define square_end()   ((void)0)
+#define amx_begin() ((void)0)
+#define amx_end()   ((void)0)
 
 /* Bytes of a packed key, and of a packed value. */
 static int64_t key_bytes(const rp_plan *plan)
@@ -23,13 +23,13 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
     watch all = {vf_set1(0)};
-    real room[PART];
+    real scratch[PART];
     for (int64_t r = 0; r < there; r++) {
         const void *row = rpi_row_of(v, b, h, j0 + r);
         const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
         for (int64_t x0 = 0; x0 < width; x0 += PART) {
             const int64_t m = rpi_min(PART, width - x0);
-            const real *from = load_part(v, row, x0, m, room);
+            const real *from = load_part(v, row, x0, m, scratch);
             int64_t x = 0;
             for (; x + VL <= m; x += VL) {
                 const vf y = vf_load(from + x);
@@ -56,21 +56,21 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 
 /* Keys j0 … j0+n-1 of a kv head, transposed; extreme[panel] tells of those that are extreme. */
 static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme,
-                      real *room)
+                      real *scratch)
 {
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    (void)room;
+    (void)scratch;
     pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->rope_k + b * c->rope_k_step, to,
                 extreme);
 }
 
 /* Values j0 … as rows first … of `pad`; extreme[row] tells of those that are packed as 0. */
 static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *extreme, real *room)
+                        int64_t pad, uint8_t *extreme, real *scratch)
 {
     const rp_desc *d = &c->args->desc;
-    (void)room;
+    (void)scratch;
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
 }
 
@@ -80,39 +80,39 @@ static void load_queries(block *k)
     load_groups(k);
 }
 
-/* k->s = biases + q k^T of the tile; in `most`, unless NULL, the largest of each row: VL of them, in any lane. */
-static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *most)
+/* k->s = biases + q k^T of the tile; in `max`, unless NULL, the largest of each row: VL of them, in any lane. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const int64_t D = k->c->plan->desc.dim_k;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
                 score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * STEP + col, STEP, most ? most + g * MR * VL : NULL,
+                           k->s + g * MR * STEP + col, STEP, max ? max + g * MR * VL : NULL,
                            (const real *)keys + (col + NR) * D + g * (NR * D / 16));
 }
 
 /* Whether few rows read keys and values where they lie; heads that share keys share a packed copy. */
-static bool near_pays(int64_t share, int64_t rows)
+static bool unpacked_pays(int64_t share, int64_t rows)
 {
     (void)rows; /* a register tile has MR of them */
     return share == 1;
 }
 
-/* k->s as key_scores makes it, of one group of rows, from keys as they lie; k->near has room for a tile of them. false: some
+/* k->s as key_scores makes it, of one group of rows, from unpacked keys; k->unpacked has scratch for a tile of them. false: some
  * key is extreme, and k->s is not made. */
-static bool near_scores(block *k, const tile *t, const real *const *in)
+static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t D = d->dim_k;
     uint8_t extreme = 0;
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
-        pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->near, &extreme, NULL);
+        pack_keys(c, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->unpacked, &extreme, NULL);
         if (is_lone(k))
-            score_rows(1, k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
+            score_rows(1, k->q, k->unpacked, D, in, col, k->s + col, STEP, NULL, k->q);
         else
-            score_tile(k->q, k->near, D, in, col, k->s + col, STEP, NULL, k->q);
+            score_tile(k->q, k->unpacked, D, in, col, k->s + col, STEP, NULL, k->q);
     }
     return !extreme;
 }
@@ -146,11 +146,11 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 _Static_assert(QB % VL == 0, "rows are transposed VL at a time");
 
 #define NEAR_TILE(NVW)                                                                                                 \
-    (is_lone(k) ? lone_tile_##NVW : near_tile_##NVW)(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL)
+    (is_lone(k) ? lone_tile_##NVW : unpacked_tile_##NVW)(s, STEP, to - col, at, step, sums + x, pad_v, alpha, NULL)
 
-/* o as weigh_tile makes it, of one group of rows, from values as they lie; k->near has room for VB of them. One that is not
+/* o as weigh_tile makes it, of one group of rows, from unpacked values; k->unpacked has scratch for VB of them. One that is not
  * finite, which leaves no sum finite, ends the attempt to go tile by tile. */
-static void near_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t piece)
+static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t piece)
 {
     const rpi_call *c = k->c;
     const rpi_view *v = &c->args->v;
@@ -173,9 +173,9 @@ static void near_values(block *k, const tile *t, int64_t keys, const real *alpha
                 }
         } else {
             uint8_t rows[VB];
-            pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->near, 0, VB, rows);
+            pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->unpacked, 0, VB, rows);
             extreme |= memchr(rows, 1, (size_t)(to - col)) != NULL;
-            add_values(k->s, STEP, col, to, k->near, -col, VB, sums, pad_v, alpha, -1);
+            add_values(k->s, STEP, col, to, k->unpacked, -col, VB, sums, pad_v, alpha, -1);
         }
         for (int64_t x = 0; x < k->rows * pad_v; x += VL)
             watch_vector(&w, vf_load(sums + x));
@@ -196,8 +196,8 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         weigh_rows(k, t, r0);
     for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
         drop(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * STEP);
-    if (k->near && values) {
-        near_values(k, t, keys, alpha, o, piece);
+    if (k->unpacked && values) {
+        unpacked_values(k, t, keys, alpha, o, piece);
         return;
     }
     for (int64_t col = 0; values && col < t->end; col += VB) /* these values stay in L1 while the groups pass */

@@ -9,9 +9,9 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
         const int64_t j = panel * NR;
-        pack_keys(c, b, g, j, NR, keys_at(c, at, j), extreme_k + panel, k->rows_room);
+        pack_keys(c, b, g, j, NR, keys_at(c, at, j), extreme_k + panel, k->rows_scratch);
         /* v may be absent where out is */
-        pack_values(c, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j, k->rows_room);
+        pack_values(c, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j, k->rows_scratch);
     }
 }
 
@@ -31,7 +31,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
 }
 
-/* Scores of the tile, all but the softmax, from packed keys; NULL: from keys as they lie, and false if one is extreme. */
+/* Scores of the tile, all but the softmax, from packed keys; NULL: from unpacked keys, and false if one is extreme. */
 static bool tile_scores(block *k, const tile *t, const void *keys)
 {
     const rpi_call *c = k->c;
@@ -40,14 +40,14 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
     biases_of(k, t, &in, &out);
     const bool finish = !keys || t->edge || c->plan->desc.softcap > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
-        vf_store(k->most + r * VL, vf_set1(-INFINITY));
+        vf_store(k->max + r * VL, vf_set1(-INFINITY));
     if (keys)
-        key_scores(k, t, keys, in, finish ? NULL : k->most);
-    else if (!near_scores(k, t, in))
+        key_scores(k, t, keys, in, finish ? NULL : k->max);
+    else if (!unpacked_scores(k, t, in))
         return false;
     for (int64_t r = 0; finish && r < (!keys && is_lone(k) ? 1 : k->groups * MR); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
-        find_most(k, r, t->from[r / MR], t->to[r / MR]);
+        find_max(k, r, t->from[r / MR], t->to[r / MR]);
     }
     return true;
 }
@@ -191,24 +191,24 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     block k;
-    square_begin();
+    amx_begin();
     worker_block(c, &k, worker);
     k.b = b;
     k.h = h;
     k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
     attend_rows(&k, row0, row1, partial);
-    square_end();
+    amx_end();
     rpi_float_end(before);
 }
 
 /* kv heads [kv0, kv1) from packing to the last row, one after the other in the worker's own place. */
-static void attend_whole(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
+static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
     const int64_t share = d->heads / d->kv_heads;
     block k;
-    square_begin();
+    amx_begin();
     worker_block(c, &k, worker);
     k.kv = worker;
     for (int64_t kv = kv0; kv < kv1; kv++) {
@@ -218,6 +218,6 @@ static void attend_whole(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
         for (k.h = g * share; k.h < (g + 1) * share; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }
-    square_end();
+    amx_end();
     rpi_float_end(before);
 }

@@ -72,27 +72,27 @@ static double peak(int64_t rounds)
 }
 
 #if RPI_TILES
-static double square_peak(int64_t rounds)
+static double amx_peak(int64_t rounds)
 {
     static const uint32_t zeros[LEAF];
-    squares room, *R = &room;
+    amx_tiles scratch, *R = &scratch;
     (void)R;
-    square_begin();
-    square_zero(R, 0);
-    square_zero(R, 1);
-    square_zero(R, 2);
-    square_zero(R, 3);
-    square_load(R, 4, zeros, 64);
-    square_load(R, 5, zeros, 64);
-    square_load(R, 6, zeros, 64);
-    square_load(R, 7, zeros, 64);
+    amx_begin();
+    amx_zero(R, 0);
+    amx_zero(R, 1);
+    amx_zero(R, 2);
+    amx_zero(R, 3);
+    amx_load(R, 4, zeros, 64);
+    amx_load(R, 5, zeros, 64);
+    amx_load(R, 6, zeros, 64);
+    amx_load(R, 7, zeros, 64);
     for (int64_t r = 0; r < rounds; r++) {
-        square_dot(R, 0, 4, 6);
-        square_dot(R, 1, 4, 7);
-        square_dot(R, 2, 5, 6);
-        square_dot(R, 3, 5, 7);
+        amx_dot(R, 0, 4, 6);
+        amx_dot(R, 1, 4, 7);
+        amx_dot(R, 2, 5, 6);
+        amx_dot(R, 3, 5, 7);
     }
-    square_end();
+    amx_end();
     return (double)rounds * 4 * SQ * SQ * CHUNK;
 }
 #endif
@@ -117,13 +117,13 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .vb = VB,
     .bkb = BKB,
     .real = sizeof(real),
-    .squares = RPI_TILES,
+    .amx = RPI_TILES,
     .key_bytes = key_bytes,
     .value_bytes = value_bytes,
     .scratch_size = scratch_size,
     .pack = pack_kv,
     .attend = attend,
-    .attend_whole = attend_whole,
+    .attend_heads = attend_heads,
     .decode_rows = MR,
     .decode_tile = sizeof(decode_tile),
     .decode_size = decode_size,
@@ -134,6 +134,6 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .backward = backward,
     .peak = peak,
 #if RPI_TILES
-    .square_peak = square_peak,
+    .amx_peak = amx_peak,
 #endif
 };

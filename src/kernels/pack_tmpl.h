@@ -19,24 +19,24 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
 
 /* Channels x0 … of a row, at most PART of them, from any floating type. */
 enum { PART = 64 };
-static inline const real *load_part(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *room)
+static inline const real *load_part(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
 {
 #if RPI_F64
     if (v->dtype == RP_F64)
         return (const double *)row + x0;
     for (int64_t x = 0; x < n; x++)
-        room[x] = rpi_value(row, v->dtype, x0 + x);
+        scratch[x] = rpi_value(row, v->dtype, x0 + x);
 #else
     if (v->dtype == RP_F32)
         return (const float *)row + x0;
     const char *from = (const char *)row + x0 * rpi_floating_size(v->dtype);
     int64_t x = 0;
     for (; rpi_floating_size(v->dtype) == 2 && x + VL <= n; x += VL)
-        vf_store(room + x, load_halves((const uint16_t *)(const void *)from + x, v->dtype));
+        vf_store(scratch + x, load_halves((const uint16_t *)(const void *)from + x, v->dtype));
     if (x < n)
-        rpi_load_f32(room + x, from + x * rpi_floating_size(v->dtype), v->dtype, n - x);
+        rpi_load_f32(scratch + x, from + x * rpi_floating_size(v->dtype), v->dtype, n - x);
 #endif
-    return room;
+    return scratch;
 }
 
 /* n numbers to elements at … of an array of any floating type, each rounded once. */
@@ -94,17 +94,17 @@ static void rotate_row(const rp_term *t, const real *rope, real sign, real *row,
 
 /* The largest size of the numbers seen so far, lane by lane; more than infinity's bits: NaN. */
 typedef struct watch {
-    vf most;
+    vf max;
 } watch;
 
 static inline void watch_vector(watch *w, vf x)
 {
-    w->most = vf_larger(w->most, vf_abs(x));
+    w->max = vf_larger(w->max, vf_abs(x));
 }
 
 static inline bool is_finite(const watch *w)
 {
-    return vf_sum(w->most * vf_set1(0)) == 0;
+    return vf_sum(w->max * vf_set1(0)) == 0;
 }
 
 /* VL rows of n channels, `gap` numbers apart, side by side: to[x * step + r] = from[r * gap + x]. From ahead on, rows of elements
@@ -145,7 +145,7 @@ static void transpose_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, i
                            int64_t n, real *to, int64_t step, watch *w)
 {
     const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
-    real room[VL][PART];
+    real scratch[VL][PART];
     if (there <= 0) {
         for (int64_t x = 0; x < n; x++)
             vf_store(to + x * step, vf_set1(0));
@@ -157,13 +157,13 @@ static void transpose_part(const rpi_view *v, int64_t b, int64_t h, int64_t j, i
         return;
     }
     for (int64_t r = 0; r < VL; r++) {
-        const real *from = r < there ? load_part(v, rpi_row_of(v, b, h, j + r), x0, n, room[r]) : NULL;
+        const real *from = r < there ? load_part(v, rpi_row_of(v, b, h, j + r), x0, n, scratch[r]) : NULL;
         if (!from)
-            memset(room[r], 0, sizeof room[r]);
-        else if (from != room[r])
-            memcpy(room[r], from, (size_t)n * sizeof(real));
+            memset(scratch[r], 0, sizeof scratch[r]);
+        else if (from != scratch[r])
+            memcpy(scratch[r], from, (size_t)n * sizeof(real));
     }
-    ticket_rows(room[0], PART, ahead, gap * size, size, n, to, step, w);
+    ticket_rows(scratch[0], PART, ahead, gap * size, size, n, to, step, w);
 }
 
 /* n rows of an array as panels of NR, transposed, so that a register tile reads NR of them at one channel as NV vectors:
@@ -178,7 +178,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
         for (int64_t x0 = 0; x0 < width; x0 += PART)
             transpose_part(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(PART, width - x0), at + x0 * NR, NR, &w);
         if (extreme)
-            extreme[r0 / NR] |= !is_finite(&w) || vf_top(w.most) > (real)RPI_MODERATE;
+            extreme[r0 / NR] |= !is_finite(&w) || vf_top(w.max) > (real)RPI_MODERATE;
         for (int64_t r = 0; rotate && r < there; r++)
             rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
     }

@@ -53,37 +53,37 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
 }
 
 /* The largest of columns [from, to) of row r, in any lane; NaN may be passed over. */
-static void find_most(block *k, int64_t r, int64_t from, int64_t to)
+static void find_max(block *k, int64_t r, int64_t from, int64_t to)
 {
     const real *s = k->s + r * STEP;
-    vf most[NV];
+    vf max[NV];
     RPI_UNROLL
     for (int n = 0; n < NV; n++)
-        most[n] = vf_set1(-INFINITY);
+        max[n] = vf_set1(-INFINITY);
     for (int64_t j = from; j < to; j += NR) {
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
-            most[n] = vf_max(most[n], vf_load(s + j + n * VL));
+            max[n] = vf_max(max[n], vf_load(s + j + n * VL));
     }
     for (int n = 1; n < NV; n++)
-        most[0] = vf_max(most[0], most[n]);
-    vf_store(k->most + r * VL, most[0]);
+        max[0] = vf_max(max[0], max[n]);
+    vf_store(k->max + r * VL, max[0]);
 }
 
 /* Raise the running maxima of VL rows from r0 on to the largest of the tile; alpha rescales what came before. */
 static void raise_tops(block *k, int64_t r0, real *alpha)
 {
     const vf before = vf_load(k->top + r0);
-    vf most[VL];
+    vf max[VL];
     RPI_UNROLL
     for (int r = 0; r < VL; r++)
-        most[r] = vf_load(k->most + (r0 + r) * VL);
-    vf_transpose(most);
+        max[r] = vf_load(k->max + (r0 + r) * VL);
+    vf_transpose(max);
     RPI_UNROLL
     for (int half = VL / 2; half > 0; half /= 2)
         for (int c = 0; c < half; c++)
-            most[c] = vf_max(most[c], most[c + half]);
-    const vf top = vf_below(before, most[0], most[0], before), one = vf_set1(1);
+            max[c] = vf_max(max[c], max[c + half]);
+    const vf top = vf_below(before, max[0], max[0], before), one = vf_set1(1);
     const vf factor = vf_below(before, top, vf_exp(before - top), one);
     vf_store(k->top + r0, top);
     vf_store(k->sum + r0, vf_load(k->sum + r0) * factor);

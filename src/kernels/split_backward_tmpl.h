@@ -1,9 +1,9 @@
-/* split_backward_tmpl.h -- the products of the backward pass on squares, as in fma_backward_tmpl.h.
- * Compiled once per instruction set that has squares.
+/* split_backward_tmpl.h -- the products of the backward pass on AMX tiles, as in fma_backward_tmpl.h.
+ * Compiled once per instruction set that has AMX tiles.
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
- * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows as they lie. Rows that are
+ * dk and dv are summed transposed, so that p and ds are right operands whose pairs are rows in their own order. Rows that are
  * extreme are 0 in the operands, and what they give is added pair by pair. */
 
 static void products_layout(const rpi_call *c, back *task, rpi_arena *a)
@@ -19,7 +19,7 @@ static void products_layout(const rpi_call *c, back *task, rpi_arena *a)
     w->q_transposed = rpi_arena_take(a, QB * all, wide_k, 2);
     w->p = rpi_arena_take(a, QB * all, BKB, 2);
     w->ds = rpi_arena_take(a, QB * all, BKB, 2);
-    w->dout_room = take_reals(a, QB, wide_v);
+    w->dout_scratch = take_reals(a, QB, wide_v);
     w->dk = take_reals(a, wide_k, BKB);
     w->dv = take_reals(a, wide_v, BKB);
     w->extreme_key = rpi_arena_take(a, BKB, 1, 1);
@@ -37,14 +37,14 @@ static void products_begin(back *task, int64_t g, int64_t j0, int64_t n)
     const real *rope = (const real *)c->rope_k + b * c->rope_k_step;
     split_back *w = &task->split;
     uint8_t panels[BKB / NR];
-    real *room = task->k.rows_room;
-    pack_keys(c, b, g, j0, n, task->packed_keys, task->extreme_k, room);
+    real *scratch = task->k.rows_scratch;
+    pack_keys(c, b, g, j0, n, task->packed_keys, task->extreme_k, scratch);
     memset(w->extreme_value, 0, BKB);
     split_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, value_parts(c->plan), w->values, panels,
-                 w->extreme_value, room);
+                 w->extreme_value, scratch);
     memcpy(task->extreme_v, w->extreme_value, BKB);
     split_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, key_parts(c->plan), (real)RPI_MODERATE,
-                  w->key_rows, w->extreme_key, room);
+                  w->key_rows, w->extreme_key, scratch);
     w->any_key = memchr(w->extreme_key, 1, (size_t)n) != NULL;
     w->any_value = memchr(w->extreme_value, 1, (size_t)n) != NULL;
     if (w->any_key)
@@ -113,7 +113,7 @@ static void load_dout(back *task)
     w->dout_parts = type_parts(c->plan, dout->dtype);
     w->any_dout = false;
     for (int64_t r0 = 0; r0 < rows; r0 += CHUNK) {
-        real *to = w->dout_room + r0 * wide;
+        real *to = w->dout_scratch + r0 * wide;
         packing s;
         rows_at(&s, dout, k->b, k->h, k->row0 + r0, CHUNK, k->row0 + k->rows, Dv, to);
         for (int64_t r = 0; r < CHUNK; r++, to += wide) {
@@ -131,8 +131,8 @@ static void load_dout(back *task)
                 memset(to, 0, reals(wide, 1));
         }
     }
-    split_rows(w->dout_room, wide, rows, wide, w->dout_parts, w->dout);
-    split_channels(w->dout_room, wide, rows, w->dout_parts, w->dout_transposed);
+    split_rows(w->dout_scratch, wide, rows, wide, w->dout_parts, w->dout);
+    split_channels(w->dout_scratch, wide, rows, w->dout_parts, w->dout_transposed);
     if (c->valvec.part) /* its vectors meet dout by groups */
         load_rows(k, dout, Dv, 1, task->dout, &(watch){0});
 }

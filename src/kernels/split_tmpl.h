@@ -1,5 +1,5 @@
-/* split_tmpl.h -- products on squares of sums (AMX): numbers of f32 as sums of up to three bf16.
- * Compiled once per instruction set that has squares, in f32.
+/* split_tmpl.h -- products on AMX tiles of sums (AMX): numbers of f32 as sums of up to three bf16.
+ * Compiled once per instruction set that has AMX tiles, in f32.
  *
  * x = x0 + x1 + x2, each the bf16 nearest to what is left; of f32 nothing is left after three. With n parts a product
  * is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3 (docs/numerics.md has the bounds).
@@ -14,7 +14,7 @@ enum {
     LEAF = SQ * SQ,
     PIECE = 64, /* keys whose weights are made while the products of the 64 before run: both stay in L1 */
 };
-#define MOST_VALUE 1e38 /* larger ones may not split */
+#define MAX_VALUE 1e38 /* larger ones may not split */
 _Static_assert((int)VL == (int)SQ, "a vector is a row of a leaf");
 
 /* Leaves from `at` on: `tile` between neighbours along rows or columns, `chunk` between chunks, the parts one after the other. */
@@ -96,22 +96,22 @@ static inline void piece_step(piece *p);
     for (int64_t c = 0; c < chunks; c++, x += a->chunk, y += b->chunk) {                                               \
         RPI_UNROLL                                                                                                     \
         for (int i = PA - 1; i >= 0; i--) {                                                                            \
-            square_load(R, 4, x + i * LEAF, 64);                                                                       \
+            amx_load(R, 4, x + i * LEAF, 64);                                                                          \
             if (MT > 1)                                                                                                \
-                square_load(R, 5, x + a->tile + i * LEAF, 64);                                                         \
+                amx_load(R, 5, x + a->tile + i * LEAF, 64);                                                            \
             RPI_UNROLL                                                                                                 \
             for (int j = (PA > PB ? PA : PB) - 1; j >= 0; j--) {                                                       \
                 if (j >= PB || i + j >= (PA > PB ? PA : PB))                                                           \
                     continue;                                                                                          \
-                square_load(R, 6, y + j * LEAF, 64);                                                                   \
-                square_dot(R, 0, 4, 6);                                                                                \
+                amx_load(R, 6, y + j * LEAF, 64);                                                                      \
+                amx_dot(R, 0, 4, 6);                                                                                   \
                 if (MT > 1)                                                                                            \
-                    square_dot(R, 2, 5, 6);                                                                            \
+                    amx_dot(R, 2, 5, 6);                                                                               \
                 if (NT > 1) {                                                                                          \
-                    square_load(R, 7, y + b->tile + j * LEAF, 64);                                                     \
-                    square_dot(R, 1, 4, 7);                                                                            \
+                    amx_load(R, 7, y + b->tile + j * LEAF, 64);                                                        \
+                    amx_dot(R, 1, 4, 7);                                                                               \
                     if (MT > 1)                                                                                        \
-                        square_dot(R, 3, 5, 7);                                                                        \
+                        amx_dot(R, 3, 5, 7);                                                                           \
                 }                                                                                                      \
                 if (beside)                                                                                            \
                     piece_step(beside);                                                                                \
@@ -133,37 +133,37 @@ static inline void piece_step(piece *p);
     default: DOT(MT, NT, 3, 3) break;                                                                                  \
     }
 
-/* out = from + A B over chunks, MT x NT squares, rows `out_step` apart; from NULL: zero. */
+/* out = from + A B over chunks, MT x NT AMX tiles, rows `out_step` apart; from NULL: zero. */
 #define PRODUCT(MT, NT)                                                                                                \
     static void product_##MT##_##NT(const operand *a, const operand *b, int64_t chunks, const real *const *from,       \
                                     const int64_t *from_step, real *out, int64_t out_step, piece *beside)              \
     {                                                                                                                  \
         const uint32_t *x = a->at, *y = b->at;                                                                         \
-        squares room, *R = &room;                                                                                      \
+        amx_tiles scratch, *R = &scratch;                                                                              \
         (void)R;                                                                                                       \
-        square_fence();                                                                                                \
+        amx_fence();                                                                                                   \
         if (from) {                                                                                                    \
-            square_load(R, 0, from[0], from_step[0] * 4);                                                              \
+            amx_load(R, 0, from[0], from_step[0] * 4);                                                                 \
             if (NT > 1)                                                                                                \
-                square_load(R, 1, from[0] + SQ, from_step[0] * 4);                                                     \
+                amx_load(R, 1, from[0] + SQ, from_step[0] * 4);                                                        \
             if (MT > 1)                                                                                                \
-                square_load(R, 2, from[1], from_step[1] * 4);                                                          \
+                amx_load(R, 2, from[1], from_step[1] * 4);                                                             \
             if (MT * NT > 2)                                                                                           \
-                square_load(R, 3, from[1] + SQ, from_step[1] * 4);                                                     \
+                amx_load(R, 3, from[1] + SQ, from_step[1] * 4);                                                        \
         } else {                                                                                                       \
-            square_zero(R, 0);                                                                                         \
-            square_zero(R, 1);                                                                                         \
-            square_zero(R, 2);                                                                                         \
-            square_zero(R, 3);                                                                                         \
+            amx_zero(R, 0);                                                                                            \
+            amx_zero(R, 1);                                                                                            \
+            amx_zero(R, 2);                                                                                            \
+            amx_zero(R, 3);                                                                                            \
         }                                                                                                              \
         BY_PARTS(DOT_CHUNK, MT, NT, a->parts, b->parts)                                                                \
-        square_store(R, 0, out, out_step * 4);                                                                         \
+        amx_store(R, 0, out, out_step * 4);                                                                            \
         if (NT > 1)                                                                                                    \
-            square_store(R, 1, out + SQ, out_step * 4);                                                                \
+            amx_store(R, 1, out + SQ, out_step * 4);                                                                   \
         if (MT > 1)                                                                                                    \
-            square_store(R, 2, out + SQ * out_step, out_step * 4);                                                     \
+            amx_store(R, 2, out + SQ * out_step, out_step * 4);                                                        \
         if (MT * NT > 2)                                                                                               \
-            square_store(R, 3, out + SQ * out_step + SQ, out_step * 4);                                                \
+            amx_store(R, 3, out + SQ * out_step + SQ, out_step * 4);                                                   \
     }
 PRODUCT(1, 1)
 PRODUCT(1, 2)
@@ -186,26 +186,26 @@ static inline void product(int64_t mt, int64_t nt, const operand *a, const opera
 
 /* ---------------------------------------------------------------------------------------------- packing */
 
-/* Row j as f32, padded with zeros to whole chunks: where it lies, or in `room`. Rows past the last are 0. */
+/* Row j as f32, padded with zeros to whole chunks: where it lies, or in `scratch`. Rows past the last are 0. */
 static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
-                                 real *room)
+                                 real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     if (j >= real_rows || !v->data) {
-        memset(room, 0, reals(wide, 1));
-        return room;
+        memset(scratch, 0, reals(wide, 1));
+        return scratch;
     }
     const void *row = rpi_row_of(v, b, h, j);
     if (v->dtype == RP_F32 && width == wide)
         return row;
     for (int64_t x0 = 0; x0 < width; x0 += PART) {
         const int64_t m = rpi_min(PART, width - x0);
-        const real *from = load_part(v, row, x0, m, room + x0);
-        if (from != room + x0)
-            memcpy(room + x0, from, reals(m, 1));
+        const real *from = load_part(v, row, x0, m, scratch + x0);
+        if (from != scratch + x0)
+            memcpy(scratch + x0, from, reals(m, 1));
     }
-    memset(room + width, 0, reals(wide - width, 1));
-    return room;
+    memset(scratch + width, 0, reals(wide - width, 1));
+    return scratch;
 }
 
 /* Rows that are packed together: where they lie as f32, what to fetch meanwhile, the numbers seen on the way. */
@@ -216,9 +216,9 @@ typedef struct packing {
     watch seen;
 } packing;
 
-/* n rows from j0 on, as row_at gives them. room: n rows. */
+/* n rows from j0 on, as row_at gives them. scratch: n rows. */
 static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
-                           int64_t real_rows, int64_t width, real *room)
+                           int64_t real_rows, int64_t width, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     s->size = rpi_floating_size(v->dtype);
@@ -231,7 +231,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         return;
     }
     for (int64_t r = 0; r < n; r++) {
-        s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, room + r * wide);
+        s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
         s->ahead[r] = (const char *)s->at[r];
         if (j0 + r < real_rows && v->data)
             s->ahead[r] = row_ahead(v, b, h, j0 + r, real_rows);
@@ -247,11 +247,11 @@ static inline void watch_row(watch *w, const real *row, int64_t wide)
 /* Whether numbers are finite and none is larger than `limit`. */
 static inline bool is_moderate(const watch *w, real limit)
 {
-    return is_finite(w) && vf_top(w->most) <= limit;
+    return is_finite(w) && vf_top(w->max) <= limit;
 }
 
 /* Put zeros in place of rows that are extreme, and tell which they are: extreme[r]; true if any. */
-static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *room, uint8_t *extreme)
+static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *extreme)
 {
     bool any = false;
     for (int64_t r = 0; r < n; r++) {
@@ -260,19 +260,19 @@ static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *ro
         extreme[r] = !is_moderate(&w, limit);
         any |= extreme[r];
         if (extreme[r])
-            s->at[r] = memset(room + r * wide, 0, reals(wide, 1));
+            s->at[r] = memset(scratch + r * wide, 0, reals(wide, 1));
     }
     return any;
 }
 
-/* Turned copies in room in place of rows j0 … */
+/* Rotated copies in scratch in place of rows j0 … */
 static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *rope, int64_t j0,
-                           int64_t real_rows, real *room)
+                           int64_t real_rows, real *scratch)
 {
     for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
-        if (s->at[r] != room + r * wide)
-            s->at[r] = memcpy(room + r * wide, s->at[r], reals(wide, 1));
-        rotate_row(rotate, rope + (j0 + r) * rotate->dim, 1, room + r * wide, 1);
+        if (s->at[r] != scratch + r * wide)
+            s->at[r] = memcpy(scratch + r * wide, s->at[r], reals(wide, 1));
+        rotate_row(rotate, rope + (j0 + r) * rotate->dim, 1, scratch + r * wide, 1);
     }
 }
 
@@ -320,22 +320,23 @@ static void split_transposed(packing *s, int64_t x, int parts, uint32_t *to)
 }
 
 /* n rows of an array as right operand of a sum over their channels: [16 rows][chunk][part]. Rows that are extreme become 0;
- * extreme[panel of NR] tells of them, and extreme_rows unless it is NULL. room: 16 rows. */
+ * extreme[panel of NR] tells of them, and extreme_rows unless it is NULL. scratch: 16 rows. */
 static void split_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                          int64_t width, const rp_term *rotate, const real *rope, int parts, uint32_t *to,
-                         uint8_t *extreme, uint8_t *extreme_rows, real *room)
+                         uint8_t *extreme, uint8_t *extreme_rows, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
     for (int64_t r0 = 0; r0 < n; r0 += SQ, to += wide / CHUNK * parts * LEAF) {
         uint8_t cleared[SQ];
         packing s;
         bool look = rotate; /* else the numbers are seen on the way */
-        rows_at(&s, v, b, h, j0 + r0, SQ, real_rows, width, room);
+        rows_at(&s, v, b, h, j0 + r0, SQ, real_rows, width, scratch);
         do {
-            if (look && clear_rows(&s, SQ, wide, (real)RPI_MODERATE, room, extreme_rows ? extreme_rows + r0 : cleared))
+            if (look &&
+                clear_rows(&s, SQ, wide, (real)RPI_MODERATE, scratch, extreme_rows ? extreme_rows + r0 : cleared))
                 extreme[r0 / NR] = 1;
             if (rotate)
-                rotated_copies(&s, SQ, wide, rotate, rope, j0 + r0, real_rows, room);
+                rotated_copies(&s, SQ, wide, rotate, rope, j0 + r0, real_rows, scratch);
             s.seen = (watch){vf_set1(0)};
             for (int64_t x = 0; x < wide; x += CHUNK)
                 split_transposed(&s, x, parts, to + x / CHUNK * parts * LEAF);
@@ -394,22 +395,22 @@ static void split_across(packing *s, int64_t columns, int parts, uint32_t *to)
 }
 
 /* n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][part]. Rows that are not finite, or
- * larger than `limit`, become 0; extreme[r] tells of them. room: 32 rows. */
+ * larger than `limit`, become 0; extreme[r] tells of them. scratch: 32 rows. */
 static void split_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                           int64_t width, const rp_term *rotate, const real *rope, int parts, real limit, uint32_t *to,
-                          uint8_t *extreme, real *room)
+                          uint8_t *extreme, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, SQ) / SQ;
     for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * parts * LEAF) {
         packing s;
         bool look = rotate; /* else the numbers are seen on the way */
-        rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, room);
+        rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
         memset(extreme + r0, 0, CHUNK);
         do {
             if (look)
-                clear_rows(&s, CHUNK, wide, limit, room, extreme + r0);
+                clear_rows(&s, CHUNK, wide, limit, scratch, extreme + r0);
             if (rotate)
-                rotated_copies(&s, CHUNK, wide, rotate, rope, j0 + r0, real_rows, room);
+                rotated_copies(&s, CHUNK, wide, rotate, rope, j0 + r0, real_rows, scratch);
             s.seen = (watch){vf_set1(0)};
             split_across(&s, columns, parts, to);
         } while (!look && (look = !is_moderate(&s.seen, limit)));
@@ -438,22 +439,22 @@ static int64_t value_bytes(const rp_plan *plan)
 }
 
 static void pack_keys(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme,
-                      real *room)
+                      real *scratch)
 {
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     split_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, (const real *)c->rope_k + b * c->rope_k_step,
-                 key_parts(c->plan), to, extreme, NULL, room);
+                 key_parts(c->plan), to, extreme, NULL, scratch);
 }
 
 static void pack_values(const rpi_call *c, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
-                        int64_t pad, uint8_t *extreme, real *room)
+                        int64_t pad, uint8_t *extreme, real *scratch)
 {
     const rp_desc *d = &c->args->desc;
     const int parts = value_parts(c->plan);
     (void)pad;
-    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)MOST_VALUE,
-                  (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, extreme, room);
+    split_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, parts, (real)MAX_VALUE,
+                  (uint32_t *)to + first / CHUNK * (c->pad_v / SQ) * parts * LEAF, extreme, scratch);
 }
 
 /* The block's queries as left operand; by groups too where a source multiplies them, or some are extreme. */
@@ -535,11 +536,11 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
         if (!k->extreme_q && !t->extreme_k[col / NR])
             continue;
         pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate,
-                    (const real *)c->rope_k + k->b * c->rope_k_step, k->keys_room, NULL);
+                    (const real *)c->rope_k + k->b * c->rope_k_step, k->keys_scratch, NULL);
         bool extreme[NR]; /* those that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
             watch w = {vf_set1(0)};
-            watch_row(&w, row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_room),
+            watch_row(&w, row_at(&c->args->k, k->b, head, t->tile0 + col + j, d->len_k, d->dim_k, k->rows_scratch),
                       rpi_round_up(d->dim_k, CHUNK));
             extreme[j] = !is_moderate(&w, (real)RPI_MODERATE);
         }
@@ -547,7 +548,7 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
             real s[MR * NR];
             if (col < t->from[g] || col >= t->to[g])
                 continue;
-            score_tile(k->q + g * MR * d->dim_k, k->keys_room, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL,
+            score_tile(k->q + g * MR * d->dim_k, k->keys_scratch, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL,
                        k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
@@ -558,17 +559,17 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
 }
 
 /* The largest of two vectors of each of `rows` rows, or what was larger. */
-static inline void raise_most(real *most, const real *s, int64_t rows)
+static inline void raise_max(real *max, const real *s, int64_t rows)
 {
     for (int64_t r = 0; r < rows; r++) {
         const real *x = s + r * STEP;
-        vf_store(most + r * VL, vf_max(vf_max(vf_load(most + r * VL), vf_load(x)), vf_load(x + VL)));
+        vf_store(max + r * VL, vf_max(vf_max(vf_load(max + r * VL), vf_load(x)), vf_load(x + VL)));
     }
 }
 
-/* s[QB][STEP] = starts + left right^T for the rows and columns of the tile; in `most`, unless NULL, the largest of each row. */
+/* s[QB][STEP] = starts + left right^T for the rows and columns of the tile; in `max`, unless NULL, the largest of each row. */
 static void split_scores(block *k, const tile *t, operand left, operand right, int64_t chunks, const real *const *in,
-                         real *s, real *most)
+                         real *s, real *max)
 {
     const int64_t rows = rpi_round_up(k->groups * MR, SQ);
     const uint32_t *const a = left.at, *const b = right.at;
@@ -589,31 +590,31 @@ static void split_scores(block *k, const tile *t, operand left, operand right, i
             const real *init[2] = {in ? start[r / SQ] + x : NULL, in && mt > 1 ? start[r / SQ + 1] + x : NULL};
             right.at = b + x / SQ * right.tile;
             product(mt, 2, &left, &right, chunks, in ? init : NULL, step + r / SQ, s + r * STEP + x, STEP, NULL);
-            if (most && x > from) /* what the product before left */
-                raise_most(most + r * VL, s + r * STEP + x - 2 * SQ, mt * SQ);
+            if (max && x > from) /* what the product before left */
+                raise_max(max + r * VL, s + r * STEP + x - 2 * SQ, mt * SQ);
         }
-        if (most && from < to)
-            raise_most(most + r * VL, s + r * STEP + to - 2 * SQ, mt * SQ);
+        if (max && from < to)
+            raise_max(max + r * VL, s + r * STEP + to - 2 * SQ, mt * SQ);
     }
 }
 
 /* As in fma_tmpl.h. */
-static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *most)
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
     const int64_t chunks = rpi_round_up(k->c->plan->desc.dim_k, CHUNK) / CHUNK;
     const int parts = key_parts(k->c->plan);
     bool extreme = k->extreme_q;
     split_scores(k, t, (operand){k->q_split, chunks * k->q_parts * LEAF, k->q_parts * LEAF, k->q_parts},
-                 (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s, most);
+                 (operand){keys, chunks * parts * LEAF, parts * LEAF, parts}, chunks, in, k->s, max);
     for (int64_t n = 0; n < t->end / NR; n++)
         extreme |= t->extreme_k[n];
     if (extreme)
         extreme_scores(k, t, in);
-    for (int64_t r = 0; extreme && most && r < k->groups * MR; r++)
-        find_most(k, r, t->from[r / MR], t->to[r / MR]);
+    for (int64_t r = 0; extreme && max && r < k->groups * MR; r++)
+        find_max(k, r, t->from[r / MR], t->to[r / MR]);
 }
 
-#include "near_tmpl.h"
+#include "unpacked_tmpl.h"
 
 /* A piece of the weights of 32 rows: made while the products of the piece before run. */
 struct piece {
@@ -732,7 +733,7 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
 {
     const rpi_call *c = k->c;
     const int parts = weight_parts(c->plan), v_parts = value_parts(c->plan);
-    const int64_t columns = c->pad_v / SQ, all = k->groups * MR, room_step = columns * SQ;
+    const int64_t columns = c->pad_v / SQ, all = k->groups * MR, scratch_row = columns * SQ;
     piece now = {.k = k,
                  .t = t,
                  .steps = PIECE / CHUNK * (v_parts == 1 ? parts : parts * (parts + 1) / 2) * ((columns + 1) / 2),
@@ -742,8 +743,8 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
     piece after;
     int n = 0;
     (void)pad, (void)step;
-    if (k->near) {
-        near_weigh(k, t, values, alpha, o, now.kept);
+    if (k->unpacked) {
+        unpacked_weigh(k, t, values, alpha, o, now.kept);
         return;
     }
     memset(k->sums, 0, reals(rpi_round_up(all, VL), VL));
@@ -764,10 +765,10 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         for (int64_t x = 0; values && x < columns; x += 2) {
             const operand v = {(const uint32_t *)values + ((first + now.col) / CHUNK * columns + x) * v_parts * LEAF,
                                v_parts * LEAF, columns * v_parts * LEAF, v_parts};
-            const real *start[2] = {k->squares_room + x * SQ, k->squares_room + SQ * room_step + x * SQ};
-            const int64_t start_step[2] = {room_step, room_step};
+            const real *start[2] = {k->amx_scratch + x * SQ, k->amx_scratch + SQ * scratch_row + x * SQ};
+            const int64_t start_step[2] = {scratch_row, scratch_row};
             product(now.rows / SQ, rpi_min(2, columns - x), &w, &v, (now.end - now.col) / CHUNK,
-                    now.col > from ? start : NULL, start_step, k->squares_room + x * SQ, room_step,
+                    now.col > from ? start : NULL, start_step, k->amx_scratch + x * SQ, scratch_row,
                     more ? &after : NULL);
         }
         if (more)
@@ -778,7 +779,7 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
             const vf factor = vf_set1(t->from[r / MR] < t->to[r / MR] ? alpha[r] : 1);
             for (int64_t x = 0; x < c->pad_v; x += VL)
                 vf_store(o + r * c->pad_v + x, vf_fma(factor, vf_load(o + r * c->pad_v + x),
-                                                      vf_load(k->squares_room + (r - now.r0) * room_step + x)));
+                                                      vf_load(k->amx_scratch + (r - now.r0) * scratch_row + x)));
         }
     }
     for (int64_t r0 = 0; r0 < all; r0 += VL) {

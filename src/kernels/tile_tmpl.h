@@ -5,11 +5,11 @@
 enum { FETCH = NR * sizeof(real) >= 256 };
 
 /* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for `rows` rows, MR or 1, a constant; bias NULL starts at 0. Rows of s are `step` apart.
- * most[r], a vector, rises to the largest of them in any lane; NULL: not wanted. A 16th of a panel at
+ * max[r], a vector, rises to the largest of them in any lane; NULL: not wanted. A 16th of a panel at
  * `ahead` is fetched meanwhile: the groups of a block fetch the next one together. */
 static inline __attribute__((always_inline)) void score_rows(int rows, const real *q, const real *k, int64_t dim,
                                                              const real *const *bias, int64_t col, real *s,
-                                                             int64_t step, real *most, const real *ahead)
+                                                             int64_t step, real *max, const real *ahead)
 {
     vf sum[MR][NV];
     RPI_UNROLL
@@ -39,27 +39,27 @@ static inline __attribute__((always_inline)) void score_rows(int rows, const rea
         for (int n = 0; n < NV; n++)
             vf_store(s + r * step + n * VL, sum[r][n]);
     }
-    if (!most)
+    if (!max)
         return;
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
-        vf top = vf_load(most + r * VL);
+        vf top = vf_load(max + r * VL);
         RPI_UNROLL
         for (int n = 0; n < NV; n++)
             top = vf_max(top, sum[r][n]);
-        vf_store(most + r * VL, top);
+        vf_store(max + r * VL, top);
     }
 }
 
 static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
-                              int64_t step, real *most, const real *ahead)
+                              int64_t step, real *max, const real *ahead)
 {
-    score_rows(MR, q, k, dim, bias, col, s, step, most, ahead);
+    score_rows(MR, q, k, dim, bias, col, s, step, max, ahead);
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], width = NVW vectors. w[r][j] lies at
- * w[AT]: weights by row, or (transposed) by column. Values are V_STEP apart: packed, or (NEAR) as they lie, and a later one is fetched. */
-#define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, NEAR)                                                                  \
+ * w[AT]: weights by row, or (transposed) by column. Values are V_STEP apart: packed, or unpacked (UNPACKED), and a later one is fetched. */
+#define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
     {                                                                                                                  \
@@ -73,7 +73,7 @@ static inline void score_tile(const real *q, const real *k, int64_t dim, const r
         (void)w_step, (void)v_step, (void)ahead;                                                                       \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
-            if (NEAR) {                                                                                                \
+            if (UNPACKED) {                                                                                            \
                 RPI_UNROLL                                                                                             \
                 for (int c = 0; c < NVW; c++)                                                                          \
                     __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) +                                        \
@@ -108,10 +108,10 @@ VALUE_TILE(transposed_tile, 1, MR, j *w_step + r, 1 * VL, 0)
 VALUE_TILE(transposed_tile, 2, MR, j *w_step + r, 2 * VL, 0)
 VALUE_TILE(transposed_tile, 3, MR, j *w_step + r, 3 * VL, 0)
 VALUE_TILE(transposed_tile, 4, MR, j *w_step + r, 4 * VL, 0)
-VALUE_TILE(near_tile, 1, MR, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 2, MR, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 3, MR, r *w_step + j, v_step, 1)
-VALUE_TILE(near_tile, 4, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 1, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 2, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 3, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 4, MR, r *w_step + j, v_step, 1)
 VALUE_TILE(lone_tile, 1, 1, j, v_step, 1)
 VALUE_TILE(lone_tile, 2, 1, j, v_step, 1)
 VALUE_TILE(lone_tile, 3, 1, j, v_step, 1)

@@ -13,13 +13,13 @@ typedef struct rpi_ops {
     int32_t qb, kb, vb; /* rows of a query block; keys of a tile; keys between two additions to out */
     int32_t bkb;        /* keys of a task of the backward pass */
     int32_t real;       /* bytes of an element of the arithmetic */
-    bool squares;       /* products are made of bf16: kernels/split_tmpl.h */
+    bool amx;           /* products are made of bf16: kernels/split_tmpl.h */
     int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; decode_size and backward_size likewise */
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
-    void (*attend_whole)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
+    void (*attend_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int32_t decode_rows, decode_tile; /* most queries that go tile by tile; bytes of what a tile leaves */
     int64_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
@@ -27,8 +27,8 @@ typedef struct rpi_ops {
     void (*decode_merge)(const rpi_call *c, int64_t head, int32_t worker);
     int64_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
-    double (*peak)(int64_t rounds);        /* multiply-adds done, on one thread */
-    double (*square_peak)(int64_t rounds); /* of bf16 on squares; NULL: there are none */
+    double (*peak)(int64_t rounds);     /* multiply-adds done, on one thread */
+    double (*amx_peak)(int64_t rounds); /* of bf16 on AMX tiles; NULL: there are none */
 } rpi_ops;
 
 const rpi_ops *rpi_ops_named(const char *name, bool f64); /* NULL: no such set, or not on this machine */

@@ -21,20 +21,20 @@ static double longest(const rpi_args *args, int32_t term)
 {
     const rp_desc *d = &args->desc;
     const rpi_view *array = args->term[term];
-    double most = 0;
+    double max = 0;
     for (int64_t b = 0; b < d->batch; b++) {
         const rpi_view *q = array[0].data ? &array[0] : &array[1], *k = array[0].data ? &array[0] : &array[2];
         if (!q->data && d->len_q && !args->segment_start)
-            most = fmax(most, (double)rpi_position(args, b, d->len_q - 1) + 1);
+            max = fmax(max, (double)rpi_position(args, b, d->len_q - 1) + 1);
         if (!k->data && !args->segment_start)
-            most = fmax(most, (double)d->len_k);
+            max = fmax(max, (double)d->len_k);
         for (int64_t i = 0; i < d->len_q && q->data; i++)
-            most = fmax(most, rpi_at(q, b, i, 0, 0) + 1);
+            max = fmax(max, rpi_at(q, b, i, 0, 0) + 1);
         for (int64_t j = 0; j < d->len_k && (k->data || args->segment_start); j++)
-            most = fmax(most,
-                        k->data ? rpi_at(k, b, j, 0, 0) + 1 : (double)(j - args->segment_start[b * d->len_k + j]) + 1);
+            max = fmax(max,
+                       k->data ? rpi_at(k, b, j, 0, 0) + 1 : (double)(j - args->segment_start[b * d->len_k + j]) + 1);
     }
-    return most;
+    return max;
 }
 
 /* Where what rpi_args_prepare makes lies in args->memory. */

@@ -19,10 +19,10 @@ struct rp_plan {
     const char *isa;                   /* by name; f64 may have the kernels of another */
     int32_t parts;                     /* bf16 that a number is the sum of, where products are made of bf16 */
     int32_t rotate, vec, valvec, sink; /* index of the term of that form, vec of one inside the softcap; -1: none */
-    int32_t n_offset, n_index, n_tile, n_vec; /* terms of those forms; n_vec: of VEC that are biases */
-    bool intervals;                           /* rows may see a part of the keys: some mask or term is an interval */
-    bool mask_keep;                           /* some mask needs bytes, not intervals alone */
-    bool mask_keep_rows;                      /* and they differ between rows */
+    int32_t n_tile, n_vec;             /* terms of those forms; n_vec: of VEC that are biases */
+    bool intervals;                    /* rows may see a part of the keys: some mask or term is an interval */
+    bool mask_keep;                    /* some mask needs bytes, not intervals alone */
+    bool mask_keep_rows;               /* and they differ between rows */
 };
 
 /* The arrays of one call, checked, and what follows from them once for the call. */

@@ -18,8 +18,8 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
     const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->kb);
     const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
-    /* on squares: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave out */
-    const double chunks = ops->squares ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
+    /* on AMX tiles: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave out */
+    const double chunks = ops->amx ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
     const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
@@ -63,7 +63,7 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
         if (plain->score[j] != -INFINITY)
             eta_of[j] += lse_error;
     for (int64_t x = 0; x < d->dim_v; x++) {
-        double spread = 0, sum = 0, most = 0;
+        double spread = 0, sum = 0, max = 0;
         for (int64_t j = 0; j < d->len_k; j++) {
             if (plain->score[j] == -INFINITY)
                 continue;
@@ -76,9 +76,9 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
             v *= rpi_row_dropout(plain, j);
             spread += absolute->score[j] * v;
             sum += plain->weight[j] * v;
-            most = fmax(most, v);
+            max = fmax(max, v);
         }
-        bound[x] = rest > 0 ? (spread + sum * (total + 1.01 * u * n + 1.5 * rpi_split(d)) + tiny * (most + 1)) / rest
+        bound[x] = rest > 0 ? (spread + sum * (total + 1.01 * u * n + 1.5 * rpi_split(d)) + tiny * (max + 1)) / rest
                             : INFINITY;
         bound[x] += rpi_stored(d) * (sum + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))

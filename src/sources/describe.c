@@ -31,38 +31,38 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, d
 }
 
 /* The range of differences of positions over the call, and whether all positions are whole numbers. */
-static bool range_of(const rpi_args *args, int32_t term, double *low, double *high, double *room)
+static bool range_of(const rpi_args *args, int32_t term, double *low, double *high, double *scratch)
 {
     const rp_desc *d = &args->desc;
-    bool whole = true;
+    bool integral = true;
     *low = INFINITY, *high = -INFINITY;
     for (int64_t b = 0; b < d->batch; b++) {
-        double least[2] = {INFINITY, INFINITY}, most[2] = {-INFINITY, -INFINITY};
+        double min[2] = {INFINITY, INFINITY}, max[2] = {-INFINITY, -INFINITY};
         for (int key = 0; key < 2; key++) {
-            rpi_positions_of(args, term, key, b, room);
+            rpi_positions_of(args, term, key, b, scratch);
             for (int64_t n = 0; n < (key ? d->len_k : d->len_q); n++) {
-                if (isnan(room[n]))
+                if (isnan(scratch[n]))
                     continue;
-                least[key] = fmin(least[key], room[n]);
-                most[key] = fmax(most[key], room[n]);
-                whole = whole && room[n] == trunc(room[n]);
+                min[key] = fmin(min[key], scratch[n]);
+                max[key] = fmax(max[key], scratch[n]);
+                integral = integral && scratch[n] == trunc(scratch[n]);
             }
         }
-        if (least[0] <= most[0] && least[1] <= most[1]) {
-            *low = fmin(*low, least[1] - most[0]);
-            *high = fmax(*high, most[1] - least[0]);
+        if (min[0] <= max[0] && min[1] <= max[1]) {
+            *low = fmin(*low, min[1] - max[0]);
+            *high = fmax(*high, max[1] - min[0]);
         }
     }
-    return whole;
+    return integral;
 }
 
 /* Whether a term that goes by given positions can be tabulated, and then which offsets. */
-static bool tabulate(rpi_source *s, const rpi_args *args, double *room)
+static bool tabulate(rpi_source *s, const rpi_args *args, double *scratch)
 {
     const rp_term *t = &args->desc.terms[s->term];
     const rpi_scheme *scheme = rpi_scheme_of(t->kind);
     double low, high;
-    const bool whole = range_of(args, s->term, &low, &high, room);
+    const bool integral = range_of(args, s->term, &low, &high, scratch);
     if (!(low <= high))
         low = high = 0;
     low = trunc(low), high = trunc(high);
@@ -71,7 +71,7 @@ static bool tabulate(rpi_source *s, const rpi_args *args, double *room)
         scheme->reach(t, &left, &right);
         low = fmax(fmin(low, (double)right), (double)-left);
         high = fmin(fmax(high, (double)-left), (double)right);
-    } else if (!whole) {
+    } else if (!integral) {
         return false;
     }
     if (!(high - low < 0x1p30) ||
@@ -87,7 +87,7 @@ static void add(rpi_sources *l, rpi_source s)
     l->source[l->n++] = s;
 }
 
-void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *room)
+void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *scratch)
 {
     const rp_desc *d = args ? &args->desc : &plan->desc;
     static const rpi_view none[RP_MAX_ARRAYS];
@@ -132,11 +132,11 @@ void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *a
                 t.count = s->entries(d, &d->terms[n]);
             else if (!args)
                 t.count = d->len_q + d->len_k;
-            else if (!tabulate(&t, args, room))
+            else if (!tabulate(&t, args, scratch))
                 t.kind = RPI_ROWS;
             add(l, t);
         } else if (s->form == RPI_OFFSET && rpi_positions_given(s, args ? args->term[n] : none)) {
-            if (tabulate(&t, args, room))
+            if (tabulate(&t, args, scratch))
                 t.kind = RPI_GATHER;
             add(l, t);
         } else if (s->form == RPI_TILE) {
@@ -204,22 +204,22 @@ void rpi_sources_lay_out(rpi_sources *l, rpi_arena *to, const rp_plan *plan, con
         rpi_source *s = n < l->n ? &l->source[n] : &l->valvec;
         rpi_place *at = &l->at[n];
         if (s->kind == RPI_STRIP && !s->part && n < l->n) {
-            int64_t most = args ? 0 : d->q_offset, least = most;
+            int64_t max = args ? 0 : d->q_offset, min = max;
             for (int64_t b = 0; args && b < d->batch; b++) {
                 const int64_t offset = rpi_position(args, b, 0);
-                most = b == 0 ? offset : rpi_max(most, offset);
-                least = b == 0 ? offset : rpi_min(least, offset);
+                max = b == 0 ? offset : rpi_max(max, offset);
+                min = b == 0 ? offset : rpi_min(min, offset);
             }
             const rp_prepared *ready = args && !backward ? args->ready : NULL;
-            if (ready && ready->strip.strip && ready->terms == rpi_strip_terms(args) && least >= 0 &&
-                most + d->len_q <= ready->positions) {
+            if (ready && ready->strip.strip && ready->terms == rpi_strip_terms(args) && min >= 0 &&
+                max + d->len_q <= ready->positions) {
                 *s = ready->strip;
                 continue;
             }
             /* offsets of the batch entries that lie far apart get strips of their own */
-            const bool together = most - least <= d->len_q + pad_k + WIDEST;
-            s->strip_len = rpi_max(d->len_q - 1 + pad_k, 0) + (together ? most - least : 0);
-            s->strip_low = -(d->len_q - 1 + most);
+            const bool together = max - min <= d->len_q + pad_k + WIDEST;
+            s->strip_len = rpi_max(d->len_q - 1 + pad_k, 0) + (together ? max - min : 0);
+            s->strip_low = -(d->len_q - 1 + max);
             const int64_t heads = args && rpi_strip_is_shared(args) ? 1 : d->heads;
             s->strip_step = heads > 1 ? s->strip_len : 0;
             s->strip_batch = together ? 0 : times(heads, s->strip_len);

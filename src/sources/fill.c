@@ -33,36 +33,36 @@ static void separate(const rpi_source *s, const rpi_args *args, double *q_at, do
 }
 
 /* x - first as small whole numbers, whose differences fit in 32 bits; NaN as 0. */
-static bool to_whole(const double *x, int64_t n, int64_t first, int32_t *to, bool *special)
+static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *special)
 {
-    bool whole = true;
+    bool integral = true;
     for (int64_t m = 0; m < n; m++) {
         const double y = isnan(x[m]) ? 0 : x[m] - (double)first;
         *special |= isnan(x[m]);
-        whole = whole && y == trunc(y) && fabs(y) < 0x1p29;
-        to[m] = whole ? (int32_t)y : 0;
+        integral = integral && y == trunc(y) && fabs(y) < 0x1p29;
+        to[m] = integral ? (int32_t)y : 0;
     }
-    return whole;
+    return integral;
 }
 
 /* Whether every key's number less every query's lies in [0, count). Numbers past the last key become the last one's. */
 static bool within(const int32_t *q, int32_t *k, int64_t batch, int64_t len_q, int64_t len_k, int64_t pad_k,
                    int64_t count)
 {
-    int64_t least[2] = {INT32_MAX, INT32_MAX}, most[2] = {INT32_MIN, INT32_MIN};
+    int64_t min[2] = {INT32_MAX, INT32_MAX}, max[2] = {INT32_MIN, INT32_MIN};
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t j = len_k; j < pad_k; j++)
             k[b * pad_k + j] = k[b * pad_k + len_k - 1];
         for (int64_t j = 0; j < len_k; j++) {
-            least[1] = rpi_min(least[1], k[b * pad_k + j]);
-            most[1] = rpi_max(most[1], k[b * pad_k + j]);
+            min[1] = rpi_min(min[1], k[b * pad_k + j]);
+            max[1] = rpi_max(max[1], k[b * pad_k + j]);
         }
     }
     for (int64_t i = 0; i < batch * len_q; i++) {
-        least[0] = rpi_min(least[0], q[i]);
-        most[0] = rpi_max(most[0], q[i]);
+        min[0] = rpi_min(min[0], q[i]);
+        max[0] = rpi_max(max[0], q[i]);
     }
-    return least[1] - most[0] >= 0 && most[1] - least[0] < count;
+    return min[1] - max[0] >= 0 && max[1] - min[0] < count;
 }
 
 void rpi_sources_fill(rpi_sources *l, const rp_plan *plan, const rpi_args *args, bool backward, char *work,
@@ -86,12 +86,12 @@ void rpi_sources_fill(rpi_sources *l, const rp_plan *plan, const rpi_args *args,
             separate(s, args, q_at, k_at);
             const int64_t batch = s->k_step ? d->batch : 1;
             int32_t *q_int = (int32_t *)(void *)(work + at->q_int), *k_int = (int32_t *)(void *)(work + at->k_int);
-            const bool whole_q = to_whole(q_at, batch * d->len_q, 0, q_int, &s->special);
-            const bool whole_k = to_whole(k_at, batch * pad_k, s->first, k_int, &s->special);
-            const bool whole = whole_q && whole_k;
-            s->q_int = whole ? q_int : NULL;
-            s->k_int = whole ? k_int : NULL;
-            s->unclamped = whole && !s->special && within(q_int, k_int, batch, d->len_q, d->len_k, pad_k, s->count);
+            const bool integral_q = to_integers(q_at, batch * d->len_q, 0, q_int, &s->special);
+            const bool integral_k = to_integers(k_at, batch * pad_k, s->first, k_int, &s->special);
+            const bool integral = integral_q && integral_k;
+            s->q_int = integral ? q_int : NULL;
+            s->k_int = integral ? k_int : NULL;
+            s->unclamped = integral && !s->special && within(q_int, k_int, batch, d->len_q, d->len_k, pad_k, s->count);
         }
         if (s->kind == RPI_STRIP && !s->strip) {
             s->strip = work + at->strip;

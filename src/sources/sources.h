@@ -16,8 +16,8 @@ typedef struct rpi_sources {
     int n;
 } rpi_sources;
 
-/* Which sources a call has; with args NULL those of a call whose terms go by index. room has max(Lq, Lk) doubles. */
-void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *room);
+/* Which sources a call has; with args NULL those of a call whose terms go by index. scratch has max(Lq, Lk) doubles. */
+void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_args *args, double *scratch);
 /* group_heads: query heads that are worked on together, for COLUMN, which the engine makes for each group */
 void rpi_sources_lay_out(rpi_sources *l, rpi_arena *to, const rp_plan *plan, const rpi_args *args, int64_t group_heads,
                          bool backward);

@@ -20,11 +20,11 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     case RP_STRATEGY_QUADRATIC: {
         /* the root may round to the wrong side of a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
         __extension__ typedef unsigned __int128 wide;
-        const wide most = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
+        const wide max = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
         int64_t t = (int64_t)((double)rest * sqrt((d - (double)exact) / (double)(max_distance - exact)));
-        if ((wide)t * (wide)t * span > most)
+        if ((wide)t * (wide)t * span > max)
             t--;
-        else if ((wide)(t + 1) * (wide)(t + 1) * span <= most)
+        else if ((wide)(t + 1) * (wide)(t + 1) * span <= max)
             t++;
         return rpi_min(exact + t, n - 1);
     }
@@ -113,7 +113,7 @@ static void bucket_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_
 static int64_t bucket_index(const rpi_pair *p)
 {
     const rp_term *t = p->term;
-    return bucket_signed(whole_of(p->delta), t->buckets, t->max_distance, t->bidirectional,
+    return bucket_signed(integer_of(p->delta), t->buckets, t->max_distance, t->bidirectional,
                          t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
@@ -123,7 +123,7 @@ static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
-/* A distance's bucket is the same for every head, and its logarithm the dear part: exact as a double, at most 2^30. */
+/* A distance's bucket is the same for every head, and its logarithm is the expensive part: exact as a double, at most 2^30. */
 static double bucket_shared(const rpi_pair *p)
 {
     return (double)bucket_index(p);
@@ -144,9 +144,9 @@ static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
     rpi_add(to, 0, bucket_row(p), p->h, 0, 0, g);
 }
 
-RPI_SCHEME(T5, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
+RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
            .params = bucket_params + 1, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
            .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)
-RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
+RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
            .params = bucket_params, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
            .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)

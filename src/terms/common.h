@@ -8,12 +8,12 @@ static rp_status check_finite(int32_t n, const char *field, double x)
 }
 
 /* A size the caller takes from an array: 0 says that it was forgotten; `of` names what to set it to. */
-static rp_status check_size(int32_t n, const char *field, int64_t x, int64_t most, const char *of)
+static rp_status check_size(int32_t n, const char *field, int64_t x, int64_t max, const char *of)
 {
     if (x == 0)
         return rpi_fail(RP_E_RANGE, "terms[%d].%s is 0: set it to %s", (int)n, field, of);
-    if (x < 0 || x > most)
-        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %lld: 1 to %lld, %s", (int)n, field, (long long)x, (long long)most,
+    if (x < 0 || x > max)
+        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %lld: 1 to %lld, %s", (int)n, field, (long long)x, (long long)max,
                         of);
     return RP_OK;
 }
@@ -26,10 +26,10 @@ static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_
 }
 
 /* Truncated toward zero; what int64 does not hold saturates. */
-static int64_t whole_of(double x)
+static int64_t integer_of(double x)
 {
-    const double most = 0x1p62;
-    return x >= most ? (int64_t)1 << 62 : x > -most ? (int64_t)x : -((int64_t)1 << 62);
+    const double max = 0x1p62;
+    return x >= max ? (int64_t)1 << 62 : x > -max ? (int64_t)x : -((int64_t)1 << 62);
 }
 
 /* Add g to the gradient of q_i. */

@@ -39,7 +39,7 @@ static int64_t deberta_reach(const rp_term *t, int64_t bucket)
 
 static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
 {
-    const int64_t most = 1 << 24;
+    const int64_t max = 1 << 24;
     (void)d;
     if (t->buckets != -1 && (t->buckets < 4 || t->buckets > 1 << 20))
         return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: -1 for none, or 4 to 2^20", (int)n,
@@ -51,15 +51,15 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
                         t->buckets < 0 ? ", or span, which is the same without buckets" : "");
     if (t->span == 0)
         t->span = t->buckets > 0 ? t->buckets : t->max_position;
-    if (t->span < 1 || t->span > most)
+    if (t->span < 1 || t->span > max)
         return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld: 1 to 2^24, half the length of k_pos", (int)n,
                         (long long)t->span);
-    if (t->max_position < 1 || t->max_position > most || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
+    if (t->max_position < 1 || t->max_position > max || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
         return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld: more than %lld, to 2^24", (int)n,
                         (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
     t->left = deberta_reach(t, t->span - 1);
     t->right = deberta_reach(t, t->span);
-    if (t->right >= most && t->buckets > 0)
+    if (t->right >= max && t->buckets > 0)
         return rpi_fail(RP_E_RANGE,
                         "terms[%d].span is %lld: with %lld buckets and max_position %lld the last vectors belong to "
                         "distances of 2^24 and more (span is the number of buckets, as a rule)",

@@ -145,7 +145,7 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
  * in psi(|delta|). Prepared:
  *   [0] pieces   [1] entries of psi to one side   psi [2 entries - 1] of … -1, 0, 1, …   start [pieces] of the input
  *   middle [pieces]   slope [H][pieces]   zero [H][pieces] */
-static int64_t fire_most_pieces(const rp_term *t)
+static int64_t fire_max_pieces(const rp_term *t)
 {
     return t->width + 1 + (t->width + 1) * t->width2;
 }
@@ -159,7 +159,7 @@ static int64_t fire_psi_entries(const rp_desc *d)
 static int64_t fire_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
-    const bool fits = rpi_mul(fire_most_pieces(t), 2 + 2 * d->heads, 1, &size) &&
+    const bool fits = rpi_mul(fire_max_pieces(t), 2 + 2 * d->heads, 1, &size) &&
                       !__builtin_add_overflow(size, 2 + 2 * fire_psi_entries(d), &size);
     return fits ? size : RPI_TOO_LARGE;
 }
@@ -178,9 +178,9 @@ static void fire_middles(double *start, double *middle, int64_t n)
 
 static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
-    const int64_t most = fire_most_pieces(t), entries = fire_psi_entries(d);
-    double *psi = to + 2 + entries - 1, *start = psi + entries, *middle = start + most, *slope = middle + most,
-           *zero = slope + d->heads * most;
+    const int64_t max = fire_max_pieces(t), entries = fire_psi_entries(d);
+    double *psi = to + 2 + entries - 1, *start = psi + entries, *middle = start + max, *slope = middle + max,
+           *zero = slope + d->heads * max;
     rpi_pair p = {.desc = d, .term = t, .array = array};
     int64_t n = 1;
     start[0] = 0; /* inputs are not negative */
@@ -208,7 +208,7 @@ static void fire_prepare(const rp_desc *d, const rp_term *t, const rpi_view *arr
         psi[r] = psi[-r] = log1p(fabs(t->c * (double)r));
     for (p.h = 0; p.h < d->heads; p.h++)
         for (int64_t k = 0; k < n; k++) {
-            double a, b, *a_sum = &slope[p.h * most + k], *b_sum = &zero[p.h * most + k];
+            double a, b, *a_sum = &slope[p.h * max + k], *b_sum = &zero[p.h * max + k];
             if (!t->width2) {
                 fire_second_line(&p, p.h, middle[k], a_sum, b_sum);
                 continue;
@@ -309,8 +309,8 @@ static void fire_sum(const double *g, const double *psi, int64_t n, double *g0, 
 /* Walk the runs of row (b, h, i) over keys j0 … j0+n-1. With g: sums; else: biases into to. */
 static void fire_walk(const rpi_pair *p, int64_t j0, int64_t n, double *to, const double *g, double *sums)
 {
-    const int64_t most = fire_most_pieces(p->term);
-    const double *slope = fire_starts(p) + 2 * most + p->h * most, *zero = slope + p->desc->heads * most;
+    const int64_t max = fire_max_pieces(p->term);
+    const double *slope = fire_starts(p) + 2 * max + p->h * max, *zero = slope + p->desc->heads * max;
     const double norm = fire_norm(p), *table = fire_table(p);
     for (int side = -1; side <= 1; side += 2) {
         /* distances of the keys on this side: j = position + side * r; the query's own key goes right */
@@ -356,7 +356,7 @@ static void fire_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
 static int64_t fire_sums_size(const rp_desc *d, const rp_term *t)
 {
     (void)d;
-    return 2 * fire_most_pieces(t);
+    return 2 * fire_max_pieces(t);
 }
 
 static void fire_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums)
@@ -366,7 +366,7 @@ static void fire_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double
 
 static void fire_fold_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
 {
-    const double *middle = fire_starts(p) + fire_most_pieces(p->term);
+    const double *middle = fire_starts(p) + fire_max_pieces(p->term);
     for (int64_t k = 0; k < (int64_t)p->prepared[0]; k++)
         if (sums[2 * k] != 0 || sums[2 * k + 1] != 0)
             fire_sums_grad(p, middle[k], sums[2 * k], sums[2 * k + 1], to);

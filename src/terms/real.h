@@ -41,10 +41,10 @@ static bool real_masked(const rpi_pair *p, int array, int64_t n)
 
 static int64_t real_index(const rpi_pair *p)
 {
-    const int64_t most = p->term->max_distance;
+    const int64_t max = p->term->max_distance;
     if (real_masked(p, 3, p->i) || real_masked(p, 4, p->j))
-        return 2 * most + 1;
-    return clip_to(-p->delta, most, most);
+        return 2 * max + 1;
+    return clip_to(-p->delta, max, max);
 }
 
 static void real_reach(const rp_term *t, int64_t *left, int64_t *right)

@@ -15,7 +15,7 @@ typedef struct rpi_pair {
     int64_t position;     /* index of the query among positions: i + q_offset */
     double delta;         /* p_j - p_i: j - position, or the difference of given positions */
     double at;            /* p_i: given, or counted within the segment */
-    const double *q, *k;  /* rows i and j as they came, not rotated; for VEC only */
+    const double *q, *k;  /* rows i and j, not rotated; for VEC only */
     const double *shared; /* what the scheme's `shared` made of delta; NULL: not made */
 } rpi_pair;
 
@@ -100,7 +100,6 @@ typedef struct rpi_scheme {
     rpi_form form;
     bool in_place;                  /* of TILE: array 0 is the bias itself */
     bool same_heads;                /* of OFFSET: the value does not depend on the head */
-    bool whole;                     /* of OFFSET: delta counts only truncated toward zero */
     bool bias;                      /* of VEC: a bias outside the softcap, factor 1; else inside it */
     bool unscaled;                  /* of VEC: factor 1; else scale */
     bool causal;                    /* of TILE: keys after the query are masked */

@@ -16,6 +16,6 @@ static void table_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_s
     *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, t->left + t->right + 1}};
 }
 
-RPI_SCHEME(TABLE, .form = RPI_OFFSET, .whole = true, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
+RPI_SCHEME(TABLE, .form = RPI_OFFSET, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
            .params = clip_params, .check = clip_check, .shape = table_shape, .pair = table_pair, .grad = table_grad,
            .reach = clip_reach)

@@ -1,11 +1,11 @@
-/* near_tmpl.h -- one query, or two, against keys and values as they lie: what squares would give, bit for bit, by vectors.
- * Compiled once per instruction set that has squares.
+/* unpacked_tmpl.h -- one query, or two, against unpacked keys and values: what AMX tiles would give, bit for bit, by vectors.
+ * Compiled once per instruction set that has AMX tiles.
  *
- * A square adds to each of its sums, chunk by chunk and part by part, the products of the first numbers of 16 pairs, those
+ * An AMX tile adds to each of its sums, chunk by chunk and part by part, the products of the first numbers of 16 pairs, those
  * of the second ones, and both together to what it had. Vectors do the same in the same order, and nothing is packed. */
 
 /* Whether few rows read keys and values where they lie; heads that share keys, and more rows, share a packed copy. */
-static bool near_pays(int64_t share, int64_t rows)
+static bool unpacked_pays(int64_t share, int64_t rows)
 {
     return share == 1 && rows <= 2;
 }
@@ -67,19 +67,19 @@ static void split_along(packing *s, int64_t chunks, int parts, uint32_t *to)
     for (int64_t c = 0; c < chunks; c++, x += a->chunk, y += b->chunk) {                                               \
         RPI_UNROLL                                                                                                     \
         for (int j = PB - 1; j >= 0; j--) {                                                                            \
-            square_load(R, 6, y + j * LEAF, 64);                                                                       \
+            amx_load(R, 6, y + j * LEAF, 64);                                                                          \
             RPI_UNROLL                                                                                                 \
             for (int i = PA - 1; i >= 0; i--) {                                                                        \
                 if (i + j >= (PA > PB ? PA : PB))                                                                      \
                     continue;                                                                                          \
-                square_load(R, 4, x + i * LEAF, 64);                                                                   \
-                square_dot(R, 0, 4, 6);                                                                                \
-                square_load(R, 5, x + a->tile + i * LEAF, 64);                                                         \
-                square_dot(R, 1, 5, 6);                                                                                \
-                square_load(R, 4, x + 2 * a->tile + i * LEAF, 64);                                                     \
-                square_dot(R, 2, 4, 6);                                                                                \
-                square_load(R, 5, x + 3 * a->tile + i * LEAF, 64);                                                     \
-                square_dot(R, 3, 5, 6);                                                                                \
+                amx_load(R, 4, x + i * LEAF, 64);                                                                      \
+                amx_dot(R, 0, 4, 6);                                                                                   \
+                amx_load(R, 5, x + a->tile + i * LEAF, 64);                                                            \
+                amx_dot(R, 1, 5, 6);                                                                                   \
+                amx_load(R, 4, x + 2 * a->tile + i * LEAF, 64);                                                        \
+                amx_dot(R, 2, 4, 6);                                                                                   \
+                amx_load(R, 5, x + 3 * a->tile + i * LEAF, 64);                                                        \
+                amx_dot(R, 3, 5, 6);                                                                                   \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -88,24 +88,24 @@ static void split_along(packing *s, int64_t chunks, int parts, uint32_t *to)
 static void key_product(const operand *a, const operand *b, int64_t chunks, real *s)
 {
     const uint32_t *x = a->at, *y = b->at;
-    squares room, *R = &room;
+    amx_tiles scratch, *R = &scratch;
     (void)R;
-    square_fence();
-    square_load(R, 0, s, 64);
-    square_load(R, 1, s + LEAF, 64);
-    square_load(R, 2, s + 2 * LEAF, 64);
-    square_load(R, 3, s + 3 * LEAF, 64);
+    amx_fence();
+    amx_load(R, 0, s, 64);
+    amx_load(R, 1, s + LEAF, 64);
+    amx_load(R, 2, s + 2 * LEAF, 64);
+    amx_load(R, 3, s + 3 * LEAF, 64);
     BY_PARTS(DOT_KEYS, 4, 1, a->parts, b->parts)
-    square_store(R, 0, s, 64);
-    square_store(R, 1, s + LEAF, 64);
-    square_store(R, 2, s + 2 * LEAF, 64);
-    square_store(R, 3, s + 3 * LEAF, 64);
-    square_fence();
+    amx_store(R, 0, s, 64);
+    amx_store(R, 1, s + LEAF, 64);
+    amx_store(R, 2, s + 2 * LEAF, 64);
+    amx_store(R, 3, s + 3 * LEAF, 64);
+    amx_fence();
 }
 
 /* k->s as key_scores makes it, of one group of rows: the keys are the left operand, whose leaves need no transposing. false: some
  * key is extreme, and k->s is not made. */
-static bool near_scores(block *k, const tile *t, const real *const *in)
+static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
@@ -113,7 +113,7 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
     const real *rope = (const real *)c->rope_k + k->b * c->rope_k_step;
     const int64_t head = k->h / (d->heads / d->kv_heads), wide = rpi_round_up(d->dim_k, CHUNK), chunks = wide / CHUNK;
     const int parts = key_parts(c->plan);
-    const operand left = {k->near, chunks * parts * LEAF, parts * LEAF, parts};
+    const operand left = {k->unpacked, chunks * parts * LEAF, parts * LEAF, parts};
     const operand right = {k->q_split + 2 * chunks * k->q_parts * LEAF, 0, k->q_parts * LEAF, k->q_parts};
     real s[NR * SQ] = {0};
     int32_t lane[VL];
@@ -132,12 +132,12 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
                 s[j * SQ + r] = in ? in[r][col + j] : 0;
         for (int64_t j = 0; j < NR; j += CHUNK) {
             const int64_t at = t->tile0 + col + j;
-            rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->rows_room);
+            rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->rows_scratch);
             watch seen = rows.seen; /* not rotated */
             for (int64_t r = 0; rotate && r < CHUNK; r++)
                 watch_row(&seen, rows.at[r], wide);
             if (rotate)
-                rotated_copies(&rows, CHUNK, wide, rotate, rope, at, d->len_k, k->rows_room);
+                rotated_copies(&rows, CHUNK, wide, rotate, rope, at, d->len_k, k->rows_scratch);
             split_along(&rows, chunks, parts, (uint32_t *)left.at + j / SQ * left.tile);
             if (rotate)
                 rows.seen = seen;
@@ -153,10 +153,10 @@ static bool near_scores(block *k, const tile *t, const real *const *in)
 }
 
 /* sum + the products of a chunk of 32 numbers, whose parts lie `step` apart, and 32 rows of 16 from row[…] + x on. */
-ALWAYS_INLINE vf near_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_parts, int parts,
-                            vf sum, watch *seen)
+ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_parts, int parts,
+                                vf sum, watch *seen)
 {
-    const int most = left_parts > parts ? left_parts : parts;
+    const int max = left_parts > parts ? left_parts : parts;
     vf first[6], second[6];
     RPI_UNROLL
     for (int n = 0; n < 6; n++)
@@ -175,7 +175,7 @@ ALWAYS_INLINE vf near_chunk(const real *left, int64_t step, const packing *s, in
         for (int i = left_parts - 1; i >= 0; i--) {
             RPI_UNROLL
             for (int j = parts - 1; j >= 0; j--) {
-                if (i + j >= most)
+                if (i + j >= max)
                     continue;
                 first[n] = vf_fma(vf_set1(left[i * step + p]), one[j], first[n]);
                 second[n] = vf_fma(vf_set1(left[i * step + p + SQ]), two[j], second[n]);
@@ -188,7 +188,7 @@ ALWAYS_INLINE vf near_chunk(const real *left, int64_t step, const packing *s, in
     for (int i = left_parts - 1; i >= 0; i--) {
         RPI_UNROLL
         for (int j = parts - 1; j >= 0; j--)
-            if (i + j < most) {
+            if (i + j < max) {
                 sum = sum + (first[n] + second[n]);
                 n++;
             }
@@ -199,9 +199,10 @@ ALWAYS_INLINE vf near_chunk(const real *left, int64_t step, const packing *s, in
 /* sums of n vectors += the products of a chunk. */
 #define NEAR_CHUNK(MT, NT, PA, PB)                                                                                     \
     for (int64_t x = 0; x < n; x++)                                                                                    \
-        vf_store(sums + x * VL, near_chunk(left, step, s, x * VL, PA, PB, vf_load(sums + x * VL), &seen));
+        vf_store(sums + x * VL, unpacked_chunk(left, step, s, x * VL, PA, PB, vf_load(sums + x * VL), &seen));
 
-static void near_products(const real *left, int64_t step, int left_parts, packing *s, int64_t n, int parts, real *sums)
+static void unpacked_products(const real *left, int64_t step, int left_parts, packing *s, int64_t n, int parts,
+                              real *sums)
 {
     watch seen = s->seen;
     BY_PARTS(NEAR_CHUNK, 1, 1, left_parts, parts)
@@ -209,7 +210,7 @@ static void near_products(const real *left, int64_t step, int left_parts, packin
 }
 
 /* Weights of row r and their sum; their parts in left[part][KB]. */
-static void near_weights(block *k, const tile *t, int64_t r, int parts, bool kept, real *left)
+static void unpacked_weights(block *k, const tile *t, int64_t r, int parts, bool kept, real *left)
 {
     const bool drops = k->c->args->desc.dropout > 0;
     const vf base = base_of(k, r);
@@ -241,26 +242,27 @@ static void near_weights(block *k, const tile *t, int64_t r, int parts, bool kep
 }
 
 /* As weigh_tile, of one group of rows. A value that is extreme ends the attempt to go tile by tile. */
-static void near_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
+static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t head = k->h / (d->heads / d->kv_heads), columns = c->pad_v / SQ;
     const int parts = weight_parts(c->plan), v_parts = value_parts(c->plan);
-    real *left = k->near;
+    real *left = k->unpacked;
     packing s = {.seen = {vf_set1(0)}};
     for (int64_t r = 0; r < k->rows; r++)
-        near_weights(k, t, r, parts, kept, left + r * parts * KB);
-    memset(k->squares_room, 0, reals(k->rows, c->pad_v));
+        unpacked_weights(k, t, r, parts, kept, left + r * parts * KB);
+    memset(k->amx_scratch, 0, reals(k->rows, c->pad_v));
     for (int64_t col = t->from[0]; values && col < t->to[0]; col += CHUNK) {
-        rows_at(&s, &c->args->v, k->b, head, t->tile0 + col, CHUNK, d->len_k, d->dim_v, k->rows_room);
+        rows_at(&s, &c->args->v, k->b, head, t->tile0 + col, CHUNK, d->len_k, d->dim_v, k->rows_scratch);
         for (int64_t r = 0; r < k->rows; r++)
-            near_products(left + r * parts * KB + col, KB, parts, &s, columns, v_parts, k->squares_room + r * c->pad_v);
+            unpacked_products(left + r * parts * KB + col, KB, parts, &s, columns, v_parts,
+                              k->amx_scratch + r * c->pad_v);
     }
-    if (!is_moderate(&s.seen, (real)MOST_VALUE))
+    if (!is_moderate(&s.seen, (real)MAX_VALUE))
         atomic_store(&c->decode->extreme, 1);
     for (int64_t r = 0; values && r < k->rows; r++)
         for (int64_t x = 0; x < c->pad_v; x += VL)
             vf_store(o + r * c->pad_v + x, vf_fma(vf_set1(alpha[r]), vf_load(o + r * c->pad_v + x),
-                                                  vf_load(k->squares_room + r * c->pad_v + x)));
+                                                  vf_load(k->amx_scratch + r * c->pad_v + x)));
 }
