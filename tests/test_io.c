@@ -593,6 +593,67 @@ static void refuse_zip(const member *members, int n, int claimed, const char *wo
     free(zip.p);
 }
 
+/* Every value of every byte of the header and of the data's first: what is refused says why, and in what is taken each array has a
+ * type and all of its data, or neither. */
+static void test_every_byte(void **state)
+{
+    (void)state;
+    static const float data[4] = {1, 2, 3, 4};
+    io_set set = {0}, back;
+    assert_int_equal(io_add(&set, "a", RP_F32, 2, (int64_t[]){2, 2}, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add(&set, "b", RP_U8, 2, (int64_t[]){0, 9}, NULL, false), 0);
+    assert_int_equal(io_add(&set, "c", RP_BF16, 0, NULL, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add_meta(&set, "k", "v"), 0);
+    assert_int_equal(io_write(in_dir("bytes.safetensors"), IO_SAFETENSORS, &set, err), 0);
+    bytes file = load_file(in_dir("bytes.safetensors"));
+    int odd = 0;
+    for (size_t at = 0; at < file.n; at++)
+        for (int change = 1; change < 256; change++) {
+            file.p[at] ^= (unsigned char)change;
+            const bool taken = parse(IO_SAFETENSORS, file.p, file.n, &back) == 0;
+            file.p[at] ^= (unsigned char)change;
+            for (size_t n = 0; taken && n < back.n_arrays; n++) {
+                const io_array *a = &back.arrays[n];
+                size_t size = rp_dtype_size(a->dtype);
+                for (int32_t x = 0; x < a->ndim; x++)
+                    size *= (size_t)a->shape[x];
+                const bool usable = a->unsupported == NULL && a->bytes == size && (a->data != NULL) == (size > 0);
+                const bool unusable =
+                    a->unsupported != NULL && a->dtype == IO_NO_DTYPE && a->bytes == 0 && a->data == NULL;
+                if (!(io_take(&back, a->name, err) == a ? rp_dtype_size(a->dtype) > 0 && usable : unusable))
+                    fail_msg("byte %zu changed by %d: array \"%s\" is neither usable nor unusable", at, change,
+                             a->name);
+                odd += unusable;
+            }
+            if (taken)
+                io_free(&back);
+        }
+    assert_true(odd > 100);
+    free(file.p);
+    io_free(&set);
+}
+
+/* What io_take says of what cannot be had. */
+static void test_take(void **state)
+{
+    (void)state;
+    io_set set;
+    assert_int_equal(io_read(RELPOS_TEST_DATA "/io/reference.safetensors", &set, NULL, err), 0);
+    assert_null(io_take(&set, "fp8", err));
+    assert_string_equal(
+        err, "array \"fp8\": it has the dtype 'F8_E4M3' (save it as F32, F64, F16, BF16 or an integer type)");
+    assert_int_equal(io_find(&set, "fp8")->dtype, IO_NO_DTYPE);
+    assert_null(io_take(&set, "no\nthing", err));
+    assert_memory_equal(err, "array \"no\\x0athing\": not in the file (it has ", 44);
+    io_free(&set);
+    assert_int_equal(io_read(RELPOS_TEST_DATA "/io/numpy_odd.npz", &set, NULL, err), 0);
+    assert_int_equal(io_find(&set, "object")->dtype, IO_NO_DTYPE);
+    assert_null(io_take(&set, "object", err));
+    assert_non_null(strstr(err, "pickles are never read)"));
+    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* no bytes, and a type */
+    io_free(&set);
+}
+
 static void test_npz(void **state)
 {
     (void)state;
@@ -1262,10 +1323,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),   cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),     cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs), cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs),    cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_text),       cmocka_unit_test(test_every_byte), cmocka_unit_test(test_take),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -2,7 +2,11 @@
  * double, within bounds on their rounding errors, and with the same bits on any number of threads; configurations as text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "helpers.h"
+#include "io/io.h"
 #include "nn/nn.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 static const double eps = FLT_EPSILON;
 
@@ -334,6 +338,94 @@ static void half_weights(void **state)
     unlink(path);
 }
 
+/* A file of a small model, its bytes, and how many of them are the header. */
+typedef struct stored {
+    char path[32];
+    nn_model m;
+    unsigned char *bytes;
+    size_t size, header;
+    int fd;
+} stored;
+
+static void store(stored *s)
+{
+    char err[NN_ERR_MAX] = "";
+    nn_config c;
+    uint64_t length;
+    snprintf(s->path, sizeof s->path, "/tmp/relpos-XXXXXX");
+    s->fd = mkstemp(s->path);
+    assert_true(s->fd >= 0);
+    close(s->fd);
+    nn_config_init(&c);
+    c.layers = c.heads = 1;
+    c.width = c.mlp = 2;
+    c.vocab = 2;
+    snprintf(c.position, sizeof c.position, "none");
+    if (nn_model_create(&s->m, &c, true, err) != 0 || nn_checkpoint_save(&s->m, s->path, 3, RP_F32, err) != 0)
+        fail_msg("%s", err);
+    s->bytes = nn_read_file(s->path, &s->size, err);
+    s->fd = open(s->path, O_RDWR | O_CLOEXEC);
+    assert_true(s->bytes && s->fd >= 0);
+    memcpy(&length, s->bytes, sizeof length);
+    s->header = (size_t)length + sizeof length;
+    assert_true(s->header < s->size);
+}
+
+static void discard(stored *s)
+{
+    close(s->fd);
+    unlink(s->path);
+    free(s->bytes);
+    nn_model_destroy(&s->m);
+}
+
+/* Every byte of the header with a bit changed, and replaced by what JSON is made of: the file is refused with a line that names it, or it is the same
+ * model. In a process of its own, so that a signal is told with its byte. test_io has every value, without a model. */
+static void damaged_bytes(void **state)
+{
+    stored s;
+    int how = 0;
+    static const char values[] = "\x01\x02\x04\x20\"\\]}9-"; /* bits, then bytes */
+    size_t *at = mmap(NULL, 2 * sizeof *at, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_true(at != MAP_FAILED);
+    store(&s);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+        for (int n = 1; n < NSIG; n++)
+            signal(n, SIG_DFL);
+        for (at[0] = 0; at[0] < s.header; at[0]++) {
+            for (at[1] = 0; at[1] < sizeof values; at[1]++) {
+                nn_model m;
+                int64_t step = -1;
+                const char changed = (char)(at[1] < 4 ? (char)s.bytes[at[0]] ^ values[at[1]] : values[at[1]]);
+                err[0] = 0;
+                if (pwrite(s.fd, &changed, 1, (off_t)at[0]) != 1)
+                    _exit(1);
+                if (nn_checkpoint_read(&m, s.path, true, &step, warning, err) != 0) {
+                    if (strncmp(err, s.path, strlen(s.path)) != 0)
+                        _exit(2);
+                    continue;
+                }
+                if (step != 3 || memcmp(m.w, s.m.w, (size_t)m.n_weights * sizeof *m.w) != 0)
+                    _exit(3);
+                nn_model_destroy(&m);
+            }
+            if (pwrite(s.fd, &s.bytes[at[0]], 1, (off_t)at[0]) != 1)
+                _exit(1);
+        }
+        _exit(0);
+    }
+    assert_true(child > 0 && waitpid(child, &how, 0) == child);
+    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+        fail_msg("byte %zu, value %zu: %s %d", at[0], at[1], WIFEXITED(how) ? "exit code" : "signal",
+                 WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
+    munmap(at, 2 * sizeof *at);
+    discard(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,7 +433,7 @@ int main(void)
         cmocka_unit_test(cross_entropy), cmocka_unit_test(residual),
         cmocka_unit_test(threads),       cmocka_unit_test(configurations),
         cmocka_unit_test(windows),       cmocka_unit_test(windows_of_files),
-        cmocka_unit_test(half_weights),
+        cmocka_unit_test(half_weights),  cmocka_unit_test(damaged_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,12 +165,14 @@ io_array *io_push(io_set *set, const char *name)
     io_array *array = &arrays[set->n_arrays++];
     memset(array, 0, sizeof *array);
     array->name = copy;
+    array->dtype = IO_NO_DTYPE;
     return array;
 }
 
 bool io_unsupported(io_array *array, const char *why)
 {
     array->unsupported = strdup(why);
+    array->dtype = IO_NO_DTYPE;
     return array->unsupported != NULL;
 }
 
@@ -216,6 +218,28 @@ const io_array *io_find(const io_set *set, const char *name)
     for (size_t n = 0; n < set->n_arrays; n++)
         if (strcmp(set->arrays[n].name, name) == 0)
             return &set->arrays[n];
+    return NULL;
+}
+
+const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX])
+{
+    char safe[128], have[256] = "";
+    const io_array *array = io_find(set, name);
+    io_safe(safe, sizeof safe, name);
+    if (array != NULL && array->unsupported == NULL)
+        return array;
+    if (array != NULL) {
+        const size_t n = strlen(array->unsupported);
+        snprintf(err, IO_ERR_MAX, "array \"%s\": %s%s", safe, array->unsupported,
+                 n > 0 && array->unsupported[n - 1] == ')' ? "" : " (save it as f32)");
+        return NULL;
+    }
+    for (size_t n = 0; n < set->n_arrays && strlen(have) < sizeof have - 40; n++) {
+        char other[32];
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", n > 0 ? ", " : "",
+                 io_safe(other, sizeof other, set->arrays[n].name));
+    }
+    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, have[0] != 0 ? have : "none");
     return NULL;
 }
 

@@ -11,6 +11,7 @@ typedef enum io_format { IO_UNKNOWN = 0, IO_NPZ, IO_SAFETENSORS } io_format;
 
 /* One array: row-major, native byte order, owned. io_array may have up to IO_MAX_AXES axes. */
 #define IO_MAX_AXES 32
+#define IO_NO_DTYPE ((rp_dtype)255) /* of an array that cannot be used: it equals no type that a caller may want */
 typedef struct io_array {
     char *name; /* UTF-8, NUL-terminated */
     rp_dtype dtype;
@@ -19,7 +20,7 @@ typedef struct io_array {
     size_t bytes;      /* product of shape * size of dtype */
     void *data;        /* malloc'd, NULL when bytes == 0; or borrowed, see below */
     bool borrowed;     /* the set does not free data */
-    char *unsupported; /* not NULL: why this array cannot be used (an unknown dtype); data is NULL */
+    char *unsupported; /* not NULL: why this array cannot be used; dtype is IO_NO_DTYPE, data NULL and bytes 0 */
 } io_array;
 
 /* The content of one file. */
@@ -52,7 +53,10 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
 
-const io_array *io_find(const io_set *set, const char *name); /* NULL if absent */
+/* The array of that name, to be read: dtype and data are there. NULL with one line in err, "array "x": <why> (<how to mend>)",
+ * where there is none or its type cannot be used. */
+const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX]);
+const io_array *io_find(const io_set *set, const char *name); /* whatever its type; NULL if absent */
 const char *io_meta(const io_set *set, const char *key);      /* NULL if absent */
 /* Append an array whose data the set takes over (free) or, with borrowed, does not; the name is copied. 0, or -1 for
  * want of memory or a shape that has no size (the caller keeps data). Sets grow by these calls only. */

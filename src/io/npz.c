@@ -92,11 +92,11 @@ static bool read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char 
     free(header);
     if (!good)
         return false;
-    array->dtype = npy.dtype;
     array->ndim = npy.ndim;
     memcpy(array->shape, npy.shape, sizeof array->shape);
     if (npy.unsupported[0])
         return skip_elements(file, size, why) && (io_unsupported(array, npy.unsupported) || no_memory(why));
+    array->dtype = npy.dtype;
     if (size - end != npy.bytes || size < end) {
         snprintf(why, IO_WHY_MAX, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
                  (long long)(size - end));

@@ -42,6 +42,21 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
     return io_find(set, name);
 }
 
+/* The array of a parameter, which has its shape and a type of weights; NULL with err. */
+static const io_array *take(const io_set *set, int arena, const nn_param *p, const char *path, char err[NN_ERR_MAX])
+{
+    char name[128];
+    const io_array *from = find(set, arena, p, name);
+    const bool half = from && arena == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
+    bool fits = from && (half || from->dtype == NN_REAL) && from->ndim == p->ndim;
+    for (int32_t x = 0; fits && x < p->ndim; x++)
+        fits = from->shape[x] == p->shape[x];
+    if (!fits)
+        nn_fail(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
+                from ? "has another shape or type" : "is missing");
+    return fits ? from : NULL;
+}
+
 /* The arrays in the order of the parameters, however the file has them. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
@@ -134,12 +149,15 @@ static int fits_file(const nn_config *c, const io_set *set, const char *path, ch
 {
     nn_model m;
     size_t bytes = 0, numbers = 0;
-    for (size_t n = 0; n < set->n_arrays; n++)
-        if (!set->arrays[n].unsupported) {
-            bytes += set->arrays[n].bytes;
-            numbers += set->arrays[n].bytes / rp_dtype_size(set->arrays[n].dtype);
-        }
-    int code = nn_model_plan(&m, c, err);
+    char why[NN_ERR_MAX];
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        const io_array *array = io_take(set, set->arrays[n].name, why);
+        if (!array) /* none is written that cannot be used */
+            return nn_fail(err, "%.200s: %.300s", path, why);
+        bytes += array->bytes;
+        numbers += array->bytes / rp_dtype_size(array->dtype);
+    }
+    int code = nn_model_plan(&m, c, why) == 0 ? 0 : nn_fail(err, "%.200s: %.300s", path, why);
     if (code == 0 && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers &&
         m.n_weights > 15 * (int64_t)m.n_params)
         code = nn_fail(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
@@ -175,19 +193,13 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
         for (int32_t n = 0; n < m->n_params && code == 0; n++) {
             const nn_param *p = &m->params[n];
             char name[128];
-            const io_array *from = find(&set, a, p, name);
-            if (!from && a > 0) { /* a model that is only used */
+            if (a > 0 && !find(&set, a, p, name)) { /* a model that is only used */
                 averages = false;
                 continue;
             }
-            const bool half = from && a == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
-            bool fits = from && (half || from->dtype == NN_REAL) && from->ndim == p->ndim;
-            for (int32_t x = 0; fits && x < p->ndim; x++)
-                fits = from->shape[x] == p->shape[x];
-            if (!fits)
-                code = nn_fail(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
-                               from ? "has another shape or type" : "is missing");
-            else
+            const io_array *from = take(&set, a, p, path, err);
+            code = from ? 0 : -1;
+            if (from)
                 rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
             for (int64_t x = 0; code == 0 && x < p->size; x++)
                 if (!isfinite(arenas[a][p->offset + x]))
@@ -202,11 +214,13 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
             code =
                 nn_fail(err, "%.300s: no averages of the optimizer are in it (it can be used, not trained on)", path);
     }
-    const io_array *tokenizer = code == 0 && c.tokenizer[0] ? io_find(&set, TOKENIZER) : NULL;
-    if (code == 0 && c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8))
-        code = nn_fail(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
-    else if (tokenizer)
-        code = nn_pieces_of(&m->pieces, tokenizer->data, tokenizer->bytes, path, err);
+    if (code == 0 && c.tokenizer[0]) {
+        const io_array *tokenizer = io_find(&set, TOKENIZER);
+        if (!tokenizer || tokenizer->dtype != RP_U8 || tokenizer->bytes == 0)
+            code = nn_fail(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
+        else
+            code = nn_pieces_of(&m->pieces, tokenizer->data, tokenizer->bytes, path, err);
+    }
     if (code == 0) {
         char now[32];
         snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
