@@ -4,8 +4,8 @@
 #define RELPOS_LAB_H
 
 #include "cli.h"
+#include "io/json.h"
 #include "nn/nn.h"
-#include <jansson.h>
 
 extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
 

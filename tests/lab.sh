@@ -173,6 +173,28 @@ head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
 cp "$T/five/checkpoint.safetensors" "$T/five/previous.safetensors"
 refused 1 'checkpoint.safetensors' train "$T/small.lab" -o "$T/five" --resume
 
+# a checkpoint that cannot be read may be whole: no older weights in its place
+for kind in loop folder memory; do
+    cp -r "$T/three" "$T/$kind" && rm "$T/$kind/checkpoint.safetensors"
+    case $kind in
+    loop) ln -s checkpoint.safetensors "$T/$kind/checkpoint.safetensors" && why='cannot be opened: Too many levels' ;;
+    folder) mkdir "$T/$kind/checkpoint.safetensors" && why='it is a directory' ;;
+    memory) ln -s /proc/self/mem "$T/$kind/checkpoint.safetensors" && why='cannot be read: Input/output error' ;;
+    esac
+    for word in eval sample inspect; do
+        refused 1 "$kind/checkpoint.safetensors: $why" $word "$T/$kind"
+    done
+    refused 1 "$kind/checkpoint.safetensors: $why" train "$T/small.lab" -o "$T/$kind" --resume
+    refused 1 'holds a run already' train "$T/small.lab" -o "$T/$kind"
+    same "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
+done
+cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
+lab eval "$T/absent" # one that is not there has one before it
+check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+cp -r "$T/three" "$T/log" 
+ln -sf log.jsonl "$T/log/log.jsonl"
+refused 1 'log.jsonl: cannot be read: Too many levels' train "$T/small.lab" -o "$T/log" --resume
+
 # a full disk, for which a limit on the size of files stands: what was there stays
 ok train "$T/small.lab" -o "$T/six" --until 8
 cp "$T/six/checkpoint.safetensors" "$T/six.before"

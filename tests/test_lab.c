@@ -4,8 +4,11 @@
 #include "helpers.h"
 #include "io/io.h"
 #include "nn/nn.h"
+#include "starve.h"
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static const double eps = FLT_EPSILON;
@@ -338,6 +341,19 @@ static void half_weights(void **state)
     unlink(path);
 }
 
+static void small_model(nn_model *m)
+{
+    char err[NN_ERR_MAX];
+    nn_config c;
+    nn_config_init(&c);
+    c.layers = c.heads = 1;
+    c.width = c.mlp = 2;
+    c.vocab = 2;
+    snprintf(c.position, sizeof c.position, "none");
+    if (nn_model_create(m, &c, true, err) != 0)
+        fail_msg("%s", err);
+}
+
 /* A file of a small model, its bytes, and how many of them are the header. */
 typedef struct stored {
     char path[32];
@@ -350,18 +366,13 @@ typedef struct stored {
 static void store(stored *s)
 {
     char err[NN_ERR_MAX] = "";
-    nn_config c;
     uint64_t length;
     snprintf(s->path, sizeof s->path, "/tmp/relpos-XXXXXX");
     s->fd = mkstemp(s->path);
     assert_true(s->fd >= 0);
     close(s->fd);
-    nn_config_init(&c);
-    c.layers = c.heads = 1;
-    c.width = c.mlp = 2;
-    c.vocab = 2;
-    snprintf(c.position, sizeof c.position, "none");
-    if (nn_model_create(&s->m, &c, true, err) != 0 || nn_checkpoint_save(&s->m, s->path, 3, RP_F32, err) != 0)
+    small_model(&s->m);
+    if (nn_checkpoint_save(&s->m, s->path, 3, RP_F32, err) != 0)
         fail_msg("%s", err);
     s->bytes = nn_read_file(s->path, &s->size, err);
     s->fd = open(s->path, O_RDWR | O_CLOEXEC);
@@ -426,6 +437,132 @@ static void damaged_bytes(void **state)
     discard(&s);
 }
 
+/* A run's folder with the checkpoints of steps 2 and, before it, 1. */
+typedef struct run {
+    char dir[32], now[64], before[64], damaged[64];
+} run;
+
+static void run_begin(run *r)
+{
+    char err[NN_ERR_MAX];
+    nn_model m;
+    snprintf(r->dir, sizeof r->dir, "/tmp/relpos-XXXXXX");
+    assert_non_null(mkdtemp(r->dir));
+    snprintf(r->now, sizeof r->now, "%s/checkpoint.safetensors", r->dir);
+    snprintf(r->before, sizeof r->before, "%s/previous.safetensors", r->dir);
+    snprintf(r->damaged, sizeof r->damaged, "%s/damaged.safetensors", r->dir);
+    small_model(&m);
+    if (nn_checkpoint_write(&m, r->dir, 1, err) != 0 || nn_checkpoint_write(&m, r->dir, 2, err) != 0)
+        fail_msg("%s", err);
+    nn_model_destroy(&m);
+}
+
+static void run_end(const run *r)
+{
+    remove(r->now);
+    unlink(r->before);
+    unlink(r->damaged);
+    assert_int_equal(rmdir(r->dir), 0);
+}
+
+/* Which step is read, -1: none, with err. */
+static int64_t read_step(const run *r, char warning[NN_ERR_MAX], char err[NN_ERR_MAX])
+{
+    nn_model m;
+    int64_t step = 0;
+    err[0] = warning[0] = 0;
+    if (nn_checkpoint_read(&m, r->dir, true, &step, warning, err) != 0)
+        return -1;
+    nn_model_destroy(&m);
+    return step;
+}
+
+/* A failure that says nothing of the file is an error that names it and the reason: never older weights. */
+static void failed_reads(void **state)
+{
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    struct rlimit files, none;
+    run r;
+    (void)state;
+    static const char *const targets[] = {"checkpoint.safetensors", "/proc/self/mem", "/dev/zero",
+                                          "previous.safetensors/x"};
+    static const char *const words[] = {"cannot be opened: Too many levels", "cannot be read: Input/output error",
+                                        "it is a device", "cannot be opened: Not a directory"};
+    for (int n = 0; n < 6; n++) {
+        run_begin(&r);
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+        none = files;
+        none.rlim_cur = 0;
+        if (n < 5)
+            assert_int_equal(unlink(r.now), 0);
+        if (n < 4)
+            assert_int_equal(symlink(targets[n], r.now), 0);
+        else if (n == 4)
+            assert_int_equal(mkdir(r.now, 0700), 0);
+        else
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        const int64_t step = read_step(&r, warning, err);
+        setrlimit(RLIMIT_NOFILE, &files);
+        if (step != -1 ||
+            !strstr(err, n < 4    ? words[n]
+                         : n == 4 ? "it is a directory"
+                                  : "Too many open files") ||
+            strncmp(err, r.now, strlen(r.now)) != 0)
+            fail_msg("case %d: step %d: %s%s", n, (int)step, err, warning);
+        struct stat st;
+        assert_int_equal(lstat(r.now, &st), 0);
+        assert_int_equal(access(r.damaged, F_OK), -1);
+        run_end(&r);
+    }
+}
+
+/* Each allocation fails, alone or with all after it. */
+static void starved_reads(void **state)
+{
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    run r;
+    (void)state;
+    if (!STARVES)
+        print_message("allocations: a sanitizer has its own: none fails\n");
+    run_begin(&r);
+    for (int ever = 0; ever < 2; ever++) {
+        long n = 1, count;
+        do {
+            starve(n, ever);
+            const int64_t step = read_step(&r, warning, err);
+            count = starve_end();
+            if (step == 2 ? warning[0] != 0 : step != -1 || !strstr(err, "memory"))
+                fail_msg("allocation %ld: step %d: %s%s", n, (int)step, err, warning);
+        } while (count >= n++);
+        assert_true(!STARVES || n > 300);
+    }
+    run_end(&r);
+}
+
+/* What is not there, cut short or changed gives the one before, which is said. */
+static void damaged_runs(void **state)
+{
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    run r;
+    (void)state;
+    static const long sizes[] = {-1, 0, 7, 8, 9, 100, 2000, 4000};
+    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
+        run_begin(&r);
+        assert_int_equal(sizes[n] < 0 ? unlink(r.now) : truncate(r.now, sizes[n]), 0);
+        const int64_t step = read_step(&r, warning, err);
+        if (step != 1 || !strstr(warning, "the one before it is used, of step 1") ||
+            (access(r.damaged, F_OK) == 0) != (sizes[n] >= 0))
+            fail_msg("cut to %ld: step %d: %s%s", sizes[n], (int)step, err, warning);
+        run_end(&r);
+    }
+    run_begin(&r); /* both: each is named */
+    assert_int_equal(unlink(r.now), 0);
+    assert_int_equal(truncate(r.before, 9), 0);
+    assert_int_equal(read_step(&r, warning, err), -1);
+    assert_true(strstr(err, r.now) && strstr(err, "No such file") && strstr(err, r.before) && strstr(err, "cut short"));
+    run_end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +571,8 @@ int main(void)
         cmocka_unit_test(threads),       cmocka_unit_test(configurations),
         cmocka_unit_test(windows),       cmocka_unit_test(windows_of_files),
         cmocka_unit_test(half_weights),  cmocka_unit_test(damaged_bytes),
+        cmocka_unit_test(failed_reads),  cmocka_unit_test(starved_reads),
+        cmocka_unit_test(damaged_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

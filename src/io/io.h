@@ -31,8 +31,15 @@ typedef struct io_set {
     size_t n_meta;
 } io_set;
 
-/* What a call returns: 0, or -1 with one line in err: "<path>: <why> (<how to mend>)". */
+/* What a call returns: IO_OK, or another status with one line in err: "<path>: <why> (<how to mend>)". */
 #define IO_ERR_MAX 512
+typedef enum io_status {
+    IO_OK = 0,
+    IO_FAILED =
+        -1, /* it could not be opened, read or written, or memory was wanting: that says nothing of what it holds */
+    IO_DAMAGED = -2, /* it was read, and is not what its format asks for */
+    IO_ABSENT = -3   /* there is no such file */
+} io_status;
 
 io_format io_format_of(const char *path); /* by suffix, IO_UNKNOWN for others (and for "-") */
 
@@ -41,7 +48,7 @@ io_format io_format_of(const char *path); /* by suffix, IO_UNKNOWN for others (a
  * Arrays keep the file's order. Big-endian and column-major .npy arrays arrive as every other; names are unique UTF-8,
  * but may be anything, "../x" or a line feed: keys, not paths, and printed through io_safe. Devices and directories are
  * refused; a pipe gives at most 16 GiB. */
-int io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX]);
+io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX]);
 
 /* Write a whole file, or nothing: a temporary beside the target, flushed, then renamed over it (a symbolic link's
  * target is replaced, not the link). path "-" is standard output. A failed write leaves an existing file as it was.

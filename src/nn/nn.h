@@ -190,6 +190,7 @@ typedef struct nn_model {
     real *g, *m, *v;   /* gradients and the optimizer's averages; NULL where not trained */
     nn_pieces *pieces; /* what its tokens are; NULL: bytes */
     uint64_t texts;    /* a sum of what it learns from and what it holds out; 0: not known */
+    bool no_memory;    /* planning it failed for that alone */
 } nn_model;
 
 /* Shapes alone; then memory and first values. nn_model_plan may be called to learn the sizes. */
@@ -242,8 +243,9 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
 /* The same to a file of its own; without averages where the model has none. Weights of f16 or bf16 halve it: it can be used, and
  * not trained on. */
 int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX]);
-/* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used; to train on,
- * the damaged one is renamed, so that it takes no place of a good one. path is a directory or a file. */
+/* Read the configuration and step, make the model. A file that is damaged or not there is named in *warning and the one before is used;
+ * to train on, the damaged one is renamed, so that it takes no place of a good one. A file that could not be read, or for want of
+ * memory, is an error: it may be whole. path is a directory or a file. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
 
