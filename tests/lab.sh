@@ -750,6 +750,18 @@ if [ -w /dev/full ]; then
     timeout 100 "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
     check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
 fi
+# no file but the page and its pictures is written, whatever lies beside them; and they are as others may read them
+mkdir "$T/links"
+echo kept >"$T/links/kept"
+for name in page.md.new page-1.svg.new page.md page-1.svg; do
+    ln -s kept "$T/links/$name"
+done
+command='write of lab/report.py'
+(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab"); import report
+report.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
+check 'what links point to stays' kept "$(cat "$T/links/kept")"
+check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
+check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
 if python3 -c 'import matplotlib' 2>/dev/null; then
     ok report "$T/results.jsonl" -o "$T/page.html"
     check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
@@ -763,7 +775,7 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
     check 'a perplexity that is no number' 1 "$(grep -c '>none<' "$T/long-2.svg")"
     mkdir -p "$T/pages/x.md"
     refused 1 'x.md: cannot be written' report "$T/results.jsonl" -o "$T/pages/x.md"
-    check 'no picture without its page' x.md "$(ls "$T/pages")"
+    check 'no picture without its page' x.md "$(ls -A "$T/pages")"
 else
     refused 1 'pictures need matplotlib' report "$T/results.jsonl" -o "$T/page.html"
 fi

@@ -539,6 +539,38 @@ static void starved_reads(void **state)
     run_end(&r);
 }
 
+/* A link at a name that a run uses for itself is replaced: what it points to stays. */
+static void planted_links(void **state)
+{
+    static const char *const names[] = {"next.safetensors", ".previous.tmp", "previous.safetensors",
+                                        "checkpoint.safetensors"};
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX], path[96], kept[64];
+    nn_model m;
+    run r;
+    (void)state;
+    small_model(&m);
+    for (int n = 0; n < 4; n++) {
+        run_begin(&r);
+        snprintf(path, sizeof path, "%s/%s", r.dir, names[n]);
+        snprintf(kept, sizeof kept, "%s/kept", r.dir);
+        unlink(path);
+        FILE *f = fopen(kept, "w");
+        assert_true(f && fputs("kept", f) > 0 && fclose(f) == 0);
+        assert_int_equal(symlink("kept", path), 0);
+        if (nn_checkpoint_write(&m, r.dir, 3, err) != 0)
+            fail_msg("%s: %s", names[n], err);
+        assert_int_equal(read_step(&r, warning, err), 3);
+        size_t size;
+        unsigned char *bytes = nn_read_file(kept, &size, err);
+        if (!bytes || strcmp((char *)bytes, "kept") != 0)
+            fail_msg("%s: what it pointed to is no longer there", names[n]);
+        free(bytes);
+        unlink(kept);
+        run_end(&r);
+    }
+    nn_model_destroy(&m);
+}
+
 /* What is not there, cut short or changed gives the one before, which is said. */
 static void damaged_runs(void **state)
 {
@@ -572,7 +604,7 @@ int main(void)
         cmocka_unit_test(windows),       cmocka_unit_test(windows_of_files),
         cmocka_unit_test(half_weights),  cmocka_unit_test(damaged_bytes),
         cmocka_unit_test(failed_reads),  cmocka_unit_test(starved_reads),
-        cmocka_unit_test(damaged_runs),
+        cmocka_unit_test(damaged_runs),  cmocka_unit_test(planted_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

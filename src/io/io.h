@@ -57,6 +57,9 @@ io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_E
  * the arrays of wide elements first, so that each is aligned. */
 int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
+/* The same to a name that is the program's own: what lies there is replaced, also a link or a pipe, and never written to. */
+int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
+
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
 

@@ -88,7 +88,8 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
     return m->pieces ? io_add(set, TOKENIZER, RP_U8, 1, &size, m->pieces->model, true) : 0;
 }
 
-int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
+static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type,
+                int (*write)(const char *, io_format, const io_set *, char *), char err[NN_ERR_MAX])
 {
     char config[NN_PRINT_MAX], number[32], sum[32], texts[32], why[IO_ERR_MAX];
     io_set set = {0};
@@ -105,9 +106,14 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
         io_free(&set);
         return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
     }
-    const int code = io_write(path, IO_SAFETENSORS, &set, why);
+    const int code = write(path, IO_SAFETENSORS, &set, why);
     io_free(&set);
     return code == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
+{
+    return save(m, path, step, type, io_write, err);
 }
 
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
@@ -119,7 +125,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
-    if (nn_checkpoint_save(m, next, step, NN_REAL, err) != 0)
+    if (save(m, next, step, NN_REAL, io_replace, err) != 0)
         return -1;
     /* At every moment CURRENT is a whole file: the one before gets a second name, then the first is taken over. */
     unlink(link_name);
