@@ -612,7 +612,7 @@ def main():
                   + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:
-            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}.")
+            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}." + f" {m.get('blas_note', '')}." * ("blas_note" in m))
         write({page.path: page.finish(), **page.pictures})
     else:
         put(page.finish())

@@ -90,6 +90,15 @@ check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # the experiment, si
 ok train "$T/small.lab" -o "$T/two" --threads 3
 same "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safetensors"
 
+# a core of OpenBLAS that the user names is taken, and told where it is slower than the processor; the log has it too
+note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
+check 'nothing is told of the core that is taken by itself' 0 "$note"
+if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
+    OPENBLAS_CORETYPE=Prescott lab train "$T/small.lab" -o "$T/core" --until 1
+    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, and this processor could run those for (SkylakeX|Haswell) .OPENBLAS_CORETYPE is set: unset it.$' "$T/err")"
+    check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
+fi
+
 # stopped and gone on, with other numbers of threads, twice
 ok train "$T/small.lab" -o "$T/three" --threads 2 --until 7
 ok train "$T/small.lab" -o "$T/three" --threads 1 --until 18 --resume

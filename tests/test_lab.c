@@ -595,9 +595,89 @@ static void damaged_runs(void **state)
     run_end(&r);
 }
 
+static void blas_cores(void **state)
+{
+    static const struct {
+        const char *core, *with_avx2, *with_avx512; /* what is wanted in its place */
+    } cores[] = {{"Prescott", "Haswell", "SkylakeX"},
+                 {"Nehalem", "Haswell", "SkylakeX"},
+                 {"Sandybridge", "Haswell", "SkylakeX"},
+                 {"Barcelona", "Haswell", "SkylakeX"},
+                 {"Atom", "Haswell", "SkylakeX"},
+                 {"Unknown", "Haswell", "SkylakeX"},
+                 {"prescott", "Haswell", "SkylakeX"},
+                 {"Haswell", NULL, "SkylakeX"},
+                 {"Zen", NULL, "SkylakeX"},
+                 {"SkylakeX", NULL, NULL},
+                 {"Cooperlake", NULL, NULL},
+                 {"SapphireRapids", NULL, NULL},
+                 {"a newer one", NULL, NULL},
+                 {"armv8", NULL, NULL},
+                 {"neoversen1", NULL, NULL},
+                 {"", NULL, NULL}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cores / sizeof *cores; n++)
+        for (int set = 0; set < 4; set++) {
+            const char *want = set == 0   ? NULL
+                               : set == 1 ? cores[n].with_avx2
+                                          : cores[n].with_avx512,
+                       *found = nn_blas_core(cores[n].core, set & 1, set & 2);
+            if ((want == NULL) != (found == NULL) || (want && strcmp(want, found) != 0))
+                fail_msg("%s, avx2 %d, avx512 %d: %s, and %s is right", cores[n].core, set & 1, set >> 1,
+                         found ? found : "none", want ? want : "none");
+        }
+}
+
+/* What is loaded, in a process of its own: a library of another core than the machine's best is loaded again, one that was asked for
+ * stays and is told, and so is one that does not listen. */
+static void blas_loaded(void **state)
+{
+    static const struct {
+        const char *library, *core, *asked, *deaf;
+    } cases[] = {{FAKE_BLAS, "Prescott", NULL, NULL},   {FAKE_BLAS, "Haswell", NULL, NULL},
+                 {FAKE_BLAS, "Prescott", "", NULL},     {FAKE_BLAS, "SkylakeX", "Nehalem", NULL},
+                 {FAKE_BLAS, "Prescott", NULL, "1"},    {FAKE_BLAS, "Prescott", "Haswell", "1"},
+                 {FAKE_BLAS, "Cooperlake", NULL, NULL}, {FAKE_BLAS, "armv8", NULL, NULL},
+                 {PLAIN_BLAS, NULL, NULL, NULL}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        int how = 0;
+        char want[64] = "a CBLAS",
+             (*said)[512] = mmap(NULL, 2 * sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        const char *const keys[] = {"RELPOS_BLAS", "FAKE_CORE", "OPENBLAS_CORETYPE", "FAKE_DEAF"};
+        const char *const values[] = {cases[n].library, cases[n].core, cases[n].asked, cases[n].deaf};
+        const bool chosen = cases[n].asked && *cases[n].asked, deaf = cases[n].deaf != NULL;
+        const char *core = chosen && !deaf ? cases[n].asked : cases[n].core;
+        const char *better = core ? nn_blas_core(core, rp_isa_found("avx2") == 1, rp_isa_found("avx512") == 1) : NULL;
+        const bool again = better && !chosen && !deaf;
+        if (core)
+            snprintf(want, sizeof want, "OpenBLAS 0.0.1 %s", again ? better : core);
+        assert_true(said != MAP_FAILED);
+        assert_string_equal(nn_blas_name(), ""); /* this process has loaded none */
+        fflush(NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            for (int k = 0; k < 4; k++)
+                values[k] ? setenv(keys[k], values[k], 1) : unsetenv(keys[k]);
+            const int code = nn_blas_open(said[0]);
+            snprintf(said[0], sizeof said[0], "%s", nn_blas_name());
+            snprintf(said[1], sizeof said[1], "%s", nn_blas_note());
+            const char *left = getenv("OPENBLAS_CORETYPE");
+            _exit(code != 0 || (chosen ? !left || strcmp(left, cases[n].asked) != 0 : left && *left));
+        }
+        assert_true(child > 0 && waitpid(child, &how, 0) == child);
+        if (how != 0 || strcmp(said[0], want) != 0 || (said[1][0] != 0) != (better && !again) ||
+            (said[1][0] && (!strstr(said[1], core) || !strstr(said[1], better) ||
+                            !strstr(said[1], chosen ? "unset it" : "RELPOS_BLAS"))))
+            fail_msg("case %zu: %d: %s; %s; and %s is right", n, how, said[0], said[1], want);
+        munmap(said, 2 * sizeof *said);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blas_cores),    cmocka_unit_test(blas_loaded),
         cmocka_unit_test(activations),   cmocka_unit_test(norms),
         cmocka_unit_test(cross_entropy), cmocka_unit_test(residual),
         cmocka_unit_test(threads),       cmocka_unit_test(configurations),

@@ -73,9 +73,13 @@ bool nn_config_key(int index, const char **key, const char **value, const char *
 
 /* ------------------------------------------------------------------------------------------------ matrix products */
 
-/* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out. */
+/* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out; and which core's
+ * kernels to run, where it would take slower ones than this processor has, unless OPENBLAS_CORETYPE is set. */
 int nn_blas_open(char err[NN_ERR_MAX]);
 const char *nn_blas_name(void); /* "OpenBLAS 0.3.21 … SkylakeX" once it is there */
+const char *nn_blas_note(void); /* a line about kernels that are slower than they could be; "": they are not */
+/* The core that OpenBLAS should name in place of `core` on a processor with these instruction sets; NULL: none is better. */
+const char *nn_blas_core(const char *core, bool avx2, bool avx512);
 
 /* Row-major, y [rows, out], x [rows, in], w [out, in] as torch.nn.Linear has it; ld: elements between rows. */
 void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
