@@ -1,9 +1,9 @@
 /* explain_source.c -- where the numbers of relpos explain come from: a file, a sentence, or the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "explain.h"
+#include "io/json.h"
 #include "samples.h"
 #include <ctype.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,7 +94,10 @@ int explain_from_sentence(explain_request *r, explain_source *s, const char **ar
 static int file_tokens(explain_source *s, int64_t n)
 {
     const char *text = io_meta(&s->in, "tokens");
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    bool no_memory = false;
+    json_t *list = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL;
+    if (no_memory)
+        return explain_no_memory();
     const bool fits = json_is_array(list) && (int64_t)json_array_size(list) == n;
     s->token = calloc((size_t)n + 1, sizeof *s->token);
     for (int64_t j = 0; s->token && j < n; j++) {

@@ -138,7 +138,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
-    if (code != 0 || nn_blas_open(err) != 0)
+    if (code != 0 || lab_blas(err) != 0)
         return -1;
     code = lab_texts(r, &pieces, err);
     if (code == 0 && !r->m.w)
@@ -393,6 +393,17 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 
 /* ------------------------------------------------------------------------------------------------ for logs */
 
+int lab_blas(char err[NN_ERR_MAX])
+{
+    static bool told;
+    if (nn_blas_open(err) != 0)
+        return -1;
+    if (*nn_blas_note() && !told)
+        cli_error(CLI_OK, "lab: %s", nn_blas_note());
+    told = true;
+    return 0;
+}
+
 json_t *lab_machine(const rp_pool *pool)
 {
     char line[256], cpu[200] = "";
@@ -404,8 +415,9 @@ json_t *lab_machine(const rp_pool *pool)
     }
     if (f)
         fclose(f);
-    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:i}", "cpu", cpu, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                     "version", rp_version(), "isa", rp_isa_default(), "blas", nn_blas_name(), "threads",
+    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s*, s:i}", "cpu", cpu, "cores",
+                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "version", rp_version(), "isa", rp_isa_default(),
+                     "blas", nn_blas_name(), "blas_note", *nn_blas_note() ? nn_blas_note() : NULL, "threads",
                      (int)rp_pool_threads(pool));
 }
 

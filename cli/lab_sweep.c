@@ -153,12 +153,15 @@ static int read_results(known *k, const char *path, const char *text, char err[N
     int number = 1;
     for (const char *line = text; strchr(line, '\n'); line = strchr(line, '\n') + 1, number++) {
         char config[NN_PRINT_MAX], why[NN_ERR_MAX];
-        json_t *had = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+        bool no_memory;
+        json_t *had = io_json(line, strcspn(line, "\n"), 0, NULL, &no_memory);
         const char *its = json_string_value(json_object_get(had, "experiment"));
         nn_config c;
         nn_config_init(&c);
         const bool fine = its && nn_config_parse(&c, "results", its, NULL, NULL, why) == 0;
         json_decref(had);
+        if (no_memory)
+            return nn_fail(err, "lab: no memory for %d results", number);
         if (!fine)
             return nn_fail(err, "%.300s:%d: no result of relpos lab sweep (name another file)", path, number);
         nn_config_print(&c, config);
@@ -178,7 +181,9 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
     if (code == 0 && fd < 0)
         code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
     code = code == 0 ? lab_lock(fd, path, err) : code;
-    if (code == 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+    if (code == 0 && fstat(fd, &st) != 0)
+        code = nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
+    if (code == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
         char *text = lab_read(path, err);
         const char *end = text ? strrchr(text, '\n') : NULL, *piece = end ? end + 1 : text;
         static const char begins[] = "{\"experiment\":";

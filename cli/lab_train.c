@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { THREADS = CLI_OWN, SET, RESUME, UNTIL };
@@ -90,11 +91,22 @@ static int same_experiment(const nn_config *now, const nn_config *then, char err
 /* Lines of the log of steps beyond the checkpoint belong to what is done again. *measured: whether it was measured at that step. */
 static int cut_log(const char *path, int64_t step, bool *measured, char err[NN_ERR_MAX])
 {
-    char *text = access(path, F_OK) == 0 ? lab_read(path, err) : NULL, why[IO_ERR_MAX];
+    struct stat st;
+    char *text = NULL, why[IO_ERR_MAX];
     size_t kept = 0;
+    const int state = stat(path, &st) == 0 ? 0 : errno;
+    if (state != 0 && state != ENOENT)
+        return nn_fail(err, "%.300s: cannot be read: %s", path, strerror(state));
+    if (state == 0 && st.st_size > 0 && !(text = lab_read(path, err)))
+        return -1;
     for (size_t from = 0; text && text[from];) {
         const size_t size = strcspn(text + from, "\n"), all = size + (text[from + size] == '\n');
-        json_t *line = json_loadb(text + from, size, 0, NULL), *number = json_object_get(line, "step");
+        bool no_memory;
+        json_t *line = io_json(text + from, size, 0, NULL, &no_memory), *number = json_object_get(line, "step");
+        if (no_memory) { /* the line may be whole */
+            free(text);
+            return nn_fail(err, "%.300s: no memory for its lines (close other programs)", path);
+        }
         const bool whole = line != NULL;
         const bool keep = whole && (!number || json_integer_value(number) <= step);
         *measured |= keep && json_integer_value(number) == step && json_object_get(line, "valid_loss") != NULL;
@@ -215,7 +227,7 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     static const char *const held[] = {"checkpoint", "previous"};
     for (int n = 0; n < 2; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, held[n]);
-        there |= access(path, F_OK) == 0;
+        there |= access(path, F_OK) == 0 || errno != ENOENT;
     }
     if (there && !t->q->resume)
         return nn_fail(err, "%.300s: it holds a run already (--resume goes on with it; or name another directory)",

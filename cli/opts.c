@@ -417,20 +417,11 @@ int cli_dtype(const char *option, const char *text, rp_dtype *type)
 
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)
 {
-    char safe[128];
-    const io_array *from = io_find(in, name);
+    char safe[128], err[IO_ERR_MAX];
+    const io_array *from = io_take(in, name, err);
+    if (!from)
+        return cli_error(CLI_FAILED, "%s", err);
     io_safe(safe, sizeof safe, name);
-    if (!from) {
-        char have[256] = "";
-        for (size_t n = 0; n < in->n_arrays && strlen(have) < sizeof have - 40; n++) {
-            char other[64];
-            snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", n ? ", " : "",
-                     io_safe(other, 32, in->arrays[n].name));
-        }
-        return cli_error(CLI_FAILED, "array \"%s\": not in the file (it has %s)", safe, *have ? have : "none");
-    }
-    if (from->unsupported)
-        return cli_error(CLI_FAILED, "array \"%s\": %s (save it as f32)", safe, from->unsupported);
     if (from->ndim > RP_MAX_AXES)
         return cli_error(CLI_FAILED, "array \"%s\": %d axes (at most %d)", safe, (int)from->ndim, RP_MAX_AXES);
     static const double nothing = 0; /* an empty array still has an address */

@@ -15,6 +15,7 @@ import os
 import pathlib
 import statistics
 import sys
+import tempfile
 
 # What is asked, and what tutorials print of the same question without a way to run it again.
 EXPERIMENTS = {
@@ -123,17 +124,25 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 
 
 def write(files):
-    """{path: text}, all whole or not at all."""
-    new = {path: path.with_name(path.name + ".new") for path in files}
+    """{path: text}, all whole or not at all: by files that this process made, under names that nobody can foresee."""
+    new, mask = {}, os.umask(0)
+    os.umask(mask)
     try:
         for path, text in files.items():
-            new[path].write_text(text, encoding="utf-8", errors="replace")
+            fd, new[path] = tempfile.mkstemp(prefix=".relpos-", suffix=".tmp", dir=path.parent)
+            with open(fd, "w", encoding="utf-8", errors="replace") as to:
+                os.fchmod(fd, 0o666 & ~mask)
+                to.write(text)
+                to.flush()
+                os.fsync(fd)
         for path in files:
             os.replace(new[path], path)
-    except OSError as e:
+    except BaseException as e:
         for left in new.values():
             with contextlib.suppress(OSError):
-                left.unlink()
+                os.unlink(left)
+        if not isinstance(e, OSError):
+            raise
         sys.exit(f"relpos: {path}: cannot be written: {e.strerror} (another place, or free some space)")
 
 
@@ -642,7 +651,7 @@ def main():
                   + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:
-            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}.")
+            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}." + f" {m.get('blas_note', '')}." * ("blas_note" in m))
         write({page.path: page.finish(), **page.pictures})
     else:
         put(page.finish())

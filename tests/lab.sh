@@ -9,11 +9,16 @@ set -u
 program=${1:?usage: tests/lab.sh PATH/TO/relpos}
 . tests/checks.sh
 
+# A command that hangs is ended by the processor time it takes, or long before ctest ends all of this: not by the time that a busy
+# machine takes.
+ulimit -t 300
+longest=1000
+
 # lab ARGUMENT...: leaves $T/out, $T/err, $code
 lab()
 {
     command="relpos lab $*"
-    timeout 100 env PATH="$path" "$program" lab "$@" >"$T/out" 2>"$T/err"
+    timeout $longest env PATH="$path" "$program" lab "$@" >"$T/out" 2>"$T/err"
     code=$?
 }
 path=$PATH # where the program finds others
@@ -90,6 +95,15 @@ check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # the experiment, si
 ok train "$T/small.lab" -o "$T/two" --threads 3
 same "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safetensors"
 
+# a core of OpenBLAS that the user names is taken, and told where it is slower than the processor; the log has it too
+note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
+check 'nothing is told of the core that is taken by itself' 0 "$note"
+if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
+    OPENBLAS_CORETYPE=Prescott lab train "$T/small.lab" -o "$T/core" --until 1
+    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, and this processor could run those for (SkylakeX|Haswell) .OPENBLAS_CORETYPE is set: unset it.$' "$T/err")"
+    check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
+fi
+
 # stopped and gone on, with other numbers of threads, twice
 ok train "$T/small.lab" -o "$T/three" --threads 2 --until 7
 ok train "$T/small.lab" -o "$T/three" --threads 1 --until 18 --resume
@@ -104,11 +118,8 @@ same "$T/run.log" "$T/three.log"
 command='relpos lab train, and SIGINT'
 "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
 pid=$!
-waited=0
-while [ "$waited" -lt 300 ]; do
-    waited=$((waited + 1))
-    sleep 0.2
-    [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ] && break
+while kill -0 "$pid" 2>/dev/null && ! { [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ]; }; do
+    sleep 0.1
 done
 kill -INT "$pid"
 wait "$pid"
@@ -124,9 +135,7 @@ refused 1 'holds a run already' train "$T/small.lab" -o "$T/half"
 command='relpos lab train, twice into one folder'
 "$program" lab train "$T/small.lab" -o "$T/twice" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
 pid=$!
-waited=0
-while [ ! -s "$T/twice/log.jsonl" ] && [ "$waited" -lt 300 ]; do
-    waited=$((waited + 1))
+while kill -0 "$pid" 2>/dev/null && [ ! -s "$T/twice/log.jsonl" ]; do
     sleep 0.1
 done
 refused 1 'another run is writing there' train "$T/small.lab" -o "$T/twice"
@@ -173,11 +182,33 @@ head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
 cp "$T/five/checkpoint.safetensors" "$T/five/previous.safetensors"
 refused 1 'checkpoint.safetensors' train "$T/small.lab" -o "$T/five" --resume
 
+# a checkpoint that cannot be read may be whole: no older weights in its place
+for kind in loop folder memory; do
+    cp -r "$T/three" "$T/$kind" && rm "$T/$kind/checkpoint.safetensors"
+    case $kind in
+    loop) ln -s checkpoint.safetensors "$T/$kind/checkpoint.safetensors" && why='cannot be opened: Too many levels' ;;
+    folder) mkdir "$T/$kind/checkpoint.safetensors" && why='it is a directory' ;;
+    memory) ln -s /proc/self/mem "$T/$kind/checkpoint.safetensors" && why='cannot be read: Input/output error' ;;
+    esac
+    for word in eval sample inspect; do
+        refused 1 "$kind/checkpoint.safetensors: $why" $word "$T/$kind"
+    done
+    refused 1 "$kind/checkpoint.safetensors: $why" train "$T/small.lab" -o "$T/$kind" --resume
+    refused 1 'holds a run already' train "$T/small.lab" -o "$T/$kind"
+    same "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
+done
+cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
+lab eval "$T/absent" # one that is not there has one before it
+check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+cp -r "$T/three" "$T/log" 
+ln -sf log.jsonl "$T/log/log.jsonl"
+refused 1 'log.jsonl: cannot be read: Too many levels' train "$T/small.lab" -o "$T/log" --resume
+
 # a full disk, for which a limit on the size of files stands: what was there stays
 ok train "$T/small.lab" -o "$T/six" --until 8
 cp "$T/six/checkpoint.safetensors" "$T/six.before"
 command='relpos lab train, with files of 8 KiB at most'
-(ulimit -f 16 && timeout 100 "$program" lab train "$T/small.lab" -o "$T/six" --resume) >"$T/out" 2>"$T/err"
+(ulimit -f 16 && timeout $longest "$program" lab train "$T/small.lab" -o "$T/six" --resume) >"$T/out" 2>"$T/err"
 check 'exit code' 1 $?
 check 'what it says' 'cannot be written' "$(grep -oE 'cannot be written' "$T/err")"
 same "$T/six.before" "$T/six/checkpoint.safetensors"
@@ -216,7 +247,7 @@ grep -q "\"options\":\"${options#*/y.safetensors }\"" "$T/x.safetensors" || unto
 check 'the options are in the metadata' 0 "${untold:-0}"
 command="relpos $options"
 # shellcheck disable=SC2086
-timeout 100 "$program" $options >"$T/out" 2>"$T/err"
+timeout $longest "$program" $options >"$T/out" 2>"$T/err"
 check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
 for file in x y; do
     tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels of f32
@@ -253,7 +284,7 @@ numbers "$T/out" 1 weight >"$T/mean.lab"
 ok export "$T/run" --prompt 'In a larger sense we have no way' -o "$T/some.safetensors"
 sed "s|OUT|$T/profile.safetensors --summary|; s|^relpos ||" "$T/out" >"$T/options"
 # shellcheck disable=SC2046
-timeout 100 "$program" $(cat "$T/options") >"$T/out" 2>"$T/err"
+timeout $longest "$program" $(cat "$T/options") >"$T/out" 2>"$T/err"
 check 'mean weights as attend finds them: the largest difference is below 32 roundings' 1 "$(python3 - "$T/profile.safetensors" "$T/mean.lab" <<'END'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
@@ -305,7 +336,7 @@ text='the cursor is moved to the next line of the text'
 explain()
 {
     command="relpos explain $*"
-    timeout 100 "$program" explain "$@" >"$T/out" 2>"$T/err"
+    timeout $longest "$program" explain "$@" >"$T/out" 2>"$T/err"
     code=$?
     check 'it succeeds in silence' '0 ' "$code $(head -n 3 "$T/err")"
 }
@@ -425,7 +456,7 @@ bad() # bad CODE PATTERN ARGUMENT...
     want=$1 pattern=$2
     shift 2
     command="relpos explain $*"
-    timeout 100 "$program" explain "$@" >"$T/out" 2>"$T/err"
+    timeout $longest "$program" explain "$@" >"$T/out" 2>"$T/err"
     check 'exit code, and lines on standard error' "$want 1" "$? $(wc -l <"$T/err")"
     check 'what it says' "$pattern" "$(if grep -qE -e "$pattern" "$T/err"; then printf '%s' "$pattern"; else cat "$T/err"; fi)"
 }
@@ -463,6 +494,29 @@ refused 1 'damaged: its checksum' sample "$T/lie.safetensors"
 size=$(($(wc -c <"$T/model.safetensors") - 4))
 (head -c "$size" "$T/model.safetensors" && printf '\377\377\377\177') >"$T/lie.safetensors"
 refused 1 'has -*nan at [0-9]+ .weights are finite' sample "$T/lie.safetensors"
+# one letter of a type, and there is no data: whatever reads the array says so, and a run goes on from the checkpoint before
+sed 's/"embedding.weight":{"dtype":"F32"/"embedding.weight":{"dtype":"G32"/' "$T/model.safetensors" >"$T/lie.safetensors"
+no_type='lie.safetensors: array "embedding.weight": it has the dtype .G32. .save it as F32'
+refused 1 "$no_type" eval "$T/lie.safetensors"
+refused 1 "$no_type" sample "$T/lie.safetensors"
+refused 1 "$no_type" inspect "$T/lie.safetensors"
+refused 1 "$no_type" export "$T/lie.safetensors" --model -o "$T/nothing.safetensors"
+refused 1 "$no_type" export "$T/lie.safetensors" --prompt 'We are' -o "$T/nothing.safetensors"
+bad 1 "$no_type" --model "$T/lie.safetensors" --text 'one two'
+cp -r "$T/three" "$T/no_type"
+sed -i 's/"optimizer.v.norm.weight":{"dtype":"F32"/"optimizer.v.norm.weight":{"dtype":"G32"/' "$T/no_type/checkpoint.safetensors"
+lab train "$T/small.lab" -o "$T/no_type" --resume
+check 'the one before is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*the one before it is used, of step [0-9]+, and it is kept as damaged.safetensors' "$T/err")"
+same "$T/run/checkpoint.safetensors" "$T/no_type/checkpoint.safetensors"
+for name in q k v; do # and in an exported layer
+    sed "s/\"$name\":{\"dtype\":\"F32\"/\"$name\":{\"dtype\":\"G32\"/" "$T/x.safetensors" >"$T/odd.safetensors"
+    bad 1 "^relpos: array \"$name\": it has the dtype .G32. .save it as F32.*type.\$" --input "$T/odd.safetensors"
+    command="relpos attend, $name of type G32"
+    timeout $longest "$program" attend "$T/odd.safetensors" -o "$T/nothing.safetensors" >"$T/out" 2>"$T/err"
+    check 'it is refused' "1 1" "$? $(grep -c "array \"$name\": it has the dtype 'G32'" "$T/err")"
+done
+check 'nothing was written' no "$([ -e "$T/nothing.safetensors" ] && echo yes || echo no)"
+
 mkdir "$T/resumed" && cp "$T/model.safetensors" "$T/resumed/checkpoint.safetensors"
 refused 1 'no averages of the optimizer' train "$T/small.lab" -o "$T/resumed" --resume
 
@@ -558,7 +612,7 @@ ok export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
 check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"
 options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
 # shellcheck disable=SC2086
-timeout 100 "$program" $options >"$T/out" 2>"$T/err"
+timeout $longest "$program" $options >"$T/out" 2>"$T/err"
 for file in x y; do
     tail -c 512 "$T/$file.safetensors" >"$T/$file.tail" # 8 tokens of 2 heads of 8 channels of f32
 done
@@ -702,9 +756,21 @@ head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok report "$T/part.jsonl"
 check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
 if [ -w /dev/full ]; then
-    timeout 100 "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
+    timeout $longest "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
     check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
 fi
+# no file but the page and its pictures is written, whatever lies beside them; and they are as others may read them
+mkdir "$T/links"
+echo kept >"$T/links/kept"
+for name in page.md.new page-1.svg.new page.md page-1.svg; do
+    ln -s kept "$T/links/$name"
+done
+command='write of lab/report.py'
+(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab"); import report
+report.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
+check 'what links point to stays' kept "$(cat "$T/links/kept")"
+check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
+check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
 if python3 -c 'import matplotlib' 2>/dev/null; then
     ok report "$T/results.jsonl" -o "$T/page.html"
     check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
@@ -718,7 +784,7 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
     check 'a perplexity that is no number' 1 "$(grep -c '>none<' "$T/long-2.svg")"
     mkdir -p "$T/pages/x.md"
     refused 1 'x.md: cannot be written' report "$T/results.jsonl" -o "$T/pages/x.md"
-    check 'no picture without its page' x.md "$(ls "$T/pages")"
+    check 'no picture without its page' x.md "$(ls -A "$T/pages")"
 else
     refused 1 'pictures need matplotlib' report "$T/results.jsonl" -o "$T/page.html"
 fi

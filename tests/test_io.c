@@ -20,6 +20,9 @@
 
 #include <cmocka.h> /* wants some of the headers above before it */
 
+#include "helpers.h"
+#include "starve.h"
+
 #ifndef RELPOS_TEST_DATA
 #define RELPOS_TEST_DATA "tests/data" /* from the root of the repository */
 #endif
@@ -110,7 +113,7 @@ static int parse(io_format format, const void *data, size_t n, io_set *set)
     free(copy);
     if (result != 0) {
         io_free(set);
-        assert_int_equal(result, -1);
+        assert_int_equal(result, IO_DAMAGED);
         assert_memory_equal(err, "file: ", 6);
         assert_null(strchr(err, '\n'));
         assert_true(io_utf8_all(err, strlen(err)));
@@ -593,6 +596,101 @@ static void refuse_zip(const member *members, int n, int claimed, const char *wo
     free(zip.p);
 }
 
+/* Every value of every byte of the header and of the data's first: what is refused says why, and in what is taken each array has a
+ * type and all of its data, or neither. */
+static void test_every_byte(void **state)
+{
+    (void)state;
+    static const float data[4] = {1, 2, 3, 4};
+    io_set set = {0}, back;
+    assert_int_equal(io_add(&set, "a", RP_F32, 2, (int64_t[]){2, 2}, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add(&set, "b", RP_U8, 2, (int64_t[]){0, 9}, NULL, false), 0);
+    assert_int_equal(io_add(&set, "c", RP_BF16, 0, NULL, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add_meta(&set, "k", "v"), 0);
+    assert_int_equal(io_write(in_dir("bytes.safetensors"), IO_SAFETENSORS, &set, err), 0);
+    bytes file = load_file(in_dir("bytes.safetensors"));
+    int odd = 0;
+    for (size_t at = 0; at < file.n; at++)
+        for (int change = 1; change < 256; change++) {
+            file.p[at] ^= (unsigned char)change;
+            const bool taken = parse(IO_SAFETENSORS, file.p, file.n, &back) == 0;
+            file.p[at] ^= (unsigned char)change;
+            for (size_t n = 0; taken && n < back.n_arrays; n++) {
+                const io_array *a = &back.arrays[n];
+                size_t size = rp_dtype_size(a->dtype);
+                for (int32_t x = 0; x < a->ndim; x++)
+                    size *= (size_t)a->shape[x];
+                const bool usable = a->unsupported == NULL && a->bytes == size && (a->data != NULL) == (size > 0);
+                const bool unusable =
+                    a->unsupported != NULL && a->dtype == IO_NO_DTYPE && a->bytes == 0 && a->data == NULL;
+                if (!(io_take(&back, a->name, err) == a ? rp_dtype_size(a->dtype) > 0 && usable : unusable))
+                    fail_msg("byte %zu changed by %d: array \"%s\" is neither usable nor unusable", at, change,
+                             a->name);
+                odd += unusable;
+            }
+            if (taken)
+                io_free(&back);
+        }
+    assert_true(odd > 100);
+    free(file.p);
+    io_free(&set);
+}
+
+/* Each allocation fails once, alone or with all after it: the file is read whole, or memory is what was wanting. No file is called
+ * damaged for it, and no name is cut short. */
+static void test_starved(void **state)
+{
+    (void)state;
+    if (!STARVES)
+        print_message("allocations: a sanitizer has its own: none fails\n");
+    for (io_format format = IO_NPZ; format <= IO_SAFETENSORS; format++) {
+        io_set set, back;
+        const char *path = in_dir(format == IO_NPZ ? "starved.npz" : "starved.safetensors");
+        fill_set(&set, format);
+        if (format == IO_SAFETENSORS)
+            assert_int_equal(io_add_meta(&set, "a key that is longer than the first buffer", "and its value"), 0);
+        assert_int_equal(io_write(path, format, &set, err), 0);
+        for (int ever = 0; ever < 2; ever++) {
+            long n = 1, count;
+            do {
+                starve(n, ever);
+                const io_status status = io_read(path, &back, NULL, err);
+                count = starve_end();
+                /* libzip itself says of some of its allocations that this is no archive */
+                const bool told = format == IO_NPZ && strstr(err, "Not a zip archive") != NULL;
+                if (status == IO_OK ? !same_set(&set, &back)
+                                    : !told && (status != IO_FAILED || strstr(err, "memory") == NULL))
+                    fail_msg("allocation %ld: status %d: %s", n, (int)status, err);
+                if (status == IO_OK)
+                    io_free(&back);
+            } while (count >= n++);
+            assert_true(!STARVES || n > 100); /* the allocations of jansson and libzip are among them */
+        }
+        io_free(&set);
+    }
+}
+
+/* What io_take says of what cannot be had. */
+static void test_take(void **state)
+{
+    (void)state;
+    io_set set;
+    assert_int_equal(io_read(RELPOS_TEST_DATA "/io/reference.safetensors", &set, NULL, err), 0);
+    assert_null(io_take(&set, "fp8", err));
+    assert_string_equal(
+        err, "array \"fp8\": it has the dtype 'F8_E4M3' (save it as F32, F64, F16, BF16 or an integer type)");
+    assert_int_equal(io_find(&set, "fp8")->dtype, IO_NO_DTYPE);
+    assert_null(io_take(&set, "no\nthing", err));
+    assert_memory_equal(err, "array \"no\\x0athing\": not in the file (it has ", 44);
+    io_free(&set);
+    assert_int_equal(io_read(RELPOS_TEST_DATA "/io/numpy_odd.npz", &set, NULL, err), 0);
+    assert_int_equal(io_find(&set, "object")->dtype, IO_NO_DTYPE);
+    assert_null(io_take(&set, "object", err));
+    assert_non_null(strstr(err, "pickles are never read)"));
+    assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* no bytes, and a type */
+    io_free(&set);
+}
+
 static void test_npz(void **state)
 {
     (void)state;
@@ -926,11 +1024,11 @@ static void test_safetensors(void **state)
 
 /* ------------------------------------------------------------------------------------------------ inputs */
 
-static void refuse_path(const char *path, const char *words)
+static void refuse_path(io_status status, const char *path, const char *words)
 {
     io_set set;
     io_format found = IO_NPZ;
-    assert_int_equal(io_read(path, &set, &found, err), -1);
+    assert_int_equal(io_read(path, &set, &found, err), status);
     assert_true(set.n_arrays == 0 && set.arrays == NULL && found == IO_UNKNOWN);
     if (strstr(err, words) == NULL)
         fail_msg("'%s' does not say '%s'", err, words);
@@ -939,30 +1037,44 @@ static void refuse_path(const char *path, const char *words)
 static void test_inputs(void **state)
 {
     (void)state;
-    refuse_path(in_dir("nowhere.npz"), "No such file");
-    refuse_path(dir, "directory");
-    refuse_path("/dev/zero", "device");
-    refuse_path("/dev/null", "device");
+    refuse_path(IO_ABSENT, in_dir("nowhere.npz"), "No such file");
+    refuse_path(IO_FAILED, dir, "directory");
+    refuse_path(IO_FAILED, "/dev/zero", "device");
+    refuse_path(IO_FAILED, "/dev/null", "device");
+    /* What the system says of a file that is there. */
+    assert_int_equal(symlink("loop.npz", in_dir("loop.npz")), 0);
+    refuse_path(IO_FAILED, in_dir("loop.npz"), "cannot be opened: Too many levels of symbolic links");
+    refuse_path(IO_FAILED, "/proc/self/mem", "cannot be read: Input/output error");
+    struct rlimit files, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = files;
+    none.rlim_cur = 3;
+    save(in_dir("there.npz"), "PK", 2);
+    const char *there = in_dir("there.npz");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    refuse_path(IO_FAILED, there, "cannot be opened: Too many open files");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    refuse_path(IO_FAILED, in_dir("there.npz/x.npz"), "cannot be opened: Not a directory");
     assert_int_equal(mkfifo(in_dir("pipe.npz"), 0600), 0);
-    refuse_path(in_dir("pipe.npz"), "empty");
+    refuse_path(IO_DAMAGED, in_dir("pipe.npz"), "empty");
     save(in_dir("empty.npz"), "", 0);
-    refuse_path(in_dir("empty.npz"), "empty");
+    refuse_path(IO_DAMAGED, in_dir("empty.npz"), "empty");
     save(in_dir("short"), "PK", 2);
-    refuse_path(in_dir("short"), "neither");
+    refuse_path(IO_DAMAGED, in_dir("short"), "neither");
     save(in_dir("x.npy"), "\x93NUMPY\1\0\0\0\0\0", 12);
-    refuse_path(in_dir("x.npy"), "numpy.savez");
+    refuse_path(IO_DAMAGED, in_dir("x.npy"), "numpy.savez");
     save(in_dir("line\n\x1b[31m.npz"), "hello, hello", 12);
-    refuse_path(in_dir("line\n\x1b[31m.npz"), "line\\x0a\\x1b[31m.npz: ");
+    refuse_path(IO_DAMAGED, in_dir("line\n\x1b[31m.npz"), "line\\x0a\\x1b[31m.npz: ");
     /* The suffix decides: one format under the name of the other is refused. */
     io_set set = {0};
     assert_int_equal(io_write(in_dir("really.npz"), IO_SAFETENSORS, &set, err), 0);
-    refuse_path(in_dir("really.npz"), ".npz");
+    refuse_path(IO_DAMAGED, in_dir("really.npz"), ".npz");
     assert_int_equal(io_write(in_dir("really.safetensors"), IO_NPZ, &set, err), 0);
-    refuse_path(in_dir("really.safetensors"), "safetensors");
+    refuse_path(IO_DAMAGED, in_dir("really.safetensors"), "safetensors");
     /* 3 GB of nothing are refused by their first bytes. */
     save(in_dir("sparse.safetensors"), "", 0);
     if (truncate(in_dir("sparse.safetensors"), (off_t)3 << 30) == 0)
-        refuse_path(in_dir("sparse.safetensors"), "malformed");
+        refuse_path(IO_DAMAGED, in_dir("sparse.safetensors"), "malformed");
 
     /* Standard input through a pipe, in two pieces; then an endless one. */
     fill_set(&set, IO_NPZ);
@@ -993,7 +1105,7 @@ static void test_inputs(void **state)
         close(kept);
         assert_int_equal(waitpid(child, NULL, 0), child);
         if (endless) {
-            assert_int_equal(result, -1);
+            assert_int_equal(result, IO_DAMAGED);
             assert_non_null(strstr(err, "standard input: "));
         } else {
             if (result != 0)
@@ -1231,7 +1343,7 @@ static void test_text(void **state)
     memset(path, '\n', sizeof path - 1);
     path[sizeof path - 1] = 0;
     io_set set;
-    assert_int_equal(io_read(path, &set, NULL, err), -1);
+    assert_int_equal(io_read(path, &set, NULL, err), IO_FAILED);
     assert_non_null(strstr(err, "...: cannot be opened"));
 
     size_t product;
@@ -1262,10 +1374,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),   cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),     cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs), cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_peers),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_npy),        cmocka_unit_test(test_npz),        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_inputs),     cmocka_unit_test(test_outputs),    cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_text),       cmocka_unit_test(test_every_byte), cmocka_unit_test(test_take),
+        cmocka_unit_test(test_starved),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

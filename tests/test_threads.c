@@ -1,13 +1,14 @@
 /* test_threads.c -- pools: many callers, forks at any moment, and the same bits from all of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "helpers.h"
+#include "watchdog.h"
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-enum { CALLERS = 8, SECONDS = 60 }; /* a call that hangs ends by SIGALRM */
+enum { CALLERS = 8 };
 
 static const char *const text = "fwd:f32:b2h2q70k130d8:t5+relkey,left=3,right=3:causal";
 
@@ -68,6 +69,19 @@ static void room_end(room *r)
     free(r->work);
 }
 
+/* Pools that are watched. */
+static rp_status begin_pool(rp_pool **pool, int32_t threads)
+{
+    step("rp_pool_create");
+    return rp_pool_create(pool, threads);
+}
+
+static void end_pool(rp_pool *pool)
+{
+    step("rp_pool_destroy");
+    rp_pool_destroy(pool);
+}
+
 /* One call that, with work of its own, allocates nothing: true if the bits are right. */
 static bool call_in(const shared *s, rp_pool *pool, const room *r)
 {
@@ -78,6 +92,7 @@ static bool call_in(const shared *s, rp_pool *pool, const room *r)
     t.key_mass.data = r->sums;
     t.profile.data = r->sums + mass;
     t.entropy.data = r->sums + mass + problem_size(&t.profile);
+    step("rp_attend");
     return r->out && r->sums && (r->work || !s->own_work) && rp_attend(s->plan, &t, r->work) == RP_OK &&
            memcmp(r->out, s->want, s->n * sizeof *r->out) == 0 &&
            memcmp(r->sums, s->want_mass, mass * sizeof *r->sums) == 0;
@@ -96,13 +111,13 @@ static void *caller(void *argument)
 {
     shared *s = argument;
     rp_pool *pool = s->pool;
-    if (s->own_pool && rp_pool_create(&pool, 2) != RP_OK)
+    if (s->own_pool && begin_pool(&pool, 2) != RP_OK)
         atomic_fetch_add(&s->wrong, 1);
     for (int n = 0; n < s->rounds; n++)
         if (!call(s, pool))
             atomic_fetch_add(&s->wrong, 1);
     if (s->own_pool)
-        rp_pool_destroy(pool);
+        end_pool(pool);
     return NULL;
 }
 
@@ -121,7 +136,7 @@ static void many_callers(void **state)
     shared s;
     (void)state;
     static const char *const reference[] = {"reference"};
-    alarm(SECONDS);
+    watch(__func__);
     for (int i = -1; i < 0 || rp_isa_name(i); i++) {
         const char *isa = i < 0 ? reference[0] : rp_isa_name(i);
         if (!TRIED(isa))
@@ -132,13 +147,12 @@ static void many_callers(void **state)
             s.own_work = form % 2;
             s.own_pool = form == 3;
             if (form == 1) /* one pool, made here and used by all at once, its threads not yet started */
-                good(rp_pool_create(&s.pool, 3));
+                good(begin_pool(&s.pool, 3));
             all_callers(&s);
-            rp_pool_destroy(s.pool);
+            end_pool(s.pool);
             shared_end(&s);
         }
     }
-    alarm(0);
 }
 
 /* One pool, first used by all of its callers in the same moment, again and again. */
@@ -146,16 +160,15 @@ static void first_use(void **state)
 {
     shared s;
     (void)state;
-    alarm(SECONDS);
+    watch(__func__);
     shared_begin(&s, "generic");
     s.rounds = 1;
     for (int n = 0; n < 30; n++) {
-        good(rp_pool_create(&s.pool, 4));
+        good(begin_pool(&s.pool, 4));
         all_callers(&s);
-        rp_pool_destroy(s.pool);
+        end_pool(s.pool);
     }
     shared_end(&s);
-    alarm(0);
 }
 
 /* Pools made and let go: unused, used once, of many sizes. */
@@ -163,27 +176,26 @@ static void create_destroy(void **state)
 {
     shared s;
     (void)state;
-    alarm(SECONDS);
+    watch(__func__);
     shared_begin(&s, rp_isa_default());
     for (int n = 0; n < 1000; n++) {
         rp_pool *pool;
         const int32_t threads = 1 + n % 5;
-        good(rp_pool_create(&pool, threads));
+        good(begin_pool(&pool, threads));
         assert_int_equal(rp_pool_threads(pool), threads);
         if (n % 10 == 0)
             assert_true(call(&s, pool));
-        rp_pool_destroy(pool);
+        end_pool(pool);
     }
     rp_pool *pool;
-    good(rp_pool_create(&pool, 0)); /* as many as this process may use */
+    good(begin_pool(&pool, 0)); /* as many as this process may use */
     assert_true(rp_pool_threads(pool) >= 1 && rp_pool_threads(pool) <= 4096);
-    rp_pool_destroy(pool);
-    good(rp_pool_create(&pool, 4096)); /* none is started before a call wants them */
+    end_pool(pool);
+    good(begin_pool(&pool, 4096)); /* none is started before a call wants them */
     assert_int_equal(rp_pool_threads(pool), 4096);
-    rp_pool_destroy(pool);
+    end_pool(pool);
     assert_true(rp_pool_threads(NULL) >= 1);
     shared_end(&s);
-    alarm(0);
 }
 
 /* ------------------------------------------------------------------------------------------------ fork */
@@ -192,15 +204,14 @@ static void create_destroy(void **state)
 static int ending(shared *s, bool (*what)(shared *))
 {
     fflush(NULL);
-    const pid_t child = fork();
+    const pid_t child = fork_watched();
     if (child == 0) {
-        signal(SIGALRM, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);
-        alarm(SECONDS / 2);
         _exit(what(s) ? 0 : 1);
     }
     int how;
-    if (child < 0 || waitpid(child, &how, 0) != child)
+    step("waitpid");
+    if (!wait_watched(child, &how))
         return 99;
     return WIFEXITED(how) ? WEXITSTATUS(how) : -WTERMSIG(how);
 }
@@ -231,13 +242,13 @@ static bool child_calls(shared *s)
 static bool child_calls_and_destroys(shared *s)
 {
     const bool right = call(s, s->pool);
-    rp_pool_destroy(s->pool);
+    end_pool(s->pool);
     return right;
 }
 
 static bool child_destroys(shared *s)
 {
-    rp_pool_destroy(s->pool);
+    end_pool(s->pool);
     return call(s, NULL);
 }
 
@@ -258,13 +269,13 @@ static bool grandchild(shared *s)
 {
     if (!call(s, s->pool))
         return false;
-    const pid_t child = fork();
+    const pid_t child = fork_watched();
     if (child == 0) {
-        alarm(SECONDS / 3);
         _exit(call(s, s->pool) && call(s, NULL) ? 0 : 1);
     }
     int how;
-    return child > 0 && waitpid(child, &how, 0) == child && WIFEXITED(how) && WEXITSTATUS(how) == 0 && call(s, s->pool);
+    step("waitpid");
+    return wait_watched(child, &how) && WIFEXITED(how) && WEXITSTATUS(how) == 0 && call(s, s->pool);
 }
 
 static void forks(void **state)
@@ -274,20 +285,19 @@ static void forks(void **state)
     (void)state;
     if (no_forks())
         return;
-    alarm(SECONDS);
+    watch(__func__);
     shared_begin(&s, rp_isa_default());
     for (int used = 0; used < 2; used++) /* before the pool's threads exist, and after */
         for (size_t n = 0; n < sizeof what / sizeof *what; n++) {
-            good(rp_pool_create(&s.pool, 3));
+            good(begin_pool(&s.pool, 3));
             if (used)
                 assert_true(call(&s, s.pool));
             in_child(&s, what[n]);
             assert_true(call(&s, s.pool)); /* the parent goes on */
             in_child(&s, what[n]);
-            rp_pool_destroy(s.pool);
+            end_pool(s.pool);
         }
     shared_end(&s);
-    alarm(0);
 }
 
 static void forks_with_threads(void **state)
@@ -296,15 +306,14 @@ static void forks_with_threads(void **state)
     (void)state;
     if (no_forks())
         return;
-    alarm(SECONDS);
+    watch(__func__);
     shared_begin(&s, "generic");
-    good(rp_pool_create(&s.pool, 3));
+    good(begin_pool(&s.pool, 3));
     assert_true(call(&s, s.pool));
     for (int n = 0; n < 60; n++)
         in_child(&s, child_has_threads);
-    rp_pool_destroy(s.pool);
+    end_pool(s.pool);
     shared_end(&s);
-    alarm(0);
 }
 
 /* Forks while other threads are in the middle of calls on the same pool. They allocate before the first fork and after the
@@ -332,10 +341,10 @@ static void forks_during_calls(void **state)
     (void)state;
     if (no_forks())
         return;
-    alarm(SECONDS);
+    watch(__func__);
     shared_begin(&s, rp_isa_default());
     s.own_work = true;
-    good(rp_pool_create(&s.pool, 3));
+    good(begin_pool(&s.pool, 3));
     assert_true(call(&s, s.pool)); /* the pool's threads exist */
     atomic_store(&stop, false);
     atomic_store(&ready, 0);
@@ -350,9 +359,8 @@ static void forks_during_calls(void **state)
         pthread_join(thread[n], NULL);
     assert_int_equal(end, 0);
     assert_int_equal(atomic_load(&s.wrong), 0);
-    rp_pool_destroy(s.pool);
+    end_pool(s.pool);
     shared_end(&s);
-    alarm(0);
 }
 
 /* rp_last_error belongs to a thread. */
@@ -373,6 +381,7 @@ static void errors_of_threads(void **state)
     int number[CALLERS];
     rp_pool *pool;
     (void)state;
+    watch(__func__);
     assert_int_equal(rp_pool_create(&pool, -77), RP_E_RANGE);
     for (int n = 0; n < CALLERS; n++) {
         number[n] = 5000 + n;
@@ -400,6 +409,7 @@ static void small_stack(void **state)
     pthread_t thread;
     void *bad;
     (void)state;
+    watch(__func__);
     if (SANITIZED) {
         print_message("small stack: a sanitizer's frames are larger: not run\n");
         return;
@@ -436,15 +446,19 @@ static void run_tasks(void **state)
     static tally t;
     rp_pool *pool;
     (void)state;
-    good(rp_pool_create(&pool, WORKERS));
-    for (int round = 0; round < 3; round++)
+    watch(__func__);
+    good(begin_pool(&pool, WORKERS));
+    for (int round = 0; round < 3; round++) {
+        step("rp_pool_run");
         good(rp_pool_run(pool, TASKS, count_task, &t));
+    }
+    step("rp_pool_run");
     good(rp_pool_run(pool, 0, count_task, &t));
     for (int n = 0; n < TASKS; n++)
         assert_int_equal(atomic_load(&t.runs[n]), 3);
     assert_int_equal(atomic_load(&t.bad), 0);
     assert_int_equal(rp_pool_run(pool, 1, NULL, &t), RP_E_ARG);
-    rp_pool_destroy(pool);
+    end_pool(pool);
 }
 
 /* Ends a call at the block after the first `left`. */
@@ -467,6 +481,7 @@ static void cancelled(void **state)
     static const char *const texts[] = {"fwd:f32:b2h2q200k300d8:t5:causal", "fwd:f32:b1h2q700k700d32:alibi",
                                         "fwd:f32:b64h1q2k600d8:", "bwd:f32:b2h2q200k700d8:t5+relkey,left=3,right=3"};
     (void)state;
+    watch(__func__);
     EACH_PATH(path)
     for (int n = 0; n < 4; n++)
         for (int threads = 1; threads < 4; threads++) {
@@ -476,17 +491,18 @@ static void cancelled(void **state)
             const bool backward = texts[n][0] == 'b';
             if (EMULATED && n == 1)
                 continue;
-            alarm(SECONDS); /* for each: an emulator under load takes its time */
             pose(&p, 1, "%s", texts[n]);
             p.desc.isa = path;
             good(rp_plan_create(&plan, &p.desc));
-            good(rp_pool_create(&pool, threads));
+            good(begin_pool(&pool, threads));
             p.t.pool = pool;
+            step("rp_attend");
             good(rp_attend(plan, &p.t, NULL)); /* whose out and lse a backward call reads */
             for (int left = 0; left < 3; left++) {
                 ender e = {.left = left, .caller = pthread_self()};
                 p.t.progress = end_after;
                 p.t.progress_context = &e;
+                step(texts[n]);
                 const rp_status status = backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL);
                 if (e.left < 0) { /* the last word */
                     assert_int_equal(status, RP_E_CANCELLED);
@@ -498,13 +514,110 @@ static void cancelled(void **state)
                 if (left == 0 && threads == 1)
                     assert_int_equal(status, RP_E_CANCELLED);
                 e.left = -1; /* the same plan and pool go on */
+                step(texts[n]);
                 good(backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL));
             }
-            rp_pool_destroy(pool);
+            end_pool(pool);
             rp_plan_destroy(plan);
             problem_free(&p);
         }
-    alarm(0);
+}
+
+/* ------------------------------------------------------------------------------------------------ the watchdog itself */
+
+static pthread_mutex_t locked = PTHREAD_MUTEX_INITIALIZER;
+
+static void *waits(void *unused)
+{
+    pthread_mutex_lock(&locked);
+    return unused;
+}
+
+static void deadlock(void)
+{
+    pthread_t thread;
+    pthread_mutex_lock(&locked);
+    step("a lock that nobody opens");
+    pthread_create(&thread, NULL, waits, NULL);
+    pthread_join(thread, NULL);
+}
+
+static void spin(void)
+{
+    step("a loop without end");
+    for (volatile int n = 0;; n++)
+        continue;
+}
+
+static void child_that_waits(void)
+{
+    const pid_t child = fork_watched();
+    if (child == 0) {
+        step("a child that waits");
+        for (;;)
+            pause();
+    }
+    wait_watched(child, NULL);
+}
+
+/* Half a second of processor time, in many calls: beyond the limit for one. */
+static void works(void)
+{
+    while (clock() < CLOCKS_PER_SEC / 2)
+        step("a call that ends");
+}
+
+/* Hangs are found and named, whatever they are; a process that works and is stopped for longer than the limits is left alone. */
+static void watchdog(void **state)
+{
+    static const struct {
+        void (*what)(void);
+        const char *says;
+    } hangs[] = {{deadlock, "in or after a lock that nobody opens"},
+                 {spin, "in or after a loop without end"},
+                 {child_that_waits, "in or after a child that waits"},
+                 {works, NULL}};
+    (void)state;
+    if (no_forks())
+        return;
+    watch(__func__);
+    for (size_t n = 0; n < sizeof hangs / sizeof *hangs; n++) {
+        int ends[2], how;
+        char said[400];
+        size_t size = 0;
+        assert_int_equal(pipe(ends), 0);
+        fflush(NULL);
+        const pid_t child = fork_watched();
+        if (child == 0) {
+            dup2(ends[1], STDERR_FILENO);
+            close(ends[0]);
+            close(ends[1]);
+            watch_self = NULL; /* it watches itself */
+            watch_limit.looks = 20;
+            watch_limit.pause_ms = 5;
+            watch_limit.cpu = 0.4;
+            watch("a test");
+            hangs[n].what();
+            _exit(0);
+        }
+        close(ends[1]);
+        step(hangs[n].says ? hangs[n].says : "a child that is stopped");
+        if (!hangs[n].says) {
+            const struct timespec second = {1, 0};
+            kill(child, SIGSTOP);
+            nanosleep(&second, NULL);
+            kill(child, SIGCONT);
+        }
+        for (ssize_t got; size < sizeof said - 1 && (got = read(ends[0], said + size, sizeof said - 1 - size)) > 0;)
+            size += (size_t)got;
+        said[size] = 0;
+        close(ends[0]);
+        assert_true(wait_watched(child, &how));
+        const bool hung = WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
+        if (hangs[n].says ? !hung || !strstr(said, "HANG in a test, ") || !strstr(said, hangs[n].says)
+                          : how != 0 || *said)
+            fail_msg("%s: status %d, it says '%s'", hangs[n].says ? hangs[n].says : "no hang", how, said);
+    }
 }
 
 int main(void)
@@ -515,6 +628,7 @@ int main(void)
         cmocka_unit_test(forks_with_threads), cmocka_unit_test(forks_during_calls),
         cmocka_unit_test(errors_of_threads),  cmocka_unit_test(small_stack),
         cmocka_unit_test(run_tasks),          cmocka_unit_test(cancelled),
+        cmocka_unit_test(watchdog),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,19 +126,46 @@ static void add_hint(char err[IO_ERR_MAX], const char *message)
     snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint);
 }
 
-int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_list list)
 {
     char safe[IO_ERR_MAX / 2];
-    va_list list;
-    size_t n;
-    io_safe(safe, sizeof safe, path);
-    snprintf(err, IO_ERR_MAX, "%s: ", safe);
-    n = strlen(err);
-    va_start(list, format);
+    snprintf(err, IO_ERR_MAX, "%s: ", io_safe(safe, sizeof safe, path));
+    const size_t n = strlen(err);
     vsnprintf(err + n, IO_ERR_MAX - n, format, list);
-    va_end(list);
     add_hint(err, err + n);
-    return -1;
+}
+
+io_status io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(err, path, format, list);
+    va_end(list);
+    return IO_FAILED;
+}
+
+io_status io_damaged(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(err, path, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
+io_status io_why(char why[IO_WHY_MAX], const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, IO_WHY_MAX, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
+io_status io_no_memory(char why[IO_WHY_MAX])
+{
+    snprintf(why, IO_WHY_MAX, "there is not enough memory");
+    return IO_FAILED;
 }
 
 /* ------------------------------------------------------------------------------------------------ sets */
@@ -165,12 +192,14 @@ io_array *io_push(io_set *set, const char *name)
     io_array *array = &arrays[set->n_arrays++];
     memset(array, 0, sizeof *array);
     array->name = copy;
+    array->dtype = IO_NO_DTYPE;
     return array;
 }
 
 bool io_unsupported(io_array *array, const char *why)
 {
     array->unsupported = strdup(why);
+    array->dtype = IO_NO_DTYPE;
     return array->unsupported != NULL;
 }
 
@@ -216,6 +245,28 @@ const io_array *io_find(const io_set *set, const char *name)
     for (size_t n = 0; n < set->n_arrays; n++)
         if (strcmp(set->arrays[n].name, name) == 0)
             return &set->arrays[n];
+    return NULL;
+}
+
+const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX])
+{
+    char safe[128], have[256] = "";
+    const io_array *array = io_find(set, name);
+    io_safe(safe, sizeof safe, name);
+    if (array != NULL && array->unsupported == NULL)
+        return array;
+    if (array != NULL) {
+        const size_t n = strlen(array->unsupported);
+        snprintf(err, IO_ERR_MAX, "array \"%s\": %s%s", safe, array->unsupported,
+                 n > 0 && array->unsupported[n - 1] == ')' ? "" : " (save it as f32)");
+        return NULL;
+    }
+    for (size_t n = 0; n < set->n_arrays && strlen(have) < sizeof have - 40; n++) {
+        char other[32];
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%s", n > 0 ? ", " : "",
+                 io_safe(other, sizeof other, set->arrays[n].name));
+    }
+    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, have[0] != 0 ? have : "none");
     return NULL;
 }
 
@@ -319,23 +370,24 @@ static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
     return (ssize_t)at;
 }
 
-int io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
-             char err[IO_ERR_MAX])
+io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
+                   char err[IO_ERR_MAX])
 {
     if (size == 0)
-        return io_fail(err, path, "it is empty");
+        return io_damaged(err, path, "it is empty");
     if (size >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
-        return io_fail(err, path, "it is a single .npy array (give its arrays names with numpy.savez)");
+        return io_damaged(err, path, "it is a single .npy array (give its arrays names with numpy.savez)");
     if (format == IO_NPZ)
         return io_npz_read(path, data, size, set, err);
     if (format == IO_SAFETENSORS)
         return io_safetensors_read(path, data, size, set, err);
-    return io_fail(err, path, "it is neither .npz nor .safetensors");
+    return io_damaged(err, path, "it is neither .npz nor .safetensors");
 }
 
 /* Read an open file. What cannot be of the format is refused by its first bytes, before an endless pipe is read or a
  * huge file loaded. Not mapped: a file that another process cuts short would end this one. */
-static int read_open(const char *path, int fd, io_format format, io_set *set, io_format *found, char err[IO_ERR_MAX])
+static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
+                           char err[IO_ERR_MAX])
 {
     struct stat st;
     unsigned char start[8];
@@ -352,20 +404,21 @@ static int read_open(const char *path, int fd, io_format format, io_set *set, io
     const io_format seen = sniff(start, (size_t)n_start);
     if (format == IO_UNKNOWN)
         format = seen;
-    if (seen == IO_UNKNOWN || format != seen)
-        return io_parse(path, format, start, (size_t)n_start, set, err) == 0
-                   ? io_fail(err, path, "its first bytes are not those of its format")
-                   : -1;
+    if (seen == IO_UNKNOWN || format != seen) {
+        const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
+        return status == IO_OK ? io_damaged(err, path, "its first bytes are not those of its format") : status;
+    }
 
     /* A regular file gets one byte more than it has, so that its end is seen; what a pipe gets doubles. */
     const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
     const size_t limit = known ? (size_t)st.st_size : IO_MAX_PIPE;
     size_t room = known ? limit + 1 : 65536, size = sizeof start;
     unsigned char *data = malloc(room < size ? size : room);
-    int result = data != NULL ? 0 : io_fail(err, path, "there is not enough memory for its %zu bytes", room - 1);
-    if (result == 0)
+    io_status result =
+        data != NULL ? IO_OK : io_fail(err, path, "there is not enough memory for its %zu bytes", room - 1);
+    if (result == IO_OK)
         memcpy(data, start, size);
-    while (result == 0 && size < room) {
+    while (result == IO_OK && size < room) {
         const ssize_t n = read_up_to(fd, data + size, room - size);
         if (n < 0) {
             result = io_fail(err, path, "cannot be read at byte %zu: %s", size, strerror(errno));
@@ -381,13 +434,15 @@ static int read_open(const char *path, int fd, io_format format, io_set *set, io
         else
             data = more;
     }
-    if (result == 0 && size > limit)
+    if (result == IO_OK && size > limit)
         result = io_fail(err, path,
                          known ? "it grew while it was read" : "it goes on after 16 GiB (save it in a file first)");
-    if (result == 0)
+    if (result == IO_OK && known && size < limit)
+        result = io_fail(err, path, "it became shorter while it was read");
+    if (result == IO_OK)
         result = io_parse(path, format, data, size, set, err);
     free(data);
-    if (result == 0 && found != NULL)
+    if (result == IO_OK && found != NULL)
         *found = format;
     return result;
 }
@@ -397,23 +452,26 @@ bool io_is_standard(const char *path, const char *device)
     return strcmp(path, "-") == 0 || strcmp(path, device) == 0;
 }
 
-int io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
+io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
 {
     memset(set, 0, sizeof *set);
     if (found != NULL)
         *found = IO_UNKNOWN;
-    int result;
+    io_status result;
     if (io_is_standard(path, "/dev/stdin")) {
         result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
     } else {
         /* Non-blocking, so that a pipe without a writer opens too: it then reads as empty. */
         const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0)
-            return io_fail(err, path, "cannot be opened: %s", strerror(errno));
+        if (fd < 0) {
+            const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
+            io_fail(err, path, "cannot be opened: %s", strerror(errno));
+            return status;
+        }
         result = read_open(path, fd, io_format_of(path), set, found, err);
         close(fd);
     }
-    if (result != 0)
+    if (result != IO_OK)
         io_free(set);
     return result;
 }

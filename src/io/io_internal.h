@@ -27,8 +27,14 @@ bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
 
 bool io_utf8_all(const void *text, size_t size);
 
-/* Say "<path>: ..." in err; returns -1. */
-int io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Say "<path>: ..." in err; returns IO_FAILED, or IO_DAMAGED. */
+io_status io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+io_status io_damaged(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The same without the path, for what reads a part of a file. */
+io_status io_why(char why[IO_WHY_MAX], const char *format, ...) __attribute__((format(printf, 2, 3))); /* IO_DAMAGED */
+io_status io_no_memory(char why[IO_WHY_MAX]);                                                          /* IO_FAILED */
 
 io_array *io_push(io_set *set, const char *name);      /* append an empty array, name copied; NULL for want of memory */
 bool io_unsupported(io_array *array, const char *why); /* copied; false for want of memory */
@@ -48,11 +54,12 @@ typedef struct io_out {
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX]);
 
 /* The formats, on a file in memory. The readers leave what they have in the set when they fail. */
-int io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
-             char err[IO_ERR_MAX]);
-int io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
+io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
+                   char err[IO_ERR_MAX]);
+io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
-int io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX]);
+io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
+                              char err[IO_ERR_MAX]);
 int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 #define IO_SAFETENSORS_HEADER_MAX 100000000 /* bytes, as in the reference implementation */
 

@@ -13,152 +13,158 @@
 #define FIELDS      (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
 #define ENTRY_MIN   (30 + 46) /* bytes of a member's two headers without names */
 
+/* What libzip found wrong, or that it had no memory, nor zlib within it; where it fails with no error, that was it too. */
+static io_status zip_why(char why[IO_WHY_MAX], zip_error_t *error)
+{
+    enum { OF_ZLIB = -4 }; /* Z_MEM_ERROR */
+    const int code = zip_error_code_zip(error);
+    if (code == ZIP_ER_MEMORY || code == ZIP_ER_OK || (code == ZIP_ER_ZLIB && zip_error_code_system(error) == OF_ZLIB))
+        return io_no_memory(why);
+    return io_why(why, "%s", zip_error_strerror(error));
+}
+
 /* Read exactly `size` bytes of a member. */
-static bool read_exactly(zip_file_t *file, void *data, size_t size, char why[IO_WHY_MAX])
+static io_status read_exactly(zip_file_t *file, void *data, size_t size, char why[IO_WHY_MAX])
 {
     size_t at = 0;
     while (at < size) {
         const zip_int64_t n = zip_fread(file, (char *)data + at, size - at);
         if (n < 0) {
-            snprintf(why, IO_WHY_MAX, "its data is damaged at byte %zu: %s", at, zip_file_strerror(file));
-            return false;
+            char reason[IO_WHY_MAX];
+            const io_status status = zip_why(reason, zip_file_get_error(file));
+            io_why(why, "its data is damaged at byte %zu: %.160s", at, reason);
+            return status;
         }
-        if (n == 0) {
-            snprintf(why, IO_WHY_MAX, "its data ends early");
-            return false;
-        }
+        if (n == 0)
+            return io_why(why, "its data ends early");
         at += (size_t)n;
     }
-    return true;
-}
-
-static bool no_memory(char why[IO_WHY_MAX])
-{
-    snprintf(why, IO_WHY_MAX, "there is not enough memory");
-    return false;
+    return IO_OK;
 }
 
 /* Read over the elements of an array that cannot be used, to see that its checksum is right: the type may be
  * damaged. */
-static bool skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_WHY_MAX])
+static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_WHY_MAX])
 {
     char block[4096];
     zip_int64_t n = 1;
     while (n > 0) {
         n = zip_fread(file, block, sizeof block);
-        if (n < 0 || (zip_uint64_t)n > size) {
-            snprintf(why, IO_WHY_MAX, "%s", n < 0 ? zip_file_strerror(file) : "its data does not end");
-            return false;
-        }
+        if (n < 0)
+            return zip_why(why, zip_file_get_error(file));
+        if ((zip_uint64_t)n > size)
+            return io_why(why, "its data does not end");
         size -= (zip_uint64_t)n;
     }
-    return true;
+    return IO_OK;
 }
 
 /* Read the elements after the header, and on to the end of the member, where libzip compares the checksum. */
-static bool read_elements(zip_file_t *file, const io_npy *npy, io_array *array, char why[IO_WHY_MAX])
+static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *array, char why[IO_WHY_MAX])
 {
     char more;
     void *data = npy->bytes > 0 ? malloc(npy->bytes) : NULL;
     if (npy->bytes > 0 && data == NULL)
-        return no_memory(why);
-    const bool complete = read_exactly(file, data, npy->bytes, why);
-    const zip_int64_t rest = complete ? zip_fread(file, &more, 1) : 0;
-    if (rest != 0)
-        snprintf(why, IO_WHY_MAX, "%s", rest > 0 ? "its data goes on after the last element" : zip_file_strerror(file));
-    if (complete && rest == 0 && !io_npy_settle(npy, &data)) {
+        return io_no_memory(why);
+    io_status status = read_exactly(file, data, npy->bytes, why);
+    const zip_int64_t rest = status == IO_OK ? zip_fread(file, &more, 1) : 0;
+    if (rest > 0)
+        status = io_why(why, "its data goes on after the last element");
+    if (rest < 0)
+        status = zip_why(why, zip_file_get_error(file));
+    if (status == IO_OK && !io_npy_settle(npy, &data))
+        status = io_no_memory(why);
+    if (status != IO_OK) {
         free(data);
-        return no_memory(why);
-    }
-    if (!complete || rest != 0) {
-        free(data);
-        return false;
+        return status;
     }
     array->data = data;
     array->bytes = npy->bytes;
-    return true;
+    return IO_OK;
 }
 
-static bool read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char why[IO_WHY_MAX])
+static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char why[IO_WHY_MAX])
 {
     unsigned char *header = malloc(IO_NPY_START + IO_NPY_HEADER_MAX);
     size_t begin, end;
     io_npy npy;
     if (header == NULL)
-        return no_memory(why);
-    const bool good = read_exactly(file, header, IO_NPY_START, why) && io_npy_extent(header, &begin, &end, why) &&
-                      read_exactly(file, header + IO_NPY_START, end - IO_NPY_START, why) &&
-                      io_npy_header(header, begin, end, &npy, why);
+        return io_no_memory(why);
+    io_status status = read_exactly(file, header, IO_NPY_START, why);
+    if (status == IO_OK && !io_npy_extent(header, &begin, &end, why))
+        status = IO_DAMAGED;
+    if (status == IO_OK)
+        status = read_exactly(file, header + IO_NPY_START, end - IO_NPY_START, why);
+    if (status == IO_OK && !io_npy_header(header, begin, end, &npy, why))
+        status = IO_DAMAGED;
     free(header);
-    if (!good)
-        return false;
-    array->dtype = npy.dtype;
+    if (status != IO_OK)
+        return status;
     array->ndim = npy.ndim;
     memcpy(array->shape, npy.shape, sizeof array->shape);
-    if (npy.unsupported[0])
-        return skip_elements(file, size, why) && (io_unsupported(array, npy.unsupported) || no_memory(why));
-    if (size - end != npy.bytes || size < end) {
-        snprintf(why, IO_WHY_MAX, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
-                 (long long)(size - end));
-        return false;
+    if (npy.unsupported[0]) {
+        status = skip_elements(file, size, why);
+        return status == IO_OK && !io_unsupported(array, npy.unsupported) ? io_no_memory(why) : status;
     }
+    array->dtype = npy.dtype;
+    if (size - end != npy.bytes || size < end)
+        return io_why(why, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
+                      (long long)(size - end));
     return read_elements(file, &npy, array, why);
 }
 
 /* Read one member into array. */
-static bool read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array, char why[IO_WHY_MAX])
+static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array,
+                             char why[IO_WHY_MAX])
 {
-    if (st->encryption_method != ZIP_EM_NONE) {
-        snprintf(why, IO_WHY_MAX, "it is encrypted (save it with numpy.savez)");
-        return false;
-    }
-    if (st->comp_method != ZIP_CM_STORE && st->comp_method != ZIP_CM_DEFLATE) {
-        snprintf(why, IO_WHY_MAX, "compression method %u is neither store nor deflate (save it with numpy.savez)",
-                 st->comp_method);
-        return false;
-    }
-    if (st->comp_method == ZIP_CM_STORE && st->comp_size != st->size) {
-        snprintf(why, IO_WHY_MAX, "it is stored but has two sizes");
-        return false;
-    }
-    if (st->size / INFLATE_MAX > st->comp_size) {
-        snprintf(why, IO_WHY_MAX, "%llu bytes cannot inflate to the %llu it claims", (unsigned long long)st->comp_size,
-                 (unsigned long long)st->size);
-        return false;
-    }
+    if (st->encryption_method != ZIP_EM_NONE)
+        return io_why(why, "it is encrypted (save it with numpy.savez)");
+    if (st->comp_method != ZIP_CM_STORE && st->comp_method != ZIP_CM_DEFLATE)
+        return io_why(why, "compression method %u is neither store nor deflate (save it with numpy.savez)",
+                      st->comp_method);
+    if (st->comp_method == ZIP_CM_STORE && st->comp_size != st->size)
+        return io_why(why, "it is stored but has two sizes");
+    if (st->size / INFLATE_MAX > st->comp_size)
+        return io_why(why, "%llu bytes cannot inflate to the %llu it claims", (unsigned long long)st->comp_size,
+                      (unsigned long long)st->size);
     zip_file_t *file = zip_fopen_index(zip, index, 0);
-    if (file == NULL) {
-        snprintf(why, IO_WHY_MAX, "%s", zip_strerror(zip));
-        return false;
-    }
-    const bool good = read_npy(file, st->size, array, why);
+    if (file == NULL)
+        return zip_why(why, zip_get_error(zip));
+    const io_status status = read_npy(file, st->size, array, why);
     zip_fclose(file);
-    return good;
+    return status;
 }
 
-static int read_all(const char *path, zip_t *zip, size_t size, io_set *set, char err[IO_ERR_MAX])
+static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set, char err[IO_ERR_MAX])
 {
-    char why[IO_WHY_MAX] = "", safe[100];
+    char why[IO_WHY_MAX] = "", reason[IO_WHY_MAX], safe[100];
+    io_status status = IO_OK;
     const zip_int64_t n = zip_get_num_entries(zip, 0);
     zip_uint64_t left = size;
 
     if (n > IO_MAX_ARRAYS)
-        return io_fail(err, path, "it has %lld arrays (%d are possible)", (long long)n, IO_MAX_ARRAYS);
+        return io_damaged(err, path, "it has %lld arrays (%d are possible)", (long long)n, IO_MAX_ARRAYS);
     for (zip_uint64_t index = 0; index < (zip_uint64_t)n; index++) {
         zip_stat_t st;
-        if (zip_stat_index(zip, index, 0, &st) != 0 || (st.valid & FIELDS) != FIELDS)
-            return io_fail(err, path, "member %llu: %s", (unsigned long long)index, zip_strerror(zip));
+        if (zip_stat_index(zip, index, 0, &st) != 0 || (st.valid & FIELDS) != FIELDS) {
+            status = zip_why(reason, zip_get_error(zip));
+            io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
+            return status;
+        }
         /* Members that lie over each other need more room than the file has: the way of zip bombs. */
         if (left < ENTRY_MIN || left - ENTRY_MIN < st.comp_size)
-            return io_fail(err, path, "members overlap (this is no file of NumPy's)");
+            return io_damaged(err, path, "members overlap (this is no file of NumPy's)");
         left -= ENTRY_MIN + st.comp_size;
 
         /* Names are UTF-8 where they can be, otherwise of code page 437. */
         const char *name = zip_get_name(zip, index, ZIP_FL_ENC_RAW);
         if (name != NULL && !io_utf8_all(name, strlen(name)))
             name = zip_get_name(zip, index, ZIP_FL_ENC_GUESS);
-        if (name == NULL)
-            return io_fail(err, path, "member %llu: %s", (unsigned long long)index, zip_strerror(zip));
+        if (name == NULL) {
+            status = zip_why(reason, zip_get_error(zip));
+            io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
+            return status;
+        }
         const size_t length = strlen(name);
         const bool npy = length >= 4 && memcmp(name + length - 4, ".npy", 4) == 0;
         io_array *array = io_push(set, name);
@@ -166,8 +172,10 @@ static int read_all(const char *path, zip_t *zip, size_t size, io_set *set, char
             return io_fail(err, path, "there is not enough memory");
         if (npy)
             array->name[length - 4] = 0;
-        if (npy && !read_member(zip, index, &st, array, why))
-            return io_fail(err, path, "array '%s': %s", io_safe(safe, sizeof safe, array->name), why);
+        if (npy && (status = read_member(zip, index, &st, array, why)) != IO_OK) {
+            io_fail(err, path, "array '%s': %s", io_safe(safe, sizeof safe, array->name), why);
+            return status;
+        }
         if (!npy && !io_unsupported(array, "it is not an .npy file"))
             return io_fail(err, path, "there is not enough memory");
     }
@@ -175,19 +183,21 @@ static int read_all(const char *path, zip_t *zip, size_t size, io_set *set, char
     if (!io_duplicate(set, &twice))
         return io_fail(err, path, "there is not enough memory");
     if (twice != NULL)
-        return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
-    return 0;
+        return io_damaged(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
+    return IO_OK;
 }
 
-int io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
+io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
 {
     zip_error_t error;
     zip_error_init(&error);
     zip_source_t *source = zip_source_buffer_create(data, size, 0, &error);
     zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error);
-    int result;
+    io_status result;
     if (zip == NULL) {
-        result = io_fail(err, path, "cannot be read as .npz: %s", zip_error_strerror(&error));
+        char why[IO_WHY_MAX];
+        result = zip_why(why, &error);
+        io_fail(err, path, "cannot be read as .npz: %s", why);
         zip_source_free(source);
     } else {
         result = read_all(path, zip, size, set, err);

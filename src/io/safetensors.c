@@ -5,8 +5,8 @@
  * Offsets count from the end of the header. The tensors have to tile the data: no hole, no overlap, nothing after them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io_internal.h"
+#include "json.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,124 +30,104 @@ static int by_begin(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static bool no_memory(char why[IO_WHY_MAX])
-{
-    snprintf(why, IO_WHY_MAX, "there is not enough memory");
-    return false;
-}
-
 /* Take item n of a list as an integer >= 0. */
-static bool take_count(const json_t *list, size_t n, const char *what, int64_t *count, char why[IO_WHY_MAX])
+static io_status take_count(const json_t *list, size_t n, const char *what, int64_t *count, char why[IO_WHY_MAX])
 {
     const json_t *item = json_array_get(list, n);
     if (json_is_integer(item) && json_integer_value(item) >= 0) {
         *count = json_integer_value(item);
-        return true;
+        return IO_OK;
     }
-    snprintf(why, IO_WHY_MAX, "%s has an item that is not an integer >= 0", what);
-    return false;
+    return io_why(why, "%s has an item that is not an integer >= 0", what);
 }
 
 /* Read the description of one tensor. */
-static bool read_tensor(const json_t *json, size_t data_size, io_array *array, span *place, char why[IO_WHY_MAX])
+static io_status read_tensor(const json_t *json, size_t data_size, io_array *array, span *place, char why[IO_WHY_MAX])
 {
     const json_t *dtype = json_object_get(json, "dtype"), *shape = json_object_get(json, "shape");
     const json_t *offsets = json_object_get(json, "data_offsets");
     int64_t begin, end;
+    io_status status;
 
-    if (json_object_size(json) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets)) {
-        snprintf(why, IO_WHY_MAX, "it is not described by dtype, shape and data_offsets alone");
-        return false;
-    }
-    if (json_array_size(shape) > IO_MAX_AXES) {
-        snprintf(why, IO_WHY_MAX, "it has %zu axes (%d are possible)", json_array_size(shape), IO_MAX_AXES);
-        return false;
-    }
+    if (json_object_size(json) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets))
+        return io_why(why, "it is not described by dtype, shape and data_offsets alone");
+    if (json_array_size(shape) > IO_MAX_AXES)
+        return io_why(why, "it has %zu axes (%d are possible)", json_array_size(shape), IO_MAX_AXES);
     array->ndim = (int32_t)json_array_size(shape);
     for (int32_t x = 0; x < array->ndim; x++)
-        if (!take_count(shape, (size_t)x, "shape", &array->shape[x], why))
-            return false;
-    if (json_array_size(offsets) != 2) {
-        snprintf(why, IO_WHY_MAX, "data_offsets has %zu items, not 2", json_array_size(offsets));
-        return false;
-    }
-    if (!take_count(offsets, 0, "data_offsets", &begin, why) || !take_count(offsets, 1, "data_offsets", &end, why))
-        return false;
-    if (begin > end || (uint64_t)end > data_size) {
-        snprintf(why, IO_WHY_MAX, "data_offsets [%lld, %lld] lie outside the %zu bytes of data", (long long)begin,
-                 (long long)end, data_size);
-        return false;
-    }
+        if ((status = take_count(shape, (size_t)x, "shape", &array->shape[x], why)) != IO_OK)
+            return status;
+    if (json_array_size(offsets) != 2)
+        return io_why(why, "data_offsets has %zu items, not 2", json_array_size(offsets));
+    if ((status = take_count(offsets, 0, "data_offsets", &begin, why)) != IO_OK ||
+        (status = take_count(offsets, 1, "data_offsets", &end, why)) != IO_OK)
+        return status;
+    if (begin > end || (uint64_t)end > data_size)
+        return io_why(why, "data_offsets [%lld, %lld] lie outside the %zu bytes of data", (long long)begin,
+                      (long long)end, data_size);
     place->begin = (size_t)begin;
     place->end = (size_t)end;
 
     size_t type = 0, bytes;
     while (type < N_DTYPES && strcmp(json_string_value(dtype), dtype_names[type]) != 0)
         type++;
-    if (!io_bytes(type < N_DTYPES ? io_dtype_size((rp_dtype)type) : 1, array->ndim, array->shape, &bytes)) {
-        snprintf(why, IO_WHY_MAX, "the product of the shape is too large");
-        return false;
-    }
+    if (!io_bytes(type < N_DTYPES ? io_dtype_size((rp_dtype)type) : 1, array->ndim, array->shape, &bytes))
+        return io_why(why, "the product of the shape is too large");
     if (type == N_DTYPES) {
         char safe[64], reason[IO_WHY_MAX];
         snprintf(reason, sizeof reason, "it has the dtype '%s' (save it as F32, F64, F16, BF16 or an integer type)",
                  io_safe(safe, sizeof safe, json_string_value(dtype)));
-        return io_unsupported(array, reason) || no_memory(why);
+        return io_unsupported(array, reason) ? IO_OK : io_no_memory(why);
     }
     array->dtype = (rp_dtype)type;
-    if (bytes != place->end - place->begin) {
-        snprintf(why, IO_WHY_MAX, "its shape asks for %zu bytes, data_offsets give it %zu", bytes,
-                 place->end - place->begin);
-        return false;
-    }
-    return true;
+    if (bytes != place->end - place->begin)
+        return io_why(why, "its shape asks for %zu bytes, data_offsets give it %zu", bytes, place->end - place->begin);
+    return IO_OK;
 }
 
-static bool read_metadata(const json_t *json, io_set *set, char why[IO_WHY_MAX])
+static io_status read_metadata(const json_t *json, io_set *set, char why[IO_WHY_MAX])
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)json, key, value)
     {
-        if (!json_is_string(value)) {
-            snprintf(why, IO_WHY_MAX, "a value of __metadata__ is not a string");
-            return false;
-        }
+        if (!json_is_string(value))
+            return io_why(why, "a value of __metadata__ is not a string");
         if (io_add_meta(set, key, json_string_value(value)) != 0)
-            return no_memory(why);
+            return io_no_memory(why);
     }
-    if (!json_is_object(json))
-        snprintf(why, IO_WHY_MAX, "__metadata__ is not an object");
-    return json_is_object(json);
+    return json_is_object(json) ? IO_OK : io_why(why, "__metadata__ is not an object");
 }
 
 /* Read the header into arrays without data, and their places. */
-static bool read_header(const json_t *root, size_t data_size, io_set *set, span *places, char why[IO_WHY_MAX])
+static io_status read_header(const json_t *root, size_t data_size, io_set *set, span *places, char why[IO_WHY_MAX])
 {
     const char *key;
     json_t *value;
+    io_status status;
     json_object_foreach((json_t *)(uintptr_t)root, key, value)
     {
         if (strcmp(key, "__metadata__") == 0) {
-            if (!read_metadata(value, set, why))
-                return false;
+            if ((status = read_metadata(value, set, why)) != IO_OK)
+                return status;
             continue;
         }
         io_array *array = io_push(set, key);
         if (array == NULL)
-            return no_memory(why);
+            return io_no_memory(why);
         places[set->n_arrays - 1].array = set->n_arrays - 1;
         char reason[IO_WHY_MAX], safe[80];
-        if (!read_tensor(value, data_size, array, &places[set->n_arrays - 1], reason)) {
-            snprintf(why, IO_WHY_MAX, "tensor '%s': %.160s", io_safe(safe, sizeof safe, key), reason);
-            return false;
+        status = read_tensor(value, data_size, array, &places[set->n_arrays - 1], reason);
+        if (status != IO_OK) {
+            io_why(why, "tensor '%s': %.160s", io_safe(safe, sizeof safe, key), reason);
+            return status;
         }
     }
-    return true;
+    return IO_OK;
 }
 
 /* Check that the tensors tile the data, then copy it: a tensor may lie where its type could not be read in place. */
-static bool read_data(const unsigned char *data, size_t data_size, io_set *set, span *places, char why[IO_WHY_MAX])
+static io_status read_data(const unsigned char *data, size_t data_size, io_set *set, span *places, char why[IO_WHY_MAX])
 {
     size_t at = 0;
     if (set->n_arrays > 0)
@@ -155,17 +135,14 @@ static bool read_data(const unsigned char *data, size_t data_size, io_set *set, 
     for (size_t n = 0; n < set->n_arrays; n++) {
         if (places[n].begin != at) {
             char safe[80];
-            snprintf(why, IO_WHY_MAX, "tensor '%s' begins at byte %zu of the data, %s the end of the one before, %zu",
-                     io_safe(safe, sizeof safe, set->arrays[places[n].array].name), places[n].begin,
-                     places[n].begin < at ? "before" : "after", at);
-            return false;
+            return io_why(why, "tensor '%s' begins at byte %zu of the data, %s the end of the one before, %zu",
+                          io_safe(safe, sizeof safe, set->arrays[places[n].array].name), places[n].begin,
+                          places[n].begin < at ? "before" : "after", at);
         }
         at = places[n].end;
     }
-    if (at != data_size) {
-        snprintf(why, IO_WHY_MAX, "the tensors end at byte %zu of the data, which has %zu", at, data_size);
-        return false;
-    }
+    if (at != data_size)
+        return io_why(why, "the tensors end at byte %zu of the data, which has %zu", at, data_size);
     for (size_t n = 0; n < set->n_arrays; n++) {
         io_array *array = &set->arrays[places[n].array];
         const size_t bytes = places[n].end - places[n].begin;
@@ -173,51 +150,58 @@ static bool read_data(const unsigned char *data, size_t data_size, io_set *set, 
             continue;
         array->data = malloc(bytes);
         if (array->data == NULL)
-            return no_memory(why);
+            return io_no_memory(why);
         memcpy(array->data, data + places[n].begin, bytes);
         array->bytes = bytes;
     }
-    return true;
+    return IO_OK;
 }
 
-int io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
+io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
+                              char err[IO_ERR_MAX])
 {
     uint64_t length = 0;
     if (size < 8)
-        return io_fail(err, path, "cut short: a .safetensors file has at least 8 bytes, this has %zu", size);
+        return io_damaged(err, path, "cut short: a .safetensors file has at least 8 bytes, this has %zu", size);
     for (int n = 0; n < 8; n++)
         length |= (uint64_t)data[n] << 8 * n;
     if (length > IO_SAFETENSORS_HEADER_MAX)
-        return io_fail(err, path, "no .safetensors file: its header would have %llu bytes (%d are possible)",
-                       (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
+        return io_damaged(err, path, "no .safetensors file: its header would have %llu bytes (%d are possible)",
+                          (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
     if (length > size - 8)
-        return io_fail(err, path, "cut short: the header has %llu bytes, the file only %zu", (unsigned long long)length,
-                       size);
+        return io_damaged(err, path, "cut short: the header has %llu bytes, the file only %zu",
+                          (unsigned long long)length, size);
 
     /* An exact int64 for each number, no duplicate key however it is spelt, no NUL in strings, 2048 levels at most. */
     json_error_t error;
-    json_t *root = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    bool no_memory;
+    json_t *root = io_json((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error, &no_memory);
+    if (no_memory)
+        return io_fail(err, path, "there is not enough memory for its header");
     if (root == NULL) {
         char safe[160];
-        return io_fail(err, path, "malformed header near byte %lld: %s", 8LL + error.position,
-                       io_safe(safe, sizeof safe, error.text));
+        return io_damaged(err, path, "malformed header near byte %lld: %s", 8LL + error.position,
+                          io_safe(safe, sizeof safe, error.text));
     }
     char why[IO_WHY_MAX] = "";
     const size_t data_size = size - 8 - (size_t)length;
     span *places = NULL;
-    bool good = false;
+    io_status status;
     if (!json_is_object(root)) {
-        snprintf(why, sizeof why, "the header is not a JSON object");
+        status = io_why(why, "the header is not a JSON object");
     } else if (json_object_size(root) > IO_MAX_ARRAYS) {
-        snprintf(why, sizeof why, "it has %zu arrays (%d are possible)", json_object_size(root), IO_MAX_ARRAYS);
+        status = io_why(why, "it has %zu arrays (%d are possible)", json_object_size(root), IO_MAX_ARRAYS);
     } else {
         places = calloc(json_object_size(root) + 1, sizeof *places);
-        good = places != NULL ? read_header(root, data_size, set, places, why) : no_memory(why);
+        status = places != NULL ? read_header(root, data_size, set, places, why) : io_no_memory(why);
     }
     json_decref(root);
-    good = good && read_data(data + 8 + length, data_size, set, places, why);
+    if (status == IO_OK)
+        status = read_data(data + 8 + length, data_size, set, places, why);
     free(places);
-    return good ? 0 : io_fail(err, path, "%s", why);
+    if (status != IO_OK)
+        io_fail(err, path, "%s", why);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ writing */

@@ -120,18 +120,19 @@ static int create_beside(io_out *out, mode_t mode)
     return -1;
 }
 
-static int open_out(io_out *out, const char *path, char err[IO_ERR_MAX])
+/* own: nothing that lies at path is followed or looked into. */
+static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
 {
     struct stat st;
     memset(out, 0, sizeof *out);
     out->path = path;
-    if (io_is_standard(path, "/dev/stdout")) {
+    if (!own && io_is_standard(path, "/dev/stdout")) {
         out->path = "standard output";
         out->fd = STDOUT_FILENO;
         out->keep_open = true;
         return 0;
     }
-    const bool exists = stat(path, &st) == 0;
+    const bool exists = !own && stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode))
         return io_fail(err, path, "it is a directory");
     if (exists && !S_ISREG(st.st_mode)) {
@@ -141,7 +142,7 @@ static int open_out(io_out *out, const char *path, char err[IO_ERR_MAX])
     }
     if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* renaming would not ask */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
-    out->target = follow_links(path);
+    out->target = own ? strdup(path) : follow_links(path);
     if (out->target == NULL || create_beside(out, exists ? st.st_mode & 0777 : 0666) != 0) {
         io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
         free(out->target);
@@ -232,16 +233,26 @@ static int check_set(const char *path, io_format format, const io_set *set, char
     return 0;
 }
 
-int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+static int write_set(const char *path, bool own, io_format format, const io_set *set, char err[IO_ERR_MAX])
 {
     io_out out;
-    if (check_set(path, format, set, err) != 0 || open_out(&out, path, err) != 0)
+    if (check_set(path, format, set, err) != 0 || open_out(&out, path, own, err) != 0)
         return -1;
     return close_out(&out, format == IO_NPZ ? io_npz_write(&out, set, err) : io_safetensors_write(&out, set, err), err);
+}
+
+int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    return write_set(path, false, format, set, err);
+}
+
+int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    return write_set(path, true, format, set, err);
 }
 
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX])
 {
     io_out out;
-    return open_out(&out, path, err) != 0 ? -1 : close_out(&out, io_put(&out, data, size, err), err);
+    return open_out(&out, path, false, err) != 0 ? -1 : close_out(&out, io_put(&out, data, size, err), err);
 }

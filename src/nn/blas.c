@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* as CBLAS numbers them */
 typedef void gemm_function(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
@@ -16,56 +17,115 @@ typedef void gemm_function(int order, int transa, int transb, int m, int n, int 
 #endif
 
 static gemm_function *gemm;
-static char name[256];
+static char name[256], note[256];
 
 /* POSIX lets dlsym return functions; C alone has no cast for it. */
 static void find(void *library, const char *symbol, void *function, size_t size)
 {
-    void *p = dlsym(library, symbol);
+    void *p = library ? dlsym(library, symbol) : NULL;
     memcpy(function, &p, size);
+}
+
+const char *nn_blas_core(const char *core, bool avx2, bool avx512)
+{
+    /* Cores of x86-64 below those of AVX2, and those of AVX2. A name that is not here is newer, or of another architecture. */
+    static const char *const below[] = {"Unknown",    "Generic",    "Katmai", "Coppermine",  "Northwood",
+                                        "Prescott",   "Banias",     "Atom",   "Core2",       "Penryn",
+                                        "Dunnington", "Nehalem",    "Athlon", "Opteron",     "Opteron_SSE3",
+                                        "Barcelona",  "Bobcat",     "Nano",   "Sandybridge", "Bulldozer",
+                                        "Piledriver", "Steamroller"},
+                             *const with_avx2[] = {"Haswell", "Zen", "Excavator"};
+    const char *const best = avx512 ? "SkylakeX" : avx2 ? "Haswell" : NULL;
+    for (size_t n = 0; best && n < sizeof below / sizeof *below; n++)
+        if (strcasecmp(core, below[n]) == 0)
+            return best;
+    for (size_t n = 0; avx512 && n < sizeof with_avx2 / sizeof *with_avx2; n++)
+        if (strcasecmp(core, with_avx2[n]) == 0)
+            return best;
+    return NULL;
+}
+
+static void *load(const char *own)
+{
+    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
+    void *library = own ? dlopen(own, RTLD_NOW | RTLD_LOCAL) : NULL;
+    for (size_t n = 0; n < sizeof names / sizeof *names && !own && !library; n++)
+        library = dlopen(names[n], RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+/* The core whose kernels an OpenBLAS runs; "": it does not say, or is another CBLAS. */
+static const char *core_of(void *library)
+{
+    char *(*core)(void);
+    find(library, "openblas_get_corename", &core, sizeof core);
+    return core ? core() : "";
+}
+
+static const char *wanted_core(void *library)
+{
+    return nn_blas_core(core_of(library), rp_isa_found("avx2") == 1, rp_isa_found("avx512") == 1);
+}
+
+/* An OpenBLAS older than a processor takes the kernels of one that it knows, at half of the speed or less. Which ones it takes is
+ * settled when it is loaded: it is let go, and loaded again with the core named. */
+static void *load_best(const char *own)
+{
+    static const char key[] = "OPENBLAS_CORETYPE";
+    const char *set = getenv(key);
+    void *library = load(own);
+    const char *wanted = wanted_core(library);
+    const bool chosen = set && *set;
+    if (wanted && !chosen) {
+        setenv(key, wanted, 1);
+        dlclose(library);
+        library = load(own);
+        wanted = wanted_core(library);
+        unsetenv(key);
+    }
+    if (wanted)
+        snprintf(note, sizeof note,
+                 "OpenBLAS runs its kernels for %.40s, and this processor could run those for %s (%s)",
+                 core_of(library), wanted,
+                 chosen ? "OPENBLAS_CORETYPE is set: unset it" : "a newer one, or RELPOS_BLAS, may do so");
+    return library;
 }
 
 int nn_blas_open(char err[NN_ERR_MAX])
 {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     const char *own = getenv("RELPOS_BLAS");
-    void *library = NULL;
     if (gemm)
         return 0;
-#if defined(__x86_64__)
-    /* Releases of OpenBLAS older than a processor of AMD's with AVX-512 take its kernels of AVX2, at half the speed. */
-    if (__builtin_cpu_is("amd") && rp_isa_found("avx512") == 1)
-        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-#endif
+    own = own && *own ? own : NULL;
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    if (own && *own)
-        library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
-    else
-        for (size_t n = 0; n < sizeof names / sizeof *names && !library; n++)
-            library = dlopen(names[n], RTLD_NOW | RTLD_LOCAL);
+    void *library = load_best(own);
     if (!library)
         return nn_fail(err, "lab: %s cannot be loaded (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
-                       own && *own ? own : "libopenblas.so.0");
+                       own ? own : "libopenblas.so.0");
     find(library, GEMM, &gemm, sizeof gemm);
     if (!gemm)
         return nn_fail(err, "lab: %s has no " GEMM " (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
-                       own && *own ? own : "libopenblas");
+                       own ? own : "libopenblas");
     void (*set_threads)(int);
-    char *(*config)(void), *(*core)(void);
+    char *(*config)(void);
     find(library, "openblas_set_num_threads", &set_threads, sizeof set_threads);
     find(library, "openblas_get_config", &config, sizeof config);
-    find(library, "openblas_get_corename", &core, sizeof core);
     if (set_threads)
         set_threads(1);
-    const char *version = config ? config() : "a CBLAS";
-    snprintf(name, sizeof name, "%.*s%s%s", version[0] == 'O' ? (int)(strcspn(version + 9, " ") + 9) : 60, version,
-             core ? " " : "", core ? core() : "");
+    const char *version = config ? config() : "a CBLAS", *core = core_of(library);
+    snprintf(name, sizeof name, "%.*s%s%.40s", version[0] == 'O' ? (int)(strcspn(version + 9, " ") + 9) : 60, version,
+             *core ? " " : "", core);
     return 0;
 }
 
 const char *nn_blas_name(void)
 {
     return name;
+}
+
+const char *nn_blas_note(void)
+{
+    return note;
 }
 
 /* A product cut into pieces of `step` rows of its result, whatever the number of threads. */

@@ -9,6 +9,7 @@
 #include "nn.h"
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
     return io_find(set, name);
 }
 
-/* The arrays in the order of the parameters, however the file has them. */
+/* The arrays in the order of the parameters, however the file has them, and the tokenizer's. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
     uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
@@ -53,7 +54,8 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
             if (array)
                 z = nn_checksum(z, array->data, array->bytes);
         }
-    return m->pieces ? nn_checksum(z, m->pieces->model, m->pieces->size) : z;
+    const io_array *tokenizer = m->c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
+    return tokenizer ? nn_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
 /* Weights of another type are copies that the set owns. */
@@ -86,7 +88,8 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
     return m->pieces ? io_add(set, TOKENIZER, RP_U8, 1, &size, m->pieces->model, true) : 0;
 }
 
-int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
+static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type,
+                int (*write)(const char *, io_format, const io_set *, char *), char err[NN_ERR_MAX])
 {
     char config[NN_PRINT_MAX], number[32], sum[32], texts[32], why[IO_ERR_MAX];
     io_set set = {0};
@@ -103,9 +106,14 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
         io_free(&set);
         return nn_fail(err, "lab: no memory for a checkpoint's header (close other programs)");
     }
-    const int code = io_write(path, IO_SAFETENSORS, &set, why);
+    const int code = write(path, IO_SAFETENSORS, &set, why);
     io_free(&set);
     return code == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
+{
+    return save(m, path, step, type, io_write, err);
 }
 
 int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
@@ -117,7 +125,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
-    if (nn_checkpoint_save(m, next, step, NN_REAL, err) != 0)
+    if (save(m, next, step, NN_REAL, io_replace, err) != 0)
         return -1;
     /* At every moment CURRENT is a whole file: the one before gets a second name, then the first is taken over. */
     unlink(link_name);
@@ -129,55 +137,53 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     return 0;
 }
 
+/* What is in a file, and no fault of the system's. */
+__attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_MAX], const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(err, NN_ERR_MAX, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
 /* Whether a file of so many bytes can hold the model that it describes: nothing larger is made for it. */
-static int fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
+static io_status fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
 {
     nn_model m;
     size_t bytes = 0, numbers = 0;
-    for (size_t n = 0; n < set->n_arrays; n++)
-        if (!set->arrays[n].unsupported) {
-            bytes += set->arrays[n].bytes;
-            numbers += set->arrays[n].bytes / rp_dtype_size(set->arrays[n].dtype);
-        }
-    int code = nn_model_plan(&m, c, err);
-    if (code == 0 && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers &&
-        m.n_weights > 15 * (int64_t)m.n_params)
-        code = nn_fail(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
-                       (long long)m.n_weights);
+    char why[NN_ERR_MAX];
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        const io_array *array = io_take(set, set->arrays[n].name, why);
+        if (!array) /* none is written that cannot be used */
+            return damaged(err, "%.200s: %.300s", path, why);
+        bytes += array->bytes;
+        numbers += array->bytes / rp_dtype_size(array->dtype);
+    }
+    io_status status = IO_OK;
+    if (nn_model_plan(&m, c, why) != 0) {
+        nn_fail(err, "%.200s: %.300s", path, why);
+        status = m.no_memory ? IO_FAILED : IO_DAMAGED;
+    } else if (m.n_weights > 15 * (int64_t)m.n_params && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers) {
+        status = damaged(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
+                         (long long)m.n_weights);
+    }
     nn_model_destroy(&m);
-    return code;
+    return status;
 }
 
-/* One file into a model made for it. */
-static int read_one(nn_model *m, const char *path, bool train, int64_t *step, char err[NN_ERR_MAX])
+/* The weights, and *averages where all of those are there too. */
+static io_status read_arrays(nn_model *m, const io_set *set, const char *path, bool *averages, char err[NN_ERR_MAX])
 {
-    char why[IO_ERR_MAX];
-    io_set set;
-    nn_config c;
-    memset(m, 0, sizeof *m);
-    if (io_read(path, &set, NULL, why) != 0)
-        return nn_fail(err, "%.400s", why);
-    const char *config = io_meta(&set, "relpos.lab"), *number = io_meta(&set, "step"), *sum = io_meta(&set, "checksum");
-    const char *texts = io_meta(&set, "texts");
-    nn_config_init(&c);
-    int code = -1;
-    if (!config || !number || !sum)
-        nn_fail(err, "%.300s: no model of relpos lab: its metadata lacks %s (relpos lab train makes one)", path,
-                !config   ? "relpos.lab"
-                : !number ? "step"
-                          : "checksum");
-    else if (nn_config_parse(&c, path, config, NULL, NULL, err) == 0 && fits_file(&c, &set, path, err) == 0 &&
-             nn_model_create(m, &c, true, err) == 0)
-        code = 0;
     real *const arenas[] = {m->w, m->m, m->v};
-    bool averages = code == 0 && m->n_params > 0;
-    for (int a = 0; a < 3 && code == 0; a++)
-        for (int32_t n = 0; n < m->n_params && code == 0; n++) {
+    *averages = m->n_params > 0;
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params; n++) {
             const nn_param *p = &m->params[n];
             char name[128];
-            const io_array *from = find(&set, a, p, name);
+            const io_array *from = find(set, a, p, name);
             if (!from && a > 0) { /* a model that is only used */
-                averages = false;
+                *averages = false;
                 continue;
             }
             const bool half = from && a == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
@@ -185,71 +191,109 @@ static int read_one(nn_model *m, const char *path, bool train, int64_t *step, ch
             for (int32_t x = 0; fits && x < p->ndim; x++)
                 fits = from->shape[x] == p->shape[x];
             if (!fits)
-                code = nn_fail(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
+                return damaged(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
                                from ? "has another shape or type" : "is missing");
-            else
-                rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
-            for (int64_t x = 0; code == 0 && x < p->size; x++)
+            rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
+            for (int64_t x = 0; x < p->size; x++)
                 if (!isfinite(arenas[a][p->offset + x]))
-                    code = nn_fail(err, "%.300s: array \"%s\" has %g at %lld (weights are finite numbers)", path, name,
+                    return damaged(err, "%.300s: array \"%s\" has %g at %lld (weights are finite numbers)", path, name,
                                    (double)arenas[a][p->offset + x], (long long)x);
         }
-    if (code == 0 && !averages) {
+    return IO_OK;
+}
+
+/* A set into a model made for it. What follows a right checksum is no damage. */
+static io_status read_set(nn_model *m, const io_set *set, const char *path, bool train, int64_t *step,
+                          char err[NN_ERR_MAX])
+{
+    const char *config = io_meta(set, "relpos.lab"), *number = io_meta(set, "step"), *sum = io_meta(set, "checksum");
+    const char *texts = io_meta(set, "texts");
+    char now[32];
+    bool averages;
+    nn_config c;
+    io_status status;
+    nn_config_init(&c);
+    if (!config || !number || !sum)
+        return damaged(err, "%.300s: no model of relpos lab: its metadata lacks %s (relpos lab train makes one)", path,
+                       !config   ? "relpos.lab"
+                       : !number ? "step"
+                                 : "checksum");
+    if (nn_config_parse(&c, path, config, NULL, NULL, err) != 0)
+        return IO_DAMAGED;
+    if ((status = fits_file(&c, set, path, err)) != IO_OK)
+        return status;
+    if (nn_model_create(m, &c, true, err) != 0)
+        return IO_FAILED; /* of memory: its configuration fits */
+    if ((status = read_arrays(m, set, path, &averages, err)) != IO_OK)
+        return status;
+    const io_array *tokenizer = c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
+    if (c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8 || tokenizer->bytes == 0))
+        return damaged(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
+    *step = strtoll(number, NULL, 10);
+    m->texts = texts ? strtoull(texts, NULL, 16) : 0;
+    if (*step < 0 || *step > c.steps)
+        return damaged(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
+                       (long long)c.steps);
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, set, config, number));
+    if (strcmp(now, sum) != 0)
+        return damaged(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
+    if (tokenizer && nn_pieces_of(&m->pieces, tokenizer->data, tokenizer->bytes, path, err) != 0)
+        return IO_FAILED;
+    if (train && !averages)
+        return nn_fail(err, "%.300s: no averages of the optimizer are in it (it can be used, not trained on)", path);
+    if (!train || !averages) {
         free(m->m);
         free(m->v);
         m->m = m->v = NULL;
-        if (train)
-            code =
-                nn_fail(err, "%.300s: no averages of the optimizer are in it (it can be used, not trained on)", path);
     }
-    const io_array *tokenizer = code == 0 && c.tokenizer[0] ? io_find(&set, TOKENIZER) : NULL;
-    if (code == 0 && c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8))
-        code = nn_fail(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
-    else if (tokenizer)
-        code = nn_pieces_of(&m->pieces, tokenizer->data, tokenizer->bytes, path, err);
-    if (code == 0) {
-        char now[32];
-        snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
-        *step = strtoll(number, NULL, 10);
-        m->texts = texts ? strtoull(texts, NULL, 16) : 0;
-        if (*step < 0 || *step > c.steps)
-            code = nn_fail(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
-                           (long long)c.steps);
-        else if (strcmp(now, sum) != 0)
-            code = nn_fail(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
-    }
-    if (code == 0 && !train) {
+    if (!train) {
         free(m->g);
-        free(m->m);
-        free(m->v);
-        m->g = m->m = m->v = NULL;
+        m->g = NULL;
     }
-    if (code != 0)
+    return IO_OK;
+}
+
+static io_status read_one(nn_model *m, const char *path, bool train, int64_t *step, char err[NN_ERR_MAX])
+{
+    char why[IO_ERR_MAX];
+    io_set set;
+    memset(m, 0, sizeof *m);
+    io_status status = io_read(path, &set, NULL, why);
+    if (status != IO_OK) {
+        nn_fail(err, "%.400s", why);
+        return status;
+    }
+    status = read_set(m, &set, path, train, step, err);
+    if (status != IO_OK)
         nn_model_destroy(m);
     io_free(&set);
-    return code;
+    return status;
 }
 
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX])
 {
-    char file[NN_TEXT_MAX], first[NN_ERR_MAX];
+    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX];
     struct stat st;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
         return nn_fail(err, "lab: a path of %zu bytes (at most %d)", strlen(path), NN_TEXT_MAX - 40);
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return read_one(m, path, train, step, err);
+        return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);
-    if (read_one(m, file, train, step, first) == 0)
+    const io_status status = read_one(m, file, train, step, first);
+    if (status == IO_OK)
         return 0;
-    snprintf(file, sizeof file, "%s/" PREVIOUS, path);
-    if (access(file, F_OK) != 0 || read_one(m, file, train, step, err) != 0)
+    if (status == IO_FAILED) /* it may be whole: the one before would be older weights, and nobody the wiser */
         return nn_fail(err, "%s", first);
-    char damaged[NN_TEXT_MAX];
-    snprintf(file, sizeof file, "%s/" CURRENT, path);
-    snprintf(damaged, sizeof damaged, "%s/damaged.safetensors", path);
-    const bool moved = train && rename(file, damaged) == 0; /* it never takes the place of a good one */
+    snprintf(other, sizeof other, "%s/" PREVIOUS, path);
+    const io_status before = read_one(m, other, train, step, second);
+    if (before == IO_ABSENT)
+        return nn_fail(err, "%s", first);
+    if (before != IO_OK)
+        return nn_fail(err, "%.240s; %.240s", first, second);
+    snprintf(other, sizeof other, "%s/damaged.safetensors", path);
+    const bool moved = train && rename(file, other) == 0; /* it never takes the place of a good one */
     nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
             moved ? ", and it is kept as damaged.safetensors" : "");
     return 0;

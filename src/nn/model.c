@@ -138,6 +138,7 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
     }
     if (m->n_params % 64 == 0) {
         nn_param *more = realloc(m->params, ((size_t)m->n_params + 64) * sizeof *more);
+        m->no_memory = !more;
         if (!more)
             return nn_fail(err, "lab: no memory for the list of weights (fewer layers)");
         m->params = more;

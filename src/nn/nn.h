@@ -73,9 +73,13 @@ bool nn_config_key(int index, const char **key, const char **value, const char *
 
 /* ------------------------------------------------------------------------------------------------ matrix products */
 
-/* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out. */
+/* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out; and which core's
+ * kernels to run, where it would take slower ones than this processor has, unless OPENBLAS_CORETYPE is set. */
 int nn_blas_open(char err[NN_ERR_MAX]);
 const char *nn_blas_name(void); /* "OpenBLAS 0.3.21 … SkylakeX" once it is there */
+const char *nn_blas_note(void); /* a line about kernels that are slower than they could be; "": they are not */
+/* The core that OpenBLAS should name in place of `core` on a processor with these instruction sets; NULL: none is better. */
+const char *nn_blas_core(const char *core, bool avx2, bool avx512);
 
 /* Row-major, y [rows, out], x [rows, in], w [out, in] as torch.nn.Linear has it; ld: elements between rows. */
 void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
@@ -190,6 +194,7 @@ typedef struct nn_model {
     real *g, *m, *v;   /* gradients and the optimizer's averages; NULL where not trained */
     nn_pieces *pieces; /* what its tokens are; NULL: bytes */
     uint64_t texts;    /* a sum of what it learns from and what it holds out; 0: not known */
+    bool no_memory;    /* planning it failed for that alone */
 } nn_model;
 
 /* Shapes alone; then memory and first values. nn_model_plan may be called to learn the sizes. */
@@ -242,8 +247,9 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
 /* The same to a file of its own; without averages where the model has none. Weights of f16 or bf16 halve it: it can be used, and
  * not trained on. */
 int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX]);
-/* Read the configuration and step, make the model. A damaged file is named in *warning and the one before is used; to train on,
- * the damaged one is renamed, so that it takes no place of a good one. path is a directory or a file. */
+/* Read the configuration and step, make the model. A file that is damaged or not there is named in *warning and the one before is used;
+ * to train on, the damaged one is renamed, so that it takes no place of a good one. A file that could not be read, or for want of
+ * memory, is an error: it may be whole. path is a directory or a file. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
 

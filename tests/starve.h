@@ -1,0 +1,67 @@
+/* starve.h -- allocations that fail: the n-th from a call of starve on, alone or with all after it. Included once in a program, whose
+ * malloc this is; a sanitizer has its own, and there nothing fails.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_STARVE_H
+#define RELPOS_TESTS_STARVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static long starve_n, starve_count;
+static bool starve_ever;
+
+static inline void starve(long n, bool ever)
+{
+    starve_count = 0;
+    starve_ever = ever;
+    starve_n = n;
+}
+
+/* How many allocations there were since. */
+static inline long starve_end(void)
+{
+    starve_n = 0;
+    return starve_count;
+}
+
+#if defined(__GLIBC__) && !SANITIZED
+#define STARVES 1
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+#pragma GCC visibility push(default) /* the libraries that the program loads call these too */
+static bool starved(void)
+{
+    if (starve_n == 0)
+        return false;
+    starve_count++;
+    return starve_count == starve_n || (starve_ever && starve_count > starve_n);
+}
+
+void *malloc(size_t size)
+{
+    return starved() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return starved() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t size)
+{
+    return starved() ? NULL : __libc_realloc(p, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    return starved() ? NULL : __libc_memalign(alignment, size);
+}
+#pragma GCC visibility pop
+#else
+#define STARVES 0
+#endif
+
+#endif
