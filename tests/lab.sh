@@ -685,6 +685,20 @@ refused 1 'nothing.jsonl: cannot be read' report "$T/nothing.jsonl"
 refused 1 'small.lab:1: no result' report "$T/small.lab"
 refused 1 'x.pdf: neither .html nor .md' report "$T/results.jsonl" -o "$T/x.pdf"
 
+# positions that were trained at one learning rate each are not ranked, and the page says so before anything else
+mkdir "$T/rates"
+sed 's/\\nposition = [^\\]*/\\nposition = alibi/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/rates/length.jsonl"
+sed 's/\\nlr = [^\\]*/\\nlr = 0.5/' "$T/rates/length.jsonl" >"$T/rates/rate.jsonl"
+ok report "$T/rates/length.jsonl"
+check 'one learning rate' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one learning rate for all, undertrained\..* do not rank positions\.$')"
+ok report "$T/rates/length.jsonl" "$T/rates/rate.jsonl"
+check 'and what another one does' 1 "$(sed 1q "$T/out" | grep -cE "Another rate .* with a rate of [0-9.]+, .* alibi [0-9.]+; with a rate of 0.5, .* alibi [0-9.]+ ")"
+cat "$T/rates/length.jsonl" "$T/rates/rate.jsonl" >"$T/rates/both.jsonl"
+ok report "$T/rates/both.jsonl"
+check 'several rates for each' 0 "$(grep -c Preliminary "$T/out")"
+ok report "$T/results.jsonl"
+check 'one position' 0 "$(grep -c Preliminary "$T/out")"
+
 # damaged PATTERN NAME SED-EXPRESSION FROM: a file of results, the second line of which is not as it was
 damaged()
 {
