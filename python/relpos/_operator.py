@@ -45,7 +45,7 @@ def _word(name, value):
         return value
     kind = bool if name in _FLAGS else float if name in _REALS else int
     try:
-        return f"{value!r}" if type(value) is kind else f"{kind(value)!r}"
+        return f"{kind(value)!r}"
     except (TypeError, ValueError):
         raise TypeError(f"{name} is of type {type(value).__name__}: a number is needed") from None
 
@@ -186,7 +186,7 @@ def attention(q, k, v, *options):
                         arrays.append(torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
         elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or (
-                name == "q_offset" and not isinstance(value, int) and value.ndim):
+                name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(torch.as_tensor(value))
         elif name == "seed":  # an operator knows integers with a sign

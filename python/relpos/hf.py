@@ -242,9 +242,12 @@ def _bloom(module):
 
 
 def _token_positions(mask):
-    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens."""
+    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens; where torch.compile
+    traces, which knows no numbers, for any key mask."""
     keys = mask.options.get("key_mask")
-    if keys is None or not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
+    if keys is None:
+        return {}
+    if not torch.compiler.is_compiling() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
         return {}
     positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
     return {"q_positions": positions[:, first:first + mask.shape[-2]].contiguous(), "k_positions": positions}

@@ -1,6 +1,8 @@
 """relpos.hf: models of transformers with attn_implementation="relpos" against eager and sdpa. Run where transformers is.
 
 SPDX-License-Identifier: Apache-2.0"""
+import shutil
+
 import pytest
 
 transformers = pytest.importorskip("transformers")
@@ -343,14 +345,25 @@ def test_what_is_refused():
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 
 
-COMPILED = {
-    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21])),
-    "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT)),
-    "Mistral": lambda: (small("Mistral", sliding_window=7, num_key_value_heads=2), dict(input_ids=IDS)),
-    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT)),
+PIXELS = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+COMPILED = {  # a model, its inputs, and where its outputs are looked at
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
+    "T5Encoder": lambda: (t5().encoder, dict(input_ids=IDS, attention_mask=LEFT), LEFT),
+    "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT), LEFT),
+    "Mistral": lambda: (small("Mistral", sliding_window=7, num_key_value_heads=2), dict(input_ids=IDS), None),
+    "GPT2": lambda: (small("GPT2", eos_token_id=1, bos_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bart": lambda: (made(transformers.BartModel, transformers.BartConfig(
+        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)),
+        dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
     "DebertaV2": lambda: (small("DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8,
-                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT)),
-    "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT)),
+                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "ViT": lambda: (small("ViT", image_size=16, patch_size=4), dict(pixel_values=PIXELS), None),
+    "Swin": lambda: (made(transformers.SwinModel, transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4, drop_path_rate=0.0)),
+        dict(pixel_values=PIXELS), None),
 }
 
 
@@ -359,23 +372,31 @@ def small(name, **more):
     return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(**sizes, **more))
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_compile(name):
-    """torch.compile of a whole model: one graph, but for BLOOM's and DeBERTa's, which look at numbers."""
-    model, inputs = COMPILED[name]()
-    keep = inputs.get("attention_mask", torch.ones_like(IDS)) if name != "T5" else RIGHT[:, :13]
+def agrees_compiled(name, backend):
+    """The compiled model, as one graph, has the outputs and the gradients that eager attention has without torch.compile."""
+    model, inputs, keep = COMPILED[name]()
     want, expected = results(model, "eager", keep, **inputs)
     model.set_attn_implementation("relpos")
     torch._dynamo.reset()
-    traced = torch.compile(model, backend="aot_eager", fullgraph=name not in ("Bloom", "DebertaV2"))
-    out = traced(**inputs)
-    out = (out.logits if "logits" in out else out.last_hidden_state)[keep.bool()]
+    out = torch.compile(model, backend=backend, fullgraph=True)(**inputs)
+    out = out.logits if "logits" in out else out.last_hidden_state
+    out = out if keep is None else out[keep.bool()]
     torch.testing.assert_close(out, want, atol=2e-5 * float(want.abs().max()), rtol=0)
     model.zero_grad()
     (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
     got, most = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, max(float(x.abs().max()) for x in expected.values())
     for n, x in expected.items():
         torch.testing.assert_close(got[n], x, atol=1e-4 * float(x.abs().max()) + 1e-6 * most, rtol=0)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compile(name):
+    agrees_compiled(name, "aot_eager")
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="inductor, torch's compiler, writes C++: g++ is needed")
+def test_inductor():
+    agrees_compiled("T5Encoder", "inductor")
 
 
 def test_generate_with_a_compiled_model():

@@ -90,6 +90,54 @@ def test_compile_with_a_term_from_outside():
     assert torch.equal(got, want)
 
 
+@torch.compiler.assume_constant_result
+def threads():
+    return torch.get_num_threads()
+
+
+LONG = [torch.randn(1, 2, length, 8, generator=torch.Generator().manual_seed(length)) for length in (7, 9, 11)]
+WIDE = [torch.randn(1, 2, 7, dim, generator=torch.Generator().manual_seed(dim)) for dim in (8, 12, 16)]
+VALUES = {  # options by a number that changes, or that torch.compile knows as a symbol; q of each call, and the numbers
+    "threads": (lambda q, n: dict(threads=n), LONG[:1], (1, 2, 3)),
+    "threads that are constant": (lambda q, n: dict(threads=threads()), LONG[:1], (1,)),
+    "threads of NumPy": (lambda q, n: dict(threads=np.int64(3)), LONG[:1], (1,)),
+    "scale": (lambda q, n: dict(scale=n), LONG[:1], (0.1, 0.2, 0.3)),
+    "scale that is whole": (lambda q, n: dict(scale=n), LONG[:1], (1, 2, 3)),
+    "scale of the size": (lambda q, n: dict(scale=q.shape[-1] ** -0.5), WIDE, (1,)),
+    "scale as a tensor": (lambda q, n: dict(scale=n), LONG[:1], (torch.tensor(0.2), torch.tensor(0.4))),
+    "softcap": (lambda q, n: dict(softcap=n), LONG[:1], (1.5, 2.5)),
+    "dropout": (lambda q, n: dict(dropout=n), LONG[:1], (0.1, 0.2, 0.3)),
+    "seed": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (0, 3, 2**63, 2**64 - 1)),
+    "seed of NumPy": (lambda q, n: dict(dropout=0.5, seed=np.int64(3)), LONG[:1], (1,)),
+    "seed as a tensor": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (torch.tensor(3), torch.tensor(2**62))),
+    "q_offset": (lambda q, n: dict(causal=True, q_offset=n), LONG[:1], (1, 2, 3)),
+    "q_offset of the length": (lambda q, n: dict(causal=True, q_offset=q.shape[2] - 3), LONG, (1,)),
+    "window": (lambda q, n: dict(window=(n, 0)), LONG[:1], (1, 2, 3)),
+    "window of the length": (lambda q, n: dict(window=(q.shape[2] - 3, None)), LONG, (1,)),
+    "causal": (lambda q, n: dict(causal=n), LONG[:1], (True, False)),
+    "causal by the length": (lambda q, n: dict(causal=q.shape[2] > 8), LONG, (1,)),
+    "precision": (lambda q, n: dict(precision="high"), LONG[:1], (1,)),
+    "lambda_": (lambda q, n: dict(bias=relpos.LogDecay(n)), LONG[:1], (0.1, 0.2, 0.3)),
+    "max_distance": (lambda q, n: dict(bias=relpos.T5(torch.arange(64.).view(32, 2), max_distance=n)), LONG[:1], (20, 30, 40)),
+    "left of the length": (lambda q, n: dict(relkey=relpos.RelKey(q.new_ones(q.shape[2] + 1, 8).cumsum(0), left=q.shape[2] - 1, right=1)),
+                           LONG, (1,)),
+    "grid": (lambda q, n: dict(bias=relpos.Swin(torch.arange(4. * n - 2).view(-1, 2), grid=(1, n))), LONG[:1], (7,)),
+    "base": (lambda q, n: dict(rope=relpos.RoPE(base=n)), LONG[:1], (1e2, 1e3, 1e4)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", VALUES)
+def test_compile_with_numbers(name, dynamic):
+    """Constants, numbers that torch.compile knows as symbols, numbers of NumPy, tensors."""
+    options, queries, numbers = VALUES[name]
+    plain = lambda q, n: relpos.attention(q, q, q, **options(q, n))
+    traced = compiled(plain, dynamic=dynamic)
+    for q in queries:
+        for n in numbers:
+            assert torch.equal(traced(q, n), plain(q, n))
+
+
 class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
