@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _core, _terms, _versions
+from . import _core, _terms, _torch, _versions
 
 # the first whose torch.compile traces the terms
 _versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
@@ -94,11 +94,14 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 
 @torch.library.custom_op("relpos::attention_backward", mutates_args=(),
-                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted)"
-                                " -> Tensor[]")
+                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted,"
+                                " Tensor[] others) -> Tensor[]")
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
-              options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
-    """The gradients of those of q, k, v and arrays that are wanted."""
+              options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of those of q, k, v and arrays that are wanted. `others` are what came in for lse, weights and summary: a compiled
+    graph fills in zeros where nothing did."""
+    if any(x.any() for x in others):
+        raise RuntimeError(_torch.ONLY_OUT)
     dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
@@ -110,7 +113,7 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None,
 
 
 @_backward.register_fake
-def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted):
+def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted, others):
     return [x.new_empty(x.shape) for x, is_wanted in zip((q, k, v, *arrays), wanted) if is_wanted]
 
 
@@ -130,22 +133,25 @@ def _learned(text):
 def _save(ctx, inputs, output):
     q, k, v, arrays, *ctx.rest = inputs
     ctx.save_for_backward(q, k, v, *output[:2], *arrays)
-    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, gradients):
     q, k, v, out, lse, *arrays = ctx.saved_tensors
+    dout = torch.zeros_like(out) if gradients[0] is None else gradients[0]
+    _torch.refuse_dual(dout)
     needs = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
     learned = _learned(ctx.rest[0])
     wanted = [x and (n < 3 or n - 3 in learned) for n, x in enumerate(needs)]
     half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
-    found = iter(_backward(gradients[0], q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted))
+    found = iter(_backward(dout, q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
+                           [x for x in gradients[1:] if x is not None]))
     every = [next(found) if x else None for x in wanted]
     return *every[:3], every[3:], None, None, None
 
 
 def _refuse(ctx, *_):
-    raise RuntimeError("relpos::attention has no second derivatives: call backward without create_graph")
+    raise RuntimeError(_torch.ONLY_ONCE)
 
 
 _attention.register_autograd(_differentiate, setup_context=_save)
@@ -194,7 +200,7 @@ def attention(q, k, v, *options):
         elif name == "q_offset":
             whole[name] = value
         elif name == "window":
-            left, right = (-1 if side is None else side for side in value)
+            left, right = (-1 if side is None else _word(name, side) for side in value)
             lines.append(f"window|{left},{right}|")
         else:
             lines.append(f"{name}|{_word(name, value)}|")

@@ -299,6 +299,14 @@ def test_a_new_model_and_attentions():
     assert len(got.attentions) == 2
     for a, b in zip(got.attentions, want.attentions):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    gradients = []
+    for found in (got, want):
+        model.zero_grad()
+        found.logits.sin().sum().backward(retain_graph=True)
+        gradients.append(model.model.layers[0].self_attn.q_proj.weight.grad.clone())
+    torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=0)
+    with pytest.raises(RuntimeError, match="gradients through out alone"):
+        got.attentions[0].pow(2).sum().backward()
 
 
 def test_bfloat16():

@@ -116,6 +116,24 @@ def test_gradients_under_a_mode():
     assert torch.equal(torch.autograd.grad(out, x)[0], want)
 
 
+def test_a_backward_pass_alone():
+    """Dual and traced without its forward pass: torch would drop the tangent, and keep the gradients as constants."""
+    import relpos._operator  # noqa: F401
+    from torch.fx.experimental.proxy_tensor import make_fx
+    x = q.clone().requires_grad_()
+    outs = [call(x), torch.ops.relpos.attention(x, k, v, [], "", 0, 0)[0]]
+    for out in outs:
+        with forward_ad.dual_level(), pytest.raises(TypeError, match="out is a dual tensor"):
+            torch.autograd.grad(out, x, forward_ad.make_dual(torch.ones_like(out), out.detach()), retain_graph=True)
+    alone = lambda dout: torch.autograd.grad(outs[0], x, dout, retain_graph=True)[0].detach()
+    with pytest.raises(TypeError, match="traces the backward pass of relpos.attention and has not traced its forward pass"):
+        make_fx(alone)(torch.ones_like(outs[0]))
+    both = lambda x: torch.autograd.grad(call(x).sum(), x)[0]
+    graph = make_fx(both)(x)
+    y = torch.randn_like(x).requires_grad_()
+    assert torch.equal(graph(y), both(y))
+
+
 @pytest.mark.parametrize("version, module, text", [
     ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is 2.7.1, and 2.8 or later is needed"),
     ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is 2.4.0a0[+]cpu, and 2.8 or later is needed"),

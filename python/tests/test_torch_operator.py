@@ -38,13 +38,17 @@ def operands():
 
 def test_opcheck():
     args = operands()
-    torch.library.opcheck(torch.ops.relpos.attention.default, args)
-    torch.library.opcheck(torch.ops.relpos.attention.default, (*args[:4], TEXT + "\nsummary|True|\nreturn_weights|True|", 1, 0))
-    q, k, v, arrays, *rest = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
-    arrays = [x.detach() for x in arrays]
+    every = (*args[:4], TEXT + "\nsummary|True|\nreturn_weights|True|", 1, 0)
+    for given in (args, every):
+        numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
+        torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
+        # not the fourth, which differentiates the sum of all results: through out alone there are gradients, as test_compile checks
+        torch.library.opcheck(torch.ops.relpos.attention.default, given,
+                              test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+    q, k, v, arrays, *rest = numbers[:4] + args[4:]
     out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
     torch.library.opcheck(torch.ops.relpos.attention_backward.default,
-                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True]))
+                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True], [lse * 0]))
 
 
 def test_gradcheck_of_the_operator():
@@ -174,9 +178,35 @@ def test_autocast_and_inference_mode():
 def test_no_second_derivative():
     q, k, v, *_ = inputs()
     for out in (relpos.attention(q, k, v), torch.ops.relpos.attention(q, k, v, [], "", 0, 0)[0]):
-        gradient, = torch.autograd.grad(out.sin().sum(), q, create_graph=True)
-        with pytest.raises(RuntimeError, match="no second derivatives|once_differentiable"):
-            gradient.sum().backward()
+        for loss in (out.sin().sum(), out.sum()):
+            gradient, = torch.autograd.grad(loss, q, create_graph=True)
+            with pytest.raises(RuntimeError, match="no second derivatives"):
+                gradient.sum().backward(retain_graph=True)
+    gradient, = torch.autograd.grad(compiled(relpos.attention)(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):  # torch itself
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["weights", "lse", "entropy"])
+@pytest.mark.parametrize("way", ["compiled", "operator"])
+def test_no_gradient_is_dropped_silently(way, name):
+    plain = lambda *args: relpos.attention(*args, return_weights=True, return_lse=True, summary=True)
+    as_tuple = lambda *args: (lambda found: (found.out, found.weights, found.lse, found.summary.entropy))(plain(*args))
+    q, k, v, *_ = inputs()
+    if way == "compiled":
+        call = compiled(as_tuple)
+    else:
+        def call(*args):
+            out, lse, weights, _, _, entropy = torch.ops.relpos.attention(*args, [], "return_weights|True|\nsummary|True|", 0, 0)
+            return out, weights, lse, entropy
+    out, *others = call(q, k, v)
+    other = others[["weights", "lse", "entropy"].index(name)]
+    for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
+        with pytest.raises(RuntimeError, match="gradients through out alone"):
+            loss.backward(retain_graph=True)
+    want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
+    for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v)), want):
+        assert torch.equal(a, b)
 
 
 def test_tensors_without_numbers():
