@@ -71,6 +71,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
 
     For torch, out has gradients by q, k, v and the learned arrays of terms. weights, lse and summary have none, and there are no second
     derivatives: a backward pass through those raises, and as numbers they are taken by .detach().
+    torch.jit.trace records an operator of torch, for which a saved trace needs `import relpos.torch` where it is loaded; an export to
+    ONNX raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)

@@ -84,7 +84,7 @@ static const char *const option_names[N_NAMES] = {
 enum { MAX_POOLS = 4, MAX_TYPES = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
 
 /* What torch is asked at the first tensor of a call, by functions without arguments whose answers are true or false. */
-enum { MODES, TRANSFORMS, N_QUESTIONS };
+enum { MODES, TRANSFORMS, TRACING, N_QUESTIONS };
 
 typedef struct state {
     PyTypeObject *term, *plan;
@@ -598,7 +598,9 @@ static const dl_exchange *exchange_of(call *c, PyObject *type)
 static void look_for_questions(state *st)
 {
     static const char *const names[N_QUESTIONS] = {
-        [MODES] = "_len_torch_dispatch_stack", [TRANSFORMS] = "peek_interpreter_stack", /* of torch._C._functorch */
+        [MODES] = "_len_torch_dispatch_stack",
+        [TRANSFORMS] = "peek_interpreter_stack", /* of torch._C._functorch */
+        [TRACING] = "_is_tracing",
     };
     PyObject *torch = PyImport_ImportModule("torch._C");
     PyObject *func = torch ? PyObject_GetAttrString(torch, "_functorch") : NULL;
@@ -625,10 +627,10 @@ static bool answers_yes(const state *st, int question)
 }
 
 /* Whether something in torch reads or transforms calls at present: a dispatch mode, as make_fx and fake tensors are, a transform of
- * torch.func, or forward-mode differentiation. */
+ * torch.func, torch.jit.trace, or forward-mode differentiation. */
 static bool is_watched(state *st)
 {
-    if (answers_yes(st, MODES) || answers_yes(st, TRANSFORMS))
+    if (answers_yes(st, MODES) || answers_yes(st, TRANSFORMS) || answers_yes(st, TRACING))
         return true;
     PyObject *level = st->forward_ad ? PyObject_GetAttr(st->forward_ad, st->current_level) : NULL;
     const bool is = level && PyLong_AsLong(level) >= 0;
@@ -653,7 +655,7 @@ static int note_torch(call *c, PyObject *object, const char *name)
     if (c->asks && is_watched(c->st)) {
         c->elsewhere = &watched;
         PyErr_Format(PyExc_TypeError,
-                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.func, "
+                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.jit.trace, torch.func, "
                      "forward-mode derivatives): only relpos.attention allows it",
                      name);
         return -1;

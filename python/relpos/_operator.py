@@ -1,5 +1,5 @@
-"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not
-come here.  SPDX-License-Identifier: Apache-2.0"""
+"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, torch.jit.trace, fake tensors. Other
+calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 from collections.abc import Sequence
 
@@ -175,8 +175,16 @@ def _create(cls, text, arrays):
     return TracedTerm(text, arrays)
 
 
+@torch.compiler.assume_constant_result  # torch.compile takes the original for a constant that is False
+def _exports_onnx():
+    return torch.onnx.is_in_onnx_export()
+
+
 def attention(q, k, v, *options):
     """What stands for _core.attention where a call is traced."""
+    if _exports_onnx():
+        raise RuntimeError("relpos.attention has no form in ONNX: export the model with another attention; torch.export and "
+                           "torch.jit.trace keep relpos.attention as an operator of torch")
     lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
     for name, value in zip(_core.NAMES, options):
         if value is None:
@@ -189,12 +197,12 @@ def attention(q, k, v, *options):
                 for array in term._arrays:
                     places.append("-" if array is None else str(len(arrays)))
                     if array is not None:
-                        arrays.append(torch.as_tensor(array))
+                        arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
         elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or (
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
-            arrays.append(torch.as_tensor(value))
+            arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
         elif name == "seed":  # an operator knows integers with a sign
             whole[name] = value - 2**64 if value >= 2**63 else value
         elif name == "q_offset":
@@ -222,8 +230,9 @@ def _tensors(values):
 
 
 def watched(*values):
-    """_core.attention comes here where a mode of torch, a transform of torch.func or forward-mode differentiation is active."""
-    traced = torch._C._len_torch_dispatch_stack() > 0
+    """_core.attention comes here where a mode of torch, a transform of torch.func, torch.jit.trace or forward-mode differentiation is
+    active."""
+    traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
     for name, x in _tensors(values):
         if torch._C._functorch.is_functionaltensor(x):
             traced = True

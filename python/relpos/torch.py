@@ -1,4 +1,4 @@
-"""Modules of attention with relative positions, and relpos.attention under torch.compile and torch.export.
+"""Modules of attention with relative positions, and relpos.attention under torch.compile, torch.export and torch.jit.trace.
 
     >>> import torch, relpos.torch
     >>> layer = relpos.torch.T5Attention(64, num_heads=8)
@@ -12,7 +12,8 @@ have no gradient, and a loss that depends on them raises in the backward pass; u
 older ones are refused.
 
 There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused, the
-second derivative when it is asked for.
+second derivative when it is asked for. torch.jit.trace records relpos.attention as an operator, and what loads the trace
+imports this module first. ONNX has no such operator: its exporters get an error.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch

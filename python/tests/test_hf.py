@@ -407,6 +407,28 @@ def test_inductor():
     agrees_compiled("T5Encoder", "inductor")
 
 
+@pytest.mark.parametrize("name", COMPILED)
+def test_jit_trace(name):
+    """A trace computes anew for other tokens, another padding and twice the length."""
+    model, inputs, _ = COMPILED[name]()
+    model.set_attn_implementation("relpos")
+
+    class First(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *values):
+            return self.model(**dict(zip(inputs, values)), return_dict=False, **({} if "pixel_values" in inputs else {"use_cache": False}))[0]
+
+    first = First()
+    trace = torch.jit.trace(first, tuple(inputs.values()), check_trace=False)
+    other = [x.flip(0) if x.is_floating_point() else torch.cat([x, x], 1).flip(1) for x in inputs.values()]
+    with torch.no_grad():
+        got, want = trace(*other), first(*other)
+    torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
+
+
 def test_generate_with_a_compiled_model():
     model = t5()
     want = generated(model, IDS)

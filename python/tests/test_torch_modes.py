@@ -47,12 +47,31 @@ with FakeTensorMode():
 with FunctionalTensorMode():
     assert torch.equal(f(x), f(x))
 assert torch.equal(torch.func.functionalize(f)(x), f(x))
+trace = torch.jit.trace(f, (x,))
+assert torch.equal(trace(y), f(y)) and "relpos::attention" in str(trace.graph), trace.graph
 assert "relpos.torch" not in sys.modules
 """
 
 
-def test_modes_without_relpos_torch():
-    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", TRACED], check=True)
+JIT = """
+import torch, relpos
+f = lambda x: relpos.attention(x, x, x, causal=True)
+x, y = (torch.randn(1, 2, 5, 4) for _ in range(2))
+assert torch.equal(torch.jit.trace(f, (x,))(y), f(y))
+for other in (lambda x: relpos.Plan(1, 2, 5, 5, 4)(x, x, x), lambda x: relpos.attention_backward(x, x, x, x).q,
+              lambda x: relpos.explain(x, x, x).out):
+    try:
+        torch.jit.trace(other, (x,))
+    except TypeError as why:
+        assert "torch.jit.trace" in str(why), why
+    else:
+        raise AssertionError("traced as a constant")
+"""
+
+
+@pytest.mark.parametrize("text", [TRACED, JIT], ids=["modes", "jit"])
+def test_modes_without_relpos_torch(text):
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", text], check=True)
 
 
 @pytest.mark.parametrize("name, transform", [

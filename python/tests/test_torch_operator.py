@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
+import io
 
 import numpy as np
 import pytest
@@ -188,13 +189,15 @@ def test_no_second_derivative():
 
 
 @pytest.mark.parametrize("name", ["weights", "lse", "entropy"])
-@pytest.mark.parametrize("way", ["compiled", "operator"])
+@pytest.mark.parametrize("way", ["compiled", "traced", "operator"])
 def test_no_gradient_is_dropped_silently(way, name):
     plain = lambda *args: relpos.attention(*args, return_weights=True, return_lse=True, summary=True)
     as_tuple = lambda *args: (lambda found: (found.out, found.weights, found.lse, found.summary.entropy))(plain(*args))
     q, k, v, *_ = inputs()
     if way == "compiled":
         call = compiled(as_tuple)
+    elif way == "traced":
+        call = torch.jit.trace(as_tuple, (q.detach(), k.detach(), v.detach()))
     else:
         def call(*args):
             out, lse, weights, _, _, entropy = torch.ops.relpos.attention(*args, [], "return_weights|True|\nsummary|True|", 0, 0)
@@ -207,6 +210,37 @@ def test_no_gradient_is_dropped_silently(way, name):
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
     for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v)), want):
         assert torch.equal(a, b)
+
+
+def test_jit_trace():
+    """A trace computes anew from new inputs of other sizes, with gradients; it can be saved and loaded."""
+    layer, x = Layer(), torch.randn(2, 9, 8)
+    trace = torch.jit.trace(layer, (torch.randn(2, 6, 8),))
+    memory = io.BytesIO()
+    torch.jit.save(trace, memory)
+    memory.seek(0)
+    want = layer(x)
+    expected = torch.autograd.grad(want.sin().sum(), list(layer.parameters()))
+    for found in (trace, torch.jit.load(memory)):
+        got = found(x)
+        assert torch.equal(got, want)
+        parameters = dict(found.named_parameters())
+        for a, b in zip(torch.autograd.grad(got.sin().sum(), [parameters[name] for name, _ in layer.named_parameters()]), expected):
+            assert torch.equal(a, b)
+
+
+def test_jit_trace_with_every_option():
+    args = inputs()
+    trace = torch.jit.trace(call, tuple(x.detach() for x in args))
+    other = [x.detach() * 2 for x in args]
+    assert torch.equal(trace(*other), call(*other)) and not torch.equal(trace(*other), call(*args))
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_onnx_is_refused(dynamo):
+    pytest.importorskip("onnxscript")
+    with pytest.raises(Exception, match="relpos.attention has no form in ONNX: export the model with another attention"):
+        torch.onnx.export(Layer(), (torch.randn(2, 6, 8),), io.BytesIO(), dynamo=dynamo)
 
 
 def test_tensors_without_numbers():
