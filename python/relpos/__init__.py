@@ -70,7 +70,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
 
     For torch, out has gradients by q, k, v and the learned arrays of terms. weights, lse and summary have none, and there are no second
-    derivatives: a backward pass through those raises, and as numbers they are taken by .detach().
+    derivatives: a backward pass through those raises, and as numbers they are taken by .detach(). Under torch.autocast the call takes
+    part as torch's scaled_dot_product_attention does: q, k and v, unless float64, are cast, and learned arrays keep their types.
     torch.jit.trace records an operator of torch, for which a saved trace needs `import relpos.torch` where it is loaded; an export to
     ONNX raises.
 

@@ -84,7 +84,7 @@ static const char *const option_names[N_NAMES] = {
 enum { MAX_POOLS = 4, MAX_TYPES = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
 
 /* What torch is asked at the first tensor of a call, by functions without arguments whose answers are true or false. */
-enum { MODES, TRANSFORMS, TRACING, N_QUESTIONS };
+enum { MODES, TRANSFORMS, TRACING, AUTOCAST, N_QUESTIONS };
 
 typedef struct state {
     PyTypeObject *term, *plan;
@@ -262,7 +262,7 @@ typedef struct function {
     const char *module, *name;
 } function;
 static const function watched = {"relpos._operator", "watched"}, by_operator = {"relpos._operator", "attention"},
-                      recorded = {"relpos._torch", "attention"};
+                      cast = {"relpos._torch", "cast"}, recorded = {"relpos._torch", "attention"};
 
 /* What a call holds until it ends. */
 typedef struct call {
@@ -270,6 +270,7 @@ typedef struct call {
     int n_buffers, n_objects;
     bool grad;    /* an input wants a gradient from torch */
     bool asks;    /* whether torch has something that reads or transforms calls, once, at the first tensor */
+    bool casts;   /* whether torch.autocast is asked about as well: in relpos.attention */
     bool foreign; /* code that is not known has run, or may have, since the first view */
     const function *elsewhere; /* what takes the call instead */
     rp_tensors t;
@@ -326,7 +327,7 @@ static void call_start(call *c, state *st, bool asks)
 {
     c->st = st;
     c->n_buffers = c->n_objects = c->n_views = 0;
-    c->grad = c->foreign = c->raised = false;
+    c->grad = c->casts = c->foreign = c->raised = false;
     c->asks = asks;
     c->elsewhere = NULL;
     c->pages = NULL;
@@ -594,21 +595,23 @@ static const dl_exchange *exchange_of(call *c, PyObject *type)
     return e;
 }
 
-/* Learn how torch answers. An older one may lack a function. */
+/* Learn how torch answers. An older one may lack a function, or have it by the second name. */
 static void look_for_questions(state *st)
 {
-    static const char *const names[N_QUESTIONS] = {
-        [MODES] = "_len_torch_dispatch_stack",
-        [TRANSFORMS] = "peek_interpreter_stack", /* of torch._C._functorch */
-        [TRACING] = "_is_tracing",
+    static const char *const names[N_QUESTIONS][2] = {
+        [MODES] = {"_len_torch_dispatch_stack"},
+        [TRANSFORMS] = {"peek_interpreter_stack"}, /* of torch._C._functorch */
+        [TRACING] = {"_is_tracing"},
+        [AUTOCAST] = {"_is_any_autocast_enabled", "is_autocast_cpu_enabled"},
     };
     PyObject *torch = PyImport_ImportModule("torch._C");
     PyObject *func = torch ? PyObject_GetAttrString(torch, "_functorch") : NULL;
-    for (int n = 0; n < N_QUESTIONS; n++) {
-        PyObject *module = n == TRANSFORMS ? func : torch;
-        PyErr_Clear();
-        st->asked[n] = module ? PyObject_GetAttrString(module, names[n]) : NULL;
-    }
+    for (int n = 0; n < N_QUESTIONS; n++)
+        for (int x = 0; x < 2 && !st->asked[n] && names[n][x]; x++) {
+            PyObject *module = n == TRANSFORMS ? func : torch;
+            PyErr_Clear();
+            st->asked[n] = module ? PyObject_GetAttrString(module, names[n][x]) : NULL;
+        }
     PyErr_Clear();
     st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
     PyErr_Clear();
@@ -660,7 +663,12 @@ static int note_torch(call *c, PyObject *object, const char *name)
                      name);
         return -1;
     }
-    c->asks = false;
+    if (c->casts && answers_yes(c->st, AUTOCAST)) {
+        c->elsewhere = &cast;
+        PyErr_Format(PyExc_TypeError, "%s: under torch.autocast", name);
+        return -1;
+    }
+    c->asks = c->casts = false;
     if (!(neg = PyObject_CallMethodObjArgs(object, c->st->is_neg, NULL)))
         return -1;
     Py_DECREF(neg);
@@ -1482,6 +1490,7 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (n != 3 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
     call_start(&c, state_of(module), asks);
+    c.casts = asks;
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);

@@ -185,6 +185,7 @@ def attention(q, k, v, *options):
     if _exports_onnx():
         raise RuntimeError("relpos.attention has no form in ONNX: export the model with another attention; torch.export and "
                            "torch.jit.trace keep relpos.attention as an operator of torch")
+    q, k, v = _torch.autocast(q, k, v)
     lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
     for name, value in zip(_core.NAMES, options):
         if value is None:
@@ -245,7 +246,7 @@ def watched(*values):
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
             raise TypeError(f"{name} is a dual tensor, and relpos.attention has no forward-mode derivatives: use torch.autograd.grad, or "
                             f"{name}.detach()")
-    return (attention if traced else _core.compute)(*values)
+    return (attention if traced else _torch.cast)(*values)
 
 
 torch.compiler.substitute_in_graph(_terms._create)(_create)

@@ -26,6 +26,20 @@ def _learned(options):
     return found
 
 
+def autocast(q, k, v, out=None):
+    """q, k and v in the type of torch.autocast, as torch's scaled_dot_product_attention takes them: float64 stays as it is, and so
+    does everything where `out` is given. Learned arrays and masks keep their types, since any stands beside any other."""
+    if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
+        return q, k, v
+    dtype = torch.get_autocast_dtype("cpu")
+    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 and x.device.type == "cpu" else x for x in (q, k, v)]
+
+
+def cast(q, k, v, *options):
+    """_core.attention comes here under torch.autocast."""
+    return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
+
+
 ONLY_OUT = ("relpos.attention has gradients through out alone, and the loss depends on its weights, lse or summary: use .detach() of "
             "them where the loss reads them")
 ONLY_ONCE = ("relpos.attention has no second derivatives: use .detach() of its gradients where they are numbers; for a gradient penalty "

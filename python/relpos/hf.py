@@ -10,7 +10,8 @@ hands over as an array (a bias, a mask of its caller) is used as given. No bias 
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets;
 - BLOOM: ALiBi; Swin: the table of a window; DeBERTa-v2 and v3: vectors of positions.
 
-torch.compile makes one graph of a model where eager attention does, and torch.jit.trace takes it. Attentions that a model returns (output_attentions) are for looking at: a loss that depends on them raises.
+torch.compile makes one graph of a model where eager attention does, and torch.autocast and torch.jit.trace take it as they take others.
+Attentions that a model returns (output_attentions) are for looking at: a loss that depends on them raises.
 
 A model whose attention cannot be replaced is refused. A query without a key gives zero, where other implementations give a mean
 of masked values; this concerns padding, whose results are not used.

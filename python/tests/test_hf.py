@@ -317,6 +317,53 @@ def test_bfloat16():
     torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
 
 
+AUTOCAST = {  # rotary positions make f32 of queries and keys, and a cache of values
+    "Llama": lambda: (causal("Llama"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
+    "Llama with a cache": lambda: (causal("Llama"), dict(input_ids=IDS), None, "sdpa"),
+    "Mistral": lambda: (causal("Mistral"), dict(input_ids=IDS, attention_mask=LEFT, use_cache=False), LEFT, "sdpa"),
+    "Qwen2": lambda: (made(transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**LLAMA)), dict(input_ids=IDS, use_cache=False), None,
+                      "sdpa"),
+    "GPTNeoX": lambda: (small("GPTNeoX"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
+    "NomicBert": lambda: (small("NomicBert", pad_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
+    "Bloom": lambda: (causal("Bloom"), dict(input_ids=IDS, attention_mask=LEFT), LEFT, "eager"),
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13], "sdpa"),
+    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
+    "DebertaV2": lambda: COMPILED["DebertaV2"]() + ("eager",),
+    "ViT": lambda: COMPILED["ViT"]() + ("sdpa",),
+    "Swin": lambda: COMPILED["Swin"]() + ("sdpa",),
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_autocast(name):
+    """Under torch.autocast outputs and gradients are as near to those in float32 as another implementation's."""
+    model, inputs, keep, other = AUTOCAST[name]()
+    exact = results(model, "eager", keep, **inputs)
+    error = {}
+    for implementation in ("relpos", other):
+        with torch.autocast("cpu", torch.bfloat16):
+            out, gradients = results(model, implementation, keep, **inputs)
+        assert gradients.keys() == exact[1].keys()
+        for key, x in gradients.items():
+            assert x.dtype == torch.float32, key
+        of = lambda x, y: float((x.float() - y).norm() / y.norm())
+        every = [torch.cat([x.flatten() for x in side.values()]) for side in (gradients, exact[1])]
+        error[implementation] = out.dtype, of(out, exact[0]), of(*every)
+    assert error["relpos"][0] == error[other][0]
+    for got, want in zip(error["relpos"][1:], error[other][1:]):
+        assert 0 < got < 1.5 * want < 0.3, error
+
+
+def test_autocast_of_a_compiled_model():
+    model, inputs, keep = COMPILED["Llama"]()
+    model.set_attn_implementation("relpos")
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        want = model(**inputs).last_hidden_state
+        got = torch.compile(model, backend="aot_eager", fullgraph=True)(**inputs).last_hidden_state
+    torch.testing.assert_close(got[keep.bool()], want[keep.bool()], atol=0.02 * float(want.detach().abs().max()), rtol=0)
+
+
 def test_masks_that_are_not_known_become_arrays():
     from transformers import masking_utils
     chunks = masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3]))
