@@ -2,8 +2,10 @@
 # python.sh -- build the wheel of the Python package, install it in an environment of its own under build/, and run its tests.
 # clang reads the extension module too; gcc builds it, warnings as errors.
 #   tools/python.sh            the tests without PyTorch
-#   tools/python.sh --torch    those, and all of them in a second environment with PyTorch, transformers and timm, in the versions of
-#                              bench/requirements.txt: gigabytes, which pip fetches once
+#   tools/python.sh --torch    those, and all of them in a second environment with PyTorch, transformers and timm: gigabytes, which pip
+#                              fetches once
+# The first environment has the versions of bench/requirements.txt. The second has the newest there are, and is brought up to date each
+# time, since these projects change what relpos meets.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -18,12 +20,12 @@ case $wants_torch in
 esac
 mkdir -p $place
 
-# environment NAME PACKAGE...: made once; the packages that are missing
+# environment NAME ARGUMENT...: made once; pip gets the arguments, such as the packages that are missing
 environment() {
     python=$place/$1/bin/python
     [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1 || python3 -m venv $place/"$1"
     shift
-    "$python" -m pip install -q --disable-pip-version-check -c bench/requirements.txt "$@"
+    "$python" -m pip install -q --disable-pip-version-check "$@"
 }
 
 # tests: of the wheel, in the environment made last
@@ -32,7 +34,7 @@ tests() {
     "$python" -P -m pytest -p no:cacheprovider python/tests
 }
 
-environment venv scikit-build-core numpy pytest ml_dtypes
+environment venv -c bench/requirements.txt scikit-build-core numpy pytest ml_dtypes
 
 include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -isystem "$include" \
@@ -48,5 +50,6 @@ echo "$(basename "$wheel"): $bytes bytes"
 tests
 
 [ "$wants_torch" = --torch ] || exit 0
-environment venv-torch numpy pytest ml_dtypes torch transformers timm
+environment venv-torch --upgrade numpy pytest ml_dtypes matplotlib torch transformers timm onnx onnxscript
+$python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
 tests

@@ -67,8 +67,13 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     out              where the result goes
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
-    are float64 for float64, else float32. Tensors that require a gradient get one, learned arrays of terms too. Ctrl-C ends a long call;
-    what `out` then holds is undefined.
+    are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
+
+    For torch, out has gradients by q, k, v and the learned arrays of terms. weights, lse and summary have none, and there are no second
+    derivatives: a backward pass through those raises, and as numbers they are taken by .detach(). Under torch.autocast the call takes
+    part as torch's scaled_dot_product_attention does: q, k and v, unless float64, are cast, and learned arrays keep their types.
+    torch.jit.trace records an operator of torch, for which a saved trace needs `import relpos.torch` where it is loaded; an export to
+    ONNX raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -100,7 +105,8 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **options):
-    """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`.
+    """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`: numbers, to torch too,
+    which has no derivative of them.
 
     `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
     ("q", "table"), where not all gradients are wanted; the work for the others is not done.
@@ -175,7 +181,8 @@ class Explanation(NamedTuple):
 
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
-    """The steps that lead to one row of attention, for the options of `attention`; its repr is a table.
+    """The steps that lead to one row of attention, for the options of `attention`; its repr is a table. To torch they are numbers
+    without gradients.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)

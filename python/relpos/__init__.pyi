@@ -40,7 +40,7 @@ class Summary(NamedTuple, Generic[A]):
     entropy: A
 
 class Result(NamedTuple, Generic[A]):
-    out: A
+    out: A  # torch has gradients of it, and raises for those of the others and for second ones
     weights: A | None
     lse: A | None
     summary: Summary[A] | None

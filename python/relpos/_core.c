@@ -83,6 +83,9 @@ static const char *const option_names[N_NAMES] = {
 #define POOL "relpos.pool"
 enum { MAX_POOLS = 4, MAX_TYPES = 4, MAX_HELD = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
 
+/* What torch is asked at the first tensor of a call, by functions without arguments whose answers are true or false. */
+enum { MODES, TRANSFORMS, TRACING, AUTOCAST, N_QUESTIONS };
+
 typedef struct state {
     PyTypeObject *term, *plan;
     PyObject *name[N_NAMES];  /* interned */
@@ -96,8 +99,9 @@ typedef struct state {
     } tensor[MAX_TYPES]; /* the last ones met */
     int next_tensor;
     PyObject *requires_grad, *is_neg, *grad_enabled, *current_level;
-    PyObject *modes, *interpreter,
-        *forward_ad; /* how torch tells who else reads a call; NULL before its first tensor */
+    bool looked;                  /* for the following, at the first tensor */
+    PyObject *asked[N_QUESTIONS]; /* functions of torch; NULL where it has none */
+    PyObject *forward_ad;
 } state;
 
 /* Python keeps functions as void *; by way of an integer no compiler minds. */
@@ -253,14 +257,22 @@ typedef struct origin {
     const dl_exchange *exchange;
 } origin;
 
+/* Functions of Python to which a call is handed. */
+typedef struct function {
+    const char *module, *name;
+} function;
+static const function watched = {"relpos._operator", "watched"}, by_operator = {"relpos._operator", "attention"},
+                      cast = {"relpos._torch", "cast"}, recorded = {"relpos._torch", "attention"};
+
 /* What a call holds until it ends. */
 typedef struct call {
     state *st;
     int n_buffers, n_objects;
-    bool grad;             /* an input wants a gradient from torch */
-    bool asks;             /* whether torch has something that reads or transforms calls, once, at the first tensor */
-    bool foreign;          /* code that is not known has run, or may have, since the first view */
-    const char *elsewhere; /* the function of relpos._operator that takes the call instead */
+    bool grad;    /* an input wants a gradient from torch */
+    bool asks;    /* whether torch has something that reads or transforms calls, once, at the first tensor */
+    bool casts;   /* whether torch.autocast is asked about as well: in relpos.attention */
+    bool foreign; /* code that is not known has run, or may have, since the first view */
+    const function *elsewhere; /* what takes the call instead */
     rp_tensors t;
     Py_buffer buffer[MAX_HELD];
     PyObject *object[MAX_HELD]; /* owned */
@@ -315,7 +327,7 @@ static void call_start(call *c, state *st, bool asks)
 {
     c->st = st;
     c->n_buffers = c->n_objects = c->n_views = 0;
-    c->grad = c->foreign = c->raised = false;
+    c->grad = c->casts = c->foreign = c->raised = false;
     c->asks = asks;
     c->elsewhere = NULL;
     c->pages = NULL;
@@ -583,31 +595,49 @@ static const dl_exchange *exchange_of(call *c, PyObject *type)
     return e;
 }
 
+/* Learn how torch answers. An older one may lack a function, or have it by the second name. */
+static void look_for_questions(state *st)
+{
+    static const char *const names[N_QUESTIONS][2] = {
+        [MODES] = {"_len_torch_dispatch_stack"},
+        [TRANSFORMS] = {"peek_interpreter_stack"}, /* of torch._C._functorch */
+        [TRACING] = {"_is_tracing"},
+        [AUTOCAST] = {"_is_any_autocast_enabled", "is_autocast_cpu_enabled"},
+    };
+    PyObject *torch = PyImport_ImportModule("torch._C");
+    PyObject *func = torch ? PyObject_GetAttrString(torch, "_functorch") : NULL;
+    for (int n = 0; n < N_QUESTIONS; n++)
+        for (int x = 0; x < 2 && !st->asked[n] && names[n][x]; x++) {
+            PyObject *module = n == TRANSFORMS ? func : torch;
+            PyErr_Clear();
+            st->asked[n] = module ? PyObject_GetAttrString(module, names[n][x]) : NULL;
+        }
+    PyErr_Clear();
+    st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
+    PyErr_Clear();
+    Py_XDECREF(torch);
+    Py_XDECREF(func);
+    st->looked = true;
+}
+
+static bool answers_yes(const state *st, int question)
+{
+    PyObject *answer = st->asked[question] ? PyObject_CallNoArgs(st->asked[question]) : NULL;
+    const bool yes = answer && PyObject_IsTrue(answer) > 0;
+    PyErr_Clear();
+    Py_XDECREF(answer);
+    return yes;
+}
+
 /* Whether something in torch reads or transforms calls at present: a dispatch mode, as make_fx and fake tensors are, a transform of
- * torch.func, or forward-mode differentiation. An older torch may lack a way to tell. */
+ * torch.func, torch.jit.trace, or forward-mode differentiation. */
 static bool is_watched(state *st)
 {
-    if (!st->modes) {
-        PyObject *torch = PyImport_ImportModule("torch._C"), *func = NULL;
-        if (torch && (func = PyObject_GetAttrString(torch, "_functorch")))
-            st->interpreter = PyObject_GetAttrString(func, "peek_interpreter_stack");
-        PyErr_Clear();
-        st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
-        PyErr_Clear();
-        st->modes = torch ? PyObject_GetAttrString(torch, "_len_torch_dispatch_stack") : NULL;
-        if (!st->modes)
-            st->modes = Py_NewRef(Py_None); /* looked for, and not there */
-        Py_XDECREF(torch);
-        Py_XDECREF(func);
-    }
-    PyObject *modes = st->modes != Py_None ? PyObject_CallNoArgs(st->modes) : NULL;
-    PyObject *interpreter = st->interpreter ? PyObject_CallNoArgs(st->interpreter) : NULL;
+    if (answers_yes(st, MODES) || answers_yes(st, TRANSFORMS) || answers_yes(st, TRACING))
+        return true;
     PyObject *level = st->forward_ad ? PyObject_GetAttr(st->forward_ad, st->current_level) : NULL;
-    const bool is = (modes && PyLong_AsLong(modes) > 0) || (interpreter && interpreter != Py_None) ||
-                    (level && PyLong_AsLong(level) >= 0);
+    const bool is = level && PyLong_AsLong(level) >= 0;
     PyErr_Clear();
-    Py_XDECREF(modes);
-    Py_XDECREF(interpreter);
     Py_XDECREF(level);
     return is;
 }
@@ -623,21 +653,28 @@ static int note_torch(call *c, PyObject *object, const char *name)
     }
     c->grad = c->grad || wants == Py_True;
     Py_DECREF(wants);
+    if (c->asks && !c->st->looked)
+        look_for_questions(c->st);
     if (c->asks && is_watched(c->st)) {
-        c->elsewhere = "watched";
+        c->elsewhere = &watched;
         PyErr_Format(PyExc_TypeError,
-                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.func, forward-mode "
-                     "derivatives): only relpos.attention allows it",
+                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.jit.trace, torch.func, "
+                     "forward-mode derivatives): only relpos.attention allows it",
                      name);
         return -1;
     }
-    c->asks = false;
+    if (c->casts && answers_yes(c->st, AUTOCAST)) {
+        c->elsewhere = &cast;
+        PyErr_Format(PyExc_TypeError, "%s: under torch.autocast", name);
+        return -1;
+    }
+    c->asks = c->casts = false;
     if (!(neg = PyObject_CallMethodObjArgs(object, c->st->is_neg, NULL)))
         return -1;
     Py_DECREF(neg);
     if (neg != Py_True)
         return 1;
-    c->elsewhere = "attention";
+    c->elsewhere = &by_operator;
     PyErr_Format(PyExc_TypeError, "%s: its negative bit is set: use %s.resolve_neg()", name, name);
     return -1;
 }
@@ -731,7 +768,7 @@ static int take(call *c, PyObject *object, bool writable, const char *name, rp_a
         failed = note_torch(c, object, name) < 0 || (e->view(object, &d) != 0 && no_view(name)) ||
                  view_dl(a, &d, name) != 0 || remember(c, object, e, a->data) != 0;
     } else if (dispatches((PyObject *)Py_TYPE(object))) {
-        c->elsewhere = "attention";
+        c->elsewhere = &by_operator;
         return wrong_type(name, object, "tensors without memory of their own go to relpos.attention alone");
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
         c->foreign = true;
@@ -1427,19 +1464,19 @@ static PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *co
     return results_end(&r, ok);
 }
 
-/* The same call through relpos._torch, which records it for torch's backward pass, or through relpos._operator, torch's operator. */
-static PyObject *attend_by_torch(const char *name, const char *called, PyObject *const *args, Py_ssize_t n)
+/* The same call through a function of Python. */
+static PyObject *hand_over(const function *to, PyObject *const *args, Py_ssize_t n)
 {
-    PyObject *module = PyImport_ImportModule(name), *answer = NULL;
-    PyObject *function = module ? PyObject_GetAttrString(module, called) : NULL;
-    PyObject *tuple = function ? PyTuple_New(n) : NULL;
+    PyObject *module = PyImport_ImportModule(to->module), *answer = NULL;
+    PyObject *called = module ? PyObject_GetAttrString(module, to->name) : NULL;
+    PyObject *tuple = called ? PyTuple_New(n) : NULL;
     for (Py_ssize_t x = 0; tuple && x < n; x++)
         if (PyTuple_SetItem(tuple, x, Py_NewRef(args[x])) != 0)
             Py_CLEAR(tuple);
     if (tuple)
-        answer = PyObject_Call(function, tuple, NULL);
+        answer = PyObject_Call(called, tuple, NULL);
     Py_XDECREF(module);
-    Py_XDECREF(function);
+    Py_XDECREF(called);
     Py_XDECREF(tuple);
     return answer;
 }
@@ -1453,14 +1490,15 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (n != 3 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
     call_start(&c, state_of(module), asks);
+    c.casts = asks;
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);
     if (c.elsewhere) {
         PyErr_Clear();
-        return attend_by_torch("relpos._operator", c.elsewhere, args, n);
+        return hand_over(c.elsewhere, args, n);
     }
-    return record ? attend_by_torch("relpos._torch", "attention", args, n) : answer;
+    return record ? hand_over(&recorded, args, n) : answer;
 }
 
 /* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
@@ -2038,8 +2076,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->plan);
     Py_VISIT(st->empty);
     Py_VISIT(st->pools);
-    Py_VISIT(st->modes);
-    Py_VISIT(st->interpreter);
+    for (int n = 0; n < N_QUESTIONS; n++)
+        Py_VISIT(st->asked[n]);
     Py_VISIT(st->forward_ad);
     for (int n = 0; n < MAX_TYPES; n++)
         Py_VISIT(st->tensor[n].type);
@@ -2057,8 +2095,8 @@ static int module_clear(PyObject *module)
         Py_CLEAR(st->dtype[n]);
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
-    Py_CLEAR(st->modes);
-    Py_CLEAR(st->interpreter);
+    for (int n = 0; n < N_QUESTIONS; n++)
+        Py_CLEAR(st->asked[n]);
     Py_CLEAR(st->forward_ad);
     Py_CLEAR(st->current_level);
     for (int n = 0; n < MAX_TYPES; n++)

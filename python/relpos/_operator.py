@@ -1,5 +1,5 @@
-"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, fake tensors. Other calls do not
-come here.  SPDX-License-Identifier: Apache-2.0"""
+"""attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, torch.jit.trace, fake tensors. Other
+calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from . import _core, _terms, _versions
+from . import _core, _terms, _torch, _versions
 
 # the first whose torch.compile traces the terms
 _versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and calls that torch traces depend on it; relpos.attention on tensors "
@@ -45,7 +45,7 @@ def _word(name, value):
         return value
     kind = bool if name in _FLAGS else float if name in _REALS else int
     try:
-        return f"{value!r}" if type(value) is kind else f"{kind(value)!r}"
+        return f"{kind(value)!r}"
     except (TypeError, ValueError):
         raise TypeError(f"{name} is of type {type(value).__name__}: a number is needed") from None
 
@@ -94,11 +94,14 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 
 @torch.library.custom_op("relpos::attention_backward", mutates_args=(),
-                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted)"
-                                " -> Tensor[]")
+                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted,"
+                                " Tensor[] others) -> Tensor[]")
 def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
-              options: str, q_offset: int, seed: int, wanted: Sequence[bool]) -> list[Tensor]:
-    """The gradients of those of q, k, v and arrays that are wanted."""
+              options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of those of q, k, v and arrays that are wanted. `others` are what came in for lse, weights and summary: a compiled
+    graph fills in zeros where nothing did."""
+    if any(x.any() for x in others):
+        raise RuntimeError(_torch.ONLY_OUT)
     dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
@@ -110,7 +113,7 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None,
 
 
 @_backward.register_fake
-def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted):
+def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted, others):
     return [x.new_empty(x.shape) for x, is_wanted in zip((q, k, v, *arrays), wanted) if is_wanted]
 
 
@@ -130,22 +133,25 @@ def _learned(text):
 def _save(ctx, inputs, output):
     q, k, v, arrays, *ctx.rest = inputs
     ctx.save_for_backward(q, k, v, *output[:2], *arrays)
-    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, gradients):
     q, k, v, out, lse, *arrays = ctx.saved_tensors
+    dout = torch.zeros_like(out) if gradients[0] is None else gradients[0]
+    _torch.refuse_dual(dout)
     needs = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
     learned = _learned(ctx.rest[0])
     wanted = [x and (n < 3 or n - 3 in learned) for n, x in enumerate(needs)]
     half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
-    found = iter(_backward(gradients[0], q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted))
+    found = iter(_backward(dout, q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
+                           [x for x in gradients[1:] if x is not None]))
     every = [next(found) if x else None for x in wanted]
     return *every[:3], every[3:], None, None, None
 
 
 def _refuse(ctx, *_):
-    raise RuntimeError("relpos::attention has no second derivatives: call backward without create_graph")
+    raise RuntimeError(_torch.ONLY_ONCE)
 
 
 _attention.register_autograd(_differentiate, setup_context=_save)
@@ -169,8 +175,17 @@ def _create(cls, text, arrays):
     return TracedTerm(text, arrays)
 
 
+@torch.compiler.assume_constant_result  # torch.compile takes the original for a constant that is False
+def _exports_onnx():
+    return torch.onnx.is_in_onnx_export()
+
+
 def attention(q, k, v, *options):
     """What stands for _core.attention where a call is traced."""
+    if _exports_onnx():
+        raise RuntimeError("relpos.attention has no form in ONNX: export the model with another attention; torch.export and "
+                           "torch.jit.trace keep relpos.attention as an operator of torch")
+    q, k, v = _torch.autocast(q, k, v)
     lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
     for name, value in zip(_core.NAMES, options):
         if value is None:
@@ -183,18 +198,18 @@ def attention(q, k, v, *options):
                 for array in term._arrays:
                     places.append("-" if array is None else str(len(arrays)))
                     if array is not None:
-                        arrays.append(torch.as_tensor(array))
+                        arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
         elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or (
-                name == "q_offset" and not isinstance(value, int) and value.ndim):
+                name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
-            arrays.append(torch.as_tensor(value))
+            arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
         elif name == "seed":  # an operator knows integers with a sign
             whole[name] = value - 2**64 if value >= 2**63 else value
         elif name == "q_offset":
             whole[name] = value
         elif name == "window":
-            left, right = (-1 if side is None else side for side in value)
+            left, right = (-1 if side is None else _word(name, side) for side in value)
             lines.append(f"window|{left},{right}|")
         else:
             lines.append(f"{name}|{_word(name, value)}|")
@@ -216,8 +231,9 @@ def _tensors(values):
 
 
 def watched(*values):
-    """_core.attention comes here where a mode of torch, a transform of torch.func or forward-mode differentiation is active."""
-    traced = torch._C._len_torch_dispatch_stack() > 0
+    """_core.attention comes here where a mode of torch, a transform of torch.func, torch.jit.trace or forward-mode differentiation is
+    active."""
+    traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
     for name, x in _tensors(values):
         if torch._C._functorch.is_functionaltensor(x):
             traced = True
@@ -230,7 +246,7 @@ def watched(*values):
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
             raise TypeError(f"{name} is a dual tensor, and relpos.attention has no forward-mode derivatives: use torch.autograd.grad, or "
                             f"{name}.detach()")
-    return (attention if traced else _core.compute)(*values)
+    return (attention if traced else _torch.cast)(*values)
 
 
 torch.compiler.substitute_in_graph(_terms._create)(_create)

@@ -151,9 +151,9 @@ def _text(value):
     if isinstance(value, str):
         return value
     if isinstance(value, int):
-        return str(int(value))
+        return f"{int(value)}"
     if isinstance(value, float):
-        return repr(float(value))
+        return f"{float(value)!r}"
     if str(getattr(value, "dtype", "")).endswith("bool"):
         return str(int(value))
     try:

@@ -10,6 +10,9 @@ hands over as an array (a bias, a mask of its caller) is used as given. No bias 
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets;
 - BLOOM: ALiBi; Swin: the table of a window; DeBERTa-v2 and v3: vectors of positions.
 
+torch.compile makes one graph of a model where eager attention does, and torch.autocast and torch.jit.trace take it as they take others.
+Attentions that a model returns (output_attentions) are for looking at: a loss that depends on them raises.
+
 A model whose attention cannot be replaced is refused. A query without a key gives zero, where other implementations give a mean
 of masked values; this concerns padding, whose results are not used.
 
@@ -67,7 +70,7 @@ def _threads():
 
 
 class TracedMask:
-    """A Mask where torch.compile traces, which knows no tensors without elements: shape and options alone."""
+    """A Mask where torch traces, which knows no tensors without elements: shape and options alone."""
 
     def __init__(self, shape, options):
         self.shape, self.options = shape, options
@@ -76,13 +79,18 @@ class TracedMask:
 _MASKS = (Mask, TracedMask)
 
 
+def _traces():
+    """Whether torch.compile or torch.jit.trace reads the call: what it looks like may not depend on numbers."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 def _made(shape, options):
-    return (TracedMask if torch.compiler.is_compiling() else Mask)(shape, options)
+    return (TracedMask if _traces() else Mask)(shape, options)
 
 
 def _masks_nothing(mask):
-    """False where torch.compile traces, which knows no numbers."""
-    return not torch.compiler.is_compiling() and bool(mask.all())
+    """False where torch traces."""
+    return not _traces() and bool(mask.all())
 
 
 def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
@@ -242,9 +250,12 @@ def _bloom(module):
 
 
 def _token_positions(mask):
-    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens."""
+    """Positions of queries and keys where the key mask has holes, within which indices do not count tokens; where torch traces, for
+    any key mask."""
     keys = mask.options.get("key_mask")
-    if keys is None or not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
+    if keys is None:
+        return {}
+    if not _traces() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
         return {}
     positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
     return {"q_positions": positions[:, first:first + mask.shape[-2]].contiguous(), "k_positions": positions}

@@ -1,4 +1,4 @@
-"""Modules of attention with relative positions, and relpos.attention under torch.compile and torch.export.
+"""Modules of attention with relative positions, and relpos.attention under torch.compile, torch.export and torch.jit.trace.
 
     >>> import torch, relpos.torch
     >>> layer = relpos.torch.T5Attention(64, num_heads=8)
@@ -6,12 +6,15 @@
     >>> out.shape
     torch.Size([2, 100, 64])
 
-Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and
-shaped as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: no
-gradient goes through them. Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.8 and 2.15;
-older ones are refused.
+Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and shaped
+as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: they have no
+gradient, and a loss that depends on them raises in the backward pass; use .detach(). Offsets are key - query where a docstring says
+nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
 
-There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused.
+There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused, the
+second derivative when it is asked for. torch.autocast casts queries, keys and values as it does for torch's own attention, and leaves
+float64 and learned arrays as they are. torch.jit.trace records relpos.attention as an operator, and what loads the trace imports this
+module first. ONNX has no such operator: its exporters get an error.
 
 SPDX-License-Identifier: Apache-2.0"""
 import torch

@@ -1,6 +1,8 @@
 """relpos.hf: models of transformers with attn_implementation="relpos" against eager and sdpa. Run where transformers is.
 
 SPDX-License-Identifier: Apache-2.0"""
+import shutil
+
 import pytest
 
 transformers = pytest.importorskip("transformers")
@@ -297,6 +299,14 @@ def test_a_new_model_and_attentions():
     assert len(got.attentions) == 2
     for a, b in zip(got.attentions, want.attentions):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    gradients = []
+    for found in (got, want):
+        model.zero_grad()
+        found.logits.sin().sum().backward(retain_graph=True)
+        gradients.append(model.model.layers[0].self_attn.q_proj.weight.grad.clone())
+    torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=0)
+    with pytest.raises(RuntimeError, match="gradients through out alone"):
+        got.attentions[0].pow(2).sum().backward()
 
 
 def test_bfloat16():
@@ -305,6 +315,53 @@ def test_bfloat16():
     want, _ = results(model.float(), "eager", RIGHT, input_ids=IDS, attention_mask=RIGHT)
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.float(), want, atol=0.15 * float(want.abs().max()), rtol=0)
+
+
+AUTOCAST = {  # rotary positions make f32 of queries and keys, and a cache of values
+    "Llama": lambda: (causal("Llama"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
+    "Llama with a cache": lambda: (causal("Llama"), dict(input_ids=IDS), None, "sdpa"),
+    "Mistral": lambda: (causal("Mistral"), dict(input_ids=IDS, attention_mask=LEFT, use_cache=False), LEFT, "sdpa"),
+    "Qwen2": lambda: (made(transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**LLAMA)), dict(input_ids=IDS, use_cache=False), None,
+                      "sdpa"),
+    "GPTNeoX": lambda: (small("GPTNeoX"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
+    "NomicBert": lambda: (small("NomicBert", pad_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
+    "Bloom": lambda: (causal("Bloom"), dict(input_ids=IDS, attention_mask=LEFT), LEFT, "eager"),
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13], "sdpa"),
+    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
+    "DebertaV2": lambda: COMPILED["DebertaV2"]() + ("eager",),
+    "ViT": lambda: COMPILED["ViT"]() + ("sdpa",),
+    "Swin": lambda: COMPILED["Swin"]() + ("sdpa",),
+}
+
+
+@pytest.mark.parametrize("name", AUTOCAST)
+def test_autocast(name):
+    """Under torch.autocast outputs and gradients are as near to those in float32 as another implementation's."""
+    model, inputs, keep, other = AUTOCAST[name]()
+    exact = results(model, "eager", keep, **inputs)
+    error = {}
+    for implementation in ("relpos", other):
+        with torch.autocast("cpu", torch.bfloat16):
+            out, gradients = results(model, implementation, keep, **inputs)
+        assert gradients.keys() == exact[1].keys()
+        for key, x in gradients.items():
+            assert x.dtype == torch.float32, key
+        of = lambda x, y: float((x.float() - y).norm() / y.norm())
+        every = [torch.cat([x.flatten() for x in side.values()]) for side in (gradients, exact[1])]
+        error[implementation] = out.dtype, of(out, exact[0]), of(*every)
+    assert error["relpos"][0] == error[other][0]
+    for got, want in zip(error["relpos"][1:], error[other][1:]):
+        assert 0 < got < 1.5 * want < 0.3, error
+
+
+def test_autocast_of_a_compiled_model():
+    model, inputs, keep = COMPILED["Llama"]()
+    model.set_attn_implementation("relpos")
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        want = model(**inputs).last_hidden_state
+        got = torch.compile(model, backend="aot_eager", fullgraph=True)(**inputs).last_hidden_state
+    torch.testing.assert_close(got[keep.bool()], want[keep.bool()], atol=0.02 * float(want.detach().abs().max()), rtol=0)
 
 
 def test_masks_that_are_not_known_become_arrays():
@@ -343,14 +400,25 @@ def test_what_is_refused():
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 
 
-COMPILED = {
-    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21])),
-    "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT)),
-    "Mistral": lambda: (small("Mistral", sliding_window=7, num_key_value_heads=2), dict(input_ids=IDS)),
-    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT)),
+PIXELS = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+COMPILED = {  # a model, its inputs, and where its outputs are looked at
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
+    "T5Encoder": lambda: (t5().encoder, dict(input_ids=IDS, attention_mask=LEFT), LEFT),
+    "Llama": lambda: (small("Llama"), dict(input_ids=IDS, attention_mask=LEFT), LEFT),
+    "Mistral": lambda: (small("Mistral", sliding_window=7, num_key_value_heads=2), dict(input_ids=IDS), None),
+    "GPT2": lambda: (small("GPT2", eos_token_id=1, bos_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bart": lambda: (made(transformers.BartModel, transformers.BartConfig(
+        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)),
+        dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
     "DebertaV2": lambda: (small("DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8,
-                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT)),
-    "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT)),
+                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+    "ViT": lambda: (small("ViT", image_size=16, patch_size=4), dict(pixel_values=PIXELS), None),
+    "Swin": lambda: (made(transformers.SwinModel, transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4, drop_path_rate=0.0)),
+        dict(pixel_values=PIXELS), None),
 }
 
 
@@ -359,23 +427,53 @@ def small(name, **more):
     return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(**sizes, **more))
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_compile(name):
-    """torch.compile of a whole model: one graph, but for BLOOM's and DeBERTa's, which look at numbers."""
-    model, inputs = COMPILED[name]()
-    keep = inputs.get("attention_mask", torch.ones_like(IDS)) if name != "T5" else RIGHT[:, :13]
+def agrees_compiled(name, backend):
+    """The compiled model, as one graph, has the outputs and the gradients that eager attention has without torch.compile."""
+    model, inputs, keep = COMPILED[name]()
     want, expected = results(model, "eager", keep, **inputs)
     model.set_attn_implementation("relpos")
     torch._dynamo.reset()
-    traced = torch.compile(model, backend="aot_eager", fullgraph=name not in ("Bloom", "DebertaV2"))
-    out = traced(**inputs)
-    out = (out.logits if "logits" in out else out.last_hidden_state)[keep.bool()]
+    out = torch.compile(model, backend=backend, fullgraph=True)(**inputs)
+    out = out.logits if "logits" in out else out.last_hidden_state
+    out = out if keep is None else out[keep.bool()]
     torch.testing.assert_close(out, want, atol=2e-5 * float(want.abs().max()), rtol=0)
     model.zero_grad()
     (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
     got, most = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, max(float(x.abs().max()) for x in expected.values())
     for n, x in expected.items():
         torch.testing.assert_close(got[n], x, atol=1e-4 * float(x.abs().max()) + 1e-6 * most, rtol=0)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compile(name):
+    agrees_compiled(name, "aot_eager")
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="inductor, torch's compiler, writes C++: g++ is needed")
+def test_inductor():
+    agrees_compiled("T5Encoder", "inductor")
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_jit_trace(name):
+    """A trace computes anew for other tokens, another padding and twice the length."""
+    model, inputs, _ = COMPILED[name]()
+    model.set_attn_implementation("relpos")
+
+    class First(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *values):
+            return self.model(**dict(zip(inputs, values)), return_dict=False, **({} if "pixel_values" in inputs else {"use_cache": False}))[0]
+
+    first = First()
+    trace = torch.jit.trace(first, tuple(inputs.values()), check_trace=False)
+    other = [x.flip(0) if x.is_floating_point() else torch.cat([x, x], 1).flip(1) for x in inputs.values()]
+    with torch.no_grad():
+        got, want = trace(*other), first(*other)
+    torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
 
 
 def test_generate_with_a_compiled_model():

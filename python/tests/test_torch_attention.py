@@ -4,6 +4,7 @@ import pytest
 import relpos
 
 torch = pytest.importorskip("torch")
+import torch.utils.checkpoint  # noqa: E402
 
 
 def tensors(dtype=torch.float32, grad=False):
@@ -148,7 +149,7 @@ def test_gradients_that_are_wanted():
     relpos.attention(q, k, v, bias=relpos.T5(table)).sum().backward()  # a gradient of stride 0
     assert q.grad is None and table.grad.shape == (32, 4)
     got = relpos.attention(q, k, v, bias=relpos.T5(table), return_lse=True, summary=True)
-    assert got.out.requires_grad and not got.lse.requires_grad and not got.summary.profile.requires_grad and got.weights is None
+    assert got.out.requires_grad and got.weights is None
     weights = relpos.attention(q, k, v, bias=relpos.T5(table), return_weights=True)
     assert weights.lse is None and weights.weights.shape == (2, 4, 13, 17)
     with torch.no_grad():
@@ -158,6 +159,62 @@ def test_gradients_that_are_wanted():
     two = one.detach().clone().requires_grad_()
     eager(two, two, two).sum().backward()
     torch.testing.assert_close(one.grad, two.grad, atol=1e-5, rtol=0)
+
+
+OTHERS = {"weights": lambda found: found.weights, "lse": lambda found: found.lse, "entropy": lambda found: found.summary.entropy,
+          "profile": lambda found: found.summary.profile, "key_mass": lambda found: found.summary.key_mass}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_gradient_is_dropped_silently(name):
+    """A loss that reads weights, lse or summary is refused; as numbers they serve any use, and out keeps its gradient."""
+    q, k, v = tensors(grad=True)
+    call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
+    found = call()
+    other = OTHERS[name](found)
+    for loss in (other.sum(), found.out.sum() + other.sum()):
+        with pytest.raises(RuntimeError, match=r"gradients through out alone.*use .detach\(\)"):
+            loss.backward(retain_graph=True)
+    assert q.grad is None
+    want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
+    got = torch.autograd.grad(found.out.sin().sum() + other.detach().sum(), (q, k, v))
+    assert all(torch.equal(a, b) for a, b in zip(got, want))
+    with torch.no_grad():
+        numbers = OTHERS[name](call())
+    assert torch.equal(other, numbers) and not numbers.requires_grad and str(other.detach()) == str(numbers)
+    assert other.tolist() == numbers.tolist() and other.sum().item() == numbers.sum().item()
+
+
+def second(f, q):
+    gradient, = torch.autograd.grad(f(q).sum(), q, create_graph=True)
+    return gradient
+
+
+@pytest.mark.parametrize("twice", [
+    lambda f, q: second(f, q).sum().backward(),
+    lambda f, q: torch.autograd.grad(second(f, q).pow(2).sum(), q, allow_unused=True),
+    lambda f, q: torch.autograd.functional.hessian(lambda q: f(q).sum(), q),
+    lambda f, q: torch.autograd.functional.hvp(lambda q: f(q).sum(), q, torch.ones_like(q)),
+    lambda f, q: torch.autograd.gradgradcheck(f, q)], ids=["backward", "penalty", "hessian", "hvp", "gradgradcheck"])
+@pytest.mark.parametrize("of", ["q", "table"])
+def test_second_derivatives_are_refused(of, twice):
+    """By q and by a learned array, where the loss alone has no second derivative: relpos knows none, and does not call them zero."""
+    q, k, v = tensors(torch.float64)
+    table = torch.zeros(32, 4, dtype=torch.float64)
+    f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x if of == "table" else table))
+    x = {"q": q, "table": table}[of].requires_grad_()
+    with pytest.raises(RuntimeError, match="relpos.attention has no second derivatives"):
+        twice(f, x)
+    want, = torch.autograd.grad(f(x).sum(), x)
+    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # a first derivative all the same
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints(reentrant):
+    q, k, v = tensors(grad=True)
+    want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
+    torch.utils.checkpoint.checkpoint(relpos.attention, q, k, v, use_reentrant=reentrant).sin().sum().backward()
+    assert all(torch.equal(x.grad, y) for x, y in zip((q, k, v), want))
 
 
 def test_a_change_in_place_is_noticed():

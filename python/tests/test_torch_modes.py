@@ -47,12 +47,31 @@ with FakeTensorMode():
 with FunctionalTensorMode():
     assert torch.equal(f(x), f(x))
 assert torch.equal(torch.func.functionalize(f)(x), f(x))
+trace = torch.jit.trace(f, (x,))
+assert torch.equal(trace(y), f(y)) and "relpos::attention" in str(trace.graph), trace.graph
 assert "relpos.torch" not in sys.modules
 """
 
 
-def test_modes_without_relpos_torch():
-    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", TRACED], check=True)
+JIT = """
+import torch, relpos
+f = lambda x: relpos.attention(x, x, x, causal=True)
+x, y = (torch.randn(1, 2, 5, 4) for _ in range(2))
+assert torch.equal(torch.jit.trace(f, (x,))(y), f(y))
+for other in (lambda x: relpos.Plan(1, 2, 5, 5, 4)(x, x, x), lambda x: relpos.attention_backward(x, x, x, x).q,
+              lambda x: relpos.explain(x, x, x).out):
+    try:
+        torch.jit.trace(other, (x,))
+    except TypeError as why:
+        assert "torch.jit.trace" in str(why), why
+    else:
+        raise AssertionError("traced as a constant")
+"""
+
+
+@pytest.mark.parametrize("text", [TRACED, JIT], ids=["modes", "jit"])
+def test_modes_without_relpos_torch(text):
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", text], check=True)
 
 
 @pytest.mark.parametrize("name, transform", [
@@ -114,6 +133,24 @@ def test_gradients_under_a_mode():
     with FlopCounterMode(display=False):
         out = call(x).sin().sum()
     assert torch.equal(torch.autograd.grad(out, x)[0], want)
+
+
+def test_a_backward_pass_alone():
+    """Dual and traced without its forward pass: torch would drop the tangent, and keep the gradients as constants."""
+    import relpos._operator  # noqa: F401
+    from torch.fx.experimental.proxy_tensor import make_fx
+    x = q.clone().requires_grad_()
+    outs = [call(x), torch.ops.relpos.attention(x, k, v, [], "", 0, 0)[0]]
+    for out in outs:
+        with forward_ad.dual_level(), pytest.raises(TypeError, match="out is a dual tensor"):
+            torch.autograd.grad(out, x, forward_ad.make_dual(torch.ones_like(out), out.detach()), retain_graph=True)
+    alone = lambda dout: torch.autograd.grad(outs[0], x, dout, retain_graph=True)[0].detach()
+    with pytest.raises(TypeError, match="traces the backward pass of relpos.attention and has not traced its forward pass"):
+        make_fx(alone)(torch.ones_like(outs[0]))
+    both = lambda x: torch.autograd.grad(call(x).sum(), x)[0]
+    graph = make_fx(both)(x)
+    y = torch.randn_like(x).requires_grad_()
+    assert torch.equal(graph(y), both(y))
 
 
 @pytest.mark.parametrize("version, module, text", [

@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
+import io
 
 import numpy as np
 import pytest
@@ -38,13 +39,17 @@ def operands():
 
 def test_opcheck():
     args = operands()
-    torch.library.opcheck(torch.ops.relpos.attention.default, args)
-    torch.library.opcheck(torch.ops.relpos.attention.default, (*args[:4], TEXT + "\nsummary|True|\nreturn_weights|True|", 1, 0))
-    q, k, v, arrays, *rest = [x.detach() if isinstance(x, torch.Tensor) else x for x in args]
-    arrays = [x.detach() for x in arrays]
+    every = (*args[:4], TEXT + "\nsummary|True|\nreturn_weights|True|", 1, 0)
+    for given in (args, every):
+        numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
+        torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
+        # not the fourth, which differentiates the sum of all results: through out alone there are gradients, as test_compile checks
+        torch.library.opcheck(torch.ops.relpos.attention.default, given,
+                              test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+    q, k, v, arrays, *rest = numbers[:4] + args[4:]
     out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
     torch.library.opcheck(torch.ops.relpos.attention_backward.default,
-                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True]))
+                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True], [lse * 0]))
 
 
 def test_gradcheck_of_the_operator():
@@ -90,6 +95,54 @@ def test_compile_with_a_term_from_outside():
     assert torch.equal(got, want)
 
 
+@torch.compiler.assume_constant_result
+def threads():
+    return torch.get_num_threads()
+
+
+LONG = [torch.randn(1, 2, length, 8, generator=torch.Generator().manual_seed(length)) for length in (7, 9, 11)]
+WIDE = [torch.randn(1, 2, 7, dim, generator=torch.Generator().manual_seed(dim)) for dim in (8, 12, 16)]
+VALUES = {  # options by a number that changes, or that torch.compile knows as a symbol; q of each call, and the numbers
+    "threads": (lambda q, n: dict(threads=n), LONG[:1], (1, 2, 3)),
+    "threads that are constant": (lambda q, n: dict(threads=threads()), LONG[:1], (1,)),
+    "threads of NumPy": (lambda q, n: dict(threads=np.int64(3)), LONG[:1], (1,)),
+    "scale": (lambda q, n: dict(scale=n), LONG[:1], (0.1, 0.2, 0.3)),
+    "scale that is whole": (lambda q, n: dict(scale=n), LONG[:1], (1, 2, 3)),
+    "scale of the size": (lambda q, n: dict(scale=q.shape[-1] ** -0.5), WIDE, (1,)),
+    "scale as a tensor": (lambda q, n: dict(scale=n), LONG[:1], (torch.tensor(0.2), torch.tensor(0.4))),
+    "softcap": (lambda q, n: dict(softcap=n), LONG[:1], (1.5, 2.5)),
+    "dropout": (lambda q, n: dict(dropout=n), LONG[:1], (0.1, 0.2, 0.3)),
+    "seed": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (0, 3, 2**63, 2**64 - 1)),
+    "seed of NumPy": (lambda q, n: dict(dropout=0.5, seed=np.int64(3)), LONG[:1], (1,)),
+    "seed as a tensor": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (torch.tensor(3), torch.tensor(2**62))),
+    "q_offset": (lambda q, n: dict(causal=True, q_offset=n), LONG[:1], (1, 2, 3)),
+    "q_offset of the length": (lambda q, n: dict(causal=True, q_offset=q.shape[2] - 3), LONG, (1,)),
+    "window": (lambda q, n: dict(window=(n, 0)), LONG[:1], (1, 2, 3)),
+    "window of the length": (lambda q, n: dict(window=(q.shape[2] - 3, None)), LONG, (1,)),
+    "causal": (lambda q, n: dict(causal=n), LONG[:1], (True, False)),
+    "causal by the length": (lambda q, n: dict(causal=q.shape[2] > 8), LONG, (1,)),
+    "precision": (lambda q, n: dict(precision="high"), LONG[:1], (1,)),
+    "lambda_": (lambda q, n: dict(bias=relpos.LogDecay(n)), LONG[:1], (0.1, 0.2, 0.3)),
+    "max_distance": (lambda q, n: dict(bias=relpos.T5(torch.arange(64.).view(32, 2), max_distance=n)), LONG[:1], (20, 30, 40)),
+    "left of the length": (lambda q, n: dict(relkey=relpos.RelKey(q.new_ones(q.shape[2] + 1, 8).cumsum(0), left=q.shape[2] - 1, right=1)),
+                           LONG, (1,)),
+    "grid": (lambda q, n: dict(bias=relpos.Swin(torch.arange(4. * n - 2).view(-1, 2), grid=(1, n))), LONG[:1], (7,)),
+    "base": (lambda q, n: dict(rope=relpos.RoPE(base=n)), LONG[:1], (1e2, 1e3, 1e4)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", VALUES)
+def test_compile_with_numbers(name, dynamic):
+    """Constants, numbers that torch.compile knows as symbols, numbers of NumPy, tensors."""
+    options, queries, numbers = VALUES[name]
+    plain = lambda q, n: relpos.attention(q, q, q, **options(q, n))
+    traced = compiled(plain, dynamic=dynamic)
+    for q in queries:
+        for n in numbers:
+            assert torch.equal(traced(q, n), plain(q, n))
+
+
 class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -126,9 +179,68 @@ def test_autocast_and_inference_mode():
 def test_no_second_derivative():
     q, k, v, *_ = inputs()
     for out in (relpos.attention(q, k, v), torch.ops.relpos.attention(q, k, v, [], "", 0, 0)[0]):
-        gradient, = torch.autograd.grad(out.sin().sum(), q, create_graph=True)
-        with pytest.raises(RuntimeError, match="no second derivatives|once_differentiable"):
-            gradient.sum().backward()
+        for loss in (out.sin().sum(), out.sum()):
+            gradient, = torch.autograd.grad(loss, q, create_graph=True)
+            with pytest.raises(RuntimeError, match="no second derivatives"):
+                gradient.sum().backward(retain_graph=True)
+    gradient, = torch.autograd.grad(compiled(relpos.attention)(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):  # torch itself
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["weights", "lse", "entropy"])
+@pytest.mark.parametrize("way", ["compiled", "traced", "operator"])
+def test_no_gradient_is_dropped_silently(way, name):
+    plain = lambda *args: relpos.attention(*args, return_weights=True, return_lse=True, summary=True)
+    as_tuple = lambda *args: (lambda found: (found.out, found.weights, found.lse, found.summary.entropy))(plain(*args))
+    q, k, v, *_ = inputs()
+    if way == "compiled":
+        call = compiled(as_tuple)
+    elif way == "traced":
+        call = torch.jit.trace(as_tuple, (q.detach(), k.detach(), v.detach()))
+    else:
+        def call(*args):
+            out, lse, weights, _, _, entropy = torch.ops.relpos.attention(*args, [], "return_weights|True|\nsummary|True|", 0, 0)
+            return out, weights, lse, entropy
+    out, *others = call(q, k, v)
+    other = others[["weights", "lse", "entropy"].index(name)]
+    for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
+        with pytest.raises(RuntimeError, match="gradients through out alone"):
+            loss.backward(retain_graph=True)
+    want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
+    for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v)), want):
+        assert torch.equal(a, b)
+
+
+def test_jit_trace():
+    """A trace computes anew from new inputs of other sizes, with gradients; it can be saved and loaded."""
+    layer, x = Layer(), torch.randn(2, 9, 8)
+    trace = torch.jit.trace(layer, (torch.randn(2, 6, 8),))
+    memory = io.BytesIO()
+    torch.jit.save(trace, memory)
+    memory.seek(0)
+    want = layer(x)
+    expected = torch.autograd.grad(want.sin().sum(), list(layer.parameters()))
+    for found in (trace, torch.jit.load(memory)):
+        got = found(x)
+        assert torch.equal(got, want)
+        parameters = dict(found.named_parameters())
+        for a, b in zip(torch.autograd.grad(got.sin().sum(), [parameters[name] for name, _ in layer.named_parameters()]), expected):
+            assert torch.equal(a, b)
+
+
+def test_jit_trace_with_every_option():
+    args = inputs()
+    trace = torch.jit.trace(call, tuple(x.detach() for x in args))
+    other = [x.detach() * 2 for x in args]
+    assert torch.equal(trace(*other), call(*other)) and not torch.equal(trace(*other), call(*args))
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_onnx_is_refused(dynamo):
+    pytest.importorskip("onnxscript")
+    with pytest.raises(Exception, match="relpos.attention has no form in ONNX: export the model with another attention"):
+        torch.onnx.export(Layer(), (torch.randn(2, 6, 8),), io.BytesIO(), dynamo=dynamo)
 
 
 def test_tensors_without_numbers():
