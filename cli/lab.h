@@ -62,8 +62,8 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 
 /* Text to look at: of files, or where NULL what the experiment held out. -1 with err. */
 int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX]);
-/* nn_blas_open, and once a line about its note. */
-int lab_blas(char err[NN_ERR_MAX]);
+/* nn_blas_open and nn_blas_memory, threads 0 for all; and once a line about its note. */
+int lab_blas(int64_t threads, char err[NN_ERR_MAX]);
 /* What the machine is, for logs: isa, blas and its note where there is one, threads, version. */
 json_t *lab_machine(const rp_pool *pool);
 /* The model of a run or a file, on a pool, with a line about what is odd; lab_open takes decoders of bytes alone. CLI_OK or

@@ -138,7 +138,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     int code = nn_model_plan(&plan, c, err);
     code = code == 0 ? lab_check_memory(c, &plan, r->pool, err) : code;
     nn_model_destroy(&plan);
-    if (code != 0 || lab_blas(err) != 0)
+    if (code != 0 || lab_blas(rp_pool_threads(r->pool), err) != 0)
         return -1;
     code = lab_texts(r, &pieces, err);
     if (code == 0 && !r->m.w)
@@ -393,10 +393,10 @@ int lab_lengths(const char *text, int64_t lengths[LAB_MOST_LENGTHS], char err[NN
 
 /* ------------------------------------------------------------------------------------------------ for logs */
 
-int lab_blas(char err[NN_ERR_MAX])
+int lab_blas(int64_t threads, char err[NN_ERR_MAX])
 {
     static bool told;
-    if (nn_blas_open(err) != 0)
+    if (nn_blas_open(err) != 0 || nn_blas_memory(threads > 0 ? (int32_t)threads : rp_pool_threads(NULL), err) != 0)
         return -1;
     if (*nn_blas_note() && !told)
         cli_error(CLI_OK, "lab: %s", nn_blas_note());

@@ -40,7 +40,7 @@ static int on_option(void *context, int key, const char *value)
 int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
-    if (lab_blas(err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
+    if (lab_blas(threads, err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);

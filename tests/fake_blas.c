@@ -1,8 +1,9 @@
 /* fake_blas.c -- what the laboratory asks an OpenBLAS before it multiplies: it takes FAKE_CORE, or OPENBLAS_CORETYPE unless FAKE_DEAF is
- * set, as it is loaded. With PLAIN, a CBLAS that is no OpenBLAS.
+ * set, as it is loaded; where FAKE_KNOWS is set and another core is asked for, Prescott. With PLAIN, a CBLAS that is no OpenBLAS.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #pragma GCC visibility push(default)
 void cblas_sgemm(void);
@@ -21,6 +22,9 @@ static char core[64];
 __attribute__((constructor)) static void loaded(void)
 {
     const char *own = getenv("FAKE_CORE"), *asked = getenv("OPENBLAS_CORETYPE");
+    const char *knows = getenv("FAKE_KNOWS");
+    if (knows && asked && *asked && strcmp(asked, knows) != 0)
+        asked = "Prescott";
     snprintf(core, sizeof core, "%s", asked && *asked && !getenv("FAKE_DEAF") ? asked : own ? own : "");
 }
 

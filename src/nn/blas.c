@@ -26,23 +26,29 @@ static void find(void *library, const char *symbol, void *function, size_t size)
     memcpy(function, &p, size);
 }
 
-const char *nn_blas_core(const char *core, bool avx2, bool avx512)
+/* How wide the vectors of a core of x86-64 are: 0 below AVX2, 1 AVX2, 2 more. A name that is not here is newer, or of another
+ * architecture. */
+static int width_of(const char *core)
 {
-    /* Cores of x86-64 below those of AVX2, and those of AVX2. A name that is not here is newer, or of another architecture. */
     static const char *const below[] = {"Unknown",    "Generic",    "Katmai", "Coppermine",  "Northwood",
                                         "Prescott",   "Banias",     "Atom",   "Core2",       "Penryn",
                                         "Dunnington", "Nehalem",    "Athlon", "Opteron",     "Opteron_SSE3",
                                         "Barcelona",  "Bobcat",     "Nano",   "Sandybridge", "Bulldozer",
                                         "Piledriver", "Steamroller"},
                              *const with_avx2[] = {"Haswell", "Zen", "Excavator"};
-    const char *const best = avx512 ? "SkylakeX" : avx2 ? "Haswell" : NULL;
-    for (size_t n = 0; best && n < sizeof below / sizeof *below; n++)
+    for (size_t n = 0; n < sizeof below / sizeof *below; n++)
         if (strcasecmp(core, below[n]) == 0)
-            return best;
-    for (size_t n = 0; avx512 && n < sizeof with_avx2 / sizeof *with_avx2; n++)
+            return 0;
+    for (size_t n = 0; n < sizeof with_avx2 / sizeof *with_avx2; n++)
         if (strcasecmp(core, with_avx2[n]) == 0)
-            return best;
-    return NULL;
+            return 1;
+    return 2;
+}
+
+const char *nn_blas_core(const char *core, bool avx2, bool avx512)
+{
+    const int can = avx512 ? 2 : avx2 ? 1 : 0;
+    return width_of(core) >= can ? NULL : can == 2 ? "SkylakeX" : "Haswell";
 }
 
 static void *load(const char *own)
@@ -67,28 +73,66 @@ static const char *wanted_core(void *library)
     return nn_blas_core(core_of(library), rp_isa_found("avx2") == 1, rp_isa_found("avx512") == 1);
 }
 
+static const char key[] = "OPENBLAS_CORETYPE";
+
+/* In place of `library`, the same one loaded with a core named; NULL: with the one that it takes by itself. */
+static void *load_again(void *library, const char *own, const char *core)
+{
+    dlclose(library);
+    if (core)
+        setenv(key, core, 1);
+    library = load(own);
+    if (core)
+        unsetenv(key);
+    return library;
+}
+
 /* An OpenBLAS older than a processor takes the kernels of one that it knows, at half of the speed or less. Which ones it takes is
- * settled when it is loaded: it is let go, and loaded again with the core named. */
+ * settled when it is loaded: it is let go, and loaded again with the core named. One that does not know the name takes the slowest
+ * of all, so the best of what was tried is kept. */
 static void *load_best(const char *own)
 {
-    static const char key[] = "OPENBLAS_CORETYPE";
     const char *set = getenv(key);
     void *library = load(own);
-    const char *wanted = wanted_core(library);
+    const char *wanted = wanted_core(library), *now = NULL, *best = NULL;
     const bool chosen = set && *set;
-    if (wanted && !chosen) {
-        setenv(key, wanted, 1);
-        dlclose(library);
-        library = load(own);
-        wanted = wanted_core(library);
-        unsetenv(key);
+    const char *const tries[] = {wanted, "Haswell"};
+    int width = width_of(core_of(library));
+    for (int n = 0; n < 2 && wanted && !chosen && wanted_core(library); n++) {
+        now = tries[n];
+        library = load_again(library, own, now);
+        if (width_of(core_of(library)) > width) {
+            width = width_of(core_of(library));
+            best = now;
+        }
     }
+    if (now != best)
+        library = load_again(library, own, best);
+    wanted = wanted_core(library);
     if (wanted)
         snprintf(note, sizeof note,
                  "OpenBLAS runs its kernels for %.40s, and this processor could run those for %s (%s)",
                  core_of(library), wanted,
                  chosen ? "OPENBLAS_CORETYPE is set: unset it" : "a newer one, or RELPOS_BLAS, may do so");
     return library;
+}
+
+int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
+{
+    const size_t buffer = (size_t)160 << 20; /* of OpenBLAS 0.3.21: 129 MB */
+    void **held = calloc((size_t)threads, sizeof *held);
+    int32_t n = 0;
+    while (held && n < threads && (held[n] = malloc(buffer)) != NULL)
+        n++;
+    for (int32_t x = 0; x < n; x++)
+        free(held[x]);
+    free(held);
+    return n == threads
+               ? 0
+               : nn_fail(err,
+                         "lab: not enough memory for the CBLAS, which takes some %zu MB for each of %d threads "
+                         "(--threads 1, or a larger ulimit -v)",
+                         buffer >> 20, (int)threads);
 }
 
 int nn_blas_open(char err[NN_ERR_MAX])

@@ -281,6 +281,9 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);
+    if (lstat(file, &st) == 0 &&
+        (stat(file, &st) == 0 ? S_ISFIFO(st.st_mode) : errno == ENOENT)) /* no absence, no damage */
+        return nn_fail(err, "%.300s: a link to no file, or no file (mend it, or remove it)", file);
     const io_status status = read_one(m, file, train, step, first);
     if (status == IO_OK)
         return 0;

@@ -76,6 +76,8 @@ bool nn_config_key(int index, const char **key, const char **value, const char *
 /* Load a CBLAS: RELPOS_BLAS, or OpenBLAS where the system has it. It is told to use one thread: ours share the work out; and which core's
  * kernels to run, where it would take slower ones than this processor has, unless OPENBLAS_CORETYPE is set. */
 int nn_blas_open(char err[NN_ERR_MAX]);
+/* Whether there is memory for the buffers of so many threads: where there is none, OpenBLAS asks again for ever. */
+int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX]);
 const char *nn_blas_name(void); /* "OpenBLAS 0.3.21 … SkylakeX" once it is there */
 const char *nn_blas_note(void); /* a line about kernels that are slower than they could be; "": they are not */
 /* The core that OpenBLAS should name in place of `core` on a processor with these instruction sets; NULL: none is better. */
