@@ -44,11 +44,9 @@ CLAIMS = {
                  "of training, Shaw 5 to 10 %",
                  {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
 }
-LIMITS = """Small models show how schemes are used and whether they generalise in length at all; they do not rank schemes for large
-models. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a longer one gains by context and
+LIMITS = """Small models, trained as they were here, show how schemes are used; they do not rank them, for small models or for large. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a longer one gains by context and
 loses where positions fail, and the curves by position tell the two apart. A scheme that ends near what pairs of bytes tell (16.5 in the text of lab/corpus.sh, counted) has not
 learned in so few steps to look at single bytes; longer training may change that. Times are of one machine."""
-PRELIMINARY = "Preliminary: one learning rate for all, undertrained"
 FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
             ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")))
 
@@ -337,19 +335,23 @@ def shown(found, digits=3):
     return f"{mean:.{digits}f}" if least == most else f"{mean:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
-def one_rate(lines):
-    """Whether several positions are compared and each was trained at one learning rate alone."""
+def preliminary_of(lines):
+    """What is said of results that compare positions before anything else; None where there is one position alone."""
     rates = {}
     for line in lines:
         some = line["experiment"]
         rates.setdefault(some["position"], set()).add(some.get("lr"))
-    return len(rates) > 1 and all(len(found) == 1 for found in rates.values())
+    if len(rates) < 2:
+        return None
+    if len(set.union(*rates.values())) == 1:
+        return "Preliminary: one learning rate for all, undertrained"
+    return f"Preliminary: {'one learning rate' if all(len(found) == 1 for found in rates.values()) else 'few learning rates'} for each, undertrained"
 
 
-def preliminary(first, other):
-    """What a page of positions says before anything else; first, other: results of the same positions at two learning rates, or [] where there are none."""
-    text = (f"{PRELIMINARY}. Each position was trained at the same learning rate as all others, for few steps, as a small model. The tables say what "
-            "came of that; they do not rank positions.")
+def preliminary(words, first, other):
+    """What a page of positions says before anything else: words of preliminary_of, what follows from them; first, other: results of the same
+    positions at two learning rates, or [] where there are none."""
+    text = f"{words}. The models are small and were trained for few steps. The tables say what came of that; they do not rank positions."
     both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
     groups = {}
     for line in (*first, *other):
@@ -415,7 +417,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
     return make
 
 
-def position_map(some, longest):
+def position_map(some, longest, title=None):
     """Perplexity of each group at each part of the longest window."""
     def make(plt):
         places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
@@ -431,6 +433,8 @@ def position_map(some, longest):
         at.set_yticks(range(len(some)), list(some), fontsize=7)
         at.set_xticks(range(len(places)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in places], fontsize=7)
         at.set_xlabel("position in the window")
+        if title:
+            at.set_title(title, fontsize=9)
         return figure
     return make
 
@@ -477,11 +481,11 @@ def sweep(page, stem, lines):
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
-                            "length of the window", measure, PRELIMINARY if one_rate(lines) else None), f"{measure} by the length of the window")
+                            "length of the window", measure, preliminary_of(lines)), f"{measure} by the length of the window")
     mapped = {what: g for what, g in groups.items() if all(len(line["lengths"][longest].get("positions", [])) > 1 for line in g)}
     if page.path and mapped:
         page.text(f"By position in windows of {lengths[longest]:,}:")
-        page.picture(position_map(mapped, longest), f"perplexity by position in windows of {lengths[longest]}")
+        page.picture(position_map(mapped, longest, preliminary_of(lines)), f"perplexity by position in windows of {lengths[longest]}")
 
 
 def overhead(page, lines):
@@ -628,9 +632,10 @@ def main():
         page.heading("Position schemes on text", 1)
     machines, weights, tokens = [], 0, 0
     files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
-    if any(path.stem not in KINDS and one_rate(lines) for path, lines in files):
+    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS)), None)
+    if words:
         named = {path.stem: lines for path, lines in files}
-        page.note(preliminary(named.get("length", []), named.get("rate", [])))
+        page.note(preliminary(words, named.get("length", []), named.get("rate", [])))
     for path, lines in files:
         stem = path.stem
         section, command = KINDS.get(stem, (None, None))

@@ -154,8 +154,9 @@ def lab():
             "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
             "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
     put("docs/lab.md", "\n".join(out))
+    first, other = (lab_report.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
     for page in ("README.md", "docs/lab.md"):
-        put(page, "> " + lab_report.preliminary(*(lab_report.read(folder / f"{name}.jsonl") for name in ("length", "rate"))), "preliminary")
+        put(page, "> " + lab_report.preliminary(lab_report.preliminary_of(first), first, other), "preliminary")
 
 
 readme()
