@@ -52,4 +52,12 @@ tests
 [ "$wants_torch" = --torch ] || exit 0
 environment venv-torch --upgrade numpy pytest ml_dtypes matplotlib torch transformers timm onnx onnxscript
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
+for package in g++ torch transformers timm onnxscript; do # what the tests would be skipped without
+    if [ "$package" = g++ ]; then
+        command -v g++ >/dev/null || { echo "python.sh: g++ is missing: inductor, torch's compiler, needs it (./check installs it)"; exit 1; }
+    else
+        $python -P -c "import $package"
+    fi
+done
+export RELPOS_NO_SKIPS=1
 tests

@@ -350,10 +350,8 @@ typedef struct rp_desc {
     uint64_t seed;    /* of dropout: with b, h, i and j it says which weights are dropped, on any machine */
     int32_t flexible; /* 1: len_q and len_k are bounds; q and k of a call say how many there are */
     rp_precision precision; /* of products of f32; rp_desc_init: HIGHEST */
-    const char *isa; /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
-    size_t
-        term_size; /* sizeof(rp_term), by which the elements of terms lie apart: a program built with an older header, whose
-                         rp_term has fewer fields at its end, works with a newer library, which takes the defaults for them */
+    const char *isa;  /* instruction set by name, "reference" for the oracle; NULL = RELPOS_ISA, else the best found */
+    size_t term_size; /* sizeof(rp_term); fields that an older, shorter one lacks have their defaults */
     size_t mask_size; /* sizeof(rp_mask), likewise */
 } rp_desc;
 
@@ -417,7 +415,7 @@ RP_API int rp_term_array_learned(rp_term_kind kind, int index);
 
 /* What rp_term_parse, rp_term_print, rp_term_sizes and rp_rope_frequencies call: term_size is sizeof(rp_term) as the caller was
  * compiled, at most the library's own and a multiple of 8. Fields beyond it have their defaults and are never written.
- * Returns  as those; RP_E_ARG for another size; RP_E_UNSUPPORTED where a text sets a field that the caller's rp_term lacks. */
+ * Returns  what each of them returns; RP_E_ARG for another size; RP_E_UNSUPPORTED where a text sets a field that the caller's rp_term lacks. */
 RP_API rp_status rp_term_parse_sized(const char *text, rp_term *term, size_t term_size, char names[][RP_NAME_MAX]);
 /* See rp_term_parse_sized. */
 RP_API rp_status rp_term_print_sized(const rp_term *term, size_t term_size, char *text, size_t size);

@@ -915,8 +915,28 @@ static void add_mask(problem *p, rp_mask_kind kind, PyObject *array)
     p->masks[p->desc.n_masks++] = (rp_mask){.kind = kind};
 }
 
+/* Whether torch should find the derivative with respect to a number: there is none, and to go on would drop it. */
+static bool wants_gradient(PyObject *number)
+{
+    if (PyFloat_Check(number) || PyLong_Check(number))
+        return false;
+    PyObject *wants = PyObject_GetAttrString(number, "requires_grad");
+    PyObject *torch = wants == Py_True ? PyImport_ImportModule("torch") : NULL;
+    PyObject *enabled = torch ? PyObject_CallMethod(torch, "is_grad_enabled", NULL) : NULL;
+    const bool is = enabled == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(wants);
+    Py_XDECREF(torch);
+    Py_XDECREF(enabled);
+    return is;
+}
+
 static int read_real(PyObject *object, const char *name, double *x)
 {
+    if (wants_gradient(object))
+        return wrong_type(
+            name, object,
+            "it requires a gradient, and relpos.attention has none of it: use .detach(), or multiply q by it");
     *x = PyFloat_AsDouble(object);
     return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "a number is needed") : 0;
 }

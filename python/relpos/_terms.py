@@ -162,7 +162,17 @@ def _text(value):
         return repr(float(value))
 
 
+def _wants_gradient(value):
+    """Whether torch should find the derivative with respect to a parameter: there is none, and to go on would drop it."""
+    if isinstance(value, (str, int, float, tuple, list)) or not getattr(value, "requires_grad", False):
+        return False
+    import torch
+    return torch.is_grad_enabled()
+
+
 def _parameter(cls, key, value):
+    if _wants_gradient(value):
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, and relpos.attention has none of it: use .detach()")
     try:
         return _text(value)
     except (TypeError, ValueError):

@@ -60,6 +60,9 @@ def _refuse_traces():
             raise TypeError("torch traces the backward pass of relpos.attention and has not traced its forward pass: trace both")
 
 
+NOT_LEARNED = "requires a gradient, and relpos.attention has none of it: use .detach()"
+
+
 class _Gradients(torch.autograd.Function):
     """Gradients that depend on the inputs of the call, and refuse to say how."""
 
@@ -117,6 +120,10 @@ def attention(q, k, v, *options):
         raise TypeError("out: torch records no gradient through it: leave it away, or call under torch.no_grad()")
     options[_AT["return_lse"]] = True  # the backward pass reads it
     learned = _learned(options)
+    for term in (term for keyword in _TERMS for term in _terms_of(options, keyword)):
+        for name, array in term.arrays.items():
+            if name not in term.learned and isinstance(array, torch.Tensor) and array.requires_grad:
+                raise TypeError(f"{name} {NOT_LEARNED}")
     out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], q, k, v, *(array for *_, array in learned))
     if not any(asked):
         return out

@@ -307,3 +307,34 @@ def test_out_is_seen_by_autograd():
         relpos.attention(q, k, v, out=torch.ones(2, 4, 13, 6, requires_grad=True))
     with torch.inference_mode():
         relpos.attention(q, k, v, out=torch.empty(2, 4, 13, 6))
+
+
+WITHOUT_GRADIENT = {
+    "scale": lambda s: {"scale": s}, "softcap": lambda s: {"softcap": s}, "softcap after": lambda s: {"softcap": s, "softcap_after": True},
+    "lambda": lambda s: {"bias": relpos.LogDecay(s)}, "rates": lambda s: {"bias": relpos.Linear(left=s, right=s)},
+    "base": lambda s: {"rope": relpos.RoPE(base=s)},
+    "positions": lambda s: {"rope": relpos.RoPE(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},
+    "positions of a bias": lambda s: {"bias": relpos.ALiBi(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},
+}
+
+
+@pytest.mark.parametrize("also", [False, True])
+@pytest.mark.parametrize("name", WITHOUT_GRADIENT)
+def test_what_has_no_gradient_says_so(name, also):
+    """Numbers and positions have no gradient: torch is not left to believe that they have one of zero, whoever else wants one."""
+    q, k, v = tensors(grad=also)
+    s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
+    with pytest.raises(TypeError, match=r"requires a gradient, and relpos.attention has none of it: use .detach\(\)"):
+        relpos.attention(q, k, v, **options(s))
+    want = relpos.attention(q, k, v, **options(s.detach()))
+    with torch.no_grad():
+        assert torch.equal(relpos.attention(q, k, v, **options(s)), want)
+
+
+@pytest.mark.parametrize("name", ["scale", "positions"])
+def test_what_has_no_gradient_says_so_where_it_is_compiled(name):
+    import relpos.torch  # noqa: F401
+    q, k, v = tensors(grad=True)
+    call = torch.compile(lambda q, k, v, s: relpos.attention(q, k, v, **WITHOUT_GRADIENT[name](s)).sum(), backend="aot_eager")
+    with pytest.raises(Exception, match="requires a gradient, and relpos.attention has none of it"):
+        call(q, k, v, torch.tensor(0.5, requires_grad=True)).backward()
