@@ -707,26 +707,30 @@ static void blas_of_old(void **state)
     }
 }
 
+/* Memory for the buffers of a CBLAS is asked for before it is needed, since OpenBLAS would wait for it for ever. */
+static void blas_memory(void **state)
+{
+    char err[NN_ERR_MAX] = "";
+    (void)state;
+    assert_int_equal(nn_blas_memory(2, err), 0);
+    for (int n = 1; STARVES && n <= 3; n++) { /* the list, and the two buffers */
+        starve(n, true);
+        const int code = nn_blas_memory(2, err);
+        assert_int_equal(starve_end(), n);
+        assert_int_equal(code, -1);
+        assert_non_null(strstr(err, "not enough memory for the CBLAS"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blas_cores),
-        cmocka_unit_test(blas_loaded),
-        cmocka_unit_test(blas_of_old),
-        cmocka_unit_test(activations),
-        cmocka_unit_test(norms),
-        cmocka_unit_test(cross_entropy),
-        cmocka_unit_test(residual),
-        cmocka_unit_test(threads),
-        cmocka_unit_test(configurations),
-        cmocka_unit_test(windows),
-        cmocka_unit_test(windows_of_files),
-        cmocka_unit_test(half_weights),
-        cmocka_unit_test(damaged_bytes),
-        cmocka_unit_test(failed_reads),
-        cmocka_unit_test(starved_reads),
-        cmocka_unit_test(damaged_runs),
-        cmocka_unit_test(planted_links),
+        cmocka_unit_test(blas_cores),     cmocka_unit_test(blas_loaded),   cmocka_unit_test(blas_of_old),
+        cmocka_unit_test(blas_memory),    cmocka_unit_test(activations),   cmocka_unit_test(norms),
+        cmocka_unit_test(cross_entropy),  cmocka_unit_test(residual),      cmocka_unit_test(threads),
+        cmocka_unit_test(configurations), cmocka_unit_test(windows),       cmocka_unit_test(windows_of_files),
+        cmocka_unit_test(half_weights),   cmocka_unit_test(damaged_bytes), cmocka_unit_test(failed_reads),
+        cmocka_unit_test(starved_reads),  cmocka_unit_test(damaged_runs),  cmocka_unit_test(planted_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
