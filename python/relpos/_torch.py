@@ -60,6 +60,8 @@ def _refuse_traces():
             raise TypeError("torch traces the backward pass of relpos.attention and has not traced its forward pass: trace both")
 
 
+ONE_AT_A_TIME = ("relpos.attention makes one gradient at a time: leave out is_grads_batched=True of torch.autograd.grad, or vectorize=True of "
+                 "torch.autograd.functional")
 NOT_LEARNED = "requires a gradient, and relpos.attention has none of it: use .detach()"
 
 
@@ -92,6 +94,8 @@ class _Attention(torch.autograd.Function):
             raise RuntimeError(ONLY_OUT)
         if dout is None:
             return (None,) * len(ctx.needs_input_grad)
+        if torch._C._functorch.is_legacy_batchedtensor(dout) or torch._C._functorch.is_batchedtensor(dout):
+            raise RuntimeError(ONE_AT_A_TIME)
         refuse_dual(dout)
         _refuse_traces()
         q, k, v, out, lse, *arrays = ctx.saved_tensors  # torch says here if one was changed in place

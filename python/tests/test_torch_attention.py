@@ -338,3 +338,9 @@ def test_what_has_no_gradient_says_so_where_it_is_compiled(name):
     call = torch.compile(lambda q, k, v, s: relpos.attention(q, k, v, **WITHOUT_GRADIENT[name](s)).sum(), backend="aot_eager")
     with pytest.raises(Exception, match="requires a gradient, and relpos.attention has none of it"):
         call(q, k, v, torch.tensor(0.5, requires_grad=True)).backward()
+
+
+def test_batched_gradients_are_refused():
+    q, k, v = tensors(grad=True)
+    with pytest.raises(RuntimeError, match="one gradient at a time: leave out is_grads_batched=True"):
+        torch.autograd.functional.jacobian(lambda q: relpos.attention(q, k, v).sum((1, 2)), q, vectorize=True)
