@@ -360,7 +360,6 @@ def preliminary(words, first, other):
     if len(groups) < 2:
         return text
     length = first[0]["lengths"][0]["length"]
-
     orders = {tuple(sorted(some, key=lambda what: mean(some[what], 0))) for some in groups.values()}
     ends = "; ".join(f"with a rate of {rate}, " + ", ".join(f"{short(what)} {mean(lines, 0):.2f}" for what, lines in some.items()) for rate, some in groups.items())
     starts = sorted({len(lines) for some in groups.values() for lines in some.values()})

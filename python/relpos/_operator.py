@@ -140,11 +140,10 @@ def _differentiate(ctx, gradients):
     q, k, v, out, lse, *arrays = ctx.saved_tensors
     dout = torch.zeros_like(out) if gradients[0] is None else gradients[0]
     _torch.refuse_dual(dout)
-    needs = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
+    wanted = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
     learned = _learned(ctx.rest[0])
-    if any(x and n >= 3 and n - 3 not in learned for n, x in enumerate(needs)):
+    if any(x and n >= 3 and n - 3 not in learned for n, x in enumerate(wanted)):
         raise RuntimeError(f"an option or an array of positions {_torch.NOT_LEARNED}")
-    wanted = needs
     half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
     found = iter(_backward(dout, q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
                            [x for x in gradients[1:] if x is not None]))

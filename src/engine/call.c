@@ -43,10 +43,7 @@ static void column_task(void *context, int64_t head, int32_t worker)
             for (int64_t x = 0; x < s->width && j < d->len_k; x++)
                 sum += rpi_value(rpi_row_of(&c->args->k, b, h / (d->heads / d->kv_heads), j), c->args->k.dtype, x) *
                        s->part->vec(&p, 0, x);
-            if (c->plan->ops->real == 8)
-                ((double *)s->column)[head * c->pad_k + j] = sum * factor;
-            else
-                ((float *)s->column)[head * c->pad_k + j] = (float)(sum * factor);
+            rpi_put_real(c->plan, s->column, head * c->pad_k + j, sum * factor);
         }
     }
 }

@@ -26,15 +26,6 @@ bool rpi_vectors_are_shared(const rpi_source *s, const rpi_args *args);
 /* Whether the biases of all pairs are made once: batch entries have the same, and they are few. args NULL: an array of them may be so. */
 bool rpi_wants_table(const rpi_source *s, const rp_plan *plan, const rpi_args *args);
 
-/* Element `at` of an array of the type of the arithmetic. */
-static inline void rpi_put_real(const rp_plan *plan, void *to, int64_t at, double x)
-{
-    if (plan->ops->real == 8)
-        ((double *)to)[at] = x;
-    else
-        ((float *)to)[at] = (float)x;
-}
-
 /* Tasks: piece n of the entries of a GATHER; row n = h * Lq + i of a table; the vectors of head n, packed, and transposed. */
 void rpi_entries_task(void *job, int64_t n, int32_t worker);
 void rpi_table_task(void *job, int64_t n, int32_t worker);

@@ -23,13 +23,8 @@ static void put_pair(const table_job *j, int64_t n, int64_t pair, double cosine,
     const rp_plan *plan = j->plan;
     const int64_t at = n * plan->terms[plan->rotate].dim + 2 * pair;
     const double factor = j->args->rope_factor;
-    if (plan->ops->real == 8) {
-        ((double *)(void *)j->to)[at] = cosine * factor;
-        ((double *)(void *)j->to)[at + 1] = sine * factor;
-    } else {
-        ((float *)(void *)j->to)[at] = (float)(cosine * factor);
-        ((float *)(void *)j->to)[at + 1] = (float)(sine * factor);
-    }
+    rpi_put_real(plan, j->to, at, cosine * factor);
+    rpi_put_real(plan, j->to, at + 1, sine * factor);
 }
 
 static void table_task(void *context, int64_t block, int32_t worker)

@@ -38,6 +38,15 @@ uint64_t rpi_strip_terms(const rpi_args *args); /* OFFSET terms that go by index
 bool rpi_strip_is_shared(const rpi_args *args); /* one strip serves every head */
 void rpi_strip_fill(const rpi_source *s, const rp_plan *plan, const rpi_args *args, rp_pool *pool);
 
+/* Element `at` of an array of the type of the arithmetic. */
+static inline void rpi_put_real(const rp_plan *plan, void *to, int64_t at, double x)
+{
+    if (plan->ops->real == 8)
+        ((double *)to)[at] = x;
+    else
+        ((float *)to)[at] = (float)x;
+}
+
 /* Cosines and sines of queries and keys. */
 typedef struct rpi_rope_tables {
     int64_t q_at, k_at;    /* offsets in the work */
