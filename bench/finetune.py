@@ -1,11 +1,11 @@
-"""Fine-tuning a small T5 with random weights, on a CPU: time of a step, memory and losses with torch's eager attention, with SDPA
+"""Fine-tune a small T5 with random weights on a CPU: time of a step, memory and losses with torch's eager attention, with SDPA
 and with relpos.
 
     bench/finetune.py -o bench/results/finetune.json [--lengths 512,1024,2048,4096] [--threads 1] [--steps 3]
 
-Each implementation runs in a process of its own, with the same weights and the same tokens. It takes one step that is not timed
-first, and a last one that times the products of linear layers for linear_seconds: these are torch's own in all three.
-peak_bytes is the largest resident size of that process, start_bytes what it had before its first step. It needs the Python
+Each implementation runs in a process of its own, with the same weights and the same tokens. Its first step is
+not timed, and a last step times only the products of linear layers (linear_seconds), which are torch's own in all three.
+peak_bytes is the largest resident size of that process, start_bytes its resident size before the first step. It needs the Python
 package, torch and transformers; bench/report.py and bench/plots.py show the results.
 
 SPDX-License-Identifier: Apache-2.0"""
@@ -73,12 +73,12 @@ def run(a):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    options.add_argument("-o", "--output", help="where the results go as JSON")
+    options.add_argument("-o", "--output", help="file for the results, as JSON")
     options.add_argument("--lengths", default="512,1024,2048,4096", help="tokens of the encoder")
     options.add_argument("--target", type=int, default=128, help="tokens of the decoder")
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--steps", type=int, default=3, help="that are timed")
+    options.add_argument("--steps", type=int, default=3, help="number of timed steps")
     options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # of a process for one implementation
     options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()

@@ -1,4 +1,4 @@
-"""The machine card of a benchmark: processor, compiler, versions, and peaks that are measured.  SPDX-License-Identifier: Apache-2.0"""
+"""A description of the machine for a benchmark's results: processor, compiler, versions, and measured peaks.  SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import json
 import os
@@ -31,7 +31,7 @@ def output(*command, **more):
 
 
 def clock():
-    """Hz of one core, from a chain of products of integers, which take three clocks each on x86-64; 0: not known."""
+    """The frequency of one core in Hz, from a chain of integer products, which take three cycles each on x86-64; 0: not known."""
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"clock.{os.getpid()}"
     output("cc", "-O2", "-x", "c", "-", "-o", str(path), input=CLOCK)
     found = output(str(path)) if platform.machine() == "x86_64" else ""
@@ -40,14 +40,14 @@ def clock():
 
 
 def card(lib, a):
-    """What was measured with what, on what. a: the options of peers.py."""
+    """The description, for results of the library `lib`. a: the options of peers.py."""
     info = json.loads(output(str(Path(a.library).parent / "relpos"), "info", "--json") or "{}")
     cpu = {}
     for line in output("lscpu").splitlines():
         key, _, value = line.partition(":")
         cpu[key.strip()] = value.strip()
     ninja = Path(a.library).parent / "build.ninja"
-    flags = re.search(r"src/attend\.c\.o:.*?FLAGS = (.*?)\n", ninja.read_text(), re.S) if ninja.exists() else None
+    flags = re.search(r"src/api/attend\.c\.o:.*?FLAGS = (.*?)\n", ninja.read_text(), re.S) if ninja.exists() else None
     peaks, reads = {}, {}
     for threads in sorted({1, a.threads, len(os.sched_getaffinity(0))}):
         pool, found = ptr(), f64()

@@ -1,14 +1,15 @@
-"""Race relpos against what people use for attention with relative positions on a CPU, and write the results with a machine card.
+"""Time relpos and the implementations that people use for attention with relative positions on a CPU (peers), and write the results
+with a description of the machine.
 
     bench/setup.sh build/venv
     build/venv/bin/python bench/peers.py build/release/librelpos.so -o bench/results/peers.json
     python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance.md and its plots
 
-In each problem relpos and every peer take turns in one process, so that a slow moment of the machine falls on all alike. Each
-peer gets the layout it likes and is warm; compiling, and building what its name says was built before, is not timed. Every result
-is compared with f64, or with relpos where f64 would take too long, and a peer that computes something else is left out. What is
-not timed is recorded with the reason. Memory is measured in a process of its own for each path: the peak of a call, with all
-that the path builds, over the tensors q, k, v and the table.
+In each problem relpos and all peers are called alternately in one process, so that a slow moment of the machine affects all of them. Each
+peer gets its preferred layout and is called before timing; compiling is not timed, nor building what its name says was built before. Every
+result is compared with f64, or with relpos where f64 would take too long, and a peer that computes something else is left out. Peers that
+are not timed are recorded with the reason. Memory is measured in a process of its own for each path: the peak of a call, with everything
+that the path builds, minus the tensors q, k, v and the table.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -41,8 +42,8 @@ CLIP, WINDOW = 64, 7
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
 FLEX_LENGTHS = (512, 2048, 8192)  # it compiles for seconds at each length
 SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds of a call: a peer that took longer at one length is not tried at the next
-LONG = 8  # seconds of a round: from here on three rounds, not five
-ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # whatever they took
+LONG = 8  # seconds of a round from which on there are three rounds, not five
+ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, however slow
 WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error over largest result: beyond it something else was computed
 
 
@@ -133,8 +134,8 @@ def t5_bucket(delta, bidirectional):
     d = delta.abs() if bidirectional else (-delta).clamp(min=0)
     exact = buckets // 2
     large = exact + (torch.log(d.clamp(min=1).float() / exact) / math.log(128 / exact) * (buckets - exact)).long()
-    near = torch.where(d < exact, d, large.clamp(max=buckets - 1))
-    return near + (delta > 0) * 16 if bidirectional else near
+    bucket = torch.where(d < exact, d, large.clamp(max=buckets - 1))
+    return bucket + (delta > 0) * 16 if bidirectional else bucket
 
 
 def values(p, table, delta):
@@ -155,7 +156,7 @@ def swin_index():
 
 
 def built(p, table):
-    """The bias [1, H, Lq, Lk] as the models build it in a call; the triangle where there is only that; None if there is none."""
+    """The bias [1, H, Lq, Lk] as the models build it in a call; without a term the causal triangle, or None."""
     if p.term.startswith("swin"):
         return table[swin_index()].permute(2, 0, 1)[None].contiguous()
     if p.term:
@@ -164,7 +165,7 @@ def built(p, table):
 
 
 def strip(p, table):
-    """The biases [H, Lq+Lk-1] of each offset, from the least."""
+    """The biases [H, Lq+Lk-1] of each offset, in ascending order."""
     return values(p, table, torch.arange(1 - p.lk, p.lq))
 
 
@@ -173,9 +174,9 @@ def view(p, s):
     return s.contiguous().as_strided((1, p.h, p.lq, p.lk), (0, s.shape[1], 1, 1))
 
 
-@functools.lru_cache(maxsize=1)  # one for all peers of a problem
+@functools.lru_cache(maxsize=1)  # shared by all peers of a problem
 def dense(p, table):
-    """As built(), sooner and in less memory."""
+    """The same as built(), faster and with less memory."""
     if not p.term or p.term.startswith("swin"):
         return built(p, table)
     return view(p, strip(p, table)).flip(-2).contiguous()
@@ -211,7 +212,7 @@ def backward(forward, x, dout):
 
 
 def torch_peers(p, x):
-    """name: (most bytes it needs, what makes the call)."""
+    """{name: (bytes that it needs at most, function that makes the call)}."""
     q, k, v, table = (x[n] for n in ("q", "k", "v", "table"))
     sdpa, P = F.scaled_dot_product_attention, p.scores
     if p.term.startswith("relkey"):
@@ -234,7 +235,7 @@ def torch_peers(p, x):
              "SDPA, bias built in the call": (5 * P, lambda: lambda: sdpa(q, k, v, built(p, table))),
              "eager, bias built before": (4 * P, lambda: functools.partial(eager, q, k, v, dense(p, table))),
              "eager, bias built in the call": (6 * P, lambda: lambda: eager(q, k, v, built(p, table)))}
-    if p.term.startswith("t5"):  # nobody does this, and it is the least that SDPA can be brought to
+    if p.term.startswith("t5"):  # the least work with which SDPA can have this bias, though nobody does it
         peers["SDPA, bias as a view of a strip"] = (
             0, lambda: lambda: sdpa(q.flip(-2), k, v, view(p, strip(p, table))).flip(-2))
     return peers
@@ -259,7 +260,7 @@ def flex_peer(p, x):
     if p.term.startswith("swin"):
         bias = built(p, x["table"])[0]
         mod = lambda s, b, h, i, j: s + bias[h, i, j]  # noqa: E731
-    elif p.term:  # the lookup in a strip is faster here than buckets or slopes computed in score_mod
+    elif p.term:  # a lookup in a strip is faster here than computing buckets or slopes in score_mod
         bias, last = strip(dataclasses.replace(p, causal=False), x["table"]).contiguous(), p.lq - 1
         mod = lambda s, b, h, i, j: s + bias[h, j - i + last]  # noqa: E731
     else:
@@ -289,7 +290,7 @@ def onnx_session(kind, bias, causal, heads, dim, threads):
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the others need the cores when it is their turn
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not take the cores while the others are timed
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -319,7 +320,7 @@ class Racer:
         self.slow, self.reserve = {}, 0
 
     def peers(self, p, x):
-        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first is what the others are compared with
+        return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first is the one that the others are compared with
             Relpos, self.lib, self.pool, term=p.term, causal=p.causal, **x, **VARIANTS[n])) for i, n in enumerate(self.variants)
         } | torch_peers(p, x) | {
                 "flex_attention": (0, lambda: flex_peer(p, x))} | {
@@ -347,7 +348,7 @@ class Racer:
         for name, (need, maker) in self.peers(p, x).items():
             try:
                 call = self.make(p, x, name, need, maker)
-                for _ in range(2 if p.scores < 2**30 or name == "flex_attention" else 1):  # a long call needs no warming up
+                for _ in range(2 if p.scores < 2**30 or name == "flex_attention" else 1):  # a long call needs no warm-up
                     start = time.perf_counter()
                     found = call()
                     first[name] = time.perf_counter() - start
@@ -365,13 +366,13 @@ class Racer:
                 self.slow.setdefault((p.passes, p.dtype, p.case, name), (p.lk, first[name]))
             calls[name] = call
         rounds = min(rounds, 3) if sum(first.values()) > LONG else rounds
-        times, least, end = {name: [] for name in calls}, min(first.values()), time.perf_counter() + seconds
+        times, fastest, end = {name: [] for name in calls}, min(first.values()), time.perf_counter() + seconds
         while time.perf_counter() < end or len(times["relpos"]) < rounds:
             for name, call in calls.items():
-                if len(times[name]) >= 2 and first[name] > max(SLOW["fwd"], 4 * least):
-                    continue  # far behind: two times tell
+                if len(times[name]) >= 2 and first[name] > max(SLOW["fwd"], 4 * fastest):
+                    continue  # far slower than the others: two times are enough
                 if self.threads > 1:
-                    time.sleep(0.002)  # lets the threads of the one before go to sleep
+                    time.sleep(0.002)  # the threads of the call before go to sleep meanwhile
                 start = time.perf_counter()
                 call()
                 times[name].append(1e3 * (time.perf_counter() - start))
@@ -383,7 +384,7 @@ class Racer:
         return row
 
     def memory(self, p, name):
-        """Bytes over the tensors, in this process, which did nothing else yet but one small problem of the kind."""
+        """Peak bytes minus the tensors, in this process, which has only computed one small problem of the kind before."""
         for q in (dataclasses.replace(p, lq=64, lk=64), p):
             x = q.tensors()
             need, maker = self.peers(q, x)[name]
@@ -410,7 +411,7 @@ def reference(p, x):
 
 
 def errors(found, exact):
-    """Over the results of a call, the worst: largest error over largest number, mean error over mean size."""
+    """The worst of a call's results: largest error divided by the largest number, mean error divided by the mean size."""
     pairs = [((a.double() - b).abs(), b.abs()) for a, b in zip(found, exact, strict=True)]
     return {n: float(f"{max((of(e) / of(b)).item() for e, b in pairs):.3g}") for n, of in (("max", torch.max), ("mean", torch.mean))}
 
@@ -422,9 +423,9 @@ def measure_memory(racer, p, a):
             continue  # the compiler's own memory would be counted
         child = subprocess.run([sys.executable, __file__, a.library, "--threads", str(a.threads), "--variants", a.variants,
                                 "--memory", p.text + "|" + name], capture_output=True, text=True)
-        said = (child.stdout.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]
-        row["bytes" if said.isdigit() else "skipped"][name] = int(said) if said.isdigit() else said
-        print(f"{p.text:44s} {name:34s} {int(said) * 1e-6:.1f} MB" if said.isdigit() else f"  skipped: {name}: {said}", flush=True)
+        answer = (child.stdout.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]
+        row["bytes" if answer.isdigit() else "skipped"][name] = int(answer) if answer.isdigit() else answer
+        print(f"{p.text:44s} {name:34s} {int(answer) * 1e-6:.1f} MB" if answer.isdigit() else f"  skipped: {name}: {answer}", flush=True)
     return row
 
 
@@ -436,7 +437,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1, help="for each problem")
     parser.add_argument("--variants", default="", help=f"of relpos, separated by commas: {', '.join(VARIANTS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="at least, of which three where a round takes long")
+    parser.add_argument("--rounds", type=int, default=5, help="minimum number of rounds; three if a round takes long")
     parser.add_argument("--quick", action="store_true", help="short problems, two rounds: does everything run?")
     parser.add_argument("--memory", help=argparse.SUPPRESS)  # PROBLEM|PEER, in a child
     a = parser.parse_args()
@@ -467,7 +468,7 @@ def main():
                 f'"{n}": ' + ("[\n" + ",\n".join(map(json.dumps, v)) + "\n]" if isinstance(v, list) else json.dumps(v, indent=1))
                 for n, v in result.items()) + "\n}\n")
 
-    said = set()
+    printed = set()
     for p in problems(a.quick):
         if not re.search(a.only, p.text):
             continue
@@ -476,9 +477,9 @@ def main():
         print(f"{p.text:44s} relpos {ours:9.3f} ms", *(f"{name} {t['ms'] / ours:.2f}" for name, t in row["times"].items()
                                                        if name != "relpos"), sep="; ", flush=True)
         for name, why in row["skipped"].items():
-            if (name, why) not in said:
+            if (name, why) not in printed:
                 print(f"  skipped: {name}: {why}", flush=True)
-            said.add((name, why))
+            printed.add((name, why))
         keep("rows", row)
         gc.collect()
     for p in memory_problems(a.quick):

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
                  "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e0e0e0", "lines.linewidth": 1.6,
                  "lines.markersize": 5, "legend.frameon": False, "figure.constrained_layout.use": True}
-# Okabe and Ito's colours; a mark of its own for each, so that colour alone tells nothing
+# Okabe and Ito's colours; each line also has a marker of its own, for readers who cannot tell the colours
 STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":"),
          "SDPA": ("#0072b2", "s", "-"), "SDPA, bias built before": ("#0072b2", "s", "-"),
          "SDPA, bias built in the call": ("#56b4e9", "D", "--"), "SDPA, bias as a view of a strip": ("#009e73", "^", "-."),
@@ -45,7 +45,7 @@ def log_axis(ax, unit=""):
 
 
 def save(fig, name, axes, columns=2):
-    """With one legend for all axes, where what has its bias built before shares the line of what has none."""
+    """Save with one legend for all axes, in which a peer with a bias built before and the same peer without a bias share an entry."""
     handles, before = {}, set()
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
@@ -65,7 +65,7 @@ def speedups(data, name, panels, shape, size, columns):
     for ax, key in zip(axes.flat, panels):
         rows = by.get(key, [])
         shown = [n for n in STYLE if n in {m for r in rows for m in r["times"]} and not n.startswith("relpos")]
-        if any(n.startswith("ONNX") for n in shown):  # one of the three: the one that is fastest at the longest
+        if any(n.startswith("ONNX") for n in shown):  # of the three only the one that is fastest at the greatest length
             onnx = [n for n in shown if n.startswith("ONNX")]
             last = [r for r in rows if all(n in r["times"] for n in onnx)][-1]
             best = min(onnx, key=lambda n: ratio(last, n))
@@ -86,7 +86,7 @@ def speedups(data, name, panels, shape, size, columns):
 
 
 def rate(data):
-    """Operations a second of relpos and of SDPA, beside the peaks."""
+    """Operations per second of relpos and of SDPA, with the measured peak."""
     m, by = data["machine"], groups(data["rows"])
     fig, ax = plt.subplots(figsize=(7, 4))
     lines = [("forward", "no bias", "relpos", "#000000", "o", "-"), ("forward", "T5 table", "relpos", "#d55e00", "v", "-"),

@@ -1,5 +1,5 @@
-"""What a call from Python costs beside the library's own time, on a problem of one number: bench/python_call.py RELPOS, the program,
-with the Python package installed; tensors too where PyTorch is. Run it on a quiet core: taskset -c 1 python3 …
+"""The time that a call from Python takes in addition to the library's own, on a problem of one number: bench/python_call.py RELPOS, where
+RELPOS is the program, with the Python package installed; also with tensors if PyTorch is installed. Use a quiet core: taskset -c 1 python3 …
 
 SPDX-License-Identifier: Apache-2.0"""
 import json

@@ -65,8 +65,8 @@ def array(x):
 
 
 class Relpos:
-    """One plan, its arrays and its work memory; a call gives out, or with dout (out, dq, dk, dv[, gradient of the table]).
-    A plan for one query is prepared, as for decoding. `more` are fields of rp_desc, such as isa."""
+    """One plan with its arrays and its work memory. Calling it returns out, or with dout (out, dq, dk, dv[, gradient of the table]).
+    A plan for one query is prepared (rp_prepare), as for decoding. `more` are fields of rp_desc, such as isa."""
 
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)

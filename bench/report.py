@@ -3,7 +3,7 @@
     python3 bench/report.py              write it
     python3 bench/report.py --check      exit code 1 if it is stale or a plot is missing
 
-docs/performance.notes.md is written by hand and goes in as it is; bench/plots.py draws the plots. A race of bench/peers.py on another
+docs/performance.notes.md is written by hand and included unchanged; bench/plots.py draws the plots. Results of bench/peers.py on another
 machine, kept as bench/results/peers.NAME.json, gets a section of its own.  SPDX-License-Identifier: Apache-2.0
 """
 import json
@@ -26,7 +26,7 @@ def load():
 
 
 def groups(rows):
-    """Rows of one pass, type and case, by the length."""
+    """{(pass, type, case): rows, sorted by length}."""
     found = {}
     for row in rows:
         found.setdefault((PASSES[row["pass"]], row["dtype"], row["case"]), []).append(row)
@@ -46,7 +46,7 @@ def peers_of(rows):
 
 
 def slower(rows):
-    """(ratio, row, peer, others) of every problem where a peer is faster, the worst first."""
+    """(row, peer, number of other faster peers) of every problem where a peer is faster, the worst first."""
     found = []
     for row in rows:
         faster = sorted((ratio(row, name), name) for name in row["times"] if is_peer(name) and ratio(row, name) < 1)
@@ -56,7 +56,7 @@ def slower(rows):
 
 
 def share(data, row, name="relpos"):
-    """Of the peak of multiply-adds of its instruction set, on the threads it ran on."""
+    """The share of the peak of multiply-adds of the instruction set, on the same number of threads."""
     peak = data["machine"]["peak_gflops"].get(row["isa"].get(name), {}).get(str(data["machine"]["threads"]))
     return row["flops"] / row["times"][name]["ms"] * 1e-6 / peak if peak else 0
 
@@ -79,8 +79,8 @@ def slower_section(data):
         ours, its = row["times"]["relpos"], row["times"][name]
         return (f"{PASSES[row['pass']]} {row['dtype']}, {row['case']}", f"{row['n']:,}", ms(ours["ms"]), name, ms(its["ms"]),
                 f"{ours['ms'] / its['ms']:.2f} ×" + (", within the spread" if ours["ms_low"] <= its["ms_high"] else ""), str(others or ""))
-    out += [f"In {len(worse)} of {len(rows)} problems some peer is faster than relpos. The worst first, with the fastest peer of each; a "
-            "bias that was built before is not in the peer's time:", ""]
+    out += [f"In {len(worse)} of {len(rows)} problems some peer is faster than relpos. The worst come first, each with its fastest peer; the "
+            "time of building a bias before the call is not in the peer's time:", ""]
     return out + table(("problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"),
                        [line(*w) for w in worse])
 
@@ -100,8 +100,8 @@ def tables(data):
 
 
 def memory_section(data):
-    out = ["## Memory", "", "Peak of one call over its tensors, in MB, each in a process of its own: the result, work, and any N×N array "
-           "that the path builds.", ""]
+    out = ["## Memory", "", "Peak memory of one call without its tensors, in MB, each in a process of its own: the result, scratch memory, and any N×N array "
+           "that is built.", ""]
     for passes in PASSES:
         rows = [r for r in data["memory"] if r["pass"] == passes]
         peers = list(dict.fromkeys(name for r in rows for name in r["bytes"]))
@@ -130,7 +130,7 @@ def threads_section():
     data = json.loads(path.read_text())
     n = str(data["threads"])
     cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
-    return ["## Threads", "", f"One thread and {n} in turns, f32, no bias, B1 H8 D64 unless said, in milliseconds, median (first to third quartile). Every call goes to its "
+    return ["## Threads", "", f"One thread and {n} alternately, f32, no bias, B1 H8 D64 unless stated, in milliseconds, median (first to third quartile). Every call uses its "
             "pool here; usually a call of fewer than 4 million multiply-adds stays on its caller's thread (RELPOS_SHORT). "
             f"[bench/threads.py](../bench/threads.py), commit {data['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
@@ -153,9 +153,9 @@ def training_section():
     out = ["## Training a whole model", "", f"![{PLOTS['training']}](performance/training.svg)", "",
            f"A step of AdamW on a T5 of {p['model']['num_layers']} + {p['model']['num_decoder_layers']} layers, {p['model']['num_heads']} heads and random weights "
            f"(the sizes of T5 v1.1 small), {p['target']} tokens of target, {threads} of {m['cpu']}, PyTorch {m['torch'].split('+')[0]}, transformers "
-           f"{m['transformers']}: seconds, median of {p['steps']} steps (least to most), and the most memory that the process took beyond what it had "
-           "before its first step. The products of the linear layers are PyTorch's own in all three, and bound what faster attention can give: "
-           "the last column is their part of relpos's step. The losses agree.", ""]
+           f"{m['transformers']}: seconds, median of {p['steps']} steps (smallest to largest), and the peak memory of the process minus its memory "
+           "before the first step. The products of the linear layers are PyTorch's own in all three, and limit the gain from faster attention: "
+           "the last column is their time in relpos's step. The losses agree.", ""]
 
     def line(n):
         rows = {name: next((r for r in rows if r["length"] == n and "seconds" in r), None) for name, rows in by.items()}
@@ -172,7 +172,7 @@ def another_section(path):
     out = [f"## {m['cpu']}, {m['isa'].upper()}", "", f"Another machine: {m['cores']} cores at {m['clock_hz'] * 1e-9:.2f} GHz, "
            f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
            f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems some "
-           "peer is faster. Times of peers as multiples of relpos's; of SDPA and eager attention the bias is built before.", ""]
+           "peer is faster. Times of peers are multiples of relpos's; for SDPA and eager attention the bias is built before the call.", ""]
 
     def best(row, test):
         found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
@@ -186,7 +186,7 @@ def another_section(path):
 
 def error_section(data):
     out = ["## Errors", "", "Against the same problem in f64: the largest error over the largest number of the result, and the mean error over "
-           "the mean size; of a backward pass the worst of its results.", ""]
+           "the mean size; for a backward pass the worst of its results.", ""]
     rows = {key: [r for r in rows if r["errors_from"] == "f64"][-1:] for key, rows in groups(data["rows"]).items()}
 
     def cell(row, test):
@@ -212,7 +212,7 @@ def skipped_section(data):
         for case, ns in cases.items():
             lengths.setdefault(tuple(f"{n:,}" for n in sorted(ns)), []).append(case)
         return name, reason, "; ".join(f"{', '.join(found)} ({' '.join(ns)})" for ns, found in lengths.items())
-    return ["## What was not timed", "", "Of a peer with several ways, at least one; lengths in brackets.", ""] + table(
+    return ["## What was not timed", "", "For a peer with several variants, at least one of them was not timed; lengths are in brackets.", ""] + table(
         ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()])
 
 
@@ -229,11 +229,11 @@ def machine_section(data):
              ("peers", f"PyTorch {m['torch']} ({m['torch_cpu']}), ONNX Runtime {m['onnxruntime']}, NumPy {m['numpy']}, Python {m['python']}"),
              ("system", f"Linux {m['kernel']}"), ("threads", str(m["threads"])), ("date", m["date"])]
     return ["## The machine", ""] + table(("", ""), lines) + [
-        "## Again", "", "```", "cmake --preset release && cmake --build --preset release", "bench/setup.sh build/venv",
+        "## How to repeat it", "", "```", "cmake --preset release && cmake --build --preset release", "bench/setup.sh build/venv",
         f"build/venv/bin/python {m['command'].replace('peers.py', 'peers.py build/release/librelpos.so')} -o bench/results/peers.json",
         "python3 bench/report.py && build/venv/bin/python bench/plots.py", "```", "",
         "`--only 'fwd:f32.*t5'` measures some problems again and keeps the others; `--variants default,avx512` adds columns for relpos. "
-        "[bench/peers.py](../bench/peers.py) says what each peer does."]
+        "[bench/peers.py](../bench/peers.py) describes each peer."]
 
 
 def page():
@@ -241,8 +241,8 @@ def page():
     m = data["machine"]
     out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change those -->",
            f"relpos beside PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on {m['threads']} thread"
-           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 but for windows (B512 H8 D32), taking turns in one process; medians. "
-           "[bench/peers.py](../bench/peers.py) makes the numbers, `relpos bench` repeats any of ours.", ""]
+           f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 except for windows (B512 H8 D32), called alternately in one process; medians. "
+           "[bench/peers.py](../bench/peers.py) makes the numbers; `relpos bench` repeats those of relpos.", ""]
     out += slower_section(data)
     for name, what in list(PLOTS.items())[:-1]:
         out += [f"![{what}](performance/{name}.svg)", ""]

@@ -1,8 +1,8 @@
-"""One thread and several, taking turns in one process: how much faster, and from which size on a pool pays.
+"""Time one thread and several alternately in one process: how much faster several are, and from which size on a pool is faster.
 
     build/venv/bin/python bench/threads.py build/release/librelpos.so -o bench/results/threads.json && python3 bench/report.py
 
-Every call goes to its pool (RELPOS_SHORT=0), however short it is.  SPDX-License-Identifier: Apache-2.0
+Every call uses its pool (RELPOS_SHORT=0), however short it is.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes

@@ -5,7 +5,7 @@
 #define RELPOS_CLI_H
 
 #include "io/io.h"
-#include <relpos/relpos.h>
+#include <relpos/facts.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -72,18 +72,17 @@ typedef struct cli_problem {
     char mask_array[RP_MAX_MASKS][RP_NAME_MAX];
     char q_offset_array[RP_NAME_MAX];
     bool softcap_given;
+    bool bare; /* biases are arguments of their own, without --bias */
 } cli_problem;
 
-/* Keys of the options below; they lie outside the letters. CLI_TERM + kind: the option of a term that is no bias. */
+enum { CLI_MASK_MAX = 64 }; /* bytes of a mask's option */
+
+/* Keys of the options below; they lie outside the letters. CLI_TERM + kind: the option of a term that is no bias; CLI_MASK + kind: of a
+ * mask. */
 enum {
     CLI_TERM = 500,
+    CLI_MASK = 800,
     CLI_BIAS = 1000,
-    CLI_CAUSAL,
-    CLI_WINDOW,
-    CLI_KEY_MASK,
-    CLI_MASK,
-    CLI_LENGTHS,
-    CLI_SEGMENTS,
     CLI_SCALE,
     CLI_SOFTCAP,
     CLI_SOFTCAP_AFTER,
@@ -94,28 +93,13 @@ enum {
 /* The lines of an option table for terms, masks and settings. */
 #define CLI_TERM_OPTIONS                                                                                               \
     {"bias", CLI_BIAS, "TERM[,key=value]...", "add a bias; may be given more than once. relpos info lists the terms"}, \
-        {"rope", CLI_TERM + RP_TERM_ROPE, "[key=value]...",                                                            \
-         "turn q and k by position: dim, base, layout, scaling, positions"},                                           \
-        {"relkey", CLI_TERM + RP_TERM_RELKEY, "key=value...",                                                          \
-         "vectors for keys by offset (Shaw): table, left, right"},                                                     \
-        {"relval", CLI_TERM + RP_TERM_RELVAL, "key=value...",                                                          \
-         "vectors for values by offset (Shaw): table, left, right"},                                                   \
-        {"xl", CLI_TERM + RP_TERM_XL, "key=value...", "positions of Transformer-XL: r, u, v"},                         \
-        {"axialkey", CLI_TERM + RP_TERM_AXIALKEY, "key=value...",                                                      \
-         "vectors for keys by row and column (MViTv2, SAM): rh, rw, grid"},                                            \
-        {"deberta", CLI_TERM + RP_TERM_DEBERTA, "key=value...",                                                        \
-         "disentangled positions: k_pos, q_pos, span, buckets, max_position"},                                         \
     {                                                                                                                  \
-        "sink", CLI_TERM + RP_TERM_SINK, "NAME", "array (H): a logit beside each row; its weight goes to no value"     \
+        "", CLI_TERM, NULL, "here cli_options puts an option for each term that is no bias"                            \
     }
+/* Stands for the option of every mask: "key-mask" from key_mask of rp_mask_info_of. */
 #define CLI_MASK_OPTIONS                                                                                               \
-    {"causal", CLI_CAUSAL, NULL, "only keys at or before the query"},                                                  \
-        {"window", CLI_WINDOW, "LEFT,RIGHT", "only keys from LEFT before to RIGHT after the query; -1 = no limit"},    \
-        {"key-mask", CLI_KEY_MASK, "NAME", "array (B,Lk): non-zero = attend"},                                         \
-        {"mask", CLI_MASK, "NAME", "array broadcast to (B,H,Lq,Lk): non-zero = attend"},                               \
-        {"lengths", CLI_LENGTHS, "NAME", "array (B): valid keys of each batch entry"},                                 \
     {                                                                                                                  \
-        "segments", CLI_SEGMENTS, "NAME", "array (B,L): packed sequences; a pair attends inside its own"               \
+        "", CLI_MASK, NULL, NULL                                                                                       \
     }
 #define CLI_SETTING_OPTIONS                                                                                            \
     {"scale", CLI_SCALE, "S", "factor of q k; default 1/sqrt(D)"},                                                     \
@@ -161,8 +145,18 @@ int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch);
  * added to *made, which the caller frees with io_free). CLI_OK or CLI_FAILED after printing. */
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a);
 
-/* The option of a mask that takes an array, without dashes: "key-mask". */
-const char *cli_mask_option(rp_mask_kind kind);
+/* The option of a mask, without dashes: "key-mask". */
+const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX]);
+/* The same with what it takes: "--key-mask NAME". */
+const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX]);
+
+/* Print "relpos: <command>: <what the library said> (<how to mend>)", and return the code. What the library calls terms[0].left
+ * or mask[0] is named as the user wrote it: --bias table: left, --key-mask m. */
+int cli_refused(int code, const char *command, const cli_problem *p, const char *mend);
+/* The same as text alone, which is returned; without a problem for p NULL. */
+enum { CLI_WORDS_MAX = 1024 };
+const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX]);
+#pragma GCC poison rp_last_error /* its fields are those of C */
 
 /* A JSON string with its quotes, on `to`; what is no UTF-8 becomes U+FFFD. */
 void cli_json_string(FILE *to, const char *text);

@@ -1,12 +1,13 @@
-/* find.c -- files that come with the program: the explorer's page, what the laboratory shows.
+/* find.c -- find the files that come with the program, the explorer's page and the laboratory's report.py: in the installation, or in the
+ * build that the program is run from. It knows no command.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli.h"
+#include "cli/cli.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#ifndef RELPOS_DOC_FROM_PROGRAM /* the build system says */
+#ifndef RELPOS_DOC_FROM_PROGRAM /* the build system defines it */
 #define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
 #endif
 

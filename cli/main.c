@@ -1,6 +1,6 @@
 /* main.c -- relpos: choose the command.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli.h"
+#include "cli/cli.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

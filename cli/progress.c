@@ -1,6 +1,6 @@
-/* progress.c -- the bar: share done, and the time that is left if the rest is as fast.
+/* progress.c -- the progress bar: the share that is done, and the time that remains at the same speed. It knows no command.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "progress.h"
+#include "cli/progress.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* progress.h -- a bar on standard error for what lasts over two seconds, on a terminal only.
+/* progress.h -- a progress bar on standard error for work that takes more than two seconds; only on a terminal.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROGRESS_H
 #define RELPOS_PROGRESS_H
@@ -6,16 +6,16 @@
 /* A clock that only goes forward, in seconds. */
 double cli_seconds(void);
 
-/* Start from zeros with what is being done, such as "attend". */
+/* Start from zeros, with the name of the work, such as "attend". */
 typedef struct cli_progress {
     const char *what;
     double start, shown; /* seconds; when the work began, when the bar was last drawn */
-    const char *note;    /* what else the line says, such as a loss; NULL: nothing */
+    const char *note;    /* further text of the line, such as a loss; NULL: none */
 } cli_progress;
 
-/* An rp_progress: context is a cli_progress. */
+/* An rp_progress; its context is a cli_progress. */
 int cli_progress_show(void *context, double share);
-/* Take the bar away. */
+/* Erase the bar. */
 void cli_progress_end(cli_progress *p);
 
 #endif

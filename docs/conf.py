@@ -25,7 +25,7 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 breathe_projects, breathe_default_project = {"relpos": str(here.parent / "build/xml")}, "relpos"
 breathe_domain_by_extension, breathe_show_include = {"h": "c"}, False
-nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(32|64)_t|size_t"), ("ref", "relpos_8h")]
+nitpicky, nitpick_ignore_regex = True, [("c:identifier", r"u?int(8|32|64)_t|size_t"), ("ref", "relpos_8h")]
 autodoc_member_order, autodoc_typehints = "bysource", "none"
 doctest_test_doctest_blocks = ""  # python/tests runs those of the docstrings
 plot_html_show_source_link = plot_html_show_formats = False
@@ -40,6 +40,8 @@ def man_page(text):
     title, _, text = text.partition("\n")
     lines, code = [], False
     for line in text.splitlines():
+        if line.startswith("; "):  # a comment
+            continue
         if line.startswith("```"):
             code = not code
         elif not code:

@@ -1,6 +1,7 @@
-# What Doxygen reads in place of relpos.h, which keeps plain comments: its marks, a group for each part, labels as paragraphs,
-# tables as they are. SPDX-License-Identifier: Apache-2.0
+# What Doxygen reads in place of relpos.h, terms.h and facts.h, which keep plain comments: its marks, a group for each part, labels as
+# paragraphs, tables as they are. SPDX-License-Identifier: Apache-2.0
 s,^/\* -+ status \*/$,/** @defgroup status status\n * @{ */,
+s,^/\* -+ (terms|facts)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,
 s,^/\* -+ (([a-z]+).*) \*/$,/** @} */\n/** @defgroup \2 \1\n * @{ */,
 $s,$,\n/** @} */,
 s,^/\* ,/** ,
@@ -10,7 +11,7 @@ s,^ \* (Shapes|Sign|Edges|Memory|Threads|Returns|Source)  +([^ ]), * @par \1\n *
 s,^ \* Accuracy (docs), * @par Accuracy\n * \1,
 s,^ \*   (HIGHEST|HIGH) +, * - \1: ,
 s,^ \* Bounds: , *\n&,
-/^ \*   kind/,/^ \* \(\*\)/s,^ \*   , *     ,
+/^ \*   table /,/^ \* \(\*\)/s,^ \*   , *     ,
 s,^typedef (enum|struct) (rp_[a-z_]+ \{),\1 \2,
 s,\} rp_[a-z_]+;$,};,
 /^#include "terms.def"/s,.*,sed -nE 's@^RP_X\\(([A-Z0-9]+)\, *([a-z0-9]+).*@RP_TERM_\\1\, /**< \\2 */@p' include/relpos/terms.def,e

@@ -1,4 +1,4 @@
-/* 02_backward.c -- train a table of biases by gradient descent until each token looks at the one before it.
+/* 02_backward.c -- train a table of biases by gradient descent until each token attends to the one before it.
  *
  *     cc 02_backward.c $(pkg-config --cflags --libs relpos) -lm -o 02_backward && ./02_backward
  *
@@ -34,7 +34,7 @@ int main(void)
     t.out = rp_array_of(out, RP_F32, 4, shape);
     t.lse = rp_array_of(lse, RP_F32, 3, row);
     t.term[0][0] = rp_array_of(table, RP_F32, 2, table_shape);
-    rp_grads g = rp_grads_init(); /* what stays absent is not computed */
+    rp_grads g = rp_grads_init(); /* gradients that are not set are not computed */
     g.dout = rp_array_of(dout, RP_F32, 4, shape);
     g.term[0][0] = rp_array_of(gradient, RP_F32, 2, table_shape);
 
@@ -50,7 +50,7 @@ int main(void)
         if (step % 20 == 0)
             printf("step %2d: loss %.4f, bias of the token before %+.2f, of itself %+.2f\n", step, (double)loss,
                    (double)table[LEFT - 1], (double)table[LEFT]);
-        if (rp_backward(plan, &t, &g, NULL) != RP_OK) /* given out and lse, it need not compute them again */
+        if (rp_backward(plan, &t, &g, NULL) != RP_OK) /* out and lse are given, so it does not compute them again */
             break;
         for (int n = 0; n < LEFT + RIGHT + 1; n++)
             table[n] -= 0.5f * gradient[n];

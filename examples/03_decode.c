@@ -1,4 +1,4 @@
-/* 03_decode.c -- decode token by token with one plan: keys and values in pages, strips of biases made once.
+/* 03_decode.c -- decode token by token with one plan: keys and values in pages, biases computed once.
  *
  *     cc 03_decode.c $(pkg-config --cflags --libs relpos) -lm -o 03_decode && ./03_decode
  *
@@ -10,7 +10,7 @@
 
 enum { H = 8, HK = 2, D = 64, LONGEST = 600, PAGE = 128, PAGES = (LONGEST + PAGE - 1) / PAGE };
 
-static void made_up(float *x, int n)
+static void fill_random(float *x, int n)
 {
     for (int c = 0; c < n; c++)
         x[c] = (float)rand() / (float)RAND_MAX - 0.5f;
@@ -22,7 +22,7 @@ int main(void)
     const void *k_at[PAGES], *v_at[PAGES];
     const int64_t shape[4] = {1, H, 1, D}, one[1] = {1};
     int64_t position = 0;
-    for (int n = 0; n < PAGES; n++) { /* a real cache hands them out as a sequence grows */
+    for (int n = 0; n < PAGES; n++) { /* a real cache allocates pages as a sequence grows */
         k_at[n] = k_pages[n];
         v_at[n] = v_pages[n];
     }
@@ -42,7 +42,7 @@ int main(void)
     t.prepared = prepared;
     t.q = rp_array_of(q, RP_F32, 4, shape);
     t.out = rp_array_of(out, RP_F32, 4, shape);
-    t.q_offset = rp_array_of(&position, RP_I64, 1, one); /* where the query stands */
+    t.q_offset = rp_array_of(&position, RP_I64, 1, one); /* the position of the query */
     t.pages = (rp_pages){.k = k_at,
                          .v = v_at,
                          .page = PAGE,
@@ -54,10 +54,10 @@ int main(void)
 
     for (position = 0; position < LONGEST; position++) {
         for (int h = 0; h < HK; h++) { /* the new token joins the cache */
-            made_up(k_pages[position / PAGE][h][position % PAGE], D);
-            made_up(v_pages[position / PAGE][h][position % PAGE], D);
+            fill_random(k_pages[position / PAGE][h][position % PAGE], D);
+            fill_random(v_pages[position / PAGE][h][position % PAGE], D);
         }
-        made_up(&q[0][0], H * D);
+        fill_random(&q[0][0], H * D);
         t.pages.len_k = position + 1;
         if (rp_attend(plan, &t, NULL) != RP_OK) {
             fprintf(stderr, "%s\n", rp_last_error());

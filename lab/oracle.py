@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The model of `relpos lab` in PyTorch, from the same first weights and the same windows: do the losses agree, and how long does a
-step take? Run by hand, from the root of the source:
+"""The model of `relpos lab` in PyTorch, with the same first weights and the same windows: it compares losses, and the time of a step.
+Run by hand, from the root of the source:
 
     lab/oracle.py build/release/relpos lab/oracle.lab [--steps 100] [--time STEPS]
 
-Positions none, sinusoidal, learned, t5 and alibi; no dropout. The losses of f32 are compared with those of PyTorch in f64: rounding
-errors grow as training goes on, so the bound is what PyTorch's own f32 departs from f64 by, at most so far, times four.
+Positions none, sinusoidal, learned, t5 and alibi; no dropout. Losses in f32 are compared with those of PyTorch in f64. Rounding
+errors grow during training, so the bound is four times the largest difference so far between PyTorch's own f32 and f64.
 Needs torch, numpy and safetensors. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -66,16 +66,16 @@ class Model:
         self.buckets = None
 
     def bucket(self, p):  # Raffel 2020, section 2.1
-        n, most, both = int(p.get("buckets", 32)), int(p.get("max_distance", 128)), int(p.get("bidirectional", 1))
+        n, max_distance, bidirectional = int(p.get("buckets", 32)), int(p.get("max_distance", 128)), int(p.get("bidirectional", 1))
         base = torch.zeros_like(self.r)
-        if both:
+        if bidirectional:
             n //= 2
             base = (self.r > 0) * n
             d = self.r.abs()
         else:
             d = (-self.r).clamp(min=0)
         exact = n // 2
-        far = exact + (torch.log(d.float().clamp(min=1) / exact) / math.log(most / exact) * (n - exact)).long()
+        far = exact + (torch.log(d.float().clamp(min=1) / exact) / math.log(max_distance / exact) * (n - exact)).long()
         return base + torch.where(d < exact, d, far.clamp(max=n - 1))
 
     def bias(self, layer, heads, dtype):
@@ -128,10 +128,10 @@ class Model:
 
 
 def rate(c, step):
-    warmup, steps, lr, least = int(c["warmup"]), int(c["steps"]), float(c["lr"]), float(c["lr_min"])
+    warmup, steps, lr, lr_min = int(c["warmup"]), int(c["steps"]), float(c["lr"]), float(c["lr_min"])
     if step < warmup:
         return lr * (step + 1) / warmup
-    return least + (lr - least) * 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(steps - warmup, 1), 1)))
+    return lr_min + (lr - lr_min) * 0.5 * (1 + math.cos(math.pi * min((step - warmup) / max(steps - warmup, 1), 1)))
 
 
 def train(arrays, c, text, dtype, steps):
@@ -162,9 +162,9 @@ def main():
     parser.add_argument("relpos")
     parser.add_argument("experiment")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--time", type=int, default=0, help="steps to time, in turns; no losses are compared")
+    parser.add_argument("--time", type=int, default=0, help="time so many steps of each, alternately, instead of comparing losses")
     parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--save", metavar="FILE", help="add the times as a line of JSON, which relpos lab report reads")
+    parser.add_argument("--save", metavar="FILE", help="append the times as a line of JSON, which relpos lab report reads")
     a = parser.parse_args()
     torch.set_num_threads(1)
     sets = [x for s in a.set for x in ("--set", s)] + ["--set", "log_every=1", "--set", "dropout=0"]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What relpos lab sweep and inspect found, as a page: tables, curves, heat maps, the command of each, and what they do not show.
+"""The results of relpos lab sweep and inspect as a page: tables, curves, heat maps, the command of each, and what they do not show.
 
     relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
 
-A file is a section; its name is that of the experiment. Without a page, tables in Markdown are printed. A page of HTML holds its
-pictures; beside one of Markdown they are SVG files. Pictures need matplotlib, tables Python alone. SPDX-License-Identifier: Apache-2.0"""
+Each file is a section, named after its experiment. Without -o, tables in Markdown are printed. An HTML page contains its pictures; for a
+Markdown page they are SVG files beside it. Pictures need matplotlib, tables only Python. This script reads results and knows no model.
+SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import contextlib
 import html
@@ -17,18 +18,18 @@ import statistics
 import sys
 import tempfile
 
-# What is asked, and what tutorials print of the same question without a way to run it again.
+# The question of each experiment; and numbers that tutorials print for it, without a way to repeat them.
 EXPERIMENTS = {
-    "length": "Length generalisation: trained at one length, measured up to eight times it",
+    "length": "Length generalisation: trained at one length, measured at up to eight times that length",
     "rate": "Two of these positions at a third of the learning rate",
-    "scaling": "Rotations scaled to read more than they were trained on",
-    "buckets": "How many buckets, and from which distance on they share the last",
-    "strategies": "How distances are shared out among 32 buckets",
+    "scaling": "RoPE scaled to read more than the trained length",
+    "buckets": "The number of buckets, and the distance from which on all share the last one",
+    "strategies": "How distances are assigned to 32 buckets",
     "sharing": "One table for all layers, for all heads",
     "clip": "Shaw's clipping distance",
     "overhead": "What positions cost",
-    "classify": "An encoder, with positions both ways: which chapter is a window from?",
-    "inspect": "What is learned",
+    "classify": "An encoder with two-sided positions: which chapter is a window from?",
+    "inspect": "What the heads learned",
     "oracle": "Beside PyTorch",
 }
 CLAIMS = {
@@ -44,17 +45,17 @@ CLAIMS = {
                  "of training, Shaw 5 to 10 %",
                  {"learned": "0.65", "sinusoidal": "0.81", "t5": "1.79", "rope": "2.60", "relkey,left=64+relval,left=64": "5 to 10"}),
 }
-LIMITS = """Small models, trained as they were here, show how schemes are used; they do not rank them, for small models or for large. Spreads are over few starts. Perplexities are of bytes, of one text. Windows do not overlap: a longer one gains by context and
-loses where positions fail, and the curves by position tell the two apart. A scheme that ends near what pairs of bytes tell (16.5 in the text of lab/corpus.sh, counted) has not
-learned in so few steps to look at single bytes; longer training may change that. Times are of one machine."""
+LIMITS = """Small models, trained as described here, show how schemes are used; they do not rank them, neither for small models nor for large ones. Spreads are over few starts. Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and
+loses where positions fail, and the curves by position separate the two. A scheme that ends near the perplexity of counted pairs of bytes (16.5 in the text of lab/corpus.sh) has not
+learned in so few steps to use single earlier bytes; longer training may change that. Times are of one machine."""
 FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
             ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")))
 
 
 def short(position):
-    """The text of a position without what every causal model has to say."""
-    for part in (",bidirectional=0", ",right=0"):
-        position = position.replace(part, "")
+    """The text of a position without the parameters that every causal model needs."""
+    for parameter in (",bidirectional=0", ",right=0"):
+        position = position.replace(parameter, "")
     return ",".join(p for p in position.split(",") if not p.startswith(("original_max_position", "max_position")))
 
 
@@ -93,7 +94,7 @@ class Page:
             self.out.append("\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
 
     def picture(self, make, alt):
-        """make(pyplot) -> figure; only where there is a page to show it on."""
+        """Add the figure that make(pyplot) returns, if there is a page to show it on."""
         if self.path is None:
             return
         plt = pyplot()
@@ -122,7 +123,7 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 
 
 def write(files):
-    """{path: text}, all whole or not at all: by files that this process made, under names that nobody can foresee."""
+    """Write {path: text}, all files completely or none: each goes to a temporary file with a random name, which is renamed at the end."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:
@@ -148,7 +149,7 @@ def put(text):
     try:
         with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as to:
             to.write(text + "\n")
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has stopped reading
         pass
     except OSError as e:
         sys.exit(f"relpos: standard output: {e.strerror} (free some space, or write elsewhere)")
@@ -158,7 +159,7 @@ def pyplot():
     try:
         import matplotlib
     except ImportError:
-        sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o tables alone are printed)")
+        sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o, only tables are printed)")
     matplotlib.use("svg")
     matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt
@@ -167,10 +168,10 @@ def pyplot():
 
 # ---------------------------------------------------------------------------------------------------- what a file holds
 
-# A shape: a test and its words; a list of the shape of its items and their number (one at least; None: any); a dict of keys.
+# The expected form of a value: a test with its description; a list of the form of its items and their number (left out: at least one; None: any); a dict.
 TEXT = (lambda x: isinstance(x, str), "a text")
-WHOLE = (lambda x: type(x) is int and 0 <= x < 1e15, "a whole number")
-COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "a whole number above 0")
+INTEGER = (lambda x: type(x) is int and 0 <= x < 1e15, "an integer")
+COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "an integer above 0")
 NUMBER = (lambda x: type(x) in (int, float) and -1e300 < x < 1e300, "a number")
 POSITIVE = (lambda x: type(x) in (int, float) and 0 < x < 1e300, "a number above 0")
 MEASURED = (lambda x: x is None or POSITIVE[0](x), "a number above 0")
@@ -179,7 +180,7 @@ MACHINE = {"threads": COUNT, "version": TEXT, "isa": TEXT, "blas": TEXT}
 
 
 def settings(text):
-    """An experiment's keys and values; those without a value are as good as not there."""
+    """An experiment's keys and values, without empty values."""
     pairs = (line.partition(" = ") for line in text.splitlines())
     return {key: value for key, _, value in pairs if value}
 
@@ -195,16 +196,16 @@ def result_shape(line):
     if settings(line["experiment"])["task"] == "classifier":
         length = {"length": COUNT, "accuracy": (lambda x: x is None or SHARE[0](x), SHARE[1])}
     else:
-        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": WHOLE, "to": COUNT, "perplexity": MEASURED}, None]}
+        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": INTEGER, "to": COUNT, "perplexity": MEASURED}, None]}
     vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")
-    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": WHOLE, "ms_per_step": POSITIVE,
+    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": INTEGER, "ms_per_step": POSITIVE,
             "bytes": COUNT, "machine": MACHINE}
 
 
 def inspect_shape(line):
     n = len(line["distances"]) if isinstance(line.get("distances"), list) else None
     head = {"share": SHARE, "distance": NUMBER, "position": [NUMBER, n], "weight": [NUMBER, n]}
-    return {"inspect": TEXT, "trained": COUNT, "distances": [[WHOLE, 2]], "layers": [[head]]}
+    return {"inspect": TEXT, "trained": COUNT, "distances": [[INTEGER, 2]], "layers": [[head]]}
 
 
 def oracle_shape(_):
@@ -212,7 +213,7 @@ def oracle_shape(_):
 
 
 def wrong(value, shape, at=""):
-    """What keeps a value from its shape, or None."""
+    """How a value differs from its expected shape, or None."""
     found = json.dumps(value)
     found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
     if isinstance(shape, tuple):
@@ -220,20 +221,20 @@ def wrong(value, shape, at=""):
     if isinstance(shape, list):
         inner, n = [*shape, 1][:2]
         if not isinstance(value, list) or (len(shape) == 1 and not value) or (len(shape) == 2 and n not in (None, len(value))):
-            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list with something in it" if len(shape) == 1 else "a list")
-        parts = [(x, inner, f"{at}[{n}]") for n, x in enumerate(value)]
+            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list that is not empty" if len(shape) == 1 else "a list")
+        items = [(x, inner, f"{at}[{n}]") for n, x in enumerate(value)]
     else:
         if not isinstance(value, dict):
             return found + "an object"
-        parts = [(value.get(key), inner, f"{at}.{key}" if at else key) for key, inner in shape.items()]
-        missing = [where for (_, _, where), key in zip(parts, shape) if key not in value]
+        items = [(value.get(key), inner, f"{at}.{key}" if at else key) for key, inner in shape.items()]
+        missing = [where for (_, _, where), key in zip(items, shape) if key not in value]
         if missing:
             return f"{missing[0]} is missing"
-    return next(filter(None, (wrong(*part) for part in parts)), None)
+    return next(filter(None, (wrong(*item) for item in items)), None)
 
 
 def read(path):
-    """The results of a file. What is wrong with one ends the program here, so that nothing below has to ask."""
+    """The results of a file. A wrong one ends the program here, so that the functions below need no checks."""
     shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time")}.get(
         path.stem, (result_shape, "relpos lab sweep"))
 
@@ -243,62 +244,62 @@ def read(path):
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'} (a file of {makes})")
+        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'} ({makes} writes such a file)")
     if not text.strip():
         sys.exit(f"relpos: {path}: empty ({makes} writes results)")
-    lines, parts = [], {}
-    for number, part in enumerate(text.rstrip("\n").split("\n"), 1):
+    lines, ranges = [], {}
+    for number, line_text in enumerate(text.rstrip("\n").split("\n"), 1):
         try:
-            line = json.loads(part)
+            line = json.loads(line_text)
             found = wrong(line, shape_of(line) if isinstance(line, dict) else {})
         except (ValueError, RecursionError):
             found = "not JSON"
         if found:
-            refuse(number, f"no result of {makes}: {found}", "without this line the others can be shown; the same command makes it again")
+            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command makes it again")
         lines.append(line)
         if shape_of is not result_shape:
             continue
         line["experiment"] = settings(line["experiment"])
         first, task = lines[0], line["experiment"]["task"]
         if task != first["experiment"]["task"]:
-            refuse(number, f"task is {task}, and that of line 1 {first['experiment']['task']}", "a file for each")
+            refuse(number, f"task is {task}, and that of line 1 {first['experiment']['task']}", "use a file for each")
         lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
         if path.stem != "overhead" and lengths != others:
-            refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "a file for each")
+            refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "use a file for each")
         for x in line["lengths"]:
-            places = [(p["from"], p["to"]) for p in x.get("positions", [])]
-            if places and parts.setdefault(x["length"], places) != places:
-                refuse(number, f"positions of length {x['length']} are not those of the lines before", "without this line the others can be shown")
+            found = [(p["from"], p["to"]) for p in x.get("positions", [])]
+            if found and ranges.setdefault(x["length"], found) != found:
+                refuse(number, f"positions of length {x['length']} are not those of the lines before", "delete this line to show the others")
     for number, line in enumerate(lines, 1):
         if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
             refuse(number, f"no result without positions at length {line['experiment']['length']}, which this one is compared with",
-                   "none among the values of vary.position")
+                   "add none to the values of vary.position")
     return once(lines, refuse) if shape_of is result_shape else lines
 
 
 def once(lines, refuse):
-    """Of results of the same experiment and seed the fastest. What else they say has to be the same."""
+    """Keep the fastest of the results with the same experiment and seed. Their other numbers have to be equal."""
     found = {}
     for number, line in enumerate(lines, 1):
         key = tuple(line["experiment"].items())
         before, other = found.setdefault(key, (number, line))
         differ = [k for k in ("train_loss", "lengths", "weights", "position_weights") if line[k] != other[k]]
         if differ:
-            refuse(number, f"the same experiment and seed as line {before}, and another {differ[0]}", "without one of the two the others can be shown")
+            refuse(number, f"the same experiment and seed as line {before}, but another {differ[0]}", "delete one of the two to show the others")
         if line["ms_per_step"] < other["ms_per_step"]:
             found[key] = before, line
     return [line for _, line in found.values()]
 
 
 def is_base(base, line):
-    """Whether the first is the second without positions, of any start."""
+    """Whether `base` is the experiment of `line` without positions, with any seed."""
     return {**line["experiment"], "seed": "", "position": "none"} == {**base["experiment"], "seed": ""}
 
 
 # ---------------------------------------------------------------------------------------------------- results of sweeps
 
 def grouped(lines, apart=()):
-    """{label: the starts of an experiment}. A label has what the sweep varied, and what else differs between experiments; not what is told apart elsewhere."""
+    """{label: results of an experiment that differ in the seed alone}. A label has the keys that the sweep varied and others that differ between experiments, but not those in `apart`."""
     groups = {}
     for line in lines:
         key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
@@ -319,7 +320,7 @@ def grouped(lines, apart=()):
 
 
 def over(lines, what):
-    """Mean, least and largest over the starts; None where there is none."""
+    """Mean, smallest and largest value over the starts; None if one has no value."""
     values = [what(line) for line in lines]
     return None if None in values else (statistics.mean(values), min(values), max(values))
 
@@ -331,12 +332,12 @@ def counted(starts):
 def shown(found, digits=3):
     if found is None:
         return "none"
-    mean, least, most = found
-    return f"{mean:.{digits}f}" if least == most else f"{mean:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
+    mean, low, high = found
+    return f"{mean:.{digits}f}" if low == high else f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def preliminary_of(lines):
-    """What is said of results that compare positions before anything else; None where there is one position alone."""
+    """The first words of the warning above results that compare positions; None for a single position."""
     rates = {}
     for line in lines:
         some = line["experiment"]
@@ -349,9 +350,9 @@ def preliminary_of(lines):
 
 
 def preliminary(words, first, other):
-    """What a page of positions says before anything else: words of preliminary_of, what follows from them; first, other: results of the same
-    positions at two learning rates, or [] where there are none."""
-    text = f"{words}. The models are small and were trained for few steps. The tables say what came of that; they do not rank positions."
+    """The warning above a page that compares positions. words: those of preliminary_of; first, other: results of the same positions at two
+    learning rates, or [] without them."""
+    text = f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions."
     both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
     groups = {}
     for line in (*first, *other):
@@ -363,7 +364,7 @@ def preliminary(words, first, other):
     orders = {tuple(sorted(some, key=lambda what: mean(some[what], 0))) for some in groups.values()}
     ends = "; ".join(f"with a rate of {rate}, " + ", ".join(f"{short(what)} {mean(lines, 0):.2f}" for what, lines in some.items()) for rate, some in groups.items())
     starts = sorted({len(lines) for some in groups.values() for lines in some.values()})
-    return text + (f" {'Another rate changes the order' if len(orders) > 1 else 'Another rate changes them'}. Mean perplexity at {length:,} over "
+    return text + (f" {'Another rate changes the order' if len(orders) > 1 else 'Another rate changes the numbers'}. Mean perplexity at {length:,} over "
                    f"{' or '.join(map(str, starts))} start{'s' * (starts != [1])}: {ends} (lab/rate.lab).")
 
 
@@ -374,7 +375,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
 
     every = [y for lines in groups.values() for line in lines for y in ys_of(line) if y is not None]
-    least_of, most_of = min(every), max(every)
+    low_of, high_of = min(every), max(every)
 
     def make(plt):
         columns = 1 if len(panels) == 1 else 2
@@ -389,9 +390,9 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
                 points = [(x, *y) for x, y in zip(xs, found) if y]
                 if not points:
                     continue
-                x, mean, least, most = zip(*points)
+                x, mean, low, high = zip(*points)
                 at.plot(x, mean, "-o" if n < 10 else "--o", markersize=3, label=what, color=f"C{n}")
-                at.fill_between(x, least, most, alpha=0.15, color=f"C{n}")
+                at.fill_between(x, low, high, alpha=0.15, color=f"C{n}")
             at.set_xscale("log", base=2)
             at.grid(alpha=0.3, which="both")
             at.legend(fontsize=7)
@@ -402,7 +403,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
                 continue
             at.set_yscale("log", base=2)
             at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
-            at.set_ylim(least_of / 1.03, most_of * 1.03)
+            at.set_ylim(low_of / 1.03, high_of * 1.03)
             at.yaxis.set_minor_locator(plt.NullLocator())
             at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         for at in axes[-1]:
@@ -417,10 +418,10 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
 
 
 def position_map(some, longest, title=None):
-    """Perplexity of each group at each part of the longest window."""
+    """Perplexity of each group at each range of positions of the longest window."""
     def make(plt):
-        places = next(iter(some.values()))[0]["lengths"][longest]["positions"]
-        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(places))]
+        ranges = next(iter(some.values()))[0]["lengths"][longest]["positions"]
+        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(ranges))]
                  for lines in some.values()]
         values = [[x[0] if x else math.nan for x in row] for row in found]
         figure, at = plt.subplots(figsize=(8, 0.28 * len(values) + 1))
@@ -430,7 +431,7 @@ def position_map(some, longest, title=None):
             for x, v in enumerate(row):
                 at.text(x, y, "none" if math.isnan(v) else f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
         at.set_yticks(range(len(some)), list(some), fontsize=7)
-        at.set_xticks(range(len(places)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in places], fontsize=7)
+        at.set_xticks(range(len(ranges)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in ranges], fontsize=7)
         at.set_xlabel("position in the window")
         if title:
             at.set_title(title, fontsize=9)
@@ -439,13 +440,13 @@ def position_map(some, longest, title=None):
 
 
 def mean(lines, n):
-    """Perplexity at the n-th length over the starts; None where there is none."""
+    """Mean perplexity at the n-th length over the starts; None if one has none."""
     found = over(lines, lambda line: line["lengths"][n]["perplexity"])
     return found and found[0]
 
 
 def rise(lines, n):
-    """By how much the mean perplexity at the n-th length is above that at the first, in words."""
+    """By how much the mean perplexity at the n-th length is above that at the first, as text."""
     first, then = mean(lines, 0), mean(lines, n)
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
@@ -469,12 +470,12 @@ def sweep(page, stem, lines):
     claim, claims = CLAIMS.get(stem, (None, {}))
     measure = "accuracy" if "accuracy" in lines[0]["lengths"][0] else "perplexity"
     starts = sorted({len(g) for g in groups.values()})
-    page.text(f"Means over {' or '.join(map(str, starts))} starts, the least and the largest in brackets." if starts != [1] else "One start of each.")
+    page.text(f"Means over {' or '.join(map(str, starts))} starts, the smallest and the largest in brackets." if starts != [1] else "One start for each.")
     page.table(["", *["starts"] * (len(starts) > 1), *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
                [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
                  f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
     if len(lengths) > 1 and measure == "perplexity":
-        page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, what others print' if claims else ''}.")
+        page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, numbers printed elsewhere' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
@@ -493,18 +494,18 @@ def overhead(page, lines):
     groups = grouped(lines, apart=["length"])
     cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
 
-    def fastest(some):  # what else a machine does makes a step slower, never faster
+    def fastest(some):  # other work of the machine makes a step slower, never faster
         return min(some, key=lambda line: line["ms_per_step"], default=None)
 
     def without(line):
         return [x for x in lines if is_base(x, line)]
 
     spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
-    most = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # starts of a column
-    page.text("Time of a training step (of each start the median, of these the smallest), memory of activations and weights, in % more than without positions. "
-              f"Claims are in brackets. There {'is' if most[lengths[0]] == 1 else 'are'} " + (f"{counted(most[lengths[0]])} of each" if len(set(most.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in most.items()))
-              + ("" if all(len(some[n]) in (0, most[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
-              + ". Without positions they took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
+    starts = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # of a column
+    page.text("Time of a training step (the smallest of the starts' medians) and memory of activations and weights, as increases in % over the model without "
+              f"positions. Numbers printed elsewhere are in brackets. There {'is' if starts[lengths[0]] == 1 else 'are'} " + (f"{counted(starts[lengths[0]])} of each" if len(set(starts.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in starts.items()))
+              + ("" if all(len(some[n]) in (0, starts[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
+              + ". Without positions a step took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
               + ": " + " and ".join(["differences of that size mean nothing"] * any(len(x) > 1 for x in spread.values())
                                     + ["a few % of what was measured once mean nothing"] * any(len(x) == 1 for x in spread.values())) + ".")
     rows = []
@@ -520,7 +521,7 @@ def overhead(page, lines):
             else:
                 time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
                 row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
-            if len(some[n]) < most[n]:
+            if len(some[n]) < starts[n]:
                 row[-1] += f", {counted(len(some[n]))}"
         mine = fastest(some[lengths[-1]])
         if mine is None:
@@ -532,22 +533,22 @@ def overhead(page, lines):
             row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %", f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
         rows.append(row)
     page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
-    page.text(f"Printed elsewhere: {claim}. A step here is all of a model, forward, backward and the optimizer.")
+    page.text(f"Printed elsewhere: {claim}. A step here is that of a whole model, forward, backward and the optimizer.")
 
 
 # ---------------------------------------------------------------------------------------------------- results of inspect
 
 def inspected(page, lines):
-    page.text("The scores of each head taken apart: what the terms of the model add, and what queries and keys give without them. The share of position is the "
-              "sum over queries of the variance over keys of the first, divided by that of both.")
-    rows, near = [], range(min(6, *(len(line["distances"]) for line in lines)))
+    page.text("The scores of each head are split into what the terms of the model add, and what queries and keys give without them. The share of position is the "
+              "variance over keys of the first, summed over queries, divided by the same sum for both.")
+    rows, shown_distances = [], range(min(6, *(len(line["distances"]) for line in lines)))
     for line in lines:
         for layer, heads in enumerate(line["layers"]):
             for h, head in enumerate(heads):
                 rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %", f"{head['distance']:.1f}",
-                             *[f"{100 * head['weight'][d]:.2f} %" for d in near]])
-    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in near]], rows)
-    page.text(f"The columns of weight are the mean weights of offsets 0 to {-near[-1]}, over all pairs that have the offset.")
+                             *[f"{100 * head['weight'][d]:.2f} %" for d in shown_distances]])
+    page.table(["", "share of position", "mean distance", *[f"weight at {-d}" for d in shown_distances]], rows)
+    page.text(f"The columns of weight are the mean weights of offsets 0 to {-shown_distances[-1]}, each over all pairs with this offset.")
 
     def make(plt):
         figure, axes = plt.subplots(len(lines), 2, figsize=(9, 2.4 * len(lines)), squeeze=False, sharex=True)
@@ -587,9 +588,9 @@ def inspected(page, lines):
         return figure
     page.picture(heads_map, "heat maps of what position adds, by head and distance")
 
-    page.heading("Pairs that training never showed", 3)
-    page.text("Of all pairs of a window twice, four and eight times as long as the trained one: those whose two positions (absolute schemes), and those whose offset "
-              "(relative ones), no window of training has. A clip or a bucket for all that is far leaves none.")
+    page.heading("Pairs that do not occur in training", 3)
+    page.text("The share of the pairs of a window, two, four and eight times as long as in training, whose two positions (for absolute schemes) or whose offset "
+              "(for relative ones) do not occur in training. Clipped offsets, and a bucket that all large distances share, leave none.")
     rows = []
     for n in (128, 512):
         for m in (2 * n, 4 * n, 8 * n):
@@ -598,8 +599,8 @@ def inspected(page, lines):
 
 
 def beside_torch(page, lines):
-    page.text("A step of training of 4 layers, width 256, 4 heads, bytes, in turns with the same model in PyTorch, on one thread; medians, the fastest and the slowest "
-              "step in brackets. Above 1, PyTorch takes longer.")
+    page.text("A training step of a model of 4 layers, width 256 and 4 heads on bytes, alternating with the same model in PyTorch, on one thread; medians, with the fastest and "
+              "the slowest step in brackets. Above 1, PyTorch takes longer.")
     def times(x):
         return f"{x[0]:,.0f} ms ({x[1]:,.0f} to {x[2]:,.0f})"
     page.table(["position, batch × length", "relpos", f"PyTorch {lines[0]['torch'].split('+')[0]}", "times"],
@@ -610,7 +611,7 @@ def beside_torch(page, lines):
             page.text(f"At {x['batch']} × {x['length']:,}, relpos with {short(x['oracle'])} takes {x['relpos_ms'][0] / plain[0]['torch_ms'][0]:.2f} times as long as PyTorch without any position.")
 
 
-# What a file holds, told by its name: the section, the command that makes it.
+# By the name of a file: the function that writes its section, and the command that makes the file.
 KINDS = {
     "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
@@ -625,7 +626,7 @@ def main():
     parser.add_argument("-o", "--output", metavar="PAGE", help="PAGE.html or PAGE.md; without it, tables are printed")
     q = parser.parse_args()
     if q.output and pathlib.Path(q.output).suffix not in (".html", ".md"):
-        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md")
+        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md (PAGE.html or PAGE.md)")
     page = Page(pathlib.Path(q.output) if q.output else None)
     if page.path:
         page.heading("Position schemes on text", 1)
@@ -644,14 +645,14 @@ def main():
             page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if "experiment" in line and section is not overhead:  # whose models have learned nothing yet
+            if "experiment" in line and section is not overhead:  # its models are timed, not trained
                 read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
                 weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
     if page.path:
         page.heading("What it does not show")
-        page.text(f"The models that were measured on text have {weights:,} weights at most, and {tokens:,} tokens at most are what one read in training. " * (weights > 0)
+        page.text(f"The models that were measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)
                   + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:

@@ -20,7 +20,7 @@
 
 #include <relpos/relpos.h>
 
-#include "problem.h"
+#include "support/sample_problem.h"
 
 #define HELPER __attribute__((unused)) static
 
@@ -54,6 +54,9 @@
 
 /* Whether tests run an instruction set: this machine has it, and not one emulation within another. */
 #define TRIED(isa) (rp_isa_found(isa) == 1 && !(EMULATED && strcmp(isa, "amx_emulated") == 0))
+
+/* An emulation is a hundred times slower than what it emulates: tests that go through many cases take some of them there. */
+#define SLOW(isa) (strcmp(isa, "amx_emulated") == 0)
 
 /* isa = each instruction set of the library that this machine has. */
 #define EACH_ISA(isa)                                                                                                  \
@@ -242,6 +245,13 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
     for (size_t c = 0; c < n; c++)
         if (x[c] != y[c])
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
+}
+
+/* Run and compare bits of out with those of another problem, or of the same one changed. */
+HELPER void same_out(problem *p, const char *isa, const char *what, const float *want)
+{
+    attend(p, isa);
+    same_bits(p, isa, what, want, p->t.out.data, (size_t)problem_size(&p->t.out) * 4);
 }
 
 /* Numbers in double that must be the same numbers: relative to the largest of the array, or to `most` where that is larger. */

@@ -38,11 +38,10 @@ def readme():
     data = report.load()
     m, rows = data["machine"], data["rows"]
     by = {(r["case"], r["n"]): r for r in rows if r["pass"] == "fwd" and r["dtype"] == "f32"}
-    out = [f"Measured against PyTorch {m['torch']} on {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()} "
-           f"({m['cpu']}, {m['cores']} cores), B1 H8 D64 f32, forward, medians of calls that take turns; "
-           f"a number above 1 says how many times as long PyTorch takes:", "",
-           "| N | relpos, T5 table | share of FMA peak | SDPA, N×N bias built before | SDPA, bias built in the call | eager | no bias: SDPA | causal: SDPA |",
-           "|---|---|---|---|---|---|---|---|"]
+    out = [f"How many times as long PyTorch {m['torch'].split('+')[0]} takes, forward, f32, 8 heads of 64, {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with "
+           f"{m['isa'].upper()} ({m['cpu']}), medians of calls that take turns:", "",
+           "| N | relpos, T5 table | of the peak | SDPA, bias made before | SDPA, bias made in the call | no bias: SDPA | causal: SDPA |",
+           "|---|---|---|---|---|---|---|"]
     for n in (512, 1024, 2048, 4096):
         t5 = by["T5 table", n]
 
@@ -50,45 +49,23 @@ def readme():
             return f"{report.ratio(row, other):.2f} ×" if other in row["times"] else ""
 
         out.append(f"| {n} | {t5['times']['relpos']['ms']:.1f} ms | {100 * report.share(data, t5):.0f} % | "
-                   f"{ratio(t5, 'SDPA, bias built before')} | {ratio(t5, 'SDPA, bias built in the call')} | "
-                   f"{ratio(t5, 'eager, bias built before')} | {ratio(by['no bias', n], 'SDPA')} | "
-                   f"{ratio(by['no bias, causal', n], 'SDPA')} |")
-    slower = len(report.slower(rows))
-    out += ["", f"[docs/performance.md](docs/performance.md) has {len(rows)} problems, forward and backward, f32 and bf16, N from 64 to 16,384, "
-            "beside SDPA, eager PyTorch, flex_attention and ONNX Runtime, and begins with what is slower: "
-            + (f"{slower} of them." if slower else "nothing.")]
+                   f"{ratio(t5, SDPA)} | {ratio(t5, 'SDPA, bias built in the call')} | "
+                   f"{ratio(by['no bias', n], 'SDPA')} | {ratio(by['no bias, causal', n], 'SDPA')} |")
+    out += ["", f"- {len(report.slower(rows))} of {len(rows)} problems have a faster peer: [docs/performance.md](docs/performance.md) begins with those. `tools/measure.sh` makes all numbers again."]
     for path in sorted(results.glob("peers.*.json")):
         other = json.loads(path.read_text())
         t5, both = ({r["n"]: r for r in report.groups(other["rows"])[report.PASSES[passes], "f32", "T5 table"]} for passes in ("fwd", "fwdbwd"))
         ns = [n for n in (512, 1024, 4096) if n in t5]
-        out += ["", f"On another machine ({other['machine']['cpu']}, {other['machine']['isa'].upper()}, PyTorch {other['machine']['torch'].split('+')[0]}) SDPA takes, with the "
-                f"bias built before, {', '.join(f'{report.ratio(t5[n], SDPA):.2f}' for n in ns)} times as long at N = {', '.join(map(str, ns))}; forward and backward with the "
-                f"bias's gradient, the better of SDPA and eager takes "
-                f"{min(report.ratio(both[4096], p) for p in both[4096]['times'] if p.startswith(('SDPA', 'eager'))):.1f} times as long at 4096. "
-                f"There {len(report.slower(other['rows']))} of {len(other['rows'])} problems have a faster peer."]
+        out += [f"- {other['machine']['cpu'].split(' Processor')[0]} with {other['machine']['isa'].upper()}: SDPA takes {', '.join(f'{report.ratio(t5[n], SDPA):.2f}' for n in ns)} times as long at "
+                f"N = {', '.join(map(str, ns))}; forward and backward {min(report.ratio(both[4096], p) for p in both[4096]['times'] if p.startswith(('SDPA', 'eager'))):.1f} "
+                f"times at 4096 ({len(report.slower(other['rows']))} of {len(other['rows'])} problems have a faster peer)."]
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
-    out += ["", f"A whole model: a training step of a T5 of 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s, of which "
-            f"{train['relpos']['linear_seconds']:.1f} s are PyTorch's linear layers, and {added['relpos'] * 1e-9:.1f} GB; with PyTorch's own attention "
-            f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB ([more](docs/performance.md#training-a-whole-model))."]
-    terms = {r["problem"].split(":", 3)[3] if r["problem"].count(":") > 2 else "": r for r in lines("terms.jsonl")}
-    base = terms[""]
-    t5, memory = terms["t5"], lines("memory.jsonl")[0]
-    worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
-    isa = {r["isa"]: r for r in lines("isa.jsonl") if r["problem"].endswith(":t5")}
-    far = {r["problem"]: r for r in lines("far.jsonl")}
-    out += ["",
-            f"Far from the peak still: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
-            + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
-            + ". Other instruction sets, T5 table, N = 4096: "
-            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its own peak)" for name, r in isa.items()) + ".",
-            "",
-            f"N = 4096: a T5 table costs {100 * (t5['ms'] / base['ms'] - 1):.1f} % over no bias, causal takes "
-            f"{terms[':causal']['ms'] / base['ms']:.2f} of the full time. N = 65,536: {memory['bytes_peak'] * 1e-6:.0f} MB over the "
-            f"tensors themselves, where the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB. Largest error over "
-            f"the proved bound, every term and instruction set, logits of ±1000 included: {worst:.3f}.",
-            "", "`tools/measure.sh PYTHON_WITH_PEERS` makes these numbers again; the files behind them are in bench/results."]
+    memory = lines("memory.jsonl")[0]
+    out += [f"- A training step of a T5 of 8 + 8 layers at 4,096 tokens: {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB, "
+            f"{train['relpos']['linear_seconds']:.1f} s of it in PyTorch's linear layers; with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
+            f"- 65,536 tokens take {memory['bytes_peak'] * 1e-6:.0f} MB over the tensors; the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB."]
     put("README.md", "\n".join(out))
 
 
@@ -123,6 +100,15 @@ def costs():
     n = "f32:b1h8q4096k4096d64"
     fwd, bwd = back[f"fwd:{n}:t5"], back[f"bwd:{n}:t5"]
     memory = [r for r in lines("memory.jsonl") if r["problem"].startswith("fwdbwd")][0]
+    isa = {r["isa"]: r for r in lines("isa.jsonl") if r["problem"].endswith(":t5")}
+    far = {r["problem"]: r for r in lines("far.jsonl")}
+    terms = {r["problem"].split(":", 3)[3]: r for r in lines("terms.jsonl") if r["problem"].count(":") > 2}
+    worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
+    out += ["", f"Far from the peak still: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+            + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
+            + ". Other instruction sets, T5 table, N = 4096: "
+            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its own peak)" for name, r in isa.items())
+            + f". Largest error over the proved bound, every term and instruction set, logits of ±1000 included: {worst:.3f}."]
     out += ["", f"N = 4096 with a T5 table and its gradient: forward {fwd['ms']:.0f} ms, backward {bwd['ms']:.0f} ms "
             f"({100 * bwd['share_of_peak']:.0f} % of the peak), together {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × forward; causal, "
             f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of the full time. N = 32,768, 8 heads, forward and "

@@ -38,7 +38,7 @@ environment venv -c bench/requirements.txt scikit-build-core numpy pytest ml_dty
 
 include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -isystem "$include" \
-    -fsyntax-only python/relpos/_core.c
+    -fsyntax-only python/relpos/_core/*.c
 
 rm -rf $place/dist
 $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/dist \

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Write python/relpos/_terms.pyi, what type checkers read of the classes that _terms.py makes: with relpos installed,
-python3 -P tools/python_stubs.py (tools has a numbers.py). The tests compare.  SPDX-License-Identifier: Apache-2.0"""
-from pathlib import Path
-
+"""The text of python/relpos/_terms.pyi, what type checkers read of the classes that _terms.py makes; tools/terms.py writes it, and the
+tests compare it with the installed package.  SPDX-License-Identifier: Apache-2.0"""
 from relpos import TERMS, _terms
 
-HEAD = '''# Made by tools/python_stubs.py. SPDX-License-Identifier: Apache-2.0
+HEAD = '''# Made by tools/terms.py. SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
 import numpy as np
@@ -34,30 +32,22 @@ TERMS: dict[str, type[Term]]
 '''
 
 
-REALS = {"c", "L"}  # which have no default to tell
+KINDS = {"int": "int", "real": "float", "flag": "bool | int", "sign": "int", "choice": "str", "grid": "str | tuple[int, int]"}
 
 
-def argument(text, arrays):
+def argument(text, kinds):
+    """"left=1" as "left: float = 1", from the types of parameters; an array is Any."""
     name, _, default = text.partition("=")
-    kind = {"grid": "str | tuple[int, int]", "bidirectional": "bool | int", "truncate": "bool | int"}.get(name)
-    if name in arrays:
-        kind = "Any"
-    elif kind is None:
-        kind = "str" if default.startswith("'") else "float" if set(".e") & set(default) or name in REALS else "int"
-    return f"{name}: {kind}" + (f" = {default}" if default else "")
+    return f"{name}: {kinds.get(name, 'Any')}" + (f" = {default}" if default else "")
 
 
 def text():
     parts = [HEAD]
-    for name, cls in TERMS.items():
+    for cls in TERMS.values():
         info = _terms._BY_CLASS[cls]
         by_position, by_name = _terms._signature(info)
-        arrays = {n for n, *_ in info[4]}
-        words = ["self", *(argument(x, arrays) for x in by_position)]
-        words += ["*", *(argument(x, arrays) for x in by_name)] if by_name else []
+        kinds = {_terms._KEYWORDS.get(p["key"], p["key"]): KINDS[p["type"]] for p in info["parameters"]}
+        words = ["self", *(argument(x, kinds) for x in by_position)]
+        words += ["*", *(argument(x, kinds) for x in by_name)] if by_name else []
         parts.append(f"\nclass {cls.__name__}(Term):\n    def __init__({', '.join(words)}) -> None: ...\n")
     return "".join(parts)
-
-
-if __name__ == "__main__":
-    (Path(__file__).parents[1] / "python/relpos/_terms.pyi").write_text(text())

@@ -1,30 +1,34 @@
 #!/usr/bin/env python3
-"""docs/terms.md: one section for each term of terms.def, from the code and the texts in docs/terms/. Standard library only.
+"""What is made from the position terms: each scheme says what it is (src/terms/scheme.h), `relpos info --json` prints that, and this script
+writes it where people and programs read it. Standard library only.
 
-    tools/terms.py                    write docs/terms.md
-    tools/terms.py --check            exit code 1 if it is stale, or if a term, an example or a picture is missing
-    tools/terms.py --images PROGRAM   draw the pictures of docs/images/term_*.png with PROGRAM, which is relpos
-    tools/terms.py --json             print the same facts as one JSON object, for the explorer
+    tools/terms.py --write [PROGRAM]     write all of it; PROGRAM is relpos, else the newest under build/
+    tools/terms.py --check [PROGRAM]     exit code 1 if something is stale, or if a term lacks its text, an example or a picture
+    tools/terms.py --images [PROGRAM]    draw the pictures of docs/images/term_*.png
+    tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-From the code come how a term is written, its source, its parameters with their defaults, and its arrays with their shapes:
-terms.def, relpos.h (rp_term, rp_term_init, the table of terms) and the schemes. An example is the command of a case of
-tests/oracle, so the tests run it. The text of a term begins with its title and lines "family:", "python:", "example:" and
-"picture:". docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
+Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi; src/terms/schemes.inc; and, between two lines that say so, the table in
+include/relpos/terms.h, the list in README.md and those of man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
+"family:" and "python:", a call that the site executes and draws; "example:", a case of tests/oracle, whose command is shown; and
+"picture:", the command that draws one. Under "**In NumPy.**" it has the definition, which python/tests/test_definitions.py
+evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
+import importlib.util
 import json
 import re
 import struct
 import subprocess
 import sys
 import textwrap
+import types
 import zlib
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 texts, page, images = root / "docs/terms", root / "docs/terms.md", root / "docs/images"
+stored = texts / "facts.json"
 header = (root / "include/relpos/relpos.h").read_text()
-schemes = "\n".join(f.read_text() for f in sorted((root / "src/terms").glob("*.h")))
 
 FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, by content, by array", "Products with vectors",
             "Rotation", "Values and row sums"]
@@ -32,114 +36,75 @@ FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, 
 EXAMPLE = """import numpy as np, relpos
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
-# Shapes of arrays that are not learned: relpos.h says them in sentences.
-SHAPES = {"positions": "(L) or (B, L), for Lq = Lk = L", "q_position_mask": "(Lq) or (B, Lq)", "k_position_mask": "(Lk) or (B, Lk)",
-          "short_factor": "(dim/2)", "long_factor": "(dim/2)"}
-
-
 def fail(why):
     sys.exit(f"terms.py: {why}")
 
 
-def inside(text, start, pair):
-    """What lies between the bracket that opens at or after start and the one that closes it."""
-    first = text.index(pair[0], start)
-    depth = 0
-    for at in range(first, len(text)):
-        depth += (text[at] == pair[0]) - (text[at] == pair[1])
-        if depth == 0:
-            return text[first + 1:at]
-    fail(f"a bracket stays open after: {text[start:start + 60]}")
+def program_of(arguments):
+    """The program that is named, or the newest."""
+    if arguments:
+        return arguments[0]
+    built = sorted(root.glob("build/*/relpos"), key=lambda path: path.stat().st_mtime)
+    return built[-1] if built else fail("build the program first: cmake --preset dev && cmake --build --preset dev")
 
 
-def of_definitions():
-    """ENUM, name, syntax and source of each line of terms.def."""
-    string = r'((?:\s*"[^"]*")+)'
-    found = re.findall(r"^RP_X\((\w+),\s*(\w+),%s,%s\)" % (string, string), (root / "include/relpos/terms.def").read_text(), re.M)
-    return [(enum, name, *("".join(re.findall(r'"([^"]*)"', s)) for s in strings)) for enum, name, *strings in found]
+def said_by(program):
+    """What the program says of the terms, in the order of terms.def."""
+    found = subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True)
+    return json.loads(found.stdout)["terms"]
 
 
-def of_init(enum):
-    """Field -> default, from rp_term_init."""
-    body = inside(header, header.index("static inline rp_term rp_term_init"), "{}")
-    defaults = {}
-    for fields, value in re.findall(r"^    ((?:t\.\w+ = )+)(.+);", body, re.M):
-        choice = re.match(r"kind == RP_TERM_(\w+) \? (\S+) : (\S+)", value)
-        if choice:
-            value = choice[2] if choice[1] == enum else choice[3]
-        for field in re.findall(r"t\.(\w+)", fields):
-            defaults[field] = re.sub(r"\.0$", "", value)
-    return defaults
+TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
-def listed_parameters(scheme, syntax):
-    """Each parameter that the parser reads: key, kind, field, whether it is required, and its choices."""
-    use = re.search(r"\.params = (\w+)(?: \+ (\d+))?", scheme)
-    if not use:
-        return []
-    listed = inside(schemes, schemes.index(f"rpi_param {use[1]}[]"), "{}")
-    lines = re.findall(r'\{"(\w+)", RPI_(\w+), offsetof\(rp_term, (\w+)\), (\w+), (\w+)\}', listed)
-    lines += [(key, kind, key, "false", "NULL") for key, kind in re.findall(r"\{RPI_ROPE\((\w+), RPI_(\w+)\)\}", listed)]
-    order = {m[1]: m.start() for m in re.finditer(r'\{(?:"|RPI_ROPE\()(\w+)', listed)}
-    lines = sorted(lines, key=lambda line: order[line[0]])[int(use[2] or 0):]
-    return [(key, kind, field, required == "true",
-             re.findall(r'"(\w+)"', inside(schemes, schemes.index(f"{choices}[]"), "{}")) if choices != "NULL" else [])
-            for key, kind, field, required, choices in lines]
+def spoken(shape):
+    """Shapes for people: "[H?, n, Dk]" is "(H, n, Dk) or (n, Dk)"."""
+    condition = re.match(r"([\w=]+) \? (.+) : (.+)", shape)
+    if condition:
+        key, yes, no = condition.groups()
+        return f"{spoken(yes)} with {key}" + ("" if no == "none" else f", else {spoken(no)}")
+    axes = [axis.strip() for axis in shape.strip("[]").split(",")]
+    optional = sum(axis.endswith("?") for axis in axes)
+    axes = [axis.rstrip("?").replace("*", " ") for axis in axes]
+    if optional == len(axes) > 1:
+        return f"any shape that broadcasts to ({', '.join(axes)})"
+    return " or ".join(f"({', '.join(axes[n:])})" for n in ([0, optional] if optional else [0]))
 
 
-def of_parameters(enum, syntax, scheme):
+def default_of(p):
+    return f"{float(p['default']):g}" if p["type"] == "real" else p["default"]
+
+
+def bounds(p):
+    """"2 to 2^30", or nothing."""
+    def number(x):
+        power = int(x).bit_length() - 1 if x == int(x) and x > 1024 else 0
+        return f"2^{power}" if power and x == 2 ** power else f"{x:g}"
+    return f"{number(p['min'])} to {number(p['max'])}" if "min" in p else ""
+
+
+def of_parameters(term):
     """What the parser reads: `key` = default, with the choices."""
-    result, init = [], of_init(enum)
-    for key, kind, field, required, names in listed_parameters(scheme, syntax):
-        comment = re.search(r"\b%s;\s*/\* (.*?) \*/" % field, header)
-        zero = re.search(r"(?<!\w)0 = ([^;.]+)", comment[1]) if comment else None
-        if required:
-            value = "required"
-        elif field in init:
-            value = "= " + re.sub(r"^RP_[A-Z]+_", "", init[field]).lower()
-        elif key not in syntax and "..." not in syntax:
-            value = "as the arrays say"
-        elif zero:
-            means = zero[1].strip()
-            value = {"none": "= 0", "not given": "none"}.get(means, ("= " if means.isidentifier() else "if left out: ") + means)
-        else:
-            value = "none"
-        result.append(f"`{key}` {value}" + (f" ({', '.join(names)})" if names else ""))
-    return result
-
-
-def of_arrays(enum, scheme):
-    """`name` shape, learned or not, optional or not."""
-    at = scheme.find(".array = {")
-    if at < 0:
-        return []
-    table = header[header.index(" *   kind     value"):header.index(" * (*) also takes")]
-    lines = re.split(r"^ \*   ([A-Z][A-Z0-9]+) ", table, flags=re.M)
-    row = re.sub(r"\s*\n \*\s*", " ", lines[lines.index(enum) + 1])
     result = []
-    items = r'RPI_(LEARN|MAY_LEARN)\("(\w+)"\)|\{"(\w+)", RPI_(\w+), (\w+)\}|(RPI_TWO_POSITIONS)'
-    for how, name, other, _, optional, two in re.findall(items, inside(scheme, at, "{}")):
-        if two:
-            result.append("`q_positions` and `k_positions` in place of i + q_offset and j, optional")
-            continue
-        name = name or other
-        shapes = [s for m in re.findall(r"\b%s(?:, broadcast to)? \[([^]]*)\](?: or \[([^]]*)\])?" % name, row) for s in m if s]
-        shape = SHAPES.get(name) or " or ".join("(" + re.sub(r", *", ", ", s) + ")" for s in shapes)
-        if not shape:
-            fail(f"relpos.h gives no shape for {name} of {enum}")
-        if re.search(r"\b%s, broadcast to" % name, row):
-            shape = "any shape that broadcasts to " + shape
-        result.append(f"`{name}` {shape}, " + ("learned" if how else "not learned") +
-                      (", optional" if how == "MAY_LEARN" or optional == "true" else ""))
+    for p in term["parameters"]:
+        value = "required" if p["required"] else f"= {default_of(p)}"
+        if p["unset"]:
+            value = {"none": "none"}.get(p["unset"], f"= {p['unset']}" if p["unset"].isidentifier() else f"if left out: {p['unset']}")
+        inside = ", ".join(p["choices"]) if "choices" in p else ", ".join(x for x in (bounds(p), p["meaning"]) if x)
+        result.append(f"`{p['key']}` {value} ({inside})")
     return result
 
 
-def written(name, syntax, bias):
-    """As the user types it."""
-    if bias:
-        return f"--bias {syntax}"
-    rest = syntax[len(name):].lstrip(",")
-    return f"--{name} " + ("NAME" if name == "sink" else "[" + rest[2:] if rest.startswith("[,") else rest)
+def of_arrays(term):
+    """`name` shape, learned or not, optional or not."""
+    result, names = [], [a["name"] for a in term["arrays"]]
+    for a in term["arrays"]:
+        if a["name"] == "q_positions" and "k_positions" in names:
+            result.append("`q_positions` and `k_positions` in place of i + q_offset and j, optional")
+        elif a["name"] != "k_positions":
+            result.append(f"`{a['name']}` {spoken(a['shape'])}, " + ("learned" if a["use"] == "learned" else "not learned") +
+                          ("" if a["presence"] in ("needed", "conditional") else ", optional"))
+    return result
 
 
 def read_text(name):
@@ -151,46 +116,52 @@ def read_text(name):
     return title.lstrip("# "), dict(s.split(": ", 1) for s in settings), body.strip("\n")
 
 
-def facts(enum, name, syntax, source):
+def facts(term):
     """What the code says of a term: its lines before the text."""
-    scheme = inside(schemes, re.search(r"RPI_SCHEME\(\s*%s," % enum, schemes).start(), "()")
-    form = re.search(r"\.form = RPI_(\w+)", scheme)[1]
-    bias = form in ("OFFSET", "INDEX", "TILE") or ".bias = true" in scheme
-    said = [("Parameters", of_parameters(enum, syntax, scheme)), ("Arrays", of_arrays(enum, scheme))]
+    said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
-    return [f"    {written(name, syntax, bias)}"] + (["\n".join(said)] if said else [])
+    return [f"    {term['option']}", "\n".join(said)]
 
 
-def section(enum, name, syntax, source, cases):
+def definition(name):
+    """The lines of NumPy of a text."""
+    found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", read_text(name)[2] + "\n", re.M)
+    return textwrap.dedent(found[1]) if found else None
+
+
+def section(term, cases):
+    name, source = term["name"], term["source"]
     title, settings, body = read_text(name)
     if settings.get("family") not in FAMILIES:
         fail(f'docs/terms/{name}.md: "family:" is one of {"; ".join(FAMILIES)}')
-    if settings.get("example") not in cases:
+    if "example" in settings and settings["example"] not in cases:
         fail(f'docs/terms/{name}.md: "example:" names a case of tests/oracle/cases.txt')
     if "python" not in settings:
         fail(f'docs/terms/{name}.md: "python:" gives the term to relpos.attention, for the arrays that docs/terms/head.md tells')
-    out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(enum, name, syntax, source)
+    if not definition(name):
+        fail(f'docs/terms/{name}.md: after a line "**In NumPy.**" and an empty one stands the definition, indented by four; docs/terms/head.md says how')
+    out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(term)
     out.append(f"    relpos.attention(q, k, v, {settings['python']})")
     out.append(body)
-    case = settings["example"]
-    out += ["An example that the tests run:",
-            f"    relpos attend tests/oracle/cases/{case}.safetensors -o out.safetensors {cases[case]}"]
+    if "example" in settings:
+        case = settings["example"]
+        out += ["An example that the tests run:",
+                f"    relpos attend tests/oracle/cases/{case}.safetensors -o out.safetensors {cases[case]}"]
     if "picture" in settings:
-        if not (images / f"term_{name}.png").exists():
-            fail(f"docs/images/term_{name}.png is missing: tools/terms.py --images build/release/relpos")
-        out += [f"    relpos bias {settings['picture']} -o {name}.png", f"![{name}](images/term_{name}.png)"]
+        out += [f"    relpos bias {settings['picture']} -o {name}.png"]
+        if (images / f"term_{name}.png").exists():
+            out += [f"![{name}](images/term_{name}.png)"]
     return settings["family"], name, title, out, settings
 
 
 def sections():
-    terms = of_definitions()
     lines = [line.split("|") for line in (root / "tests/oracle/cases.txt").read_text().splitlines()]
     cases = {line[0].strip(): line[2].strip() for line in lines if len(line) == 3}
     for path in texts.glob("*.md"):
-        if path.stem not in [t[1] for t in terms] + ["head"]:
+        if path.stem not in [t["name"] for t in TERMS] + ["head"]:
             fail(f"docs/terms/{path.name}: no term of terms.def has this name")
-    return [section(*term, cases) for term in terms]
+    return [section(term, cases) for term in TERMS]
 
 
 def contents(link):
@@ -232,20 +203,138 @@ def site_page(name):
 
 
 def every_fact():
-    """Name -> what is known of the term. `python` is its class: a capital, or what the package says."""
-    named = re.search(r"_NAMES = (\{.*?\})", (root / "python/relpos/_terms.py").read_text(), re.S)
-    classes = json.loads(named[1])
+    """Name -> what is known of the term, its text and what is said of its parameters and arrays for people."""
     result = {}
-    for enum, name, syntax, source in of_definitions():
-        title, settings, body = read_text(name)
-        scheme = inside(schemes, re.search(r"RPI_SCHEME\(\s*%s," % enum, schemes).start(), "()")
-        result[name] = {
-            "title": title, "family": settings["family"], "source": source, "syntax": syntax, "text": body,
-            "picture": settings.get("picture", ""), "python": classes.get(name, name.capitalize()),
-            "parameters": [{"key": key, "kind": kind, "required": required, "choices": names}
-                           for key, kind, _, required, names in listed_parameters(scheme, syntax)],
-            "said": of_parameters(enum, syntax, scheme), "arrays": of_arrays(enum, scheme)}
+    for term in TERMS:
+        title, settings, body = read_text(term["name"])
+        result[term["name"]] = term | {"title": title, "family": settings["family"], "text": body, "picture": settings.get("picture", ""),
+                                       "said": of_parameters(term), "said_arrays": of_arrays(term)}
     return result
+
+
+# ---------------------------------------------------------------------------------------------- parts of other files
+
+def between(path, first, last, made):
+    """The text of a file with the lines between two lines made anew."""
+    text = (root / path).read_text()
+    before, mark, rest = text.partition(first)
+    old, end, after = rest.partition(last)
+    if not mark or not end:
+        fail(f"{path}: the lines {first!r} and {last!r} are missing")
+    return before + first + made + last + after
+
+
+def header_table():
+    """The table of terms.h: what is added, arrays, and fields of rp_term that are read."""
+    lines = []
+    for term in TERMS:
+        star = bool(term["arrays"]) and term["arrays"][-1]["name"] == "k_positions"
+        arrays = []
+        for a in term["arrays"]:
+            if not star or a["name"] not in ("q_positions", "k_positions"):
+                one = f"{a['name']} {a['shape']}"
+                arrays.append(f"({one})" if a["presence"] in ("optional", "replaces") else one)
+        reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}") for p in term["parameters"]]
+        parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + ["(*)"] * star) if arrays or star else "",
+                 "reads   " + ", ".join(reads) if reads else ""]
+        for n, part in enumerate(p for p in parts if p):
+            lead = f" *   {term['name'].upper() if n == 0 else '':<9}"
+            lines += textwrap.wrap(part, 120, initial_indent=lead, subsequent_indent=" *   " + " " * 9 + ("  " if n == 0 else " " * 8),
+                                   break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
+def man(text):
+    """scdoc takes _ and * for marks."""
+    return re.sub(r"([_*\\])", r"\\\1", text)
+
+
+def man_terms(biases):
+    """The list of terms in relpos(1)."""
+    parts = []
+    for term in TERMS:
+        if (term["role"] == "bias") != biases:
+            continue
+        keys = re.sub(r"=(NAME|N|X|D|F|GhxGw)\b", r"=_\1_", re.sub(r"_(?=\w)", r"\\_", term["syntax"]))
+        said = [term["formula"] + "."]
+        if of_arrays(term):
+            said.append("Arrays: " + "; ".join(of_arrays(term)) + ".")
+        if of_parameters(term):
+            said.append("Parameters: " + "; ".join(of_parameters(term)) + ".")
+        body = man(" ".join(said).replace("`", ""))
+        filled = textwrap.fill(body, 120, initial_indent="\t", subsequent_indent="\t", break_long_words=False, break_on_hyphens=False)
+        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # no list
+    return "\n" + "\n\n".join(parts) + "\n\n"
+
+
+def man_options():
+    """The options of relpos-attend(1) and relpos-explain(1) for terms that are no biases."""
+    parts = []
+    for term in TERMS:
+        if term["role"] != "bias":
+            value = "_NAME_" if term["option"].endswith(" NAME") else "_key=value_,..."
+            keys = [] if value == "_NAME_" else re.findall(r"(\w+)=", term["syntax"])
+            parts.append(f"*--{term['name']}* {value}\n" + textwrap.fill(
+                man(term["about"][0].upper() + term["about"][1:] + (": " + ", ".join(keys) if keys else "") + "."), 120,
+                initial_indent="\t", subsequent_indent="\t"))
+    return "\n" + "\n\n".join(parts) + "\n\n"
+
+
+def readme_list():
+    lines = []
+    for family in FAMILIES:
+        names = [name for of, name, *_ in sections() if of == family]
+        links = ", ".join(f"[{name}](docs/terms.md#{name})" for name in names)
+        lines.append(textwrap.fill(f"- {family}: {links}", 150, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    return "\n".join(lines) + "\n"
+
+
+def stubs():
+    """_terms.pyi, from _terms.py itself over a stand-in for the extension module that knows the facts."""
+    def load(name, path, **given):
+        spec = importlib.util.spec_from_file_location(name, root / path, **given)
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    package, core = types.ModuleType("relpos"), types.ModuleType("relpos._core")
+    package.__path__ = [str(root / "python/relpos")]
+    core.Term, core.MAX_ARRAYS = type("Term", (), {}), 8
+    core.term_info = lambda kind: json.dumps(TERMS[kind - 1]) if kind <= len(TERMS) else None
+    package._core = core
+    kept = {name: sys.modules.get(name) for name in ("relpos", "relpos._core", "relpos._terms")}
+    sys.modules |= {"relpos": package, "relpos._core": core}
+    try:
+        package._terms = load("relpos._terms", "python/relpos/_terms.py")
+        package.TERMS = package._terms.TERMS
+        return load("python_stubs", "tools/python_stubs.py").text()
+    finally:
+        for name, module in kept.items():
+            sys.modules.pop(name) if module is None else sys.modules.__setitem__(name, module)
+
+
+def made_files(program):
+    """Path -> text of everything that is made, from what the program says."""
+    TERMS[:] = said_by(program)
+    table = " *   table    made by tools/terms.py: what is added; arrays, as rp_tensors.term has them; fields with defaults\n"
+    lists = ("; terms: made by tools/terms.py\n", "; end of terms\n"), ("; others: made by tools/terms.py\n", "; end of others\n")
+    options = "; options of terms: made by tools/terms.py\n", "; end of options of terms\n"
+    manual = between("man/relpos.1.scd", *lists[0], man_terms(True))
+    before, mark, rest = manual.partition(lists[1][0])
+    manual = before + mark + man_terms(False) + lists[1][1] + rest.partition(lists[1][1])[2]
+    schemes = [f for f in sorted((root / "src/terms").glob("*.h")) if re.search(r"^RPI_SCHEME\(", f.read_text(), re.M)]
+    files = {
+        "src/terms/schemes.inc": "/* Made by tools/terms.py: every file of src/terms with a scheme. */\n" +
+                                 "".join(f'#include "terms/{f.name}"\n' for f in schemes),
+        "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
+        "docs/terms.md": make(),
+        "python/relpos/_terms.pyi": stubs(),
+        "include/relpos/terms.h": between("include/relpos/terms.h", table, " *   end of table\n", header_table()),
+        "README.md": between("README.md", "<!-- terms: made by tools/terms.py -->\n", "<!-- end of terms -->\n", readme_list()),
+        "man/relpos.1.scd": manual,
+    }
+    for page in "attend", "explain":
+        files[f"man/relpos-{page}.1.scd"] = between(f"man/relpos-{page}.1.scd", *options, man_options())
+    return files
 
 
 def smaller(png):
@@ -271,24 +360,39 @@ def smaller(png):
 
 
 def draw(program):
-    for _, name, *_ in of_definitions():
-        settings = read_text(name)[1]
-        path = images / f"term_{name}.png"
+    for term in TERMS:
+        settings = read_text(term["name"])[1]
+        path = images / f"term_{term['name']}.png"
         if "picture" in settings:
             subprocess.run([program, "bias", *settings["picture"].split(), "-o", path], check=True, stderr=subprocess.DEVNULL)
             path.write_bytes(smaller(path.read_bytes()))
 
 
 def main():
-    if len(sys.argv) == 3 and sys.argv[1] == "--images":
-        draw(sys.argv[2])
-    elif sys.argv[1:] == ["--json"]:
+    what, *rest = sys.argv[1:] or [""]
+    if what == "--write":
+        program = program_of(rest)
+        TERMS[:] = said_by(program)
+        for term in TERMS:
+            settings = read_text(term["name"])[1]
+            path = images / f"term_{term['name']}.png"
+            if "picture" in settings and not path.exists():
+                subprocess.run([program, "bias", *settings["picture"].split(), "-o", path], check=True, stderr=subprocess.DEVNULL)
+                path.write_bytes(smaller(path.read_bytes()))
+        for path, text in made_files(program).items():
+            if not (root / path).exists() or (root / path).read_text() != text:
+                (root / path).write_text(text)
+                print(path)
+    elif what == "--check":
+        stale = [path for path, text in made_files(program_of(rest)).items() if not (root / path).exists() or (root / path).read_text() != text]
+        stale += [f"docs/images/term_{t['name']}.png" for t in TERMS
+                  if "picture" in read_text(t["name"])[1] and not (images / f"term_{t['name']}.png").exists()]
+        if stale:
+            fail(f"stale: {', '.join(stale)}; run tools/terms.py --write")
+    elif what == "--images":
+        draw(program_of(rest))
+    elif what == "--json" and not rest:
         json.dump(every_fact(), sys.stdout, ensure_ascii=False, indent=1)
-    elif sys.argv[1:] == ["--check"]:
-        if not page.exists() or page.read_text() != make():
-            fail("docs/terms.md is stale: run tools/terms.py")
-    elif len(sys.argv) == 1:
-        page.write_text(make())
     else:
         sys.exit(__doc__)
 

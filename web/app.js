@@ -1,5 +1,6 @@
-// app.js -- views by name, their state in the address. A view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
-import {load} from './core.js';
+// app.js -- the views by name, and their state in the address. A view is one file in views/ and one line here; this file knows nothing of
+// what a view computes. SPDX-License-Identifier: Apache-2.0
+import {load, unpack} from './core.js';
 import {fit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
@@ -13,31 +14,31 @@ import {shaw} from './views/shaw.js';
 
 const views = [bias, sentence, buckets, shaw, rope, images, families, cost, model];
 
-const facts = JSON.parse(document.getElementById('facts').textContent);
-Object.setPrototypeOf(facts.terms, null);  // no term is called constructor
+const facts = JSON.parse(new TextDecoder().decode(await unpack('facts')));
+Object.setPrototypeOf(facts.terms, null);  // so that no name of a term finds a method of Object
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 let current, state, frame = 0, writer = 0;
 
-/** The colours that the page is asked for, or those of the system. */
-function dress() {
+/** Apply the chosen colours, or those of the system. */
+function applyTheme() {
   document.documentElement.dataset.theme = theme.value;
   dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
 }
 
-/** What a view begins with, which may depend on what an address says. */
+/** The state that a view starts with, which may depend on the address. */
 const startOf = (view, of) => ({...view.defaults, ...pages.get(view)?.start?.(of)});
 
-/** What the settings of a view make of a value. */
-function taken(view, key, value, other) {
+/** A value as the settings of a view accept it; see fit. */
+function accepted(view, key, value, other) {
   const spec = pages.get(view).specs.find(spec => spec.key === key);
   return spec ? fit(spec, value, other) : value;
 }
 
 const read = (view, given) => Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
-  value]) => [key, given.has(key) ? taken(view, key, given.get(key), value) : value]));
+  value]) => [key, given.has(key) ? accepted(view, key, given.get(key), value) : value]));
 
-/** The address of a view as it was left. */
+/** The address of a view with its last state. */
 function address(view) {
   const of = states.get(view) ?? {}, start = startOf(view, of), changed = new URLSearchParams();
   for (const [key, value] of Object.entries(of))
@@ -47,7 +48,7 @@ function address(view) {
   return `#${view.id}${query && '?'}${query}`;
 }
 
-/** The state goes into the address, and that of every view into the links to it. */
+/** Write the state of the current view into the address, and the state of every view into the links to it. */
 function write() {
   clearTimeout(writer);
   writer = 0;
@@ -61,9 +62,9 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
-/** Show the state at the next picture of the screen, and put it into the address a moment later. */
+/** Change the state; show it with the next frame of the screen, and write it into the address a moment later. */
 function change(patch) {
-  for (const [key, value] of Object.entries(patch)) state[key] = taken(current, key, value, state[key]);
+  for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
@@ -72,12 +73,12 @@ function change(patch) {
   writeSoon();
 }
 
-/** A link to a view has its state; the colours of the address are those to begin with, later ones are the reader's. */
+/** Show the view and state of the address. Its colours count only when the page is opened; later the reader chooses them. */
 function route(core) {
   const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
   if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
-  dress();
+  applyTheme();
   current = next;
   if (!pages.has(current))
     pages.set(current, current.make({
@@ -106,14 +107,14 @@ try {
     event.preventDefault();
     main.focus();
   });
-  addEventListener('click', () => writer && write(), true);  // a change just made is in the entry that Back leads to
+  addEventListener('click', () => writer && write(), true);  // before a link is followed, so that Back leads to the latest state
   theme.addEventListener('change', () => {
-    dress();
+    applyTheme();
     change({});
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
-  // what tests and the curious ask: the state of the page, and the code and numbers it shows
+  // for tests and curious readers: the state of the page, and the code and numbers that it shows
   globalThis
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);

@@ -56,7 +56,9 @@ def terms():
     for term in facts.values():
         term["html"] = markdown(term.pop("text"))
         term["said"] = [inline(said) for said in term["said"]]
-        term["arrays"] = [inline(said) for said in term["arrays"]]
+        term["arrays"] = [inline(said) for said in term.pop("said_arrays")]
+        for unread in ("bench", "form", "option"):
+            del term[unread]
     return facts
 
 
@@ -117,6 +119,7 @@ def modules(name, done):
 
 def script():
     parts = []
+    comment = re.compile(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.M | re.S)
     for name, text in modules("app.js", {}).items():
 
         def imported(m):
@@ -125,27 +128,32 @@ def script():
 
         exported = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", text, re.M)
         text = re.sub(r"^import \{([^}]*)\} from '([^']+)';", imported, text, flags=re.M)
-        text = re.sub(r"^export ", "", text, flags=re.M)
+        text = comment.sub("", re.sub(r"^export ", "", text, flags=re.M))
         if re.search(r"^(import|export)\b", text, re.M):
             sys.exit(f"bundle.py: {name}: a form of import or export that is not understood")
         parts.append(f"modules['{name}'] = await (async () => {{\n{text}\nreturn {{{', '.join(exported)}}};\n}})();")
     return "const modules = {};\n" + "\n".join(parts)
 
 
-def packed(path):
+def packed(data):
     maker = zlib.compressobj(9, wbits=-15)
-    return base64.b64encode(maker.compress(Path(path).read_bytes()) + maker.flush()).decode()
+    return base64.b64encode(maker.compress(data) + maker.flush()).decode()
+
+
+def style(name):
+    """A style sheet without its indentation."""
+    return re.sub(r"\n\s+", "\n", (web / name).read_text())
 
 
 def main(out, simd128, relaxed):
     facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab()}
     page = (web / "explorer.html").read_text()
     for mark, text in {
-        "STYLE": (web / "explorer.css").read_text(),
-        "DARK": (web / "dark.css").read_text(),
-        "SIMD128": packed(simd128),
-        "RELAXED": packed(relaxed),
-        "FACTS": json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "STYLE": style("explorer.css"),
+        "DARK": style("dark.css"),
+        "SIMD128": packed(Path(simd128).read_bytes()),
+        "RELAXED": packed(Path(relaxed).read_bytes()),
+        "FACTS": packed(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()),
         "SCRIPT": script(),
     }.items():
         if page.count(f"@{mark}@") != 1:

@@ -1,7 +1,7 @@
-// chart.js -- lines and bars in SVG. SPDX-License-Identifier: Apache-2.0
+// chart.js -- charts of lines, bars and dots in SVG; knows numbers and names, and no view. SPDX-License-Identifier: Apache-2.0
 import {extent, fixed, h} from './ui.js';
 
-const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // lines differ without their colours too
+const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // so that lines also differ without colours
 
 /** Round numbers that cover low to high in about n steps. */
 function ticks(low, high, n) {
@@ -37,17 +37,18 @@ const short = x => {
   return +(x / by).toPrecision(6) + unit;
 };
 
-/** The heads that one chart shows, as many as there are dashes: all of them, or a few at equal steps and `head`; and how a title says so. */
+/** The heads that one chart shows, at most one for each dash pattern: all of them, or some at equal steps with `head` among them; and a text
+ * for the title. */
 export function someHeads(heads, head) {
-  const most = dashes.length;
-  if (heads <= most) return {shown: [...Array(heads).keys()], said: ''};
-  const shown = [...Array(most).keys()].map(n => Math.round(n * (heads - 1) / (most - 1)));
-  const near = shown.reduce((best, n, at) => Math.abs(n - head) < Math.abs(shown[best] - head) ? at : best, 0);
-  shown[near] = head;
-  return {shown, said: `, ${most} of ${heads} heads`};
+  const max = dashes.length;
+  if (heads <= max) return {shown: [...Array(heads).keys()], note: ''};
+  const shown = [...Array(max).keys()].map(n => Math.round(n * (heads - 1) / (max - 1)));
+  const nearest = shown.reduce((best, n, at) => Math.abs(n - head) < Math.abs(shown[best] - head) ? at : best, 0);
+  shown[nearest] = head;
+  return {shown, note: `, ${max} of ${heads} heads`};
 }
 
-/** A line through points, without those that lie on it within a twentieth of a pixel; NaN interrupts it. */
+/** An SVG path through points. It leaves out points within a twentieth of a pixel of the line; NaN interrupts it. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
   let path = '', last = -1, wait = -1, slope = 0;
@@ -70,27 +71,28 @@ export function chart(
   const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12, top = 10,
         bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
-              [least, most] = extent(series.map(s => s.y), logY ? 0 : undefined);
-  let lo = fy(low ?? least), hi = fy(high ?? most);
+              [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
+  let lo = fy(low ?? min), hi = fy(high ?? max);
   if (!Number.isFinite(hi - lo)) lo = 0, hi = 1;
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   if (lo === hi) lo -= 0.5, hi += 0.5;
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
   const py = y => top + (hi - fy(y)) / (hi - lo) * (height - top - bottom), back = y => logY ? 10 ** y : y;
-  const parts = [];
+  const elements = [];
   for (const y of (logY ? logTicks : ticks)(lo, hi, 5)) {
     const at = top + (hi - y) / (hi - lo) * (height - top - bottom);
-    parts.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
+    elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, short(back(y))));
   }
   for (const x of (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
     if (bars && !Number.isInteger(x)) continue;
     const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
-    parts.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
+    elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
       h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
   }
   for (const {x, text} of marks)
-    parts.push(h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
+    elements.push(
+      h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
       h('text', {x: px(x), y: top + 10, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   series.forEach((s, n) => {
     const stroke = `var(--s${(s.colour ?? n) % 8})`;
@@ -99,7 +101,7 @@ export function chart(
       s.x.forEach((x, k) => {
         if (!Number.isFinite(s.y[k])) return;
         const y = py(s.y[k]), zero = py(0);
-        parts.push(h('rect', {
+        elements.push(h('rect', {
           x: px(x) - w * 0.4 + n * each,
           width: Math.max(each, 0.5),
           y: Math.min(y, zero),
@@ -109,10 +111,10 @@ export function chart(
           h('title', {}, `${s.name}, ${xLabel} ${x}: ${fixed(s.y[k])}`)));
       });
     } else if (s.style === 'dots') {
-      s.x.forEach((x, k) => parts.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke},
+      s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke},
                     h('title', {}, `${s.name}: ${short(x)}, ${short(s.y[k])}`))));
     } else {
-      parts.push(h('path', {
+      elements.push(h('path', {
         d: outline(Array.from(s.x, px), Array.from(s.y, y => Number.isFinite(fy(y)) ? py(y) : NaN)),
         fill: 'none',
         stroke,
@@ -127,7 +129,7 @@ export function chart(
     role: 'img',
     'aria-label': `${title}: ${series.map(s => s.name).join(', ')}`
   },
-    parts, h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),
+    elements, h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),
     h('text', {
       x: 14,
       y: (top + height - bottom) / 2,

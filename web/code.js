@@ -1,13 +1,14 @@
-// code.js -- the state of a view as a command, as Python and as C. SPDX-License-Identifier: Apache-2.0
+// code.js -- text of commands, Python and C that repeat what a view shows. It writes text and computes nothing.
+// SPDX-License-Identifier: Apache-2.0
 
 const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
 
-/** A text as a string of Python, and of C. */
+/** A text as a string literal of Python, and of C. */
 export const pythonString = text => JSON.stringify(text);
 export const cString = text =>
   `"${text.replace(/["\\?]/g, '\\$&').replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
 
-/** A number as a float of Python and C, where it is finite. */
+/** A finite number as a float literal of Python and C. */
 export const real = x => /^-?\d+$/.test(x) ? `${x}.0` : String(x);
 
 /** A command line; words that are null are left out. */
@@ -20,13 +21,13 @@ export function nested(data, shape) {
   return `[${Array.from({length: shape[0]}, (_, n) => nested(data.slice(n * step, (n + 1) * step), shape.slice(1))).join(', ')}]`;
 }
 
-const parameters = text => text.split(',').slice(1).map(part => part.split('='));
+const parameters = text => text.split(',').slice(1).map(parameter => parameter.split('='));
 
-/** Arrays that a term needs and its text does not name. */
+/** The arrays that a term needs and that its text does not name. */
 const needed = (core, text) =>
   core.kindOf[text.split(',')[0]].arrays.filter(a => !a.optional && !new RegExp(`,${a.name}=`).test(text));
 
-/** A term as relpos's Python class. The problem that core holds has it; arrays: name -> Python, for those that are there: then all are. */
+/** A term as a call of its Python class. core's problem has the term; arrays: name -> Python, for all arrays of the term or for none. */
 export function pythonTerm(core, facts, text, arrays = {}) {
   const name = text.split(',')[0], words = Object.entries(arrays).map(([array, python]) => `${array}=${python}`);
   if (!words.length)
@@ -41,40 +42,36 @@ export function pythonTerm(core, facts, text, arrays = {}) {
     if (!known.includes(key))
       words.push(
         `${key === 'lambda' ? 'lambda_' : key}=${value.trim() && Number.isFinite(+value) ? +value : pythonString(value)}`);
-  return `relpos.${facts.terms[name].python}(${words.join(', ')})`;
+  return `relpos.${facts.terms[name].class}(${words.join(', ')})`;
 }
-
-/** The keyword of Python's functions that takes a term. */
-const keywordOf = (core, name) => core.kindOf[name].bias ? 'bias' : ['rope', 'relval', 'sink'].includes(name) ? name : 'relkey';
 
 /** Terms as the options of Python's functions. terms: [{text, arrays: {name: Python}}] */
 export function pythonOptions(core, facts, terms) {
   const options = new Map();
   for (const {text, arrays} of terms) {
-    const key = keywordOf(core, text.split(',')[0]), term = pythonTerm(core, facts, text, arrays);
+    const key = facts.terms[text.split(',')[0]].keyword, term = pythonTerm(core, facts, text, arrays);
     options.set(key, options.has(key) ? `${options.get(key)} + ${term}` : term);
   }
   return [...options].map(([key, value]) => `${key}=${value}`);
 }
 
-/** --bias for a bias, an option of its own for the others. */
+/** The option of the command line that gives a term: --bias, or the term's own. */
 export const optionOf = (core, text) => {
-  const name = text.split(',')[0], rest = text.slice(name.length + 1);
-  return core.kindOf[name].bias ?
-    ['--bias', text] :
-    [`--${name}`, (rest.startsWith(`${name}=`) ? rest.slice(name.length + 1) : rest) || null];  // --sink NAME
+  const name = text.split(',')[0], rest = text.slice(name.length + 1), {bias, arrays, defaults} = core.kindOf[name],
+        alone = arrays.length === 1 && Object.keys(defaults).length === 0;  // --sink NAME
+  return bias ? ['--bias', text] : [`--${name}`, (alone ? rest.slice(arrays[0].name.length + 1) : rest) || null];
 };
 
-/** Whether a term's arrays on the screen are random, so that other code has other numbers. */
+/** Whether a term's arrays on the screen are random, so that the code gives other numbers. */
 export const randomArrays = (core, text) => needed(core, text).some(a => a.name !== 'table');
 
 const literal = (data, shape) => shape.length === 0 ? '' : `{${[...data].map(x => String(x)).join(', ')}}`;
 
-/** Lines of C that take sizes which terms leave open from their arrays. */
+/** Lines of C that set the sizes which a term's text does not give, from its arrays. */
 const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
   n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
-/** A C program around `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], data absent: 0, 1, 2, ...;
+/** A C program around `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], without data: 0, 1, 2, ...;
  * qkv: {q: {shape, data}, ...}. */
 export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, causal = false, call}) {
   const lines = [
@@ -103,7 +100,7 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   return lines.join('\n') + '\n';
 }
 
-/** The arrays that the terms of core's problem need, as `program` wants them: tables count 0, 1, 2, ..., others are yours to give. */
+/** The arrays that the terms of core's problem need, as `program` takes them, without data. */
 export function cArrays(core, terms) {
   return terms.flatMap((text, term) => needed(core, text).map(({name}) => ({
     term,
@@ -119,7 +116,7 @@ export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms
   const called =
           [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
         alike = name => called.filter(([, other]) => other === name).length > 1,
-        // a word of its own, whatever the file calls it
+        // a valid and unique name in C, whatever the array is called in the file
     names = new Map(called.map(([name, plain], n) => [name, `array_${plain}${alike(plain) ? `_${n}` : ''}`])),
         c = name => names.get(name), arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
         sizes =

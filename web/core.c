@@ -6,10 +6,10 @@
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
  * makes. SPDX-License-Identifier: Apache-2.0 */
-#include "api/inspect.h"
-#include "sources/sources.h"
-#include "problem.h"
-#include "samples.h"
+#include "src/api/inspect.h"
+#include "src/sources/sources.h"
+#include "support/sample_problem.h"
+#include "support/sample_arrays.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static int answer(rp_status status)
 {
     if (status == RP_OK)
         return 0;
-    snprintf(why, sizeof why, "%s", rp_last_error());
+    rp_last_error_in(&desc, NULL, NULL, why, sizeof why);
     return -(int)status;
 }
 
@@ -171,18 +171,22 @@ EXPORT(fill) int x_fill(void)
         const int code = answer(rp_term_sizes(&terms[n], tensors.term[n]));
         if (code < 0)
             return code;
-        problem_default_sizes(&terms[n], desc.len_k);
+        rp_term_usual_sizes(&terms[n], desc.len_k);
     }
     for (int32_t n = 0; n < desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(terms[n].kind, x); x++) {
             const char *meaning = sample_meaning(&terms[n], x);
-            if (tensors.term[n][x].data || (!sample_needed(&terms[n], x) && !*names[n][x]))
+            if (tensors.term[n][x].data || (!sample_needed(&desc, n, x) && !*names[n][x]))
                 continue;
-            if (terms[n].kind == RP_TERM_DENSE && !*names[n][x])
-                return refuse("dense: its array is needed (dense,bias=NAME)");
+            if (rp_term_is_array(terms[n].kind) && !*names[n][x]) {
+                static char text[128];
+                snprintf(text, sizeof text, "%s: its array is needed (%s)", rp_term_name(terms[n].kind),
+                         rp_term_syntax(terms[n].kind));
+                return refuse(text);
+            }
             const rp_status status = sample_array(&desc, n, x, MOST, &tensors.term[n][x]);
             if (status == RP_E_NOMEM)
-                return refuse("no memory for the array of a term: smaller sizes");
+                return refuse("out of memory for the array of a term: smaller sizes");
             if (status != RP_OK)
                 return answer(status);
             made[n_made++] = tensors.term[n][x].data;
@@ -255,7 +259,7 @@ static void biases(rpi_rows *s, int h, int i, double *to)
     rpi_row_at(r, 0, h, i);
     memset(to, 0, (size_t)len * sizeof *to);
     for (int32_t n = 0; n < desc.n_terms; n++) {
-        const rpi_scheme *scheme = rpi_scheme_of(terms[n].kind);
+        const rpi_scheme *scheme = s->args.plan->scheme[n];
         const bool whole = len > 0 && scheme->row && !rpi_positions_given(scheme, s->args.term[n]);
         rpi_pair p = rpi_row_query(r, n);
         if (whole)

@@ -1,4 +1,5 @@
-// core.js -- the library in the page: one of two modules, and problems as objects. SPDX-License-Identifier: Apache-2.0
+// core.js -- the library as WebAssembly: loads one of its two modules, and calls web/core.c. It knows no view and draws nothing.
+// SPDX-License-Identifier: Apache-2.0
 
 const types = {
   f32: 0,
@@ -12,7 +13,7 @@ const views = {
   f16: Uint16Array,
   bf16: Uint16Array
 };
-/** Kinds of masks, as masks.def counts them. */
+/** A mask, by its number in masks.def. */
 export const CAUSAL = {
   kind: 1
 };
@@ -32,16 +33,16 @@ const rows = {
   out: 3
 };
 
-const most = 2 ** 30;  // bytes of an array: sizes are 32 bits in the module, and would come round
+const maxBytes = 2 ** 30;  // of an array: sizes are 32 bits in the module and would wrap
 
 /** The bytes of a script element that holds base64 of a deflated file. */
-async function unpack(id) {
+export async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
 }
 
-/** What a module of wasi-libc asks of its system: a clock; files and the environment are not there. */
+/** The system calls that a module of wasi-libc imports: a clock. There are no files and no environment. */
 function system(module, memory) {
   const view = () => new DataView(memory().buffer);
   const known = {
@@ -79,7 +80,7 @@ export class Core {
   constructor(exports, vectors) {
     this.x = exports;
     this.vectors = vectors;
-    this.mine = [];
+    this.allocated = [];
     this.kinds = [];
     for (let kind = 1; this.string(exports.kind_text(kind)); kind++) {
       const [name, ...rest] = this.string(exports.kind_text(kind)).split(',');
@@ -103,27 +104,29 @@ export class Core {
     return at ? new TextDecoder().decode(bytes.subarray(at, end)) : '';
   }
 
-  place(bytes) {
-    if (!(bytes <= most)) throw new Error(`${bytes} bytes at once are more than this page takes, ${most}: smaller sizes`);
+  /** Allocate memory of the module that clear() frees. */
+  allocate(bytes) {
+    if (!(bytes <= maxBytes))
+      throw new Error(`${bytes} bytes for one array are too many, at most ${maxBytes}: choose smaller sizes`);
     const at = this.x.allocate(bytes);
-    if (!at) throw new Error('no memory: smaller sizes');
-    this.mine.push(at);
+    if (!at) throw new Error('out of memory: choose smaller sizes');
+    this.allocated.push(at);
     return at;
   }
 
   clear() {
-    for (const at of this.mine) this.x.release(at);
-    this.mine = [];
+    for (const at of this.allocated) this.x.release(at);
+    this.allocated = [];
   }
 
   put(text) {
-    const bytes = new TextEncoder().encode(text + '\0'), at = this.place(bytes.length);
+    const bytes = new TextEncoder().encode(text + '\0'), at = this.allocate(bytes.length);
     new Uint8Array(this.x.memory.buffer).set(bytes, at);
     return at;
   }
 
   copy(data) {
-    const at = this.place(data.byteLength);
+    const at = this.allocate(data.byteLength);
     new Uint8Array(this.x.memory.buffer).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
     return at;
   }
@@ -135,7 +138,7 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** The problem that later calls are about. terms: texts, or {text, arrays: {name: {shape, data, type}}}. */
+  /** Set the problem that later calls compute. terms: texts, or {text, arrays: {name: {shape, data, type}}}. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -155,7 +158,8 @@ export class Core {
   }) {
     this.clear();
     for (const n of [heads, kvHeads, lenQ, lenK, dimK, dimV])
-      if (!(Number.isInteger(n) && n >= 0 && n <= most)) throw new Error(`a size of ${n}: a whole number, ${most} at most`);
+      if (!(Number.isInteger(n) && n >= 0 && n <= maxBytes))
+        throw new Error(`a size of ${n}: choose an integer, at most ${maxBytes}`);
     this.size = {heads, lenQ, lenK, dimV: dimV || dimK, type};
     this.x.begin(heads, kvHeads, lenQ, lenK, dimK, dimV, types[type]);
     this.terms = terms.map(term => term.text ?? term);
@@ -184,53 +188,53 @@ export class Core {
 
   /** The shape of array `name` of a term's text, for one head. */
   shape(text, name) {
-    const kind = this.kindOf[text.split(',')[0]], at = this.place(16);
+    const kind = this.kindOf[text.split(',')[0]], at = this.allocate(16);
     const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), at));
     return [...new Int32Array(this.x.memory.buffer, at, ndim)];
   }
 
   bias() {
-    const {heads, lenQ, lenK} = this.size, at = this.place(8 * heads * lenQ * lenK);
+    const {heads, lenQ, lenK} = this.size, at = this.allocate(8 * heads * lenQ * lenK);
     this.check(this.x.bias(at));
     return this.read(at, heads * lenQ * lenK);
   }
 
-  /** What rows gives of one head, for n queries from i on: bias (for which neither q nor k need be there), scores, weights, out. */
+  /** For one head and n queries from i on: what is 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
   rows(what, h, i = 0, n = this.size.lenQ) {
-    const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.place(8 * n * each);
+    const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));
     return this.read(at, n * each);
   }
 
-  /** Array `index` of a term where nobody gave it: {shape, data}, or null where it has none. */
+  /** The array `index` of a term that the module filled because it was not given: {shape, data}, or null. */
   filled(term, index) {
-    const to = this.place(20), at = this.x.filled(term, index, to);
+    const to = this.allocate(20), at = this.x.filled(term, index, to);
     if (!at) return null;
     const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, 5), shape = sizes.slice(0, axes);
     return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
   }
 
-  /** One query step by step; out where the problem has v. */
+  /** One query step by step; hasV: the problem has v, so the output is defined. */
   row(h, i, hasV = false) {
-    const n = this.size.lenK, at = this.place(8 * (5 * n + 1 + this.size.dimV));
+    const n = this.size.lenK, at = this.allocate(8 * (5 * n + 1 + this.size.dimV));
     this.check(this.x.row(h, i, at));
-    const all = this.read(at, 5 * n + 1 + this.size.dimV), part = x => all.slice(x * n, (x + 1) * n);
+    const all = this.read(at, 5 * n + 1 + this.size.dimV), row = x => all.slice(x * n, (x + 1) * n);
     return {
-      raw: part(0),
-      scaled: part(1),
-      bias: part(2),
-      score: part(3),
-      weights: part(4),
+      raw: row(0),
+      scaled: row(1),
+      bias: row(2),
+      score: row(3),
+      weights: row(4),
       lse: all[5 * n],
       out: hasV ? all.slice(5 * n + 1) : null
     };
   }
 
-  /** One output of rp_attend: out, lse, weights, profile, mass. `into`: leave it in the module and return where. */
+  /** One output of rp_attend: out, lse, weights, profile, mass. `into`: write it to this address of the module, and return that. */
   attend(what, into = 0) {
     const {heads, lenQ, lenK, dimV, type} = this.size;
     const n = heads * {out: lenQ * dimV, lse: lenQ, weights: lenQ * lenK, profile: lenQ + lenK - 1, mass: lenK}[what];
-    const of = type === 'f64' ? 'f64' : 'f32', at = into || this.place(n * (of === 'f64' ? 8 : 4));
+    const of = type === 'f64' ? 'f64' : 'f32', at = into || this.allocate(n * (of === 'f64' ? 8 : 4));
     this.check(this.x.attend(outputs[what], at));
     return into ? at : this.read(at, n, of);
   }
@@ -241,10 +245,10 @@ export class Core {
     return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));
   }
 
-  /** Frequencies of a RoPE text whose dim is set, and the factor of its cosines. */
+  /** The frequencies of a rope term whose text gives dim, and the factor of its cosines and sines. */
   frequencies(text, dim, longest) {
     this.clear();
-    const at = this.place(8 * (dim / 2 + 1));
+    const at = this.allocate(8 * (dim / 2 + 1));
     this.check(this.x.frequencies(this.put(text), longest, at));
     const all = this.read(at, dim / 2 + 1);
     return {frequency: all.slice(0, dim / 2), factor: all[dim / 2]};
@@ -253,9 +257,9 @@ export class Core {
   /** Words as q, k, v of 8 numbers each. */
   words(list) {
     this.clear();
-    const q = new Float64Array(list.length * 8), k = q.slice(), v = q.slice(), at = this.place(8 * 24);
+    const q = new Float64Array(list.length * 8), k = q.slice(), v = q.slice(), at = this.allocate(8 * 24);
     list.forEach((word, n) => {
-      const bytes = new TextEncoder().encode(word), text = this.place(bytes.length);
+      const bytes = new TextEncoder().encode(word), text = this.allocate(bytes.length);
       new Uint8Array(this.x.memory.buffer).set(bytes, text);
       this.x.word(text, bytes.length, at);
       const all = this.read(at, 24);
@@ -272,7 +276,7 @@ export class Core {
   /** Numbers of any floating type, as doubles. */
   doubles(bytes, type, n) {
     this.clear();
-    const to = this.place(8 * n), from = this.copy(bytes);
+    const to = this.allocate(8 * n), from = this.copy(bytes);
     this.check(this.x.doubles(to, from, types[type], n));
     return this.read(to, n);
   }

@@ -1,7 +1,8 @@
-// export.js -- what leaves the page: PNG, SVG, CSV. SPDX-License-Identifier: Apache-2.0
+// export.js -- saving figures and numbers as PNG, SVG and CSV. It knows figures and rows, and no view.
+// SPDX-License-Identifier: Apache-2.0
 import {colour, download, h} from './ui.js';
 
-/** A copy of an SVG element that means the same outside the page: colours as numbers, a background, a size. */
+/** A copy of an SVG element that does not depend on the page: its colours are numbers, and it has a size and a font. */
 function standalone(svg) {
   const text = new XMLSerializer().serializeToString(svg).replace(/var\(--([a-z0-9]+)\)/g, (_, name) => colour(name));
   const copy = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
@@ -22,66 +23,68 @@ async function pngOf(figure) {
   return new Promise(done => canvas.toBlob(done));
 }
 
-const most = 2 ** 22;  // lines of a table
+const maxLines = 2 ** 22;  // of a table
 
-/** The rows of csv() as a file, made a while at a time, so that the page stays alive. */
+/** The rows of csv() as a file. It pauses now and then, so that the page can react. */
 async function csvOf({csv, lines = 0}) {
-  if (lines > most)
+  if (lines > maxLines)
     throw new Error(`${lines} lines are more than are written here, ${
-      most}: choose smaller lengths or fewer heads, or take relpos bias -o FILE`);
-  const cell = x => typeof x === 'string' && /[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x, parts = [];
+      maxLines}: choose smaller lengths or fewer heads, or take relpos bias -o FILE`);
+  const cell = x => typeof x === 'string' && /[",\n]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x, blocks = [];
   let text = '', since = performance.now();
   for (const row of csv()) {
     text += row.map(cell).join(',') + '\n';
     if (text.length < 1 << 16) continue;
-    parts.push(text);
+    blocks.push(text);
     text = '';
     if (performance.now() - since > 40) {
       await new Promise(done => setTimeout(done));
       since = performance.now();
     }
   }
-  return new Blob([...parts, text], {type: 'text/csv'});
+  return new Blob([...blocks, text], {type: 'text/csv'});
 }
 
-/** Buttons for what `of()` gives: {name, figure: {svg(), picture()?}, csv() -> rows, lines: how many, where they may be too many}; `choice` says which, where there are several. */
+/** Buttons that save what of() returns: {name, figure: {svg(), picture()?}, csv() -> rows, lines: their number, if there may be too many}.
+ * `choice`: a control that selects one of several, or undefined. */
 export function exporter(of, choice) {
-  const said = h('span', {class: 'note', role: 'status'});
+  const status = h('span', {class: 'note', role: 'status'});
   const button = (text, make) => h('button', {
     type: 'button',
     onclick: async () => {
       try {
         const {name, ...what} = of();
-        said.textContent = 'writing …';
+        status.textContent = 'writing …';
         download(`${name}.${text.toLowerCase()}`, await make(what));
-        said.textContent = '';
-      } catch (error) { said.textContent = error.message; }
+        status.textContent = '';
+      } catch (error) { status.textContent = error.message; }
     }
   },
     text);
   return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, choice, 'Save as ',
     button('PNG', ({figure}) => pngOf(figure)),
-    button('SVG', ({figure}) => new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})), button('CSV', csvOf), said);
+    button('SVG', ({figure}) => new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})), button('CSV', csvOf),
+    status);
 }
 
-/** A figure of chart() as exporter wants it: the SVG below its title and above its legend, as on the page. */
+/** A figure of chart() as exporter needs it: one SVG with title, chart and legend, as on the page. */
 export const ofChart = figure => ({
   svg() {
     const chart = figure.querySelector('svg.chart').cloneNode(true),
           [, , wide, high] = chart.getAttribute('viewBox').split(' ').map(Number),
-          title = figure.querySelector('figcaption').textContent, width = Math.max(wide, 16 + 8 * title.length), parts = [];
+          title = figure.querySelector('figcaption').textContent, width = Math.max(wide, 16 + 8 * title.length), legend = [];
     let x = 8, y = high + 44;
     for (const entry of figure.querySelectorAll('.legend span')) {
       const long = 44 + 7 * entry.textContent.length, key = entry.querySelector('svg').cloneNode(true);
       if (x > 8 && x + long > width) x = 8, y += 20;
       for (const [name, value] of Object.entries({x, y: y - 8, width: 28, height: 8})) key.setAttribute(name, value);
-      parts.push(key, h('text', {x: x + 34, y, fill: 'var(--ink)'}, entry.textContent));
+      legend.push(key, h('text', {x: x + 34, y, fill: 'var(--ink)'}, entry.textContent));
       x += long;
     }
     for (const [name, value] of Object.entries({x: 0, y: 26, width: wide, height: high})) chart.setAttribute(name, value);
-    const height = parts.length ? y + 12 : high + 30;
+    const height = legend.length ? y + 12 : high + 30;
     return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
       h('rect', {width, height, fill: 'var(--bg)'}),
-      h('text', {x: 8, y: 18, fill: 'var(--ink)', 'font-size': 14, 'font-weight': 600}, title), chart, parts);
+      h('text', {x: 8, y: 18, fill: 'var(--ink)', 'font-size': 14, 'font-weight': 600}, title), chart, legend);
   }
 });

@@ -1,4 +1,5 @@
-// files.js -- .safetensors and .npz from a reader's own disk, taken as hostile; every refusal is a sentence. SPDX-License-Identifier: Apache-2.0
+// files.js -- .safetensors and .npz files of the reader, which are treated as hostile; every error is a sentence. It knows arrays, and no
+// view. SPDX-License-Identifier: Apache-2.0
 
 const kinds = {
   F32: ['f32', 4],
@@ -11,13 +12,13 @@ const descriptions = {
   '<f8': ['f64', 8],
   '<f2': ['f16', 2]
 };
-const most = 256e6;        // bytes of a file, and of what it unpacks to
-const numbers = most / 8;  // in all arrays, which become doubles
+const maxBytes = 256e6;           // of a file, and of its unpacked arrays
+const maxNumbers = maxBytes / 8;  // in all arrays together, which become doubles
 
 const refuse = why => {
   throw new Error(`the file was not taken: ${why}`);
 };
-const whole = n => Number.isSafeInteger(n) && n >= 0;
+const isSize = n => Number.isSafeInteger(n) && n >= 0;
 const count = shape => shape.reduce((a, b) => a * b, 1);
 
 function safetensors(bytes) {
@@ -26,24 +27,24 @@ function safetensors(bytes) {
   let head;
   try {
     head = JSON.parse(new TextDecoder('utf-8', {fatal: true}).decode(bytes.subarray(8, 8 + size)));
-  } catch { refuse('its header is no JSON, so it is no .safetensors file'); }
-  if (typeof head !== 'object' || head === null || Array.isArray(head)) refuse('its header is no JSON object');
-  const arrays = new Map(), places = [], data = bytes.subarray(8 + size);
+  } catch { refuse('its header is not JSON, so it is not a .safetensors file'); }
+  if (typeof head !== 'object' || head === null || Array.isArray(head)) refuse('its header is not a JSON object');
+  const arrays = new Map(), ranges = [], data = bytes.subarray(8 + size);
   for (const [name, entry] of Object.entries(head)) {
     if (name === '__metadata__') continue;
     const offsets = entry?.data_offsets, [first, last] = Array.isArray(offsets) ? offsets : [], shape = entry?.shape;
-    if (!Array.isArray(shape) || offsets?.length !== 2 || !shape.every(whole) || !whole(first) || !whole(last) || first > last ||
-      last > data.length)
-      refuse(`array “${name}” has a shape or a place that does not fit the file`);
-    places.push([first, last, name]);
+    if (!Array.isArray(shape) || offsets?.length !== 2 || !shape.every(isSize) || !isSize(first) || !isSize(last) ||
+      first > last || last > data.length)
+      refuse(`array “${name}” has a shape or a position that does not fit the file`);
+    ranges.push([first, last, name]);
     const kind = Object.hasOwn(kinds, entry.dtype) && kinds[entry.dtype];
-    if (!kind) continue;  // masks and the like are not looked at
+    if (!kind) continue;  // arrays of other types, such as masks, are ignored
     if (count(shape) * kind[1] !== last - first)
       refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${last - first}`);
     arrays.set(name, {shape, type: kind[0], bytes: data.subarray(first, last)});
   }
   let end = 0;
-  for (const [first, last, name] of places.sort(([a, b], [c, d]) => a - c || b - d)) {
+  for (const [first, last, name] of ranges.sort(([a, b], [c, d]) => a - c || b - d)) {
     if (first !== end) refuse(`array “${name}” begins at byte ${first} of the data, and the one before ends at ${end}`);
     end = last;
   }
@@ -52,7 +53,7 @@ function safetensors(bytes) {
   try {
     const found = JSON.parse(head.__metadata__?.tokens ?? 'null');
     if (Array.isArray(found) && found.every(token => typeof token === 'string')) tokens = found;
-  } catch { /* names that cannot be read are no names */
+  } catch { /* without readable names, tokens are numbered */
   }
   const {options} = head.__metadata__ ?? {};
   return {arrays, tokens, options: typeof options === 'string' ? options : ''};
@@ -60,7 +61,7 @@ function safetensors(bytes) {
 
 function npy(bytes, name) {
   if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(1, 6)) !== 'NUMPY' || bytes[0] !== 0x93)
-    refuse(`“${name}” in it is no NumPy array`);
+    refuse(`“${name}” in it is not a NumPy array`);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), wide = bytes[6] > 1, start = wide ? 12 : 10,
         size = wide ? view.getUint32(8, true) : view.getUint16(8, true);
   if (start + size > bytes.length) refuse(`the header of “${name}” does not end`);
@@ -71,8 +72,8 @@ function npy(bytes, name) {
   const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number),
         kind = Object.hasOwn(descriptions, descr) && descriptions[descr];
   if (!kind) return null;
-  if (!shape.every(whole)) refuse(`the shape of “${name}” is not understood`);
-  if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran's order: save it by numpy.ascontiguousarray`);
+  if (!shape.every(isSize)) refuse(`the shape of “${name}” is not understood`);
+  if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran order: save numpy.ascontiguousarray of it`);
   if (count(shape) * kind[1] !== bytes.length - start - size)
     refuse(
       `“${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${bytes.length - start - size}`);
@@ -113,11 +114,11 @@ async function npz(bytes) {
     at += 46 + length + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
     if (packed === 0xffffffff || local === 0xffffffff) refuse(`“${name}” is in zip64: save it as .safetensors`);
     if (local + 30 > bytes.length || view.getUint32(local, true) !== 0x04034b50)
-      refuse(`the place of “${name}” is not in the file`);
+      refuse(`the position of “${name}” is outside the file`);
     const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
-    if (start + packed > bytes.length || (total += size) > most)
-      refuse(`“${name}” is larger than the file, or than ${most / 1e6} MB`);
-    if (method !== 0 && method !== 8) refuse(`“${name}” is packed in a way that NumPy does not write`);
+    if (start + packed > bytes.length || (total += size) > maxBytes)
+      refuse(`“${name}” is larger than the file, or than ${maxBytes / 1e6} MB`);
+    if (method !== 0 && method !== 8) refuse(`“${name}” is compressed in a way that NumPy does not use`);
     const array = npy(
       method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
     if (array) arrays.set(name, array);
@@ -125,14 +126,15 @@ async function npz(bytes) {
   return {arrays, tokens: null, options: ''};
 }
 
-/** {arrays: Map of name -> {shape, type, bytes}, tokens, options of a laboratory's file} of a File, or an error that says why not. */
+/** Read a File: {arrays: Map of name -> {shape, type, bytes}, tokens, options that relpos lab export wrote}; or throw an Error that says why
+ * it was refused. */
 export async function readArrays(file) {
-  if (file.size > most) refuse(`it has ${file.size} bytes, ${most} at most`);
+  if (file.size > maxBytes) refuse(`it has ${file.size} bytes, and at most ${maxBytes} are possible`);
   const bytes = new Uint8Array(await file.arrayBuffer());
-  if (bytes.length < 22) refuse(`it has ${bytes.length} bytes, which is no .npz and no .safetensors file`);
+  if (bytes.length < 22) refuse(`it has ${bytes.length} bytes, too few for a .npz or .safetensors file`);
   const found = await (bytes[0] === 0x50 && bytes[1] === 0x4b ? npz(bytes) : safetensors(bytes));
   const all = [...found.arrays.values()].reduce((sum, {shape}) => sum + count(shape), 0);
-  return all <= numbers ? found : refuse(`it has ${all} numbers, ${numbers} at most`);
+  return all <= maxNumbers ? found : refuse(`it has ${all} numbers, and at most ${maxNumbers} are possible`);
 }
 
 /** A .safetensors file of f64 arrays: {name: {shape, data}}. */

@@ -1,8 +1,9 @@
-// frame.js -- what every view looks like: settings, output, what it means, how to get it elsewhere. SPDX-License-Identifier: Apache-2.0
+// frame.js -- the page of a view: settings, output, errors, formula and source, and the code that repeats it. It knows no term and no view.
+// SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
 import {control, h} from './ui.js';
 
-/** What is known of terms: formula, source, parameters, arrays. */
+/** The documentation of terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
   return [...new Set(names)].filter(name => facts.terms[name]).map(name => {
     const term = facts.terms[name];
@@ -19,8 +20,8 @@ export function docs(facts, names) {
   });
 }
 
-/** A view's page. Its compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs: [...]}; an error is shown, and what was there
- * before is dimmed. */
+/** A view's page. Its compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs: [...]}. If it
+ * throws, the error is shown, and the output from before is dimmed. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -39,10 +40,10 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
     text.textContent = last?.code?.[language] ?? '';
   };
-  // saves: {key: name} of what can be saved, where that is more than one thing; compute gives those that there are
+  // saves: {key: name} of the figures that can be saved, if there are several; compute returns those that exist in its state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
-  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same elsewhere'),
+  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same as a command, in Python and in C'),
     h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
       h('button', {
         type: 'button',
@@ -50,7 +51,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
           try {
             await navigator.clipboard.writeText(text.textContent);
             copied.textContent = 'copied';
-          } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
+          } catch { copied.textContent = 'the browser does not allow this page to copy: select the text'; }
         }
       },
         'Copy'),
@@ -65,16 +66,16 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     root,
     specs: [...settings.specs, ...(which ? [which] : [])],
     update(state) {
-      const parts = [output, save, elsewhere];
+      const sections = [output, save, elsewhere];
       let failed = '';
-      for (const part of parts) part.hidden = false;  // pictures ask how wide they are
+      for (const section of sections) section.hidden = false;  // pictures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed;
-      for (const part of parts) {
-        part.hidden = !last;
-        part.classList.toggle('stale', failed !== '');  // what is shown is not what is set
+      for (const section of sections) {
+        section.hidden = !last;
+        section.classList.toggle('stale', failed !== '');  // the output does not belong to the settings
       }
       if (failed) return;
       if (which) {

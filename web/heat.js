@@ -1,10 +1,11 @@
-// heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. SPDX-License-Identifier: Apache-2.0
+// heat.js -- a heat map on a canvas, with a cursor that mouse and arrow keys move. It knows a matrix of numbers, and no term.
+// SPDX-License-Identifier: Apache-2.0
 import {colour, extent, fixed, h, scheme, told} from './ui.js';
 
-// Colours that differ in lightness throughout, so that they read without seeing red from green: cividis, and blue to brown.
+// All colours of a scale differ in lightness, for readers who cannot tell red from green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
-// The middle is that of the page: the ends are dark where it is light, and light where it is dark.
-const parting = {
+// The middle is the page's background: on a light page the ends are dark, on a dark one light.
+const divergingStops = {
   light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
   dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
 };
@@ -21,7 +22,7 @@ function ramp(diverging) {
 }
 
 function makeRamp(diverging) {
-  const stops = (diverging ? parting[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
+  const stops = (diverging ? divergingStops[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
   return Uint32Array.from({length: 256}, (_, n) => {
     const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), share = at - low;
     const [r, g, b] = stops[low].map((x, c) => Math.round(x + share * (stops[low + 1][c] - x)));
@@ -68,23 +69,23 @@ export class HeatMap {
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
-    const [least, most] = extent([data]);
-    if (low === undefined) low = least, high = most;
+    const [min, max] = extent([data]);
+    if (low === undefined) low = min, high = max;
     this.diverging = diverging ?? (low < 0 && high > 0);
     if (this.diverging) high = Math.max(-low, high), low = -high;
-    [this.least, this.most] = [low, high];
-    // colours end where the bar does, data may not
-    [this.from, this.to] = [fixed(low) + (least < low ? ' and less' : ''), fixed(high) + (most > high ? ' and more' : '')];
+    [this.min, this.max] = [low, high];
+    // the data may go beyond the bar, where the colours end
+    [this.from, this.to] = [fixed(low) + (min < low ? ' and less' : ''), fixed(high) + (max > high ? ' and more' : '')];
     this.paint();
   }
 
   paint() {
-    const {data, rows, columns, canvas, least, most} = this;
-    const colours = ramp(this.diverging), scale = most > least ? 255 / (most - least) : 0,
-          rest = most > least ? 0 :
-      this.diverging          ? 128 :
-      least < 0               ? 0 :
-                                128;
+    const {data, rows, columns, canvas, min, max} = this;
+    const colours = ramp(this.diverging), scale = max > min ? 255 / (max - min) : 0,
+          base = max > min ? 0 :
+      this.diverging       ? 128 :
+      min < 0              ? 0 :
+                             128;
     if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
     const brush = this.small.getContext('2d');
     if (this.image?.width !== columns || this.image.height !== rows) {
@@ -97,7 +98,7 @@ export class HeatMap {
       return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
     });
     for (let n = 0; n < pixels.length; n++) {
-      const x = data[n], at = rest + (x - least) * scale + 0.5 | 0;
+      const x = data[n], at = base + (x - min) * scale + 0.5 | 0;
       pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : x === -Infinity ? masked : none;
     }
     brush.putImageData(image, 0, 0);

@@ -1,24 +1,24 @@
-// term.js -- controls for one term, made from what the library says of it. SPDX-License-Identifier: Apache-2.0
+// term.js -- the controls of a term, made from its parameters and defaults as the library lists them; no term is named here.
+// SPDX-License-Identifier: Apache-2.0
 import {control, h} from './ui.js';
 
 export const nameOf = text => text.split(',')[0];
-const given = text => new Map(text.split(',').slice(1).filter(Boolean).map(part => {
-  const [key, ...value] = part.split('=');
+const given = text => new Map(text.split(',').slice(1).filter(Boolean).map(parameter => {
+  const [key, ...value] = parameter.split('=');
   return [key, value.join('=')];
 }));
 
-/** Tokens of a term's grid, 0 where it has none. */
+/** The grid of a term's text: {rows, columns, extra, tokens}, or null. */
 export function gridOf(text) {
   const size = /(?:^|,)grid=(\d+)x(\d+)(?:,|$)/.exec(text), extra = /(?:^|,)extra=1(?:,|$)/.test(text) ? 1 : 0;
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** A good text to start with: that of the term's picture, or the parameters that it must have, and arrays where it does nothing without. */
+/** A good text to start with: that of the term's picture, or the one it is tried with, and arrays where it does nothing without. */
 export function startText(core, facts, name) {
-  const {picture, parameters} = facts.terms[name], must = {INT: 8, REAL: 1, GRID: '4x4'};
+  const {picture, samples} = facts.terms[name];
   if (picture) return picture.split(' ')[0];
-  const text =
-          [name, ...parameters.filter(p => p.required).map(p => `${p.key}=${must[p.kind] ?? p.choices?.[0] ?? 1}`)].join(','),
+  const text = samples[0] ? `${name},${samples[0]}`.replace(/grid=\d+x\d+/, 'grid=4x4') : name,
         learned = core.kindOf[name].arrays.filter(a => a.learned).map(a => `,${a.name}=${a.name}`).join('');
   try {
     core.problem({lenQ: 16, lenK: 16, dimK: 1, terms: [text]}).rows('scores', 0, 0, 1);
@@ -36,7 +36,7 @@ export const namesIn = (core, text) => {
   return Object.fromEntries(core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
 };
 
-/** Terms that two words can be read with, without an array. */
+/** The terms that a sentence can be computed with, without any array. */
 export function plainTerms(core, facts) {
   const works = name => {
     try {
@@ -47,7 +47,7 @@ export function plainTerms(core, facts) {
   return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
 }
 
-/** The text with a parameter set; one at its default is left out. */
+/** The text with a parameter set; a parameter at its default is left out unless it is required. */
 function withParameter(text, known, key, value, required) {
   const map = given(text);
   if (String(value) === String(known.defaults[key]) && !required) map.delete(key);
@@ -72,10 +72,10 @@ export function termEditor(
     return {
       element,
       set(state) {
-        const whole = state[key], name = nameOf(whole), term = facts.terms[name], known = core.kindOf[name];
-        text.set(whole);
+        const written = state[key], name = nameOf(written), term = facts.terms[name], known = core.kindOf[name];
+        text.set(written);
         select.value = names.includes(name) ? name : '';
-        text.element.hidden = !whole;
+        text.element.hidden = !written;
         if (shown !== name) {
           shown = name;
           const set = (parameter, required) => (_, value) => change(key,
@@ -85,21 +85,21 @@ export function termEditor(
                                   value,
               required));
           made = !term ? [] : term.parameters.map(p => {
-            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]), whole = p.kind === 'INT';
+            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]), integer = p.type === 'int';
             const spec = {key: p.key, label: p.key.replaceAll('_', ' ')};
-            if (p.kind === 'FLAG') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
-            if (p.kind === 'CHOICE') return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
-            if (p.kind === 'SIGN') return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
-            if (p.kind === 'GRID')
+            if (p.type === 'flag') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
+            if (p.type === 'choice') return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
+            if (p.type === 'sign') return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
+            if (p.type === 'grid')
               return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set(p.key, p.required))];
-            const most = whole ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2;
+            const max = Math.min(integer ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2, p.max ?? Infinity);
             return [
               p,
               control({...spec,
                 type: 'range',
                 min: 0,
-                max: most,
-                step: whole                 ? 1 :
+                max,
+                step: integer               ? 1 :
                   start < 1e-3 && start > 0 ? 'any' :
                                               0.01},
                 set(p.key, p.required))
@@ -107,11 +107,11 @@ export function termEditor(
           });
           box.replaceChildren(...made.map(([, c]) => c.element));
         }
-        select.dataset.text = whole;
-        const values = given(whole);
+        select.dataset.text = written;
+        const values = given(written);
         for (const [p, c] of made) {
           const value = values.get(p.key) ?? known.defaults[p.key];
-          c.set(p.kind === 'FLAG' ? value === '1' : p.kind === 'INT' || p.kind === 'REAL' ? +value : value);
+          c.set(p.type === 'flag' ? value === '1' : p.type === 'int' || p.type === 'real' ? +value : value);
         }
       },
     };

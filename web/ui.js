@@ -1,4 +1,5 @@
-// ui.js -- elements, numbers as text, and the parts that every view has. SPDX-License-Identifier: Apache-2.0
+// ui.js -- elements, numbers as text, controls and tables, which all views use. It knows neither terms nor the library.
+// SPDX-License-Identifier: Apache-2.0
 
 /** An element: h('a', {href: '#x', onclick: f}, 'text', child). */
 export function h(tag, attributes = {}, ...children) {
@@ -14,20 +15,20 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** x as C's %.<digits>f writes it: a tie goes to the even digit, and no negative zero. */
+/** x as C's %.<digits>f prints it, where a tie goes to the even digit, but without a negative zero. */
 export function fixed(x, digits = 4) {
   if (x === -Infinity) return '-inf';
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : 'inf';
   if (Math.abs(x) >= 1e6) return x.toExponential(2).replace(/e([+-])(\d)$/, 'e$10$2');
-  const scaled = Math.abs(x) * 10 ** digits, whole = Math.floor(scaled);
-  // exactly half way: (2 whole + 1) / (2 * 10^digits) is a double only where 5^digits divides the numerator
-  const tie = scaled - whole === 0.5 && (2 * whole + 1) % 5 ** digits === 0;
-  let text = tie && whole % 2 === 0 ? (Math.sign(x) * whole / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+  const scaled = Math.abs(x) * 10 ** digits, floor = Math.floor(scaled);
+  // exactly half way: (2 floor + 1) / (2 * 10^digits) is a double only where 5^digits divides the numerator
+  const tie = scaled - floor === 0.5 && (2 * floor + 1) % 5 ** digits === 0;
+  let text = tie && floor % 2 === 0 ? (Math.sign(x) * floor / 10 ** digits).toFixed(digits) : x.toFixed(digits);
   if (/^-0\.?0*$/.test(text)) text = text.slice(1);
   return text;
 }
 
-/** What a value of a map or a row is, in words where it is none. */
+/** A value of a map or a row as text: a number, 'masked' or 'not a number'. */
 export const told = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
 
 export function signed(x, digits = 4) {
@@ -42,34 +43,36 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
-/** The least and the most of the finite numbers above a bound, of arrays of any length; [0, 0] where there are none. */
+/** The smallest and the largest of the finite numbers above a bound in some arrays; [0, 0] if there are none. */
 export function extent(arrays, above = -Infinity) {
-  let least = Infinity, most = -Infinity;
+  let min = Infinity, max = -Infinity;
   for (const data of arrays)
     for (let n = 0; n < data.length; n++) {
       const x = data[n];
-      if (x > above && x < Infinity) {  // NaN passes no comparison
-        if (x < least) least = x;
-        if (x > most) most = x;
+      if (x > above && x < Infinity) {  // false for NaN
+        if (x < min) min = x;
+        if (x > max) max = x;
       }
     }
-  return least > most ? [0, 0] : [least, most];
+  return min > max ? [0, 0] : [min, max];
 }
 
-/** A value as a setting takes it: one of its choices, a flag, a text, or a number within its bounds, whole where its steps are; `other` for none of them. */
-export function fit({type, options, step = 1, least = -Infinity, most = Infinity}, value, other) {
+/** A value as a setting accepts it: one of its choices, a flag, a text, or a number limited to lower … upper, rounded if the step is an
+ * integer; `other` if it is none of these. */
+export function fit({type, options, step = 1, lower = -Infinity, upper = Infinity}, value, other) {
   if (type === 'select')
     return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
   if (type === 'check') return value === true || value === '1';
   if (type === 'text') return String(value);
   const x = String(value).trim() === '' ? NaN : +value;
-  return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, least), most) : other;
+  return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, lower), upper) : other;
 }
 
 let ids = 0;
 const id = () => `e${ids++}`;
 
-/** A control for state[key]. spec: {key, label, type: range|number|select|check|text, min, max, step, options}. Returns {element, set}. */
+/** A control for state[key]. spec: {key, label, type: range|select|check|text, min, max (of the slider), lower, upper
+ * (of the number), step, options}. Returns {element, set}. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
@@ -112,16 +115,16 @@ export function control(spec, change) {
       }
     };
   }
-  let most = spec.most;
-  const took = input => () => {
-    const value = fit({...spec, most}, input.value);
+  let upper = spec.upper;
+  const read = input => () => {
+    const value = fit({...spec, upper}, input.value);
     if (value !== undefined) change(spec.key, value);
   };
   const number =
-    h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.least, max: spec.most, 'data-key': spec.key});
+    h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
   const range = h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
-  number.addEventListener('change', took(number));
-  range.addEventListener('input', took(range));
+  number.addEventListener('change', read(number));
+  range.addEventListener('input', read(range));
   return {
     element: h('div', {class: 'field'}, label, range, number),
     set: value => {
@@ -130,12 +133,12 @@ export function control(spec, change) {
       if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
     },
     limit: now => {
-      range.max = number.max = most = now;
+      range.max = number.max = upper = now;
     },
   };
 }
 
-/** Controls for several specs in a box, but for those without a label, which other parts of the view set; set(state) shows a state. */
+/** A form with a control for every spec that has a label; the other settings are changed elsewhere in the view. set(state) shows a state. */
 export function controls(specs, change, ...more) {
   const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
@@ -160,10 +163,10 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
                                            h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
 }
 
-/** n rows of a matrix for `table`. */
+/** The rows of a matrix, n numbers each, for `table`. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
-/** A button for each word, the chosen one pressed; buttons stay while the words do, and so does the focus. */
+/** A button for each word, with the chosen one pressed. While the words are the same the buttons are kept, and with them the focus. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
@@ -173,7 +176,7 @@ export function wordButtons(box, words, chosen, pick) {
   [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
 }
 
-/** A link to a view, as it was left. */
+/** A link to a view, with its last state. */
 export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
 
 export function download(name, blob) {
@@ -184,11 +187,11 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Which colours the page has now. */
+/** The page's colours: light or dark. */
 const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
 export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
 
-/** Colours of the style, for canvases and pictures that leave the page; asked once, since asking makes the browser lay the page out. */
+/** A colour of the style, for canvases and saved pictures. Each is read once, because reading it makes the browser lay out the page. */
 export function colour(name) {
   const key = `${scheme()} ${name}`;
   if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());

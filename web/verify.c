@@ -1,6 +1,6 @@
 /* verify.c -- relpos verify for the WebAssembly builds: the command itself, and what it needs of the program's other files.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli.h"
+#include "cli/cli.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

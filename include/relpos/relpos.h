@@ -8,7 +8,8 @@
  * and backward: from dout the gradients of q, k, v and of every learned array.
  *
  * Sign      the offset of a pair is delta = key - query = j - (i + q_offset), everywhere.
- * Letters   B batch, H query heads, Hk key/value heads, Lq queries, Lk keys, Dk width of q and k, Dv width of v and out.
+ * Letters   B batch, H query heads, Hk key/value heads, Lq queries, Lk keys, Dk width of q and k, Dv width of v and
+ *           out.
  * Three nouns: rp_desc says what is computed (plain data), rp_plan how (immutable, shared by threads), and rp_tensors
  * where one call finds and leaves its arrays.
  *
@@ -72,6 +73,35 @@ RP_API const char *rp_status_name(rp_status status);
 /* One line about the last failure on this thread: the field, its value, the bound, how to mend it; "" before any. */
 RP_API const char *rp_last_error(void);
 
+/* The parts of a call that texts of errors name. */
+typedef enum rp_field_of {
+    RP_FIELD_DESC = 0,       /* a field of rp_desc: "desc.q_offset" */
+    RP_FIELD_TENSORS = 1,    /* of rp_tensors: "tensors.q_offset" */
+    RP_FIELD_PAGES = 2,      /* of rp_pages: "pages.len_k" */
+    RP_FIELD_TERM = 3,       /* a term, "terms[0]", or its parameter, "terms[0].left" */
+    RP_FIELD_TERM_ARRAY = 4, /* "term[0].table" */
+    RP_FIELD_MASK = 5,       /* a mask, "masks[0]", or its parameter, "masks[0].left" */
+    RP_FIELD_MASK_ARRAY = 6, /* "mask[0]" */
+} rp_field_of;
+
+/* A field that the text of an error names. */
+typedef struct rp_field {
+    rp_field_of of;   /* where the field is */
+    int32_t index;    /* of the term or mask; 0 otherwise */
+    const char *name; /* of the field, parameter or array: "left"; "" where the term or mask itself is meant */
+    const char *kind; /* of the term or mask: "t5"; "" otherwise */
+} rp_field;
+
+/* Write what a client's user calls a field; 0 to leave it to rp_last_error_in. text has room for size bytes, at least
+ * one. */
+typedef int (*rp_word)(void *context, const rp_field *field, char *text, size_t size);
+struct rp_desc;
+
+/* rp_last_error for a client's user: in place of each field stands what `word` writes, or else "left of window", "table
+ * of t5", "key_mask", "q_offset". desc, which may be NULL, is that of the call that failed, and tells the kinds of
+ * terms and masks. Returns text, which has room for size bytes. */
+RP_API const char *rp_last_error_in(const struct rp_desc *desc, rp_word word, void *context, char *text, size_t size);
+
 /* The version of the library that is linked, such as "0.1.0"; RP_VERSION_STRING is that of this header. */
 RP_API const char *rp_version(void);
 
@@ -120,7 +150,8 @@ typedef struct rp_array {
 } rp_array;
 
 /* A contiguous (row-major) view.
- * Shapes   ndim axes of shape[0], …, shape[ndim-1]; a shape whose product does not fit gives strides that the call refuses. */
+ * Shapes   ndim axes of shape[0], …, shape[ndim-1]; a shape whose product does not fit gives strides that the call
+ *          refuses. */
 static inline rp_array rp_array_of(const void *data, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     rp_array a;
@@ -140,183 +171,29 @@ static inline rp_array rp_array_of(const void *data, rp_dtype dtype, int32_t ndi
     return a;
 }
 
-/* ------------------------------------------------------------------------------------------------ what: the description */
+#include "terms.h"
 
-/* The kinds of position term; terms.def says what each takes. */
-typedef enum rp_term_kind {
-    RP_TERM_NONE = 0,
-#define RP_X(ENUM, name, syntax, source) RP_TERM_##ENUM,
-#include "terms.def"
-#undef RP_X
-    RP_TERM_COUNT /* one more than the last kind */
-} rp_term_kind;
+/* ------------------------------------------------------------------------------------------- what: the description */
 
 /* The kinds of mask; masks.def says which pairs each lets attend. */
 typedef enum rp_mask_kind {
     RP_MASK_NONE = 0,
-#define RP_X(ENUM, name, option, meaning) RP_MASK_##ENUM,
+#define RP_X(ENUM, name, meaning) RP_MASK_##ENUM,
 #include "masks.def"
 #undef RP_X
     RP_MASK_COUNT /* one more than the last kind */
 } rp_mask_kind;
 
-/* How products of f32 are made where the instruction set is AMX, whose tiles multiply bf16; elsewhere, and for other types,
- * it changes nothing. The names are those of PyTorch's float32_matmul_precision.
+/* How products of f32 are made where the instruction set is AMX, whose tiles multiply bf16; elsewhere, and for other
+ * types, it changes nothing. The names are those of PyTorch's float32_matmul_precision.
  *   HIGHEST  each number as the sum of three bf16, six products: errors no larger than those of f32 multiply-adds
- *   HIGH     of two, three products: each product off by up to 2^-16 of its size, about ten times f32's errors in a result
+ *   HIGH     of two, three products: each product off by up to 2^-16 of its size, about ten times f32's errors in a
+ *            result
  * Bounds: docs/numerics.md; rp_error_bound and rp_gradient_bound know them. */
 typedef enum rp_precision {
     RP_PRECISION_HIGHEST = 0,
     RP_PRECISION_HIGH = 1,
 } rp_precision;
-
-/* How distances are shared out among buckets. n = buckets of one direction, E = n/2, d = |delta|, M = max_distance;
- * every result is capped at n-1. */
-typedef enum rp_strategy {
-    RP_STRATEGY_LOG = 0,      /* T5: d below E, then E + floor(log(d/E)/log(M/E) * (n-E)), the logarithm in f32 */
-    RP_STRATEGY_UNIFORM = 1,  /* floor(d*n/M) */
-    RP_STRATEGY_LINEAR = 2,   /* d below E, then E + floor((d-E)*(n-E)/(M-E)) */
-    RP_STRATEGY_QUADRATIC = 3 /* d below E, then E + floor((n-E)*sqrt((d-E)/(M-E))) */
-} rp_strategy;
-
-/* Which channels RoPE rotates together: (c, c + dim/2) as in Llama and GPT-NeoX, or (2c, 2c+1) as in RoFormer and GPT-J. */
-typedef enum rp_layout { RP_LAYOUT_HALF = 0, RP_LAYOUT_INTERLEAVED = 1 } rp_layout;
-
-/* How KERPLE falls with distance. */
-typedef enum rp_kerple {
-    RP_KERPLE_LOG = 0,  /* -p log(1 + a |delta|) */
-    RP_KERPLE_POWER = 1 /* -a |delta|^p */
-} rp_kerple;
-
-/* How RoPE's frequencies are stretched beyond the trained length; names and parameters as in Hugging Face configs. */
-typedef enum rp_scaling {
-    RP_SCALING_NONE = 0,
-    RP_SCALING_LINEAR = 1, /* every frequency divided by factor */
-    RP_SCALING_DYNAMIC =
-        2,                 /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
-    RP_SCALING_YARN = 3,   /* slow pairs divided by factor, fast ones kept, a ramp between; Peng 2023 */
-    RP_SCALING_LLAMA3 = 4, /* the same by wavelength, as in Llama 3.1 */
-    RP_SCALING_LONGROPE =
-        5 /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
-} rp_scaling;
-
-/* One position term: its kind and the parameters that the kind reads; the others are ignored. Start from rp_term_init,
- * which sets every default; fields then mean what they say (a lambda of 0 is 0). The arrays of the term go into
- * rp_tensors.term, in the order given here; those in parentheses may be absent. H stands for H or 1 (one for all heads).
- * delta = p_j - p_i = j - (i + q_offset).
- *
- *   kind     value added to the score                              arrays                  reads
- *   TABLE    table[h, clamp(delta, -left, right) + left]           table [H, left+right+1] (*) left right
- *   T5       table[bucket(delta), h]                               table [buckets, H] (*)  buckets max_distance bidirectional
- *   BUCKET   as T5, any strategy                                   table [buckets, H] (*)  and strategy
- *   LOG      -lambda log(1 + |delta|)                              (*)                     lambda
- *   LINEAR   -rate_left |delta| before the query, -rate_right delta after it  (*)          rate_left rate_right
- *   ALIBI    -slope_h |delta|                                      (slopes [H]: else the paper's) (*)
- *   DENSE    bias[b,h,i,j]; -infinity masks the pair               bias, broadcast to [B, H, Lq, Lk]
- *   ROPE     rotates the first dim channels of q and k by position   (positions) (q_positions) (k_positions) (short_factor)
- *            (long_factor)                                         dim base layout scaling and its parameters
- *   RELKEY   scale <q_i, table[clamp(delta) + left]>               table [left+right+1, Dk] or [H, …] (*)  left right
- *   RELVAL   adds table[clamp(delta) + left] to v_j                table [left+right+1, Dv] or [H, …] (*)  left right
- *   KERPLE   -p_h log(1 + a_h |delta|), or -a_h |delta|^p_h        p [H] a [H] (*)         kerple
- *   SANDWICH sum over k < dim/2 of cos(delta / base^(2k/dim)), divided by 8 (h+1)/H    (*)  dim base
- *   FIRE     MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between the layers
- *            w1 [width,1] b1 [width] w2 [H,width] b2 [H]; with width2: w2 [width2,width] b2 [width2] w3 [H,width2] b3 [H] (*)
- *                                                                                          c L eps width width2
- *   SWIN     table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 being the class token
- *                                                                  table [(2 grid_h-1)(2 grid_w-1) + 3 extra, H]   grid_h grid_w extra
- *   AXIAL    bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1]           bh [H,2 grid_h-1] bw [H,2 grid_w-1]   grid_h grid_w
- *            dy, dx = row, column of the key minus those of the query
- *   REAL     sign table[h, trunc(clamp(p_i - p_j, -max_distance, max_distance)) + max_distance]; 0 where a mask says 0
- *            table [H, 2 max_distance+1] (q_positions) (k_positions) (q_position_mask) (k_position_mask)   max_distance sign
- *   BAND     sum over c of r[b,h,i,c] p[c,-delta] for 0 <= -delta < extent, else 0
- *                                                                  r [B,H,Lq,width] p [width,extent] or [H,…]   width extent
- *   FORGET   sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked     logf [B,H,Lk]
- *   XL       scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j - i + Lq-1]>) in place of scale <q_i, k_j>
- *                                                                  r [H,Lq+Lk-1,Dk] (u [H,Dk]) (v [H,Dk])
- *   AXIALKEY <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>          rh [2 grid_h-1,Dk] rw [2 grid_w-1,Dk]   grid_h grid_w
- *            dy, dx = row, column of the query minus those of the key
- *   DEBERTA  scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>), c = clamp(bucket(-delta) + span, 0, 2 span-1)
- *                                                                  (k_pos [H,2 span,Dk]) (q_pos [H,2 span,Dk])   span buckets max_position
- *   SINK     adds exp(sink_h) to the row sum: the weights then sum to less than one    sink [H]
- *
- * (*) also takes (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or real, last in the order: they
- * stand in place of p_i and p_j, differences are taken in f64, and truncated toward zero where an index is needed.
- * RELKEY, XL, AXIALKEY and DEBERTA add inside the softcap and use q and k before RoPE rotates them; at most one of these, one
- * ROPE, one RELVAL and one SINK; any number of the others add up. */
-typedef struct rp_term {
-    rp_term_kind kind;     /* which term */
-    int32_t bidirectional; /* 1: half of the buckets for keys after the query; 0: those share bucket 0 */
-    int64_t left;          /* offsets below -left share the first entry of a clipped table; >= 0 */
-    int64_t right;         /* offsets above right share the last; >= 0 */
-    int64_t buckets;       /* >= 2; even, and >= 4, when bidirectional; of DEBERTA -1 = none */
-    int64_t
-        max_distance; /* distances from here on share the last bucket; > half of one direction's buckets; of REAL >= 0 */
-    rp_strategy strategy; /* spacing of the buckets */
-    rp_layout layout;     /* pairs of channels that RoPE rotates */
-    int64_t dim;          /* channels that RoPE rotates: even, 2 … Dk; 0 = Dk. Of SANDWICH: even, 2 or more */
-    double base;          /* RoPE: pair c rotates by position * base^(-2c/dim); > 0 */
-    double lambda;        /* strength of LOG */
-    double rate_left;     /* LINEAR: loss per step before the query */
-    double rate_right;    /* LINEAR: loss per step after the query */
-    rp_kerple kerple;     /* log or power */
-    int32_t sign;         /* REAL: 1 or -1 */
-    double c;             /* FIRE: scale of distances inside the logarithm */
-    double L;             /* FIRE: queries before this position are normalised by it; >= 0 */
-    double eps;           /* FIRE: >= 0 */
-    int64_t width;        /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
-    int64_t width2;       /* FIRE: units of the second layer; 0 = two layers only */
-    int64_t extent;       /* BAND: keys seen, the query's own among them; >= 1 */
-    int64_t grid_h;       /* rows of the grid; >= 1 */
-    int64_t grid_w;       /* columns of the grid; >= 1 */
-    int64_t extra;        /* SWIN: 1 = token 0 is a class token, 0 = none */
-    int64_t span;         /* DEBERTA: 2 span vectors; 0 = buckets, or max_position where there are none */
-    int64_t max_position; /* DEBERTA: longest distance with a bucket of its own; 0 = span */
-    rp_scaling scaling;   /* RoPE beyond the trained length */
-    int32_t truncate;     /* YARN: 1 = ends of the ramp are whole pairs */
-    double factor;        /* how many times longer; >= 1 */
-    int64_t
-        original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
-    int64_t max_position_embeddings; /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
-    double beta_fast;                /* YARN: pairs that rotate more often than this keep their speed */
-    double beta_slow;                /* YARN: pairs that rotate less often are divided by factor */
-    double attention_factor;         /* multiplies cosine and sine; 0 = by the scaling's own rule */
-    double mscale;                   /* YARN: 0 = not given */
-    double mscale_all_dim;           /* YARN: 0 = not given */
-    double low_freq_factor;          /* LLAMA3 */
-    double high_freq_factor;         /* LLAMA3 */
-} rp_term;
-
-/* A term of the given kind with every default set: buckets 32 (of DEBERTA -1), max_distance 128, bidirectional 1, lambda 0.3,
- * rates 1, base 10000, dim = Dk, layout half, strategy log, kerple log, sign -1, eps 1e-6, scaling none, factor 1,
- * beta_fast 32, beta_slow 1, truncate 1, low_freq_factor 1, high_freq_factor 4. What has no default is 0: set it where the
- * kind reads it. */
-static inline rp_term rp_term_init(rp_term_kind kind)
-{
-    rp_term t;
-    unsigned char *p = (unsigned char *)&t;
-    for (size_t n = 0; n < sizeof t; n++)
-        p[n] = 0;
-    t.kind = kind;
-    t.bidirectional = 1;
-    t.buckets = kind == RP_TERM_DEBERTA ? -1 : 32;
-    t.max_distance = kind == RP_TERM_REAL ? -1 : 128;
-    t.strategy = RP_STRATEGY_LOG;
-    t.layout = RP_LAYOUT_HALF;
-    t.base = 10000.0;
-    t.lambda = 0.3;
-    t.rate_left = t.rate_right = 1.0;
-    t.kerple = RP_KERPLE_LOG;
-    t.sign = -1;
-    t.eps = 1e-6;
-    t.scaling = RP_SCALING_NONE;
-    t.truncate = 1;
-    t.factor = 1.0;
-    t.beta_fast = 32.0;
-    t.beta_slow = 1.0;
-    t.low_freq_factor = 1.0;
-    t.high_freq_factor = 4.0;
-    return t;
-}
 
 /* One mask. A pair attends where every mask says yes. Masks go by index: query i + q_offset, key j. */
 typedef struct rp_mask {
@@ -391,68 +268,73 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
  * Returns  RP_OK, RP_E_ARG, or what makes the description invalid. */
 RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape);
 
+/* The name of a mask as the command line and Python spell it, such as "key_mask"; NULL for no such kind. */
+RP_API const char *rp_mask_name(rp_mask_kind kind);
+
 /* The shape of the array of desc->masks[mask]; *ndim = 0 for a mask without one. Otherwise as rp_term_shape. */
 RP_API rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape);
 
-/* Names as the command line and Python spell them ("t5", "key_mask"), syntax and source; NULL for no such kind. */
-RP_API const char *rp_term_name(rp_term_kind kind);
-RP_API const char *rp_term_syntax(rp_term_kind kind);      /* what the user types, such as "alibi[,slopes=NAME]" */
-RP_API const char *rp_term_source(rp_term_kind kind);      /* the paper */
-RP_API const char *rp_term_array(rp_term_kind, int index); /* name of an array of the term, such as "table" */
-RP_API const char *rp_mask_name(rp_mask_kind kind);        /* such as "key_mask" */
+/* What the array of a mask holds, of any integer type. */
+typedef enum rp_mask_holds {
+    RP_MASK_TRUTH = 0,  /* not zero = attend */
+    RP_MASK_COUNTS = 1, /* numbers of keys */
+    RP_MASK_LABELS = 2, /* labels of tokens, which are compared */
+} rp_mask_holds;
 
-/* 1 for a bias (--bias), 0 for a term with an option of its own name (--rope, --relkey, --relval, --xl, --axialkey, --deberta,
- * --sink). */
-RP_API int rp_term_is_bias(rp_term_kind kind);
+/* A parameter of a mask: a whole number, in a field of rp_mask. */
+typedef struct rp_mask_param {
+    const char *name; /* "left"; NULL past the last */
+    size_t offset;    /* of the field in rp_mask, an int64_t */
+    int64_t least;    /* bounds */
+    int64_t most;     /* bounds */
+    int64_t initial;  /* the default */
+} rp_mask_param;
 
-/* 1 where the term works without that array, such as the slopes of ALIBI. */
-RP_API int rp_term_array_optional(rp_term_kind kind, int index);
+/* What a client needs to know of a mask: its options, help and samples come from it. A later version may have more
+ * fields at the end. */
+typedef struct rp_mask_info {
+    const char *name;            /* "key_mask": Python's keyword; the command line's option has - for _ */
+    const char *meaning;         /* which pairs attend: "key_mask[b,j] != 0" */
+    const char *text;            /* the same in words, for help; of a mask with an array, what that holds */
+    const rp_mask_param *params; /* in the order in which they are given; NULL: none */
+    const char *sample;          /* values of the parameters for a test: "40,3"; NULL without parameters */
+    const char *axes;            /* those to which its array is broadcast: "B, Lk"; NULL: no array */
+    rp_mask_holds holds;         /* what that array holds */
+    int32_t by_pair;             /* 0: an interval of keys for each query; 1: any pairs */
+    int32_t square;              /* 1: there have to be as many queries as keys */
+} rp_mask_info;
 
-/* 1 for a learned array, which has a gradient; 0 for positions, masks and factors. */
-RP_API int rp_term_array_learned(rp_term_kind kind, int index);
+/* What is known of a kind of mask; NULL for no such kind. */
+RP_API const rp_mask_info *rp_mask_info_of(rp_mask_kind kind);
 
-#define RP_NAME_MAX 256 /* bytes of an array's name in a term's text, the final 0 included */
-
-/* What rp_term_parse, rp_term_print, rp_term_sizes and rp_rope_frequencies call: term_size is sizeof(rp_term) as the caller was
- * compiled, at most the library's own and a multiple of 8. Fields beyond it have their defaults and are never written.
- * Returns  what each of them returns; RP_E_ARG for another size; RP_E_UNSUPPORTED where a text sets a field that the caller's rp_term lacks. */
-RP_API rp_status rp_term_parse_sized(const char *text, rp_term *term, size_t term_size, char names[][RP_NAME_MAX]);
-/* See rp_term_parse_sized. */
-RP_API rp_status rp_term_print_sized(const rp_term *term, size_t term_size, char *text, size_t size);
-/* See rp_term_parse_sized. */
-RP_API rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *arrays);
-/* See rp_term_parse_sized. */
-RP_API rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, double longest,
-                                           const double *short_factor, const double *long_factor, double *frequency,
-                                           double *factor);
-
-/* Read a term from text: "t5,table=rel_bias,buckets=16" fills *term and names[0] = "rel_bias".
- *
- * Shapes   names has RP_MAX_ARRAYS entries of RP_NAME_MAX bytes; "" where the text names no array.
- * Edges    keys that the term does not read, or given twice, are errors; numbers are read without regard to locale.
- * Returns  RP_OK, RP_E_ARG. */
-static inline rp_status rp_term_parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])
+/* A mask of a kind, its parameters at their defaults. */
+static inline rp_mask rp_mask_init(rp_mask_kind kind)
 {
-    return rp_term_parse_sized(text, term, sizeof *term, names);
+    rp_mask m;
+    unsigned char *at = (unsigned char *)&m;
+    const rp_mask_info *info = rp_mask_info_of(kind);
+    for (size_t n = 0; n < sizeof m; n++)
+        at[n] = 0;
+    m.kind = kind;
+    for (const rp_mask_param *p = info ? info->params : NULL; p && p->name; p++)
+        if (p->offset + sizeof(int64_t) <= sizeof m)
+            *(int64_t *)(void *)(at + p->offset) = p->initial;
+    return m;
 }
 
-/* Write a term as rp_term_parse reads it, every parameter with its value and no array: "t5,buckets=32,max_distance=128,…".
- *
- * Shapes   text has room for `size` bytes; 1024 are enough for any term.
- * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
-static inline rp_status rp_term_print(const rp_term *term, char *text, size_t size)
+/* Set a parameter of a mask. */
+static inline void rp_mask_set(rp_mask *mask, const rp_mask_param *param, int64_t value)
 {
-    return rp_term_print_sized(term, sizeof *term, text, size);
+    if (param->offset + sizeof value <= sizeof *mask)
+        *(int64_t *)(void *)((unsigned char *)mask + param->offset) = value;
 }
 
-/* Sizes that a term leaves open (0: width and width2 of FIRE, width and extent of BAND, span of DEBERTA) from the shapes of
- * its arrays, of which there are RP_MAX_ARRAYS; data == NULL where absent. What no array tells stays open.
- * Returns  RP_OK; RP_E_ARG; RP_E_SHAPE where the array that tells a size has too few axes, or none of that length. */
-static inline rp_status rp_term_sizes(rp_term *term, const rp_array *arrays)
-{
-    return rp_term_sizes_sized(term, sizeof *term, arrays);
-}
+/* The keys that a mask lets one query attend to, by its definition alone: key j attends where *first <= j < *end and,
+ * unless keep is NULL, keep[j] is 1. The query's position is i + desc->q_offset.
+ * Shapes   array is the mask's, as in rp_tensors.mask, or NULL; keep has Lk bytes.
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE for an index outside its axis, or what makes description or array invalid. */
+RP_API rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, int64_t b, int64_t h, int64_t i,
+                             int64_t *first, int64_t *end, uint8_t *keep);
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
@@ -484,24 +366,24 @@ RP_API void rp_pool_destroy(rp_pool *pool);
 /* Threads of a pool; of the default pool for NULL. */
 RP_API int32_t rp_pool_threads(const rp_pool *pool);
 
-/* One of the tasks of rp_pool_run; worker is below rp_pool_threads(pool), and no two tasks have the same one at once. */
+/* One of the tasks of rp_pool_run; worker is below rp_pool_threads(pool), of its own while it runs. */
 typedef void rp_task(void *context, int64_t n, int32_t worker);
 
-/* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), so that what surrounds attention need
- * have no threads of its own. Tasks are begun in order; the call returns when all have ended.
+/* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), so that what surrounds
+ * attention need have no threads of its own. Tasks are begun in order; the call returns when all have ended.
  * Returns  RP_OK; RP_E_ARG where task is NULL. */
 RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context);
 
 /* ------------------------------------------------------------------------------------------------ where: one call */
 
-/* Called now and then, between blocks of work, by the thread that called rp_attend or rp_backward, with the share of the work
- * that is done, 0 … 1. Any other value than 0 ends the call: blocks that have begun are finished, no other begins, and the call
- * returns RP_E_CANCELLED. */
+/* Called now and then, between blocks of work, by the thread that called rp_attend or rp_backward, with the share of
+ * the work that is done, 0 … 1. Any other value than 0 ends the call: blocks that have begun are finished, no other
+ * begins, and the call returns RP_E_CANCELLED. */
 typedef int rp_progress(void *context, double share);
 
-/* Keys and values in pages that lie anywhere, as in a paged or a ring-buffer cache: key j of batch entry b is row j % page of
- * the page at [b * per_batch + j / page]. Every page has [Hk, page, Dk] (or Dv) elements of desc.dtype, with these strides.
- * A ring buffer of whole pages names its pages from the oldest on. */
+/* Keys and values in pages that lie anywhere, as in a paged or a ring-buffer cache: key j of batch entry b is row j %
+ * page of the page at [b * per_batch + j / page]. Every page has [Hk, page, Dk] (or Dv) elements of desc.dtype, with
+ * these strides. A ring buffer of whole pages names its pages from the oldest on. */
 typedef struct rp_pages {
     const void *const *k; /* [B, per_batch] pointers; NULL: no pages, k and v are arrays */
     const void *const *v; /* [B, per_batch] pointers; may be NULL where out is absent */
@@ -514,14 +396,15 @@ typedef struct rp_pages {
     int64_t v_key;        /* elements between values */
 } rp_pages;
 
-/* What a plan makes once from the learned arrays and positions, for many calls: strips of biases and the cosines and sines
- * of RoPE, for every position 0 … max(len_q, len_k)-1 of queries and keys. */
+/* What a plan makes once from the learned arrays and positions, for many calls: strips of biases and the cosines and
+ * sines of RoPE, for every position 0 … max(len_q, len_k)-1 of queries and keys. */
 typedef struct rp_prepared rp_prepared;
 
 /* The arrays of one call. Start from rp_tensors_init; absent outputs are not computed.
  *
  * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous
- *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], of any floating type
+ *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], of any
+ *          floating type
  * profile[t] is the mean weight over all pairs of delta = t - (Lq-1+q_offset), masked pairs counting 0; key_mass[j] is
  * the sum of the weights that key j received; entropy is of each row, in nats, 0 for a masked row.
  * weights takes memory and time of Lq*Lk; profile and key_mass a multiple of their own memory. */
@@ -557,9 +440,10 @@ static inline rp_tensors rp_tensors_init(void)
     return t;
 }
 
-/* Make what many calls share, such as the steps of decoding with a flexible plan: nothing is then made anew for a step. The
- * results have the same bits with and without. t needs the arrays of the terms only; make it again when one changes. Given
- * positions and DYNAMIC and LONGROPE scalings, which depend on the call, are left to the call; so are positions out of range.
+/* Make what many calls share, such as the steps of decoding with a flexible plan: nothing is then made anew for a step.
+ * The results have the same bits with and without. t needs the arrays of the terms only; make it again when one
+ * changes. Given positions and DYNAMIC and LONGROPE scalings, which depend on the call, are left to the call; so are
+ * positions out of range.
  * Returns  RP_OK and *prepared, or an error and NULL. */
 RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t);
 
@@ -570,14 +454,17 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
  * Returns 0, with rp_last_error set, if that does not fit. */
 RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
 
-/* Attend: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval), in one pass; the score matrix is never stored.
+/* Attend: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval), in one pass; the score matrix is never
+ * stored.
  *
  * Shapes   see rp_tensors. Any strides; the last axis of q, k, v and out is contiguous.
  * Sign     delta = key - query = j - (i + q_offset).
- * Edges    a row with no key left gives out = 0, weights 0 and lse = -INFINITY. NaN or infinity in a masked key, value or
- *          bias reaches nothing; NaN in an attended one reaches exactly the rows that attend to it. Lk = 0 masks every row.
- * Memory   reads the inputs, writes the outputs, keeps no pointer. work has rp_plan_work_size bytes, aligned to 64; NULL
- *          lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing; inputs may overlap each other.
+ * Edges    a row with no key left gives out = 0, weights 0 and lse = -INFINITY. NaN or infinity in a masked key, value
+ *          or bias reaches nothing; NaN in an attended one reaches exactly the rows that attend to it. Lk = 0 masks
+ *          every row.
+ * Memory   reads the inputs, writes the outputs, keeps no pointer. work has rp_plan_work_size bytes, aligned to 64;
+ *          NULL lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing;
+ *          inputs may overlap each other.
  * Threads  one plan serves many threads at once, each with its own work. The bits depend on the instruction set, but
  *          not on the pool, nor on strides, nor on the other queries of the call.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.
@@ -585,11 +472,11 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
 
-/* The gradients of one backward call. Start from rp_grads_init. An absent array is a gradient that is not wanted, and its
- * work is not done.
+/* The gradients of one backward call. Start from rp_grads_init. An absent array is a gradient that is not wanted, and
+ * its work is not done.
  *
- * Shapes   dout [B,H,Lq,Dv]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the array
- *          rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
+ * Shapes   dout [B,H,Lq,Dv]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the
+ *          array rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
  * An array may be of f32 while q is bf16: gradients are summed in f32 or f64 and rounded once. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
@@ -611,21 +498,24 @@ static inline rp_grads rp_grads_init(void)
     return g;
 }
 
-/* Bytes of work that rp_backward needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their product.
- * Returns 0, with rp_last_error set, if that does not fit. */
+/* Bytes of work that rp_backward needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their
+ * product. Returns 0, with rp_last_error set, if that does not fit. */
 RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
 
-/* The gradients of sum(dout * out) with respect to q, k, v and the learned arrays, from weights that are computed again.
+/* The gradients of sum(dout * out) with respect to q, k, v and the learned arrays, from weights that are computed
+ * again.
  *
- *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp)     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
+ *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp)
+ *     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
  *     dv_j = sum_i w dout_i     a bias's array: the sum of ds times the bias's derivative
  *
- * Shapes   see rp_tensors and rp_grads. t holds q, k, v and the arrays of the call before; its out and lse, where present,
- *          are inputs and spare a forward pass. An lse of a narrower type than the arithmetic (f64 for f64, else f32) is not
- *          used, and the forward pass is made again. Its other outputs must be absent.
+ * Shapes   see rp_tensors and rp_grads. t holds q, k, v and the arrays of the call before; its out and lse, where
+ *          present, are inputs and spare a forward pass. An lse of a narrower type than the arithmetic (f64 for f64,
+ *          else f32) is not used, and the forward pass is made again. Its other outputs must be absent.
  * Sign     delta = key - query, as forward.
  * Edges    a row with no key left has zero gradients. A key that is masked everywhere gets exact zeros.
- * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along diagonals.
+ * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
+ *          diagonals.
  * Threads  the bits do not depend on the pool.
  * Returns  as rp_attend; RP_E_ARG where a gradient is asked for an array that is absent or not learned.
  * Accuracy docs/numerics.md.
@@ -659,39 +549,16 @@ RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, co
  * Shapes   bound [B, H, Lq, Dv] of f64. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
-/* Bounds on the errors of the gradients that rp_backward computes, evaluated for these inputs in double: docs/numerics.md. Costs a
- * multiple of the reference path.
+/* Bounds on the errors of the gradients that rp_backward computes, evaluated for these inputs in double:
+ * docs/numerics.md. Costs a multiple of the reference path.
  * Shapes   bounds is as the gradients of rp_backward, of f64; its dout is an input. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
-
-/* The bucket of an offset delta = key - query, the buckets of T5 bit for bit with RP_STRATEGY_LOG.
- * Edges    bidirectional = 0: every key after the query falls in bucket 0. Any int64 offset is allowed.
- * Returns  the bucket; -1, with rp_last_error set, for parameters out of range (see rp_term).
- * Source   Raffel 2020, section 2.1; the logarithm in f32 as in its public implementations. */
-RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional,
-                         rp_strategy strategy);
-
-/* RoPE's frequencies: pair c rotates by position * frequency[c], and cosine and sine are multiplied by *factor.
- *
- * Shapes   frequency [dim/2]; short_factor and long_factor [dim/2], read by LONGROPE only
- * term     a ROPE term with dim resolved; longest is the largest position + 1 of queries and keys, which DYNAMIC and LONGROPE ask
- * Returns  RP_OK, RP_E_ARG, RP_E_RANGE.
- * Source   Su 2021; Peng 2023 (YaRN); Llama 3.1; Ding 2024 (LongRoPE), each as in Hugging Face's modeling_rope_utils. */
-static inline rp_status rp_rope_frequencies(const rp_term *term, double longest, const double *short_factor,
-                                            const double *long_factor, double *frequency, double *factor)
-{
-    return rp_rope_frequencies_sized(term, sizeof *term, longest, short_factor, long_factor, frequency, factor);
-}
-
-/* The slope of head h (0 … heads-1) of ALiBi: 2^(-8(h+1)/n) for n = heads a power of two; otherwise those of the next
- * lower power of two, then every other one of the next higher. NaN for a head out of range.
- * Source   Press 2022, section 3, and its published code for other numbers of heads. */
-RP_API double rp_alibi_slope(int64_t h, int64_t heads);
 
 /* ------------------------------------------------------------------------------------------------ this machine */
 
 /* The names of the instruction sets this library was built with, best last: index 0, 1, …; NULL past the end.
- * "generic" runs everywhere, and so does "amx_emulated", which makes the numbers of "amx" in plain C, slowly, for tests. */
+ * "generic" runs everywhere, and so does "amx_emulated", which makes the numbers of "amx" in plain C, slowly, for
+ * tests. */
 RP_API const char *rp_isa_name(int index);
 
 /* 1 if this machine has the named instruction set ("reference" always), 0 if not, -1 for no such name. */
@@ -709,8 +576,8 @@ RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
  * Returns  RP_OK and *gflops; RP_E_ARG; RP_E_UNSUPPORTED where there is no AMX. */
 RP_API rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops);
 
-/* Measure how fast memory is read: the best of several runs in which every thread of the pool reads 256 MiB of its own, in
- * several streams. It takes that memory, and some tenths of a second.
+/* Measure how fast memory is read: the best of several runs in which every thread of the pool reads 256 MiB of its own,
+ * in several streams. It takes that memory, and some tenths of a second.
  * Returns  RP_OK and *bytes_per_second, of all threads together; RP_E_ARG; RP_E_NOMEM. */
 RP_API rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second);
 

@@ -53,11 +53,13 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     relkey           RelKey, XL, AxialKey or Deberta, which add to the product of q and k
     relval           RelValue, which adds to v
     sink             Sink, a logit beside each row: the weights then sum to less than one
-    causal           no key after the query
-    window           (left, right): so many keys before and after the query; -1 or None = no limit
-    key_mask, mask   (B, Lk), and what broadcasts to (B, H, Lq, Lk): bool or integers, non-zero = attend
-    lengths          (B): so many keys are valid
-    segments         (B, L): a pair attends where its numbers are equal; positions count within each segment
+    causal           only keys at or before the query
+    window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
+                     too
+    key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
+    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend
+    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
+    segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends inside its own
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
     q_offset         position of query 0: an integer, or an array (B)

@@ -1,6 +1,7 @@
 """attention as an operator of torch, for whatever traces a call: torch.compile, torch.export, torch.jit.trace, fake tensors. Other
 calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -17,7 +18,10 @@ _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
 _COMPUTED = _core.NAMES[:_AT["out"]]
 _VALUES = {"None": None, "True": True, "False": False}
-_FLAGS, _REALS = ("causal", "softcap_after", "return_weights", "return_lse", "summary"), ("scale", "softcap", "dropout")
+_MASKS = {name: (numbers, array) for name, numbers, array in iter(map(_core.mask_info, itertools.count(1)).__next__, None)}
+_NUMBERS, _ARRAYS = [name for name, (n, _) in _MASKS.items() if n], [name for name, (_, array) in _MASKS.items() if array]
+_FLAGS = ("softcap_after", "return_weights", "return_lse", "summary", *(name for name, kind in _MASKS.items() if kind == (0, False)))
+_REALS = ("scale", "softcap", "dropout")
 
 # The schema of an operator knows tensors, integers and text, and no terms. So a call is written as text, a line for each option:
 # name, value, places; the places are indices of tensors in one list, "-" where a term has none. What changes from call to call
@@ -34,8 +38,9 @@ def _read(text):
 
 
 def _value(name, text):
-    if name == "window":
-        return tuple(map(int, text.split(",")))
+    if name in _NUMBERS:
+        found = [int(x) if x else None for x in text.split(",")]
+        return found[0] if _MASKS[name][0] == 1 else tuple(found)
     return _VALUES[text] if text in _VALUES else _terms._value(text)
 
 
@@ -64,7 +69,7 @@ def _options(text, arrays, q_offset, seed):
 
 
 def _plain(x):
-    """A tensor whose own type has seen the call: _core.c would send that type here again."""
+    """A tensor whose own type has seen the call: _core would send that type here again."""
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
@@ -124,9 +129,9 @@ def _learned(text):
     lines = [line for line in _read(text) if line[0] in _TERMS]
     for count, (_, value, places) in enumerate(sorted(lines, key=lambda line: _TERMS.index(line[0]))):
         kind = _terms.TERMS[value.partition(",")[0]]
-        for place, (name, _, learned) in zip(places, _terms._BY_CLASS[kind][4]):
-            if learned and place is not None:
-                found[place] = count, name
+        for place, array in zip(places, _terms._BY_CLASS[kind]["arrays"]):
+            if array["use"] == "learned" and place is not None:
+                found[place] = count, array["name"]
     return found
 
 
@@ -201,7 +206,7 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in ("key_mask", "mask", "lengths", "segments") or isinstance(value, torch.Tensor) or (
+        elif name in _ARRAYS or isinstance(value, torch.Tensor) or (
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
@@ -209,9 +214,9 @@ def attention(q, k, v, *options):
             whole[name] = value - 2**64 if value >= 2**63 else value
         elif name == "q_offset":
             whole[name] = value
-        elif name == "window":
-            left, right = (-1 if side is None else _word(name, side) for side in value)
-            lines.append(f"window|{left},{right}|")
+        elif name in _NUMBERS:
+            numbers = value if isinstance(value, (tuple, list)) else (value,)
+            lines.append(f"{name}|{','.join('' if x is None else _word(name, x) for x in numbers)}|")
         else:
             lines.append(f"{name}|{_word(name, value)}|")
     out, lse, *more = torch.ops.relpos.attention(q, k, v, arrays, "\n".join(lines), whole["q_offset"], whole["seed"])
@@ -226,7 +231,7 @@ def _tensors(values):
     """The tensors of a call with the names of their arguments."""
     for name, value in zip(("q", "k", "v", *_core.NAMES), values):
         for term in (value if isinstance(value, tuple) else (value,)) if name in _TERMS and value is not None else ():
-            yield from ((f"{key} of {term._text.partition(',')[0]}", x) for key, x in term.arrays.items() if isinstance(x, Tensor))
+            yield from ((f"{type(term).__name__}({key})", x) for key, x in term.arrays.items() if isinstance(x, Tensor))
         if isinstance(value, Tensor):
             yield name, value
 

@@ -1,13 +1,11 @@
 """The position terms: a class for each kind of term that the C library has, made from what the library says of it.
 
 SPDX-License-Identifier: Apache-2.0"""
+import json
 import operator
 
 from . import _core
 
-# Where the class is not called as the term is on the command line, with a capital.
-_NAMES = {"t5": "T5", "log": "LogDecay", "alibi": "ALiBi", "rope": "RoPE", "relkey": "RelKey", "relval": "RelValue", "xl": "XL",
-          "axialkey": "AxialKey"}
 _KEYWORDS = {"lambda": "lambda_"}  # keys that Python does not allow as a name
 
 
@@ -32,7 +30,7 @@ class Term(_core.Term):
         >>> relpos.ALiBi(numpy.ones(3)).arrays
         {'slopes': array([1., 1., 1.])}
         """
-        return {name: array for (name, *_), array in zip(_info(self)[4], self._arrays) if array is not None}
+        return {a["name"]: array for a, array in zip(_info(self)["arrays"], self._arrays) if array is not None}
 
     @property
     def learned(self):
@@ -42,7 +40,8 @@ class Term(_core.Term):
         >>> list(relpos.RelKey(numpy.ones((3, 8)), left=1, right=1, k_positions=numpy.arange(5)).learned)
         ['table']
         """
-        return {name: array for (name, _, learned), array in zip(_info(self)[4], self._arrays) if learned and array is not None}
+        return {a["name"]: array for a, array in zip(_info(self)["arrays"], self._arrays)
+                if a["use"] == "learned" and array is not None}
 
     @property
     def params(self):
@@ -77,7 +76,8 @@ class Term(_core.Term):
 
     def __repr__(self):
         arrays = self.arrays
-        parts = [_show(arrays.pop(name)) if name in arrays else "None" for name, _, learned in _info(self)[4] if learned]
+        learned = [a["name"] for a in _info(self)["arrays"] if a["use"] == "learned"]
+        parts = [_show(arrays.pop(name)) if name in arrays else "None" for name in learned]
         while parts and parts[-1] == "None":
             parts.pop()
         parts += [f"{_KEYWORDS.get(key, key)}={value!r}" for key, value in _params(self._text).items()]
@@ -181,7 +181,7 @@ def _parameter(cls, key, value):
 
 def _new(cls, arrays, params):
     defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
-    text = _BY_CLASS[cls][0] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
+    text = _BY_CLASS[cls]["name"] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
                                        if key in required or value is None or value != defaults[key])
     return _create(cls, text, arrays)
 
@@ -202,51 +202,40 @@ def _info(term):
 def _signature(info):
     """Names with their defaults, of a kind: those that may go by position, and those that go by name. Learned arrays come first,
     then parameters and the other arrays; a term without learned arrays takes its first parameter by position."""
-    _, syntax, _, defaults, arrays = info
-    required = _required(syntax)
+    arrays = [(a["name"], a["presence"] != "needed", a["use"] == "learned") for a in info["arrays"]]
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
-    params = [_KEYWORDS.get(k, k) + ("" if k in required else f"={v!r}") for k, v in _params(defaults).items()]
+    params = [_KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}") for p in info["parameters"]]
     by_name = params + [f"{n}=None" for n, _, learned in arrays if not learned]
     return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
 
 
 def _make(info):
     """The class of one kind."""
-    name, syntax, source, defaults, arrays = info
     by_position, by_name = _signature(info)
-    keys = {key: _KEYWORDS.get(key, key) for key in _params(defaults)}
+    keys = {p["key"]: _KEYWORDS.get(p["key"], p["key"]) for p in info["parameters"]}
     signature = by_position + (["*", *by_name] if by_name else [])
-    slots = [n for n, *_ in arrays] + ["None"] * (_core.MAX_ARRAYS - len(arrays))
-    source_text = (f"def __new__(cls, {', '.join(signature)}):\n"
+    slots = [a["name"] for a in info["arrays"]] + ["None"] * (_core.MAX_ARRAYS - len(info["arrays"]))
+    source_text = (f"def __new__({', '.join(['cls', *signature])}):\n"
                    f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
     space = {"_new": _new, "__name__": __name__}
     exec(source_text, space)
-    title = _NAMES.get(name, name.capitalize())
-    shown = ", ".join(f"{n} (optional)" if optional else n for n, optional, learned in arrays if learned) or "none"
-    doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {name} of docs/terms.md; on the command line {syntax}.\n"
-           f"Learned arrays: {shown}.")
+    title, source = info["class"], info["source"]
+    shown = ", ".join(a["name"] + (" (optional)" if a["presence"] != "needed" else "") for a in info["arrays"] if a["use"] == "learned")
+    doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {info['name']} of docs/terms.md; on the command line {info['syntax']}.\n"
+           f"Learned arrays: {shown or 'none'}.")
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
     cls.__new__.__qualname__ = f"{title}.__new__"
-    _BY_CLASS[cls], _DEFAULTS[cls], _REQUIRED[cls] = info, _params(defaults), _required(syntax)
+    _BY_CLASS[cls] = info
+    _DEFAULTS[cls] = {p["key"]: None if p["required"] else _value(p["default"]) for p in info["parameters"]}
+    _REQUIRED[cls] = {p["key"] for p in info["parameters"] if p["required"]}
     return cls
-
-
-def _required(syntax):
-    return {part.partition("=")[0] for part in _outside_brackets(syntax).split(",")[1:]}
-
-
-def _outside_brackets(text):
-    depth, kept = 0, []
-    for c in text:
-        depth += (c == "[") - (c == "]")
-        kept.append(c if depth == 0 and c != "]" else "")
-    return "".join(kept)
 
 
 _BY_CLASS, _DEFAULTS, _REQUIRED = {}, {}, {}
 TERMS = {}
 _kind = 1
 while (_one := _core.term_info(_kind)) is not None:
-    TERMS[_one[0]] = _make(_one)
+    _one = json.loads(_one)
+    TERMS[_one["name"]] = _make(_one)
     _kind += 1
 globals().update({cls.__name__: cls for cls in TERMS.values()})

@@ -1,4 +1,4 @@
-# Made by tools/python_stubs.py. SPDX-License-Identifier: Apache-2.0
+# Made by tools/terms.py. SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
 import numpy as np

@@ -137,7 +137,7 @@ def test_stubs_of_terms_are_what_is_there():
     stubs = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(stubs)
     path = os.path.join(os.path.dirname(relpos.__file__), "_terms.pyi")
-    assert open(path, encoding="utf-8").read() == stubs.text(), "python3 -P tools/python_stubs.py makes it again"
+    assert open(path, encoding="utf-8").read() == stubs.text(), "tools/terms.py --write makes it again"
 
 
 def test_stubs_name_what_is_there():

@@ -90,7 +90,7 @@ BAD = np.where(TABLE == 7, 21, TABLE)
     (dict(k=k_pages[:, ::-1]), ValueError, "pages: the strides of k are"),
     (dict(q=q[0]), ValueError, "q: 3 axes: with pages, 4 are needed"),
     (dict(q=q[:2], pages=TABLE[:2]), ValueError, r"q: shape is \(2, 4, 1, 8\): \(3, 4, 1, 8\) is needed"),
-    (dict(out=v_pages.reshape(-1)[:60].reshape(3, 4, 1, 5)), ValueError, "the output lies over page 1 of v"),
+    (dict(out=v_pages.reshape(-1)[:60].reshape(3, 4, 1, 5)), ValueError, "the output overlaps page 1 of v"),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_bad(change, error, text):
     given = dict(q=q, k=k_pages, v=v_pages, pages=TABLE, len_k=100, q_offset=99) | change

@@ -86,7 +86,7 @@ def test_transforms_are_refused(name, transform):
         transform(call)
     with pytest.raises(TypeError, match="k is a tensor of torch"):
         transform(lambda x: relpos.attention(k, x, x))
-    with pytest.raises(TypeError, match="table of dense is a tensor of torch|bias of dense is a tensor of torch"):
+    with pytest.raises(TypeError, match=r"Dense\(bias\) is a tensor of torch"):
         transform(lambda x: relpos.attention(q, k, v, bias=relpos.Dense(x[..., :1].expand(2, 3, 5, 7))))
     with pytest.raises(TypeError, match="torch traces or transforms this call"):
         transform(lambda x: relpos.Plan(2, 3, 5, 7, 4)(x, k, v))
@@ -107,7 +107,7 @@ def test_dual_tensors_are_refused():
             with pytest.raises(TypeError, match=f"{name} is a dual tensor.*no forward-mode derivatives"):
                 relpos.attention(**tensors)
         slopes = forward_ad.make_dual(torch.ones(3), torch.ones(3))
-        with pytest.raises(TypeError, match="slopes of alibi is a dual tensor"):
+        with pytest.raises(TypeError, match=r"ALiBi\(slopes\) is a dual tensor"):
             relpos.attention(q, k, v, bias=relpos.ALiBi(slopes))
         with pytest.raises(TypeError, match="q: torch traces or transforms this call"):
             relpos.attention_backward(q, q, k, v)

@@ -1,4 +1,5 @@
 /* api/arguments.c -- the arrays of a call, checked against its plan, become views; what follows checks nothing again.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
@@ -29,7 +30,8 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-/* An output must not write one place twice: with its axes sorted by stride, each steps over all that lies below it. */
+/* No two elements of an output may share memory: with its axes sorted by stride, each steps over all elements of those
+ * before it. */
 rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
@@ -57,7 +59,7 @@ rp_status rpi_check_output(const rp_array *a, const char *name)
 static rp_status need(const rp_array *a, int64_t elements, const char *name)
 {
     if (!a->data && elements > 0)
-        return rpi_fail(RP_E_ARG, "%s is absent (data is NULL): it is needed here", name);
+        return rpi_fail(RP_E_ARG, "%s is absent: it is needed here", name);
     return RP_OK;
 }
 
@@ -156,11 +158,12 @@ static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
     const rpi_shape shape = {.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {args->desc.batch}};
     if (!t->q_offset.data)
         return RP_OK;
-    const rp_status s = rpi_view_of(&args->q_offset, &t->q_offset, &shape, RPI_INTEGERS, "q_offset");
+    const rp_status s = rpi_view_of(&args->q_offset, &t->q_offset, &shape, RPI_INTEGERS, "tensors.q_offset");
     for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++) {
         const int64_t at = rpi_position(args, b, 0);
         if (at < -RPI_MAX_POSITION || at > RPI_MAX_POSITION || (args->q_offset.dtype == RP_U64 && at < 0))
-            return rpi_fail(RP_E_RANGE, "q_offset[%lld] is %lld: -2^60 to 2^60", (long long)b, (long long)at);
+            return rpi_fail(RP_E_RANGE, "tensors.q_offset: element %lld is %lld: -2^60 to 2^60", (long long)b,
+                            (long long)at);
     }
     return s;
 }
@@ -172,6 +175,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     if (!t || t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors %s: start from rp_tensors_init", t ? "of another size" : "is NULL");
     memset(args, 0, sizeof *args);
+    args->plan = plan;
     args->desc = plan->desc;
     rp_status s = take_lengths(&args->desc, t);
     if (s != RP_OK)
@@ -213,40 +217,49 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     if ((s = check_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
         return s;
     for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
+        const rpi_scheme *scheme = plan->scheme[n];
         if (offsets_only && scheme->form != RPI_OFFSET && scheme->form != RPI_ROTATE)
             continue;
         for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
             char name[64];
             rpi_shape shape;
-            const rpi_role role = scheme->array[x].role;
-            const rpi_class cls = role == RPI_POSITIONS ? RPI_NUMBERS : role == RPI_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
+            const rp_array_use use = scheme->array[x].use;
+            const rp_presence presence = scheme->array[x].presence;
+            if (!t->term[n][x].data && (presence == RP_OPTIONAL || presence == RP_REPLACES))
+                continue;
+            const rpi_class cls = use == RP_USE_POSITIONS ? RPI_NUMBERS
+                                  : use == RP_USE_TRUTH   ? RPI_INTEGERS
+                                                          : RPI_FLOATS;
             snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name,
                      rp_term_name(d->terms[n].kind));
-            rpi_term_shape(d, &d->terms[n], x, &shape);
-            s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, scheme->array[x].optional, name);
-            if (s == RP_OK && role == RPI_POSITIONS && args->term[n][x].data)
+            rpi_term_shape(scheme, d, &d->terms[n], x, &shape);
+            if (presence == RP_CONDITIONAL && (t->term[n][x].data != NULL) != (shape.ndim > 0))
+                return rpi_fail(RP_E_ARG, "%s is %s: its shape is %s", name, t->term[n][x].data ? "given" : "absent",
+                                scheme->array[x].shape);
+            if (presence == RP_CONDITIONAL && shape.ndim == 0)
+                continue;
+            s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, presence != RP_NEEDED, name);
+            if (s == RP_OK && use == RP_USE_POSITIONS && args->term[n][x].data)
                 s = rpi_check_positions(&args->term[n][x], &shape, name);
             if (s != RP_OK)
                 return s;
         }
         if (t->q_offset.data && scheme->grid)
             return rpi_fail(RP_E_UNSUPPORTED,
-                            "q_offset: term[%d] is %s, whose tokens lie on a grid: leave q_offset out", (int)n,
+                            "tensors.q_offset: the tokens of terms[%d] (of %s) lie on a grid: leave it out", (int)n,
                             rp_term_name(d->terms[n].kind));
         if (scheme->check_arrays && (s = scheme->check_arrays(d, &d->terms[n], args->term[n], n)) != RP_OK)
             return s;
     }
     for (int32_t n = 0; n < d->n_masks && !offsets_only; n++) {
-        const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
+        const rpi_masker *m = plan->masker[n];
         char name[64];
         rpi_shape shape;
-        if (m->check && (s = m->check(d, &d->masks[n], n)) != RP_OK) /* a flexible plan has other lengths */
+        if ((s = rpi_mask_check(d, &d->masks[n], n)) != RP_OK) /* a flexible plan has other lengths */
             return s;
-        if (!m->shape)
+        if (!rpi_mask_array(m, d, &shape))
             continue;
-        snprintf(name, sizeof name, "mask[%d] (%s)", (int)n, rp_mask_name(d->masks[n].kind));
-        m->shape(d, &shape);
+        snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));
         if ((s = check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name)) != RP_OK)
             return s;
     }
@@ -268,7 +281,7 @@ rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_t
     return check_args(args, plan, t, true);
 }
 
-/* A gradient has the shape of the array it belongs to, lies over nothing, and is of a floating type. */
+/* A gradient has the shape of the array that it belongs to, is of a floating type, and its elements share no memory. */
 static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *of, bool contiguous, const char *name)
 {
     char what[96];
@@ -285,8 +298,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
-static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_plan *plan, const rp_tensors *t,
-                                 const rp_grads *g)
+static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
@@ -325,7 +337,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
             s = check_gradient(&v, a, &t->term[m][x], false, name);
             if (s == RP_OK) {
                 rpi_shape shape;
-                rpi_term_shape(d, &plan->terms[m], x, &shape);
+                rpi_term_shape(args->plan->scheme[m], d, &d->terms[m], x, &shape);
                 s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
             }
         }
@@ -337,6 +349,6 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
 {
     rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
-        status = check_gradients(grads, args, plan, t, g);
+        status = check_gradients(grads, args, t, g);
     return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;
 }

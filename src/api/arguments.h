@@ -1,4 +1,5 @@
 /* api/arguments.h -- the arrays of a call, checked, as views.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ARGUMENTS_H
 #define RELPOS_ARGUMENTS_H

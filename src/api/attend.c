@@ -1,4 +1,5 @@
 /* api/attend.c -- rp_attend: arguments checked, then the fast path, the reference, or both where weights are asked for.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/engine.h"
@@ -18,12 +19,12 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if (!some && d->batch && d->len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
     if (t->out.data && !args.v.data && d->batch && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent (data is NULL): out needs it");
+        return rpi_fail(RP_E_ARG, "v is absent: out needs it");
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+    if ((status = rpi_args_prepare(&args)) != RP_OK)
         return status;
     /* the reference path has its memory before the fast one begins to write */
     rpi_args only = args;
@@ -37,7 +38,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     args.weights.data = NULL;
     if (status == RP_OK && plan->ops &&
         (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
-        status = rpi_fast_attend(plan, &args, pool, &progress, work);
+        status = rpi_fast_attend(&args, pool, &progress, work);
     if (status == RP_OK && ref)
         status = rpi_ref_run(ref, pool, &progress);
     rpi_ref_end(ref);

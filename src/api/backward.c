@@ -1,4 +1,6 @@
 /* api/backward.c -- rp_backward: arguments checked, then the fast path or the reference.
+ * Next: engine/backward.c, rpi_fast_backward. The way of a gradient is described in kernels/backward_task.h.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "engine/engine.h"
@@ -12,11 +14,11 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     if (status == RP_OK && (uintptr_t)work % 64 != 0)
         status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
     if (status == RP_OK)
-        status = rpi_args_prepare(&args, plan);
+        status = rpi_args_prepare(&args);
     if (status != RP_OK)
         return status;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
-    status = plan->ops ? rpi_fast_backward(plan, &args, &grads, rpi_pool_for(t->pool, &args.desc), &progress, work)
+    status = plan->ops ? rpi_fast_backward(&args, &grads, rpi_pool_for(t->pool, &args.desc), &progress, work)
                        : rpi_ref_backward(plan, &args, &grads, &progress);
     rpi_args_free(&args);
     return status;

@@ -1,4 +1,5 @@
 /* api/describe.c -- a description, checked, becomes a plan; the shapes of the arrays that it asks for.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
 #include <math.h>
@@ -48,7 +49,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
     d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
     d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
     if (d->heads % d->kv_heads != 0)
-        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide heads, which is %lld",
+        return rpi_fail(RP_E_RANGE, "desc.kv_heads is %lld: it must divide desc.heads, which is %lld",
                         (long long)d->kv_heads, (long long)d->heads);
     if (!rpi_is_floating(d->dtype))
         return rpi_fail(RP_E_ARG, "desc.dtype is %s (%d): f32, f64, f16 or bf16", rp_dtype_name(d->dtype),
@@ -59,7 +60,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         d->scale = 1.0 / sqrt((double)d->dim_k);
     /* Far below the largest f32, so that products with moderate numbers stay finite. */
     if (!(fabs(d->scale) <= 1e20))
-        return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20, or RP_SCALE_AUTO for 1/sqrt(dim_k)", d->scale);
+        return rpi_fail(RP_E_RANGE, "desc.scale is %g: -1e20 to 1e20", d->scale);
     if (d->softcap != 0 && !(d->softcap >= 1e-20 && d->softcap <= 1e20))
         return rpi_fail(RP_E_RANGE, "desc.softcap is %g: 0 (none), or 1e-20 to 1e20", d->softcap);
     if ((d->n_terms && !d->terms) || (d->n_masks && !d->masks))
@@ -75,7 +76,7 @@ static rp_status check_sizes(rp_desc *d, const rp_desc *given)
         int64_t size = 1;
         for (int x = 0; x < 4; x++)
             if (!rpi_mul(size, rpi_max(products[n][x], 1), x == 3 ? 8 : 1, &size))
-                return rpi_fail(RP_E_OVERFLOW, "desc: batch * heads * length * dim does not fit in 63 bits");
+                return rpi_fail(RP_E_OVERFLOW, "batch entries * heads * length * width does not fit in 63 bits");
     }
     return RP_OK;
 }
@@ -85,14 +86,14 @@ static rp_status check_terms(rp_plan *p)
     p->rotate = p->vec = p->valvec = p->sink = -1;
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         rp_term *t = &p->terms[n];
-        const rpi_scheme *s = rpi_scheme_of(t->kind);
+        const rpi_scheme *s = p->scheme[n] = rpi_scheme_of(t->kind);
         if (!s)
             return rpi_fail(RP_E_ARG, "terms[%d].kind is %d: no such term in terms.def", (int)n, (int)t->kind);
-        const rp_status status = s->check ? s->check(&p->desc, t, n) : RP_OK;
+        const rp_status status = rpi_term_check(&p->desc, t, n);
         if (status != RP_OK)
             return status;
         p->intervals |= s->causal;
-        int32_t *one = NULL; /* of which there is one at most */
+        int32_t *one = NULL; /* where at most one term of the form is allowed */
         switch (s->form) {
         case RPI_OFFSET:
         case RPI_INDEX: break;
@@ -107,8 +108,8 @@ static rp_status check_terms(rp_plan *p)
         }
         if (one && *one >= 0)
             return rpi_fail(RP_E_UNSUPPORTED,
-                            "terms[%d] is %s: terms[%d], %s, is one of its family, and one is allowed", (int)n,
-                            rp_term_name(t->kind), (int)*one, rp_term_name(p->terms[*one].kind));
+                            "terms[%d] (of %s) and terms[%d] (of %s) are of one family, of which one is allowed",
+                            (int)*one, rp_term_name(p->terms[*one].kind), (int)n, rp_term_name(t->kind));
         if (one)
             *one = n;
     }
@@ -118,15 +119,13 @@ static rp_status check_terms(rp_plan *p)
 static rp_status check_masks(rp_plan *p)
 {
     for (int32_t n = 0; n < p->desc.n_masks; n++) {
-        const rpi_masker *m = rpi_masker_of(p->masks[n].kind);
-        if (!m)
-            return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)p->masks[n].kind);
-        rp_status status = m->check ? m->check(&p->desc, &p->masks[n], n) : RP_OK;
+        const rp_status status = rpi_mask_check(&p->desc, &p->masks[n], n);
         if (status != RP_OK)
             return status;
+        const rpi_masker *m = p->masker[n] = rpi_masker_of(p->masks[n].kind);
         p->intervals |= m->interval != NULL;
-        p->mask_keep |= m->keep != NULL;
-        p->mask_keep_rows |= m->keep != NULL && !m->keep_same_rows;
+        p->mask_keep |= m->pairs != NULL;
+        p->mask_keep_rows |= m->pairs != NULL && !m->same_rows;
     }
     return RP_OK;
 }
@@ -173,8 +172,10 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
         else if (strcmp(isa, "reference") != 0)
             p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
         p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
-        p->parts = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
+        p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
         p->desc.isa = NULL; /* the caller's string is not kept */
+        if (p->ops)
+            rpi_extents_bound(&p->bounds, p);
     }
     if (status != RP_OK) {
         free(p);
@@ -240,9 +241,8 @@ rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_
     if (term < 0 || term >= p.desc.n_terms || index < 0)
         return rpi_fail(RP_E_ARG, "term is %d, index %d: there are %d terms", (int)term, (int)index,
                         (int)p.desc.n_terms);
-    const rpi_scheme *scheme = rpi_scheme_of(p.terms[term].kind);
-    if (index < rpi_count_arrays(scheme)) {
-        rpi_term_shape(&p.desc, &p.terms[term], index, &s);
+    if (index < rpi_count_arrays(p.scheme[term])) {
+        rpi_term_shape(p.scheme[term], &p.desc, &p.terms[term], index, &s);
         full_shape(&s, ndim, shape);
     }
     return RP_OK;
@@ -257,10 +257,50 @@ rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_
         return status;
     if (mask < 0 || mask >= p.desc.n_masks)
         return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
-    const rpi_masker *m = rpi_masker_of(p.masks[mask].kind);
-    if (m->shape) {
-        m->shape(&p.desc, &s);
-        full_shape(&s, ndim, shape);
+    rpi_mask_array(p.masker[mask], &p.desc, &s);
+    *ndim = s.ndim;
+    for (int32_t x = 0; x < s.ndim; x++)
+        shape[x] = s.n[x];
+    return RP_OK;
+}
+
+rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, int64_t b, int64_t h, int64_t i,
+                      int64_t *first, int64_t *end, uint8_t *keep)
+{
+    rp_plan p;
+    rpi_shape s;
+    rpi_view v = {0};
+    if (!first || !end)
+        return rpi_fail(RP_E_ARG, "first or end is NULL");
+    rp_status status = plan_fill(&p, desc);
+    if (status != RP_OK)
+        return status;
+    if (mask < 0 || mask >= p.desc.n_masks)
+        return rpi_fail(RP_E_ARG, "mask is %d: there are %d masks", (int)mask, (int)p.desc.n_masks);
+    if (b < 0 || b >= p.desc.batch || h < 0 || h >= p.desc.heads || i < 0 || i >= p.desc.len_q)
+        return rpi_fail(RP_E_RANGE,
+                        "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
+                        (long long)b, (long long)h, (long long)i, (long long)p.desc.batch, (long long)p.desc.heads,
+                        (long long)p.desc.len_q);
+    const rpi_masker *m = p.masker[mask];
+    if (rpi_mask_array(m, &p.desc, &s)) {
+        if (!array || !array->data)
+            return rpi_fail(RP_E_ARG, "array is absent: the mask %s needs it", m->info.name);
+        if ((status = rpi_view_of(&v, array, &s, RPI_INTEGERS, "array")) != RP_OK)
+            return status;
+    }
+    const rpi_mask_row row = {&p.masks[mask], &v, b, h, i, i + p.desc.q_offset};
+    *first = 0;
+    *end = p.desc.len_k;
+    if (m->interval)
+        m->interval(&row, first, end);
+    *first = rpi_clamp(*first, 0, p.desc.len_k);
+    *end = rpi_clamp(*end, *first, p.desc.len_k);
+    if (keep) {
+        memset(keep, 0, (size_t)p.desc.len_k);
+        memset(keep + *first, 1, (size_t)(*end - *first));
+        if (m->pairs)
+            m->pairs(&row, *first, *end - *first, keep + *first);
     }
     return RP_OK;
 }

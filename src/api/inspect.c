@@ -1,4 +1,5 @@
-/* api/inspect.c -- public looks inside: a row traced, the biases themselves, bounds on errors. All by the reference path.
+/* api/inspect.c -- public looks inside: a row traced, the biases themselves, bounds on errors. All by the reference
+ * path. It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "inspect.h"
 #include "arguments.h"
@@ -10,7 +11,7 @@ rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
     memset(s, 0, sizeof *s);
     rp_status status = rpi_args_check(&s->args, plan, t);
     if (status == RP_OK)
-        status = rpi_args_prepare(&s->args, plan);
+        status = rpi_args_prepare(&s->args);
     if (status != RP_OK)
         return status;
     rpi_arena_add(&s->memory, s->args.desc.len_k, 1, 1, sizeof *s->raw);
@@ -37,8 +38,9 @@ static rp_status look(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want
     if (!want)
         return rpi_fail(RP_E_ARG, "row is NULL");
     if (b < 0 || b >= d->batch || h < 0 || h >= d->heads || i < 0 || i >= d->len_q)
-        return rpi_fail(RP_E_RANGE, "row (b %lld, h %lld, i %lld) is outside (%lld, %lld, %lld)", (long long)b,
-                        (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
+        return rpi_fail(
+            RP_E_RANGE, "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
+            (long long)b, (long long)h, (long long)i, (long long)d->batch, (long long)d->heads, (long long)d->len_q);
     if (want->out && !s->args.v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out of a row needs it");
     rpi_row_at(r, b, h, i);
@@ -102,7 +104,7 @@ rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_
         return status;
     if (b < 0 || b >= d->batch)
         return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+    if ((status = rpi_args_prepare(&args)) != RP_OK)
         return status;
     rpi_ref_bias(plan, &args, b, &v);
     rpi_args_free(&args);
@@ -126,8 +128,8 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
     if (v.dtype != RP_F64)
         return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));
     if (!args.v.data && d->len_k)
-        return rpi_fail(RP_E_ARG, "v is absent (data is NULL): the bound needs it");
-    if ((status = rpi_args_prepare(&args, plan)) != RP_OK)
+        return rpi_fail(RP_E_ARG, "v is absent: the bound needs it");
+    if ((status = rpi_args_prepare(&args)) != RP_OK)
         return status;
     status = rpi_ref_error_bound(plan, &args, &v);
     rpi_args_free(&args);
@@ -144,7 +146,7 @@ rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_g
         if (views[n]->data && views[n]->dtype != RP_F64)
             status = rpi_fail(RP_E_ARG, "bounds: dtype is %s: f64 is needed", rp_dtype_name(views[n]->dtype));
     if (status == RP_OK)
-        status = rpi_args_prepare(&args, plan);
+        status = rpi_args_prepare(&args);
     if (status != RP_OK)
         return status;
     status = rpi_ref_gradient_bound(plan, &args, &grads);

@@ -1,4 +1,5 @@
 /* api/inspect.h -- rows of one call by the reference path, for those who look at many of them: the explorer.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_INSPECT_H
 #define RELPOS_INSPECT_H

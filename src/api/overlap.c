@@ -1,6 +1,8 @@
 /* api/overlap.c -- outputs that share memory with inputs, or with one another, are refused.
+ * It may not know what the arrays mean.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
+#include <stdio.h>
 #include <string.h>
 
 /* The bytes an array may touch: [*from, *to). false: none. */
@@ -27,7 +29,8 @@ static bool extent(const rp_array *a, uintptr_t *from, uintptr_t *to)
 
 /* Arrays of a call by name, outputs first. */
 typedef struct listed {
-    const char *name;
+    const char *name;      /* or what comes before that of the array of a term or mask */
+    int32_t term, x, mask; /* which; -1: none */
     const rp_array *a;
 } listed;
 #define MAX_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
@@ -35,7 +38,25 @@ typedef struct listed {
 static void list(listed *all, int *n, const char *name, const rp_array *a)
 {
     if (a->data)
-        all[(*n)++] = (listed){name, a};
+        all[(*n)++] = (listed){name, -1, -1, -1, a};
+}
+
+static void list_terms(listed *all, int *n, const rp_plan *plan, const char *prefix,
+                       const rp_array arrays[][RP_MAX_ARRAYS])
+{
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (rp_term_array(plan->terms[m].kind, x) && arrays[m][x].data)
+                all[(*n)++] = (listed){prefix, m, x, -1, &arrays[m][x]};
+}
+
+static const char *name_of(const rp_plan *plan, const listed *l, char *text, size_t size)
+{
+    if (l->term >= 0)
+        snprintf(text, size, "%sterm[%d].%s", l->name, (int)l->term, rp_term_array(plan->terms[l->term].kind, l->x));
+    else
+        snprintf(text, size, "mask[%d]", (int)l->mask);
+    return l->term < 0 && l->mask < 0 ? l->name : text;
 }
 
 static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tensors *t)
@@ -43,18 +64,16 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
     list(all, n, "q", &t->q);
     list(all, n, "k", &t->k);
     list(all, n, "v", &t->v);
-    list(all, n, "q_offset", &t->q_offset);
-    for (int32_t m = 0; m < plan->desc.n_terms; m++)
-        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
-            if (rp_term_array(plan->terms[m].kind, x))
-                list(all, n, "an array of a term", &t->term[m][x]);
+    list(all, n, "tensors.q_offset", &t->q_offset);
+    list_terms(all, n, plan, "", t->term);
     for (int32_t m = 0; m < plan->desc.n_masks; m++)
-        if (rpi_masker_of(plan->masks[m].kind)->shape)
-            list(all, n, "the array of a mask", &t->mask[m]);
+        if (plan->masker[m]->info.axes && t->mask[m].data)
+            all[(*n)++] = (listed){"", -1, -1, m, &t->mask[m]};
 }
 
-static rp_status overlap(const listed *all, int outputs, int n)
+static rp_status overlap(const rp_plan *plan, const listed *all, int outputs, int n)
 {
+    char name[96], other[96];
     for (int pass = 0; pass < 2; pass++) /* an output over an input is the worse mistake: inputs first */
         for (int o = 0; o < outputs; o++) {
             uintptr_t from, to, from2, to2;
@@ -62,8 +81,9 @@ static rp_status overlap(const listed *all, int outputs, int n)
                 continue;
             for (int x = pass ? o + 1 : outputs; x < (pass ? outputs : n); x++)
                 if (extent(all[x].a, &from2, &to2) && from < to2 && from2 < to)
-                    return rpi_fail(RP_E_OVERLAP, "%s lies over %s: outputs need memory of their own", all[o].name,
-                                    all[x].name);
+                    return rpi_fail(RP_E_OVERLAP, "%s overlaps %s: outputs need memory of their own",
+                                    name_of(plan, &all[o], name, sizeof name),
+                                    name_of(plan, &all[x], other, sizeof other));
         }
     return RP_OK;
 }
@@ -87,7 +107,7 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
             rp_array a = rp_array_of(sides[m % 2].page[at], plan->desc.dtype, 3, sides[m % 2].n);
             memcpy(a.stride, sides[m % 2].stride, sizeof sides->stride);
             if (extent(all[o].a, &from, &to) && extent(&a, &from2, &to2) && from < to2 && from2 < to)
-                return rpi_fail(RP_E_OVERLAP, "%s lies over page %lld of %s: outputs need memory of their own",
+                return rpi_fail(RP_E_OVERLAP, "%s overlaps page %lld of %s: outputs need memory of their own",
                                 all[o].name, (long long)at, m % 2 ? "v" : "k");
         }
     return RP_OK;
@@ -105,7 +125,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
     list(all, &n, "entropy", &t->entropy);
     const int outputs = n;
     list_inputs(all, &n, plan, t);
-    const rp_status status = overlap(all, outputs, n);
+    const rp_status status = overlap(plan, all, outputs, n);
     return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
 }
 
@@ -116,16 +136,13 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     list(all, &n, "dq", &g->dq);
     list(all, &n, "dk", &g->dk);
     list(all, &n, "dv", &g->dv);
-    for (int32_t m = 0; m < plan->desc.n_terms; m++)
-        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
-            if (rp_term_array(plan->terms[m].kind, x))
-                list(all, &n, "the gradient of a term's array", &g->term[m][x]);
+    list_terms(all, &n, plan, "the gradient of ", g->term);
     const int outputs = n;
     list(all, &n, "dout", &g->dout);
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);
-    return overlap(all, outputs, n);
+    return overlap(plan, all, outputs, n);
 }
 
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)

@@ -1,4 +1,5 @@
 /* api/prepare.c -- what many calls of one plan share: strips of biases, and RoPE of the keys.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
@@ -28,7 +29,7 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
     rpi_args args;
     rp_status status = args_without_keys(&args, plan, t);
     if (status == RP_OK)
-        status = rpi_args_prepare(&args, plan);
+        status = rpi_args_prepare(&args);
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args.desc;
@@ -38,24 +39,23 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
     p->plan = plan;
     p->positions = max;
     if (plan->ops) {
+        rpi_extents e;
+        rpi_extents_of(&e, &args, NULL);
         p->terms = rpi_strip_terms(&args);
         const bool strip = p->terms != 0;
-        p->strip = (rpi_source){.kind = RPI_STRIP, .term = -1};
-        p->strip.strip_low = -(max - 1);
-        p->strip.strip_len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64);
-        p->strip.strip_step = rpi_strip_is_shared(&args) ? 0 : p->strip.strip_len;
-        const int64_t strip_at =
-            rpi_arena_add(a, strip ? (p->strip.strip_step ? d->heads : 1) : 0, p->strip.strip_len, 1, real);
-        const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(plan, &args, true);
+        p->strip = (rpi_strip){.low = -(max - 1), .len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64)};
+        p->strip.head_step = e.strip_per_head ? p->strip.len : 0;
+        const int64_t strip_at = rpi_arena_add(a, strip ? (e.strip_per_head ? d->heads : 1) : 0, p->strip.len, 1, real);
+        const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(&args, true);
         const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
         status = rpi_arena_alloc(a, false, "what is prepared");
         if (status == RP_OK && strip) {
-            p->strip.strip = a->base + strip_at;
-            rpi_strip_fill(&p->strip, plan, &args, pool);
+            p->strip.entry = a->base + strip_at;
+            rpi_strip_fill(&p->strip, &args, pool);
         }
         if (status == RP_OK && rope) {
             p->rope_k = a->base + rope_at;
-            rpi_rope_table_of_keys(plan, &args, pool, p->rope_k, max);
+            rpi_rope_table_of_keys(&args, pool, p->rope_k, max);
         }
     }
     rpi_args_free(&args);

@@ -1,4 +1,5 @@
 /* base/array.c -- types of elements, and arrays checked against the shape they should have.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include <stdio.h>
@@ -63,8 +64,7 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     if (cls == RPI_FLOATS && !types[a->dtype].floating)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s: f32, f64, f16 or bf16 is needed", what, rp_dtype_name(a->dtype));
     if (cls == RPI_INTEGERS && types[a->dtype].floating)
-        return rpi_fail(RP_E_ARG, "%s: dtype is %s: a mask is bool or of an integer type, non-zero = attend", what,
-                        rp_dtype_name(a->dtype));
+        return rpi_fail(RP_E_ARG, "%s: dtype is %s: bool or an integer type is needed", what, rp_dtype_name(a->dtype));
     if (a->ndim < 0 || a->ndim > RP_MAX_AXES)
         return rpi_fail(RP_E_SHAPE, "%s: %d axes: 0 to %d are allowed", what, (int)a->ndim, RP_MAX_AXES);
     for (int32_t x = 0; x < RP_MAX_AXES; x++)

@@ -1,4 +1,5 @@
 /* base/array.h -- the arrays of a call as checked views, and their elements as numbers.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ARRAY_H
 #define RELPOS_ARRAY_H
@@ -30,10 +31,12 @@ typedef enum rpi_class { RPI_FLOATS, RPI_INTEGERS, RPI_NUMBERS } rpi_class;
 /* Check an array against a shape and describe it; `what` names it in errors, such as "term[0].table". */
 rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape, rpi_class cls, const char *what);
 
-/* Rounded to f32; a finite number beyond its range stays finite, because only -infinity masks. */
-static inline float rpi_to_float(double x)
+/* A bias rounded to the arithmetic, whose numbers have `real` bytes: a finite one stays finite, because only -infinity masks. */
+static inline double rpi_round_bias(double x, int64_t real)
 {
-    return x < -FLT_MAX && x > -HUGE_VAL ? -FLT_MAX : x > FLT_MAX && x < HUGE_VAL ? FLT_MAX : (float)x;
+    if (real == 8)
+        return x;
+    return x < -FLT_MAX && x > -HUGE_VAL ? -FLT_MAX : x > FLT_MAX && x < HUGE_VAL ? FLT_MAX : (double)(float)x;
 }
 
 /* A sum of biases: -infinity masks, whatever it is added to, and finite biases never make one. */

@@ -1,4 +1,5 @@
 /* base/convert.c -- elements of any type as numbers, and numbers as elements of a floating type.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include <string.h>

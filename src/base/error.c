@@ -1,4 +1,5 @@
 /* base/error.c -- statuses, the last error of a thread, checked sizes.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "error.h"
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* base/integer.h -- sizes: minimum, maximum, rounding up, products that may not fit.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_INTEGER_H
 #define RELPOS_INTEGER_H

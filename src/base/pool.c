@@ -1,4 +1,5 @@
 /* base/pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */

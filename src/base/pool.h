@@ -1,4 +1,5 @@
 /* base/pool.h -- threads to work on, and how far a call is.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_POOL_H
 #define RELPOS_POOL_H
@@ -21,7 +22,7 @@ typedef struct rpi_progress {
     void *context;
     int64_t total;
     atomic_llong done;
-    atomic_bool stop; /* report said so: what has not begun is left */
+    atomic_bool stop; /* report asked for it: tasks that have not begun are not run */
 } rpi_progress;
 
 void rpi_progress_step(rpi_progress *p, int32_t worker);

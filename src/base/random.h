@@ -1,4 +1,5 @@
 /* base/random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any threads.
+ * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_RANDOM_H
 #define RELPOS_RANDOM_H

@@ -1,4 +1,5 @@
-/* engine/backward.c -- one backward call: memory, the order in which tasks add, and sums folded into the arrays they belong to.
+/* engine/backward.c -- one backward call: its memory, how it is cut into tasks, and the order in which tasks add. It
+ * may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_yield */
@@ -9,9 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* kv heads are worked on in groups, of which the sums for dq exist at one time. */
+/* kv heads go in groups: dq of the rotated queries exists for one group at a time. As many as keep every thread busy,
+ * and short heads by FEW_BYTES; but no more memory than MAX_GROUP_BYTES unless one head needs it. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
+#define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 8
+/* Rows of the tasks before and after those of the kernels. */
+#define ROWS_PER_TASK 64
 
 void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
 {
@@ -25,145 +30,153 @@ void rpi_ticket_pass(atomic_llong *at)
     atomic_fetch_add_explicit(at, 1, memory_order_release);
 }
 
-typedef struct layout {
-    rpi_arena all;
+/* One backward call; or, while a plan asks for sizes, the largest that its bounds allow. */
+typedef struct gradients {
+    rpi_call call;
     rpi_sources sources;
-    rpi_rope_tables rope;
-    int64_t groups, scratch_step, wide_k;
-    rpi_backward back; /* sizes only */
-    int64_t dq, own[RPI_MAX_SOURCES], row_stats, strips, entries[RPI_MAX_SOURCES], vectors[RPI_MAX_SOURCES + 1],
-        columns, sums_row, sums_column, ticket_pairs, ticket_rows, ticket_own[RPI_MAX_SOURCES], ticket_head, scratch,
-        zero_from, zero_to;
-    bool has_own[RPI_MAX_SOURCES], has_vectors[RPI_MAX_SOURCES + 1], has_entries[RPI_MAX_SOURCES];
-    bool has_strips, has_columns, has_fold;
-} layout;
+    rpi_backward back;
+    rpi_arena memory;
+    int32_t threads;
+    int64_t groups;               /* kv heads that are worked on at a time */
+    int64_t call_from, call_to;   /* bytes of the memory that are zeroed when the call begins: its sums */
+    int64_t group_from, group_to; /* and those that are zeroed when a group begins */
+} gradients;
 
-static bool wanted(const rpi_grads *g, int32_t term)
+/* How many kv heads go at a time. By the plan's own lengths, so that shorter calls of a flexible plan fit its work. */
+static void set_groups(gradients *g)
 {
-    for (int x = 0; g && x < RP_MAX_ARRAYS; x++)
-        if (g->term[term][x].data)
-            return true;
-    return !g;
-}
-
-/* Whether a task may write the gradient of an array of biases in place: every element belongs to one pair. */
-static bool is_direct(const rpi_args *args, const rpi_grads *g, const rpi_source *s)
-{
-    const rp_desc *d = &args->desc;
-    const int64_t *len = args->term[s->term][0].len;
-    return rpi_scheme_of(d->terms[s->term].kind)->in_place && g->term[s->term][0].data && len[0] == d->batch &&
-           len[1] == d->heads && len[2] == d->len_q && len[3] == d->len_k;
-}
-
-/* Whether the gradient of an array of biases is one sum for each query and key, over batch entries or heads. */
-static bool is_of_pairs(const rpi_args *args, const rpi_grads *g, const rpi_source *s)
-{
-    const rp_desc *d = &args->desc;
-    const int64_t *len = args->term[s->term][0].len;
-    return rpi_scheme_of(d->terms[s->term].kind)->in_place && g->term[s->term][0].data && len[2] == d->len_q &&
-           len[3] == d->len_k;
-}
-
-/* args and grads NULL: what a call needs that wants every gradient and whose arrays are as the plan says. */
-static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, const rpi_grads *g, int32_t threads,
-                    double *scratch)
-{
-    const rp_desc *d = args ? &args->desc : &plan->desc;
+    const rp_plan *plan = g->call.plan;
+    const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = ops->real,
-                  heads = d->batch * d->heads;
-    rpi_arena *to = &l->all;
-    memset(l, 0, sizeof *l);
-    l->wide_k = rpi_round_up(d->dim_k, ops->vl);
-    l->back.blocks = (d->len_q + ops->qb - 1) / ops->qb;
-    l->back.pad_rows = l->back.blocks * ops->qb;
-    l->back.key_blocks = (d->len_k + ops->bkb - 1) / ops->bkb;
-    /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
-    const int64_t max_rows = rpi_round_up(plan->desc.len_q, ops->qb),
-                  max_blocks = (plan->desc.len_k + ops->bkb - 1) / ops->bkb;
-    int64_t bytes = MAX_GROUP_BYTES;
-    if (!rpi_mul(max_rows, share * l->wide_k, f, &bytes))
-        l->all.too_large = true;
-    l->groups = (TASKS_PER_THREAD * threads + max_blocks) / rpi_max(max_blocks, 1);
-    l->groups = rpi_clamp(rpi_max(l->groups, ((int64_t)2 << 20) / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    l->groups = rpi_max(rpi_min(l->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
-    const int64_t group_heads = l->groups * share;
-    rpi_sources_describe(&l->sources, plan, args, scratch);
-    rpi_sources_lay_out(&l->sources, to, plan, args, group_heads, true);
-    rpi_rope_tables_lay_out(&l->rope, to, plan, args);
-    l->row_stats = rpi_arena_add(to, heads, d->len_q, 3, 8);
-    l->zero_from = to->used; /* sums from here on start at zero */
-    l->ticket_head = rpi_arena_add(to, d->heads, 1, 1, sizeof(atomic_llong));
-    l->ticket_pairs = rpi_arena_add(to, l->back.blocks, l->back.key_blocks, 1, sizeof(atomic_llong));
-    for (int n = 0; n <= l->sources.n; n++) {
-        const rpi_source *s = n < l->sources.n ? &l->sources.source[n] : &l->sources.valvec;
-        if (n == l->sources.n && !s->part)
-            break;
-        if (s->kind == RPI_STRIP) {
-            for (int32_t m = 0; m < d->n_terms; m++)
-                l->has_strips |= rpi_scheme_of(d->terms[m].kind)->form == RPI_OFFSET && wanted(g, m);
-            if (l->has_strips)
-                l->strips = rpi_arena_add(to, s->strip_batch ? d->batch : 1, d->heads, s->strip_len, 8);
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+                  rows = rpi_round_up(d->len_q, ops->block_rows),
+                  key_blocks = (d->len_k + ops->backward_keys - 1) / ops->backward_keys;
+    int64_t bytes = MAX_GROUP_BYTES; /* of dq of one kv head */
+    if (!rpi_mul(rows, share * rpi_round_up(d->dim_k, ops->vl), ops->real, &bytes))
+        g->memory.too_large = true;
+    g->groups = (TASKS_PER_THREAD * g->threads + key_blocks) / rpi_max(key_blocks, 1);
+    g->groups = rpi_clamp(rpi_max(g->groups, FEW_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
+    g->groups = rpi_max(rpi_min(g->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
+}
+
+/* The sums of all groups: by offset, entry and vector, and over rows and keys. */
+static void place_sums(gradients *g)
+{
+    rpi_backward *bw = &g->back;
+    const rpi_extents *e = g->call.extents;
+    const rp_plan *plan = g->call.plan;
+    const rp_desc *d = &plan->desc;
+    rpi_arena *a = &g->memory;
+    const int64_t heads = d->batch * d->heads, size = sizeof(double);
+    bool offsets = false, folds = false;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        offsets |= plan->scheme[n]->form == RPI_OFFSET && e->term[n].wanted;
+    for (int n = 0; n < g->call.n_sources; n++) {
+        const rpi_source *s = &g->call.source[n];
+        const rpi_vectors *v = rpi_vectors_of(s);
+        if (s->kind == RPI_STRIP && offsets)
+            bw->strips = rpi_arena_take3(a, s->strip.batch_step ? d->batch : 1, d->heads, s->strip.len, size);
+        if (s->kind == RPI_STRIP || !e->term[s->term].wanted)
             continue;
+        if (s->kind == RPI_GATHER)
+            bw->entries[n] = rpi_arena_take(a, d->heads, s->gather.index.count, size);
+        else if (s->kind == RPI_ROWS && s->rows.sums)
+            bw->entries[n] = rpi_arena_take(a, d->heads, s->rows.sums, size);
+        else if (s->kind == RPI_COLUMN)
+            bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
+        else if (v)
+            bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
+        if (s->kind == RPI_ROWS && s->scheme->fold && !folds) { /* several terms share the sums */
+            folds = true;
+            bw->sums_row = rpi_arena_take(a, heads, e->len_q, size);
+            bw->sums_column = rpi_arena_take(a, heads, e->len_k, size);
         }
-        const bool want = wanted(g, s->term);
-        const rpi_scheme *scheme = rpi_scheme_of(d->terms[s->term].kind);
-        const bool rows = s->kind == RPI_ROWS && s->by_row && scheme->row_grad;
-        if ((s->kind == RPI_GATHER || rows) && (l->has_entries[n] = want))
-            l->entries[n] =
-                rpi_arena_add(to, d->heads, rows ? scheme->sums_size(d, &d->terms[s->term]) : s->count, 1, 8);
-        if (s->part && s->kind != RPI_COLUMN && (l->has_vectors[n] = want))
-            l->vectors[n] = rpi_arena_add(to, d->heads, s->count, s->width, 8);
-        if (s->kind == RPI_COLUMN && (l->has_columns = want))
-            l->columns = rpi_arena_add(to, heads, l->back.key_blocks, s->width, 8);
-        if (s->kind == RPI_ROWS && scheme->fold && want && !l->has_fold) {
-            l->has_fold = true;
-            l->sums_row = rpi_arena_add(to, heads, d->len_q, 1, 8);
-            l->sums_column = rpi_arena_add(to, heads, d->len_k, 1, 8);
-        }
+        bw->any_head |= bw->entries[n] || bw->vectors[n];
     }
-    l->zero_to = to->used;
-    /* of the group: zeroed for each */
-    l->ticket_rows = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
-    l->dq = rpi_arena_add(to, group_heads, l->back.pad_rows, l->wide_k, f);
-    for (int n = 0; n < l->sources.n; n++) {
-        const rpi_source *s = &l->sources.source[n];
-        l->has_own[n] = s->kind == RPI_RUN && (!g || g->dq.data || (s->part->query && wanted(g, s->term)));
-        if (!l->has_own[n])
+    bw->any_head |= bw->strips != NULL;
+}
+
+/* What the heads of a group add up: dq, and the gradients of the queries that sources of kind RUN multiply. */
+static void place_rows(gradients *g)
+{
+    rpi_backward *bw = &g->back;
+    const rp_plan *plan = g->call.plan;
+    rpi_arena *a = &g->memory;
+    const int64_t heads = g->groups * (plan->desc.heads / plan->desc.kv_heads), vl = plan->ops->vl;
+    bw->ticket_rows = rpi_arena_take(a, heads, bw->blocks, sizeof *bw->ticket_rows);
+    bw->dq = rpi_arena_take3(a, heads, bw->pad_rows, rpi_round_up(plan->desc.dim_k, vl), plan->ops->real);
+    for (int n = 0; n < g->call.n_sources; n++) {
+        const rpi_source *s = &g->call.source[n];
+        const bool own =
+            s->kind == RPI_RUN &&
+            (g->call.extents->dq || (s->run.vectors.product->query && g->call.extents->term[s->term].wanted));
+        if (!own)
             continue;
-        l->own[n] = rpi_arena_add(to, group_heads, l->back.pad_rows, rpi_round_up(s->width, ops->vl), f);
-        l->ticket_own[n] = rpi_arena_add(to, group_heads, l->back.blocks, 1, sizeof(atomic_llong));
+        bw->run_dq[n] =
+            rpi_arena_take3(a, heads, bw->pad_rows, rpi_round_up(s->run.vectors.width, vl), plan->ops->real);
+        bw->ticket_run_dq[n] = rpi_arena_take(a, heads, bw->blocks, sizeof *bw->ticket_run_dq[n]);
     }
-    rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
-    rpi_args only = {.desc = *d};
-    if (!args)
-        c.args = &only;
-    memcpy(c.source, l->sources.source, sizeof c.source);
-    l->scratch_step = ops->backward_size(&c);
-    l->scratch = rpi_arena_add(to, threads, l->scratch_step, 1, 1);
+}
+
+/* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
+static void place(gradients *g)
+{
+    rpi_call *c = &g->call;
+    rpi_backward *bw = &g->back;
+    const rp_desc *d = &c->plan->desc;
+    rpi_arena *a = &g->memory;
+    rpi_sources_place(&g->sources, a, c->plan, c->extents, g->groups * (d->heads / d->kv_heads), true);
+    rpi_rope_tables_place(&c->rope, a, c->plan, c->extents);
+    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->extents->len_q, 3, sizeof(double));
+    g->call_from = a->used;
+    bw->ticket_head = rpi_arena_take(a, d->heads, 1, sizeof *bw->ticket_head);
+    bw->ticket_pairs = rpi_arena_take(a, bw->blocks, bw->key_blocks, sizeof *bw->ticket_pairs);
+    place_sums(g);
+    g->call_to = g->group_from = a->used;
+    place_rows(g);
+    g->group_to = a->used;
+    c->scratch = rpi_arena_take(a, g->threads, c->scratch_step, 1);
+}
+
+/* Everything about a call but its memory, whose size is added up. */
+static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
+{
+    const rpi_ops *ops = plan->ops;
+    memset(&g->back, 0, sizeof g->back);
+    g->memory = (rpi_arena){0};
+    g->threads = threads;
+    rpi_call_begin(&g->call, &g->sources, plan, e, args);
+    g->call.backward = &g->back;
+    g->back.blocks = (e->len_q + ops->block_rows - 1) / ops->block_rows;
+    g->back.pad_rows = g->back.blocks * ops->block_rows;
+    g->back.key_blocks = (e->len_k + ops->backward_keys - 1) / ops->backward_keys;
+    set_groups(g);
+    g->call.scratch_step = ops->backward_size(&g->call);
+    place(g);
 }
 
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
-    layout l;
-    lay_out(&l, plan, NULL, NULL, threads, NULL);
-    return rpi_arena_fits(&l.all, "a backward call") == RP_OK ? (size_t)l.all.used : 0;
+    gradients g;
+    begin(&g, plan, &plan->bounds, NULL, threads);
+    return rpi_arena_fits(&g.memory, "a backward call") == RP_OK ? (size_t)g.memory.used : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
-/* The parts of lse and <dout, out> of 64 rows of one head. */
+/* lse in two numbers, and <dout, out>, of ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t pieces = (d->len_q + 63) / 64, head = n / pieces, b = head / d->heads, h = head % d->heads;
+    const int64_t tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK, head = n / tasks,
+                  first = n % tasks * ROWS_PER_TASK, b = head / d->heads, h = head % d->heads;
     (void)worker;
-    for (int64_t i = n % pieces * 64; i < rpi_min((n % pieces + 1) * 64, d->len_q); i++) {
+    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
         double *to = c->backward->row_stats + 3 * (head * d->len_q + i), sum[8] = {0};
-        const bool parts = c->args->top.data;
-        to[0] = rpi_at(parts ? &c->args->top : &c->args->lse, b, h, i, 0);
-        to[1] = parts ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
+        const bool exact = c->args->row_max.data; /* lse was made again, in two numbers */
+        to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
+        to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
         for (int64_t x0 = 0; to[0] != -HUGE_VAL && x0 < d->dim_v; x0 += 64) {
             double y[64], z[64];
@@ -178,6 +191,7 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
+/* A block of keys of one kv head. Next: kernels/backward_task.h, backward. */
 static void key_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -190,7 +204,8 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-/* dq of the rows of one head: scaled, rotated back, with what the vectors gave. */
+/* dq of rows of one head: scaled, rotated back, and with the gradients of the queries that sources of kind RUN
+ * multiply. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
 {
     const rp_desc *d = &c->args->desc;
@@ -208,25 +223,22 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);
-            const int64_t at = b * c->rope_q_step + i * rotate->dim + 2 * p;
-            const double cosine = real_at(c, c->rope_q, at), sine = real_at(c, c->rope_q, at + 1), y = row[u],
-                         z = row[v];
-            row[u] = y * cosine + z * sine;
-            row[v] = z * cosine - y * sine;
+            const int64_t at = b * c->rope.q_step + i * rotate->dim + 2 * p;
+            rpi_rotate(&row[u], &row[v], real_at(c, c->rope.q, at), -real_at(c, c->rope.q, at + 1));
         }
         for (int n = 0; n < c->n_sources; n++) {
             const rpi_source *s = &c->source[n];
-            if (!bw->own[n])
+            if (!bw->run_dq[n])
                 continue;
             const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, i);
-            const double factor = rpi_vec_factor(d, p.term);
-            const int64_t at = (head * bw->pad_rows + i) * rpi_round_up(s->width, c->plan->ops->vl);
+            const rpi_vectors *vectors = &s->run.vectors;
+            const int64_t at = (head * bw->pad_rows + i) * rpi_round_up(vectors->width, c->plan->ops->vl);
             rpi_sums to = bw->sums.term[s->term];
             to.q = row;
-            for (int64_t x = 0; x < s->width; x++) {
-                const double g = factor * real_at(c, bw->own[n], at + x);
-                if (s->part->query)
-                    s->part->query_grad(&p, x, g, &to);
+            for (int64_t x = 0; x < vectors->width; x++) {
+                const double g = vectors->factor * real_at(c, bw->run_dq[n], at + x);
+                if (vectors->product->query)
+                    vectors->product->query_grad(&p, x, g, &to);
                 else
                     row[x] += g;
             }
@@ -240,35 +252,71 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
 static void rows_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
-    const int64_t pieces = (c->args->desc.len_q + 63) / 64, first = n % pieces * 64;
+    const int64_t len_q = c->args->desc.len_q, tasks = (len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK,
+                  first = n % tasks * ROWS_PER_TASK;
     double *row = (double *)(void *)(c->scratch + worker * c->scratch_step);
-    rows_of_head(c, n / pieces, first, rpi_min(first + 64, c->args->desc.len_q), row);
+    rows_of_head(c, n / tasks, first, rpi_min(first + ROWS_PER_TASK, len_q), row);
 }
 
 /* ---------------------------------------------------------------------------------------------- the call */
 
-/* Sums for terms that go pair by pair, for each worker. */
-static rp_status private_sums(rpi_backward *bw, const rp_plan *plan, const rpi_args *args, const rpi_grads *g,
-                              const layout *l, int32_t threads)
+/* Whether the gradient of a ROWS source's array of biases has an element for each query and key: tasks write it in
+ * place where batch entries and heads have their own too, and take turns at its sums where they share. */
+static void set_pairs(gradients *g, const rpi_grads *grads)
 {
+    const rp_desc *d = &g->call.args->desc;
+    for (int n = 0; n < g->call.n_sources; n++) {
+        const rpi_source *s = &g->call.source[n];
+        const int64_t *len = s->kind == RPI_ROWS ? g->call.args->term[s->term][0].len : NULL;
+        if (!len || !s->scheme->in_place || !grads->term[s->term][0].data || len[2] != d->len_q || len[3] != d->len_k)
+            continue;
+        g->back.direct[n] = len[0] == d->batch && len[1] == d->heads;
+        g->back.pairs[n] = !g->back.direct[n];
+        g->back.any_pairs |= g->back.pairs[n];
+    }
+}
+
+/* Sums for terms that go pair by pair, for each worker. */
+static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
+{
+    rpi_backward *bw = &g->back;
     rpi_grads some = {0};
     bool any = false;
-    for (int n = 0; n < l->sources.n; n++) {
-        const rpi_source *s = &l->sources.source[n];
-        if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] ||
-            rpi_scheme_of(args->desc.terms[s->term].kind)->fold || !wanted(g, s->term))
+    for (int n = 0; n < g->call.n_sources; n++) {
+        const rpi_source *s = &g->call.source[n];
+        if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] || s->rows.sums || s->scheme->fold ||
+            !g->call.extents->term[s->term].wanted)
             continue;
-        memcpy(some.term[s->term], g->term[s->term], sizeof some.term[0]);
+        memcpy(some.term[s->term], grads->term[s->term], sizeof some.term[0]);
         any = true;
     }
     if (!any)
         return RP_OK;
-    bw->private_sums = calloc((size_t)threads, sizeof *bw->private_sums);
+    bw->private_sums = calloc((size_t)g->threads, sizeof *bw->private_sums);
     rp_status status =
-        bw->private_sums ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads", (int)threads);
-    for (int32_t n = 0; status == RP_OK && n < threads; n++)
-        status = rpi_sums_alloc(&bw->private_sums[n], plan, args, &some);
+        bw->private_sums ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads", (int)g->threads);
+    for (int32_t n = 0; status == RP_OK && n < g->threads; n++)
+        status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, &some);
     return status;
+}
+
+/* Sums for the arrays of all terms, but those that tasks write in place. */
+static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
+{
+    rpi_grads summed = *grads;
+    for (int n = 0; n < g->call.n_sources; n++)
+        if (g->back.direct[n])
+            summed.term[g->call.source[n].term][0].data = NULL;
+    const rp_status status = rpi_sums_alloc(&g->back.sums, g->call.args, &summed);
+    return status == RP_OK ? alloc_private_sums(g, grads) : status;
+}
+
+static void free_sums(gradients *g)
+{
+    for (int32_t n = 0; g->back.private_sums && n < g->threads; n++)
+        rpi_arena_free(&g->back.private_sums[n].memory);
+    free(g->back.private_sums);
+    rpi_arena_free(&g->back.sums.memory);
 }
 
 static void fill_zero(const rpi_view *v, const int64_t *len)
@@ -281,66 +329,44 @@ static void fill_zero(const rpi_view *v, const int64_t *len)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void backward(rpi_call *c, layout *l, char *work, rp_pool *pool)
+static void backward(gradients *g, rp_pool *pool)
 {
+    rpi_call *c = &g->call;
+    rpi_backward *bw = &g->back;
     const rp_desc *d = &c->args->desc;
-    rpi_backward *bw = c->backward;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, pieces = (d->len_q + 63) / 64;
-    bool serial = false; /* rows of all heads add to one array */
-    memset(work + l->zero_from, 0, (size_t)(l->zero_to - l->zero_from));
-    bw->row_stats = (double *)(void *)(work + l->row_stats);
-    bw->dq = work + l->dq;
-    bw->ticket_rows = (atomic_llong *)(void *)(work + l->ticket_rows);
-    bw->ticket_head = (atomic_llong *)(void *)(work + l->ticket_head);
-    bw->ticket_pairs = (atomic_llong *)(void *)(work + l->ticket_pairs);
-    atomic_store(&bw->ticket_task, 0);
-    if (l->has_strips)
-        bw->strips = (double *)(void *)(work + l->strips);
-    if (l->has_columns)
-        bw->columns = (double *)(void *)(work + l->columns);
-    if (l->has_fold) {
-        bw->sums_row = (double *)(void *)(work + l->sums_row);
-        bw->sums_column = (double *)(void *)(work + l->sums_column);
-    }
-    for (int n = 0; n <= l->sources.n; n++) {
-        if (l->has_vectors[n])
-            bw->vectors[n] = (double *)(void *)(work + l->vectors[n]);
-        bw->any_head |= l->has_vectors[n] || (n < l->sources.n && l->has_entries[n]) || l->has_strips;
-        if (n == l->sources.n)
-            break;
-        if (l->has_entries[n])
-            bw->entries[n] = (double *)(void *)(work + l->entries[n]);
-        if (l->has_own[n]) {
-            bw->own[n] = work + l->own[n];
-            bw->ticket_own[n] = (atomic_llong *)(void *)(work + l->ticket_own[n]);
-            serial |= l->sources.source[n].part->query != NULL;
-        }
-        if (bw->direct[n])
-            fill_zero(&c->grads->term[l->sources.source[n].term][0], c->args->term[l->sources.source[n].term][0].len);
-    }
-    rpi_call_fill(c, &l->sources, &l->rope, work, pool);
-    rpi_pool_run(pool, d->batch * d->heads * pieces, stats_task, c);
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads,
+                  row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     const atomic_bool *stop = &c->progress->stop;
-    for (c->g0 = 0; c->g0 < kv; c->g0 += l->groups) {
-        c->groups = rpi_min(l->groups, kv - c->g0);
-        memset(work + l->ticket_rows, 0, (size_t)(l->scratch - l->ticket_rows));
+    bool serial = false; /* rows of all heads add to one array */
+    memset(g->memory.base + g->call_from, 0, (size_t)(g->call_to - g->call_from));
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        serial |= bw->run_dq[n] && s->run.vectors.product->query;
+        if (bw->direct[n])
+            fill_zero(&c->grads->term[s->term][0], c->args->term[s->term][0].len);
+    }
+    rpi_call_fill(c, &g->sources, pool);
+    rpi_pool_run(pool, d->batch * d->heads * row_tasks, stats_task, c);
+    for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
+        c->groups = rpi_min(g->groups, kv - c->g0);
+        memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));
         rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
             return;
         if (serial)
-            for (int64_t n = 0; n < c->groups * share * pieces; n++)
+            for (int64_t n = 0; n < c->groups * share * row_tasks; n++)
                 rows_task(c, n, 0);
         else if (c->grads->dq.data)
-            rpi_pool_run(pool, c->groups * share * pieces, rows_task, c);
+            rpi_pool_run(pool, c->groups * share * row_tasks, rows_task, c);
     }
-    rpi_fold(c);
-    rpi_sums_store(&bw->sums, c->plan, c->args, c->grads);
+    rpi_fold(c); /* sums become gradients of arrays: fold.c; rpi_sums_store writes them */
+    rpi_sums_store(&bw->sums, c->args, c->grads);
 }
 
-/* Whether the given lse is there and says enough. An lse of fewer digits than the arithmetic would be the largest error of every
- * weight; and of a row whose scores are beyond 1e15 any lse has lost the sum. */
-static bool is_plain(const rpi_args *args, const rpi_ops *ops)
+/* Whether lse is given and precise enough. One of fewer digits than the arithmetic would be the largest error of every
+ * weight; and where scores are beyond 1e15, any lse has lost the sum. */
+static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
 {
     const rp_desc *d = &args->desc;
     if (!args->lse.data || rpi_floating_size(args->lse.dtype) < ops->real)
@@ -355,13 +381,14 @@ static bool is_plain(const rpi_args *args, const rpi_ops *ops)
     return true;
 }
 
-/* The forward pass, where the caller did not keep what it made: out in the type of the arithmetic, lse in two parts. */
-static rp_status forward_again(rpi_args *args, const rp_plan *plan, rp_pool *pool, rpi_progress *progress,
-                               rpi_arena *memory)
+/* Run the forward pass where the caller did not keep its outputs: out in the type of the arithmetic, lse as two
+ * numbers. */
+static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
 {
+    const rp_plan *plan = args->plan;
     const rp_desc *d = &args->desc;
     const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v}, heads = d->batch * d->heads;
-    rpi_view *v[3] = {&args->out, &args->top, &args->log_sum};
+    rpi_view *v[3] = {&args->out, &args->row_max, &args->log_sum};
     int64_t at[3];
     for (int x = 0; x < 3; x++)
         at[x] = rpi_arena_add(memory, heads, d->len_q, x ? 1 : d->dim_v, x ? 8 : plan->ops->real);
@@ -375,62 +402,34 @@ static rp_status forward_again(rpi_args *args, const rp_plan *plan, rp_pool *poo
         v[x]->dtype = a.dtype;
     }
     args->lse.data = NULL;
-    return rpi_fast_attend(plan, args, pool, progress, NULL);
+    return rpi_fast_attend(args, pool, progress, NULL);
 }
 
-rp_status rpi_fast_backward(const rp_plan *plan, rpi_args *args, const rpi_grads *grads, rp_pool *pool,
-                            rpi_progress *progress, void *work)
+rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work)
 {
-    const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
-    layout l;
-    rpi_arena scratch = {0}, forward = {0}, own = {0};
-    rpi_backward bw = {0};
-    rpi_arena_add(&scratch, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
-    rp_status status = rpi_arena_alloc(&scratch, false, "the call");
-    if (status == RP_OK) {
-        lay_out(&l, plan, args, grads, threads, (double *)(void *)scratch.base);
-        status = rpi_arena_fits(&l.all, "the call");
-    }
-    rpi_arena_free(&scratch);
-    if (status == RP_OK) {
-        bw.blocks = l.back.blocks, bw.pad_rows = l.back.pad_rows, bw.key_blocks = l.back.key_blocks;
-        rpi_grads summed = *grads;
-        for (int n = 0; n < l.sources.n; n++)
-            if (l.sources.source[n].kind == RPI_ROWS && is_direct(args, grads, &l.sources.source[n])) {
-                bw.direct[n] = true;
-                summed.term[l.sources.source[n].term][0].data = NULL;
-            } else if (l.sources.source[n].kind == RPI_ROWS && is_of_pairs(args, grads, &l.sources.source[n])) {
-                bw.pairs[n] = bw.any_pairs = true;
-            }
-        status = rpi_sums_alloc(&bw.sums, plan, args, &summed);
-    }
+    rpi_extents extents;
+    rpi_arena forward = {0};
+    gradients g;
+    rpi_extents_of(&extents, args, grads);
+    begin(&g, args->plan, &extents, args, threads);
+    g.call.grads = grads;
+    g.call.progress = progress;
+    set_pairs(&g, grads);
+    progress->total += args->desc.batch * args->desc.kv_heads * g.back.key_blocks;
+    /* Memory comes first: a call that cannot be finished writes nothing. */
+    rp_status status = rpi_work_begin(&g.memory, work, work ? rpi_backward_work_size(args->plan, threads) : 0);
     if (status == RP_OK)
-        status = private_sums(&bw, plan, args, grads, &l, threads);
-    if (status == RP_OK && work && (size_t)l.all.used > rpi_backward_work_size(plan, threads))
-        work = NULL;
-    if (status == RP_OK && !work) {
-        own = l.all;
-        status = rpi_arena_alloc(&own, false, "the call");
-        work = own.base;
-    }
-    progress->total += d->batch * d->kv_heads * bw.key_blocks;
-    if (status == RP_OK && (!args->out.data || !is_plain(args, plan->ops)))
-        status = forward_again(args, plan, pool, progress, &forward);
+        status = alloc_sums(&g, grads);
+    if (status == RP_OK && (!args->out.data || !lse_serves(args, args->plan->ops)))
+        status = forward_again(args, pool, progress, &forward);
     if (status == RP_OK) {
-        rpi_call c = {.plan = plan, .args = args, .grads = grads, .progress = progress, .backward = &bw};
-        c.pad_k = rpi_round_up(d->len_k, plan->ops->nr);
-        c.pad_v = rpi_round_up(d->dim_v, plan->ops->vl);
-        c.scratch = (char *)work + l.scratch;
-        c.scratch_step = l.scratch_step;
-        backward(&c, &l, work, pool);
+        place(&g);
+        backward(&g, pool);
         status = rpi_progress_status(progress);
     }
-    for (int32_t n = 0; bw.private_sums && n < threads; n++)
-        rpi_arena_free(&bw.private_sums[n].memory);
-    free(bw.private_sums);
-    rpi_arena_free(&bw.sums.memory);
+    free_sums(&g);
     rpi_arena_free(&forward);
-    rpi_arena_free(&own);
+    rpi_arena_free(&g.memory);
     return status;
 }

@@ -1,7 +1,30 @@
-/* engine/call.c -- what a forward and a backward call share: heads of a group, sources as the kernels find them, key columns.
+/* engine/call.c -- what a forward and a backward call share: their sources and memory, heads of a group, key columns.
+ * It may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
-#include <string.h>
+
+void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_extents *e, const rpi_args *args)
+{
+    rpi_sources_describe(sources, plan, e);
+    const rpi_source *last = sources->n ? &sources->source[sources->n - 1] : NULL;
+    *c = (rpi_call){.plan = plan,
+                    .extents = e,
+                    .args = args,
+                    .source = sources->source,
+                    .n_sources = sources->n,
+                    .value_vectors = last && last->kind == RPI_VALUES ? last : NULL,
+                    .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
+                    .pad_v = rpi_round_up(plan->desc.dim_v, plan->ops->vl)};
+}
+
+rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size)
+{
+    const rp_status status = rpi_arena_fits(a, "the call");
+    if (status != RP_OK || !work || (size_t)a->used > size)
+        return status == RP_OK ? rpi_arena_alloc(a, false, "the call") : status;
+    *a = (rpi_arena){.base = work};
+    return RP_OK;
+}
 
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
 {
@@ -11,20 +34,12 @@ void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
     *h = kv % d->kv_heads * share + head % share;
 }
 
-void rpi_call_fill(rpi_call *c, rpi_sources *sources, rpi_rope_tables *rope, char *work, rp_pool *pool)
+void rpi_call_fill(const rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
-    rpi_sources_fill(sources, c->plan, c->args, c->grads != NULL, work, pool);
-    c->n_sources = sources->n;
-    memcpy(c->source, sources->source, sizeof c->source);
-    c->valvec = sources->valvec;
-    rpi_rope_tables_fill(rope, c->plan, c->args, work, pool);
-    c->rope_q = rope->q;
-    c->rope_k = rope->k;
-    c->rope_q_step = rope->q_step;
-    c->rope_k_step = rope->k_step;
+    rpi_sources_fill(sources, c->args, c->extents, pool);
+    rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
 }
 
-/* The one product of each key of a COLUMN, for the heads of the group. */
 static void column_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
@@ -34,25 +49,26 @@ static void column_task(void *context, int64_t head, int32_t worker)
     rpi_head_at(c, head, &b, &h);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
-        if (s->kind != RPI_COLUMN || !s->column)
+        const rpi_vectors *v = &s->column.vectors;
+        if (s->kind != RPI_COLUMN)
             continue;
         const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, 0);
-        const double factor = rpi_vec_factor(d, p.term);
         for (int64_t j = 0; j < c->pad_k; j++) {
             double sum = 0;
-            for (int64_t x = 0; x < s->width && j < d->len_k; x++)
+            for (int64_t x = 0; x < v->width && j < d->len_k; x++)
                 sum += rpi_value(rpi_row_of(&c->args->k, b, h / (d->heads / d->kv_heads), j), c->args->k.dtype, x) *
-                       s->part->vec(&p, 0, x);
-            rpi_put_real(c->plan, s->column, head * c->pad_k + j, sum * factor);
+                       v->product->vec(&p, 0, x);
+            rpi_put_real(c->plan, s->column.product, head * c->pad_k + j, sum * v->factor);
         }
     }
 }
 
 void rpi_columns_fill(rpi_call *c, rp_pool *pool)
 {
+    const rp_desc *d = &c->args->desc;
     bool any = false;
     for (int n = 0; n < c->n_sources; n++)
-        any |= c->source[n].kind == RPI_COLUMN && c->source[n].column;
-    if (any)
-        rpi_pool_run(pool, c->groups * (c->args->desc.heads / c->args->desc.kv_heads), column_task, c);
+        any |= c->source[n].kind == RPI_COLUMN;
+    if (any && d->len_q && d->len_k)
+        rpi_pool_run(pool, c->groups * (d->heads / d->kv_heads), column_task, c);
 }

@@ -1,61 +1,116 @@
-/* engine/fold.c -- the end of a backward call: sums of offsets, entries, vectors and rows become gradients of arrays.
+/* engine/fold.c -- the end of a backward call: sums by offset, entry, vector and row become gradients of arrays, by the
+ * derivatives of the definitions. Before: kernels/backward_task.h, merge_head. Next: problem/sums.c, rpi_sums_store. It
+ * may not know schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>
 
-/* Sums of offsets, entries, vectors and rows become gradients of arrays: one thread, in one order. */
-void rpi_fold(const rpi_call *c)
+/* Sums by offset. Next: sources/tables.c, rpi_strip_entry_grads, and the `grad` of each OFFSET term. */
+static void fold_strip(const rpi_call *c, const rpi_strip *s)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    for (int64_t b = 0; bw->strips && b < (s->batch_step ? d->batch : 1); b++)
+        for (int64_t e = 0; e < s->len; e++)
+            rpi_strip_entry_grads(c->args, e + rpi_strip_low(s, c->args, b), bw->strips + b * d->heads * s->len + e,
+                                  s->len, &c->backward->sums);
+}
+
+/* Sums by entry. Next: sources/tables.c, rpi_gather_entry_grads, and `entry_grad` or `grad` of the term. */
+static void fold_gather(const rpi_call *c, const rpi_source *s, const double *entries)
+{
+    const int64_t count = s->gather.index.count;
+    for (int64_t e = 0; entries && e < count; e++)
+        rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
+}
+
+/* Sums that the scheme's row_grad has made. */
+static void fold_rows(const rpi_call *c, const rpi_source *s, const double *sums)
+{
+    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        s->scheme->fold_sums(&p, sums + h * s->rows.sums, &c->backward->sums.term[s->term]);
+    }
+}
+
+/* Sums of products by vector. */
+static void fold_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
+{
+    const rpi_vectors *v = rpi_vectors_of(s);
+    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        for (int64_t e = 0; e < v->count; e++)
+            for (int64_t x = 0; x < v->width; x++)
+                v->product->vec_grad(&p, e, x, sums[(h * v->count + e) * v->width + x],
+                                     &c->backward->sums.term[s->term]);
+    }
+}
+
+/* Sums of the one vector of a COLUMN, which each block of keys left. */
+static void fold_column(const rpi_call *c, const rpi_source *s)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const rpi_vectors *v = &s->column.vectors;
+    for (int64_t h = 0; bw->columns && h < d->heads; h++) {
+        const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
+        for (int64_t b = 0; b < d->batch; b++)
+            for (int64_t n = 0; n < bw->key_blocks; n++)
+                for (int64_t x = 0; x < v->width; x++)
+                    v->product->vec_grad(&p, 0, x,
+                                         bw->columns[((b * d->heads + h) * bw->key_blocks + n) * v->width + x],
+                                         &bw->sums.term[s->term]);
+    }
+}
+
+/* Sums over the keys of each query and over the queries of each key: the scheme's `fold`. */
+static void fold_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    for (int n = 0; n <= c->n_sources; n++) {
-        const rpi_source *s = n < c->n_sources ? &c->source[n] : &c->valvec;
-        if (n == c->n_sources && !s->part)
-            break;
-        for (int64_t b = 0; s->kind == RPI_STRIP && bw->strips && b < (s->strip_batch ? d->batch : 1); b++) {
-            const int64_t low = s->strip_batch ? -rpi_position(c->args, b, d->len_q - 1) : s->strip_low;
-            for (int64_t e = 0; e < s->strip_len; e++)
-                rpi_source_entry_grads(s, c->args, low, e, bw->strips + b * d->heads * s->strip_len + e, s->strip_len,
-                                       &bw->sums);
+    const int64_t head = b * d->heads + h;
+    for (int32_t n = 0; n < d->n_terms && bw->sums_row; n++) {
+        if (!c->plan->scheme[n]->fold)
+            continue;
+        const rpi_pair p = rpi_pair_of(c->args, n, b, h, 0);
+        c->plan->scheme[n]->fold(&p, bw->sums_row + head * d->len_q, bw->sums_column + head * d->len_k,
+                                 &bw->sums.term[n]);
+    }
+}
+
+/* A sink is a key whose value is 0. */
+static void fold_sink(const rpi_call *c, int64_t b, int64_t h)
+{
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const double sink = rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), c->plan->ops->real);
+    for (int64_t i = 0; i < d->len_q; i++) {
+        const double *stats = bw->row_stats + 3 * ((b * d->heads + h) * d->len_q + i);
+        if (stats[0] != -HUGE_VAL)
+            rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
+    }
+}
+
+void rpi_fold(const rpi_call *c)
+{
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        switch (s->kind) {
+        case RPI_STRIP: fold_strip(c, &s->strip); break;
+        case RPI_GATHER: fold_gather(c, s, bw->entries[n]); break;
+        case RPI_ROWS: fold_rows(c, s, bw->entries[n]); break;
+        case RPI_COLUMN: fold_column(c, s); break;
+        case RPI_RUN:
+        case RPI_KEYS:
+        case RPI_VALUES: fold_vectors(c, s, bw->vectors[n]); break;
         }
-        for (int64_t e = 0; s->kind == RPI_GATHER && bw->entries[n] && e < s->count; e++)
-            rpi_source_entry_grads(s, c->args, s->first, e, bw->entries[n] + e, s->count, &bw->sums);
+    }
+    for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
-            if (s->kind == RPI_ROWS && bw->entries[n]) {
-                const rpi_scheme *scheme = rpi_scheme_of(d->terms[s->term].kind);
-                const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
-                scheme->fold_sums(&p, bw->entries[n] + h * scheme->sums_size(d, p.term), &bw->sums.term[s->term]);
-            }
-            if (!s->part)
-                continue;
-            const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
-            const rpi_sums *to = &bw->sums.term[s->term];
-            for (int64_t e = 0; bw->vectors[n] && e < s->count; e++)
-                for (int64_t x = 0; x < s->width; x++)
-                    s->part->vec_grad(&p, e, x, bw->vectors[n][(h * s->count + e) * s->width + x], to);
-            for (int64_t m = 0; s->kind == RPI_COLUMN && bw->columns && m < d->batch * bw->key_blocks; m++)
-                for (int64_t x = 0; x < s->width; x++) {
-                    const int64_t b = m / bw->key_blocks, block = m % bw->key_blocks;
-                    s->part->vec_grad(&p, 0, x,
-                                      bw->columns[((b * d->heads + h) * bw->key_blocks + block) * s->width + x], to);
-                }
+            fold_head(c, b, h);
+            if (c->plan->sink >= 0)
+                fold_sink(c, b, h);
         }
-    }
-    for (int64_t head = 0; head < d->batch * d->heads; head++) {
-        const int64_t b = head / d->heads, h = head % d->heads;
-        for (int32_t n = 0; n < d->n_terms && bw->sums_row; n++) {
-            const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
-            if (!scheme->fold)
-                continue;
-            const rpi_pair p = rpi_pair_of(c->args, n, b, h, 0);
-            scheme->fold(&p, bw->sums_row + head * d->len_q, bw->sums_column + head * d->len_k, &bw->sums.term[n]);
-        }
-        for (int64_t i = 0; c->plan->sink >= 0 && i < d->len_q; i++) { /* a key whose value is 0 */
-            const double *stats = bw->row_stats + 3 * (head * d->len_q + i);
-            const double given = rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0),
-                         sink = c->plan->ops->real == 8 ? given : (double)rpi_to_float(given); /* as forward */
-            if (stats[0] != -HUGE_VAL)
-                rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
-        }
-    }
 }

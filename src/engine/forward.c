@@ -1,98 +1,130 @@
-/* engine/forward.c -- one call: lay out the work, make strips and packed arrays, hand blocks of rows to the pool.
+/* engine/forward.c -- one forward call: its memory, how it is cut into tasks, and the order of the tasks. It may not
+ * know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
-#include <float.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* kv heads are packed in groups: as many as keep every thread busy, but no more memory than MAX_GROUP_BYTES unless one head
- * needs it; and short heads by FEW_BYTES, so that threads meet seldom. */
+/* kv heads are packed in groups: enough to keep every thread busy with TASKS_PER_THREAD tasks, and short heads by
+ * FEW_BYTES, so that threads seldom wait for each other; but no more memory than MAX_GROUP_BYTES unless one head needs
+ * it. */
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
-/* A kv head of no more bytes than this is packed and attended in one task: what was packed is still near. */
-#define SHORT_HEAD_BYTES   ((int64_t)1 << 18)
-#define MAX_HEADS_PER_TASK 16 /* most kv heads of such a task */
+/* A kv head of no more bytes than this is packed and attended by one task, and is then still in the cache. */
+#define SHORT_HEAD_BYTES ((int64_t)1 << 18)
+/* The largest number of kv heads of such a task. */
+#define MAX_HEADS_PER_TASK 16
 /* Panels of keys that one task packs. */
-#define PANELS 8
-/* Partial sums of a summary, added in order: enough to share a kv head among threads. */
-#define CHUNKS 8
+#define PANELS_PER_TASK 8
+/* Partial sums of a summary: enough to share a kv head among threads. */
+#define SUMMARY_CHUNKS 8
 
-/* Where everything lies in the work of a call. */
-typedef struct layout {
-    rpi_arena all;
+/* One forward call; or, while a plan asks for sizes, the largest that its bounds allow. */
+typedef struct forward {
+    rpi_call call;
     rpi_sources sources;
-    rpi_rope_tables rope;
-    int64_t pad_k, pad_v, groups, chunks, scratch_step;
-    bool by_heads; /* a task for each kv head; groups: one for each thread */
-    int64_t keys, values, extreme_k, extreme_v, scratch, partial; /* offsets */
-    int64_t tiles, decode_groups;                                 /* of few queries and many keys; 0: block by block */
-    int64_t scores, decode_tiles, sums;
-} layout;
+    rpi_arena memory;
+    int32_t threads;
+    int64_t groups; /* kv heads that are packed at a time */
+    bool by_heads;  /* a task packs and attends kv heads for itself; groups: one for each thread */
+    rpi_decode decode;
+    int64_t decode_groups; /* kv heads of few queries that are worked on at a time */
+} forward;
 
-/* args NULL: what a call needs whose arrays are as the plan says. scratch has max(Lq, Lk) doubles where args is not NULL. */
-static void lay_out(layout *l, const rp_plan *plan, const rpi_args *args, int32_t threads, bool summary,
-                    double *scratch)
+/* How many kv heads go at a time. By the plan's own lengths, so that shorter calls of a flexible plan fit its work. */
+static void set_groups(forward *f, bool summary)
 {
-    const rp_desc *d = args ? &args->desc : &plan->desc;
+    const rpi_call *c = &f->call;
+    const rp_plan *plan = c->plan;
+    const rp_desc *d = &plan->desc;
     const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, f = ops->real;
-    memset(l, 0, sizeof *l);
-    l->pad_k = rpi_round_up(d->len_k, ops->nr);
-    l->pad_v = rpi_round_up(d->dim_v, ops->vl);
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
     int64_t bytes = MAX_GROUP_BYTES; /* of one kv head */
-    /* groups are those of the plan's own lengths, so that shorter calls of a flexible plan fit its work */
-    if (!rpi_mul(rpi_round_up(plan->desc.len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
-        l->all.too_large = true;
-    const int64_t blocks = rpi_max((plan->desc.len_q + ops->qb - 1) / ops->qb * share, 1);
-    l->groups = rpi_max((TASKS_PER_THREAD * threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
-    l->groups = rpi_clamp(rpi_min(l->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    rpi_arena *to = &l->all;
-    rpi_sources_describe(&l->sources, plan, args, scratch);
-    l->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && plan->desc.batch * plan->desc.kv_heads % threads == 0;
-    for (int n = 0; n < l->sources.n; n++)
-        l->by_heads = l->by_heads && l->sources.source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
-    if (l->by_heads)
-        l->groups = threads;
-    l->keys = rpi_arena_add(to, l->groups, l->pad_k, ops->key_bytes(plan), 1);
-    l->values = rpi_arena_add(to, l->groups, l->pad_k, ops->value_bytes(plan), 1);
-    l->extreme_k = rpi_arena_add(to, l->groups, l->pad_k / ops->nr, 1, 1);
-    l->extreme_v = rpi_arena_add(to, l->groups, l->pad_k, 1, 1);
-    rpi_sources_lay_out(&l->sources, to, plan, args, l->groups * share, false);
-    rpi_rope_tables_lay_out(&l->rope, to, plan, args);
-    rpi_call c = {.plan = plan, .args = args, .n_sources = l->sources.n, .valvec = l->sources.valvec};
-    memcpy(c.source, l->sources.source, sizeof c.source);
-    l->scratch_step = rpi_max(ops->scratch_size(&c), ops->decode_size(&c));
-    l->scratch = rpi_arena_add(to, threads, l->scratch_step, 1, 1);
-    /* for a plan: as a call with the most queries that go tile by tile */
-    const int64_t few = args ? d->len_q : rpi_min(d->len_q, ops->decode_rows);
-    const bool decodes = few <= ops->decode_rows && d->len_k > ops->kb && plan->valvec < 0 && (!summary || !args);
-    if (decodes) {
-        l->tiles = (d->len_k + ops->kb - 1) / ops->kb;
-        const int64_t one =
-            rpi_max(rpi_min(plan->desc.len_q, ops->decode_rows), 1) * rpi_round_up(plan->desc.len_k, ops->nr);
-        l->decode_groups = rpi_clamp(MAX_GROUP_BYTES / f / rpi_max(one, 1) / share, 1, rpi_max(kv, 1));
-        const int64_t heads = l->decode_groups * share;
-        l->scores = rpi_arena_add(to, heads, few, l->pad_k, f);
-        l->decode_tiles = rpi_arena_add(to, heads, l->tiles, 1, ops->decode_tile);
-        l->sums = rpi_arena_add(to, heads, l->tiles * (ops->kb / ops->vb) * ops->decode_rows, l->pad_v, f);
-        /* key columns of other groups than those of the normal path */
-        for (int n = 0; n < l->sources.n; n++)
-            if (l->sources.source[n].kind == RPI_COLUMN)
-                l->decode_groups = rpi_min(l->decode_groups, l->groups);
+    if (!rpi_mul(rpi_round_up(d->len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
+        f->memory.too_large = true;
+    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * share, 1);
+    f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
+    f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
+    f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;
+    for (int n = 0; n < c->n_sources; n++)
+        f->by_heads = f->by_heads && c->source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
+    if (f->by_heads)
+        f->groups = f->threads;
+}
+
+/* Few queries of many keys go tile by tile, again in groups by the plan's own lengths. */
+static void set_decode(forward *f)
+{
+    const rpi_call *c = &f->call;
+    const rp_desc *d = &c->plan->desc;
+    const rpi_ops *ops = c->plan->ops;
+    f->decode.n_tiles = 0;
+    if (!c->extents->decode_queries || c->extents->len_k <= ops->tile_keys || c->plan->valvec >= 0)
+        return;
+    const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
+    f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;
+    f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
+                                 rpi_max(d->batch * d->kv_heads, 1));
+    /* COLUMN has memory for the groups of the other path */
+    for (int n = 0; n < c->n_sources; n++)
+        if (c->source[n].kind == RPI_COLUMN)
+            f->decode_groups = rpi_min(f->decode_groups, f->groups);
+}
+
+/* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
+static void place(forward *f)
+{
+    rpi_call *c = &f->call;
+    const rp_plan *plan = c->plan;
+    const rpi_extents *e = c->extents;
+    const rpi_ops *ops = plan->ops;
+    rpi_arena *a = &f->memory;
+    const int64_t share = plan->desc.heads / plan->desc.kv_heads, real = ops->real;
+    c->keys = rpi_arena_take3(a, f->groups, c->pad_k, ops->key_bytes(plan), 1);
+    c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
+    c->extreme_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
+    c->extreme_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
+    rpi_sources_place(&f->sources, a, plan, e, f->groups * share, false);
+    rpi_rope_tables_place(&c->rope, a, plan, e);
+    c->scratch = rpi_arena_take(a, f->threads, c->scratch_step, 1);
+    if (f->decode.n_tiles) {
+        const int64_t heads = f->decode_groups * share, tiles = f->decode.n_tiles;
+        f->decode.scores = rpi_arena_take3(a, heads, e->decode_queries, c->pad_k, real);
+        f->decode.tiles = rpi_arena_take(a, heads, tiles, ops->decode_tile);
+        f->decode.sums =
+            rpi_arena_take3(a, heads, tiles * (ops->tile_keys / ops->sum_keys) * ops->decode_rows, c->pad_v, real);
     }
-    if (summary) {
-        l->chunks = rpi_clamp((d->len_q + ops->qb - 1) / ops->qb, 1, rpi_max(CHUNKS / share, 1));
-        l->partial = rpi_arena_add(to, l->groups * share, l->chunks, d->len_q + 2 * d->len_k, (int64_t)sizeof(double));
-    }
+    if (c->chunks)
+        c->partial = rpi_arena_take3(a, f->groups * share, c->chunks, e->len_q + 2 * e->len_k, sizeof(double));
+}
+
+/* Everything about a call but its memory, whose size is added up. */
+static void begin(forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
+{
+    const rpi_ops *ops = plan->ops;
+    rpi_call *c = &f->call;
+    f->memory = (rpi_arena){0};
+    f->threads = threads;
+    rpi_call_begin(c, &f->sources, plan, e, args);
+    set_groups(f, e->summary);
+    set_decode(f);
+    if (e->summary)
+        c->chunks = rpi_clamp((e->len_q + ops->block_rows - 1) / ops->block_rows, 1,
+                              rpi_max(SUMMARY_CHUNKS / (plan->desc.heads / plan->desc.kv_heads), 1));
+    c->rows_per_task = e->summary ? rpi_round_up((rpi_max(e->len_q, 1) + c->chunks - 1) / c->chunks, ops->block_rows)
+                                  : ops->block_rows;
+    if (f->by_heads)
+        c->heads_per_task =
+            rpi_clamp(plan->desc.batch * plan->desc.kv_heads / (TASKS_PER_THREAD * threads), 1, MAX_HEADS_PER_TASK);
+    c->scratch_step = rpi_max(ops->scratch_size(c), ops->decode_size(c));
+    place(f);
 }
 
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
-    layout l;
-    lay_out(&l, plan, NULL, threads, true, NULL);
-    return rpi_arena_fits(&l.all, "a call") == RP_OK ? (size_t)l.all.used : 0;
+    forward f;
+    begin(&f, plan, &plan->bounds, NULL, threads);
+    return rpi_arena_fits(&f.memory, "a call") == RP_OK ? (size_t)f.memory.used : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- a group of kv heads */
@@ -100,29 +132,32 @@ size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 static void pack_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
-    const int64_t panels = c->pad_k / c->plan->ops->nr, pieces = (panels + PANELS - 1) / PANELS, piece = n % pieces;
-    c->plan->ops->pack(c, n / pieces, piece * PANELS, rpi_min((piece + 1) * PANELS, panels), worker);
+    const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK,
+                  first = n % tasks * PANELS_PER_TASK;
+    c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
+/* Rows of one head. Next: kernels/forward.h, attend. */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t rows = c->chunk_rows, pieces = (d->len_q + rows - 1) / rows;
-    /* later rows first: under a causal mask they are the long ones */
-    const int64_t head = n / pieces, piece = pieces - 1 - n % pieces;
+    const int64_t rows = c->rows_per_task, tasks = (d->len_q + rows - 1) / rows;
+    /* later rows first: under a causal mask they see more keys */
+    const int64_t head = n / tasks, task = tasks - 1 - n % tasks;
     int64_t b, h;
     double *partial = NULL;
     rpi_head_at(c, head, &b, &h);
     if (c->partial) {
         const int64_t sums = d->len_q + 2 * d->len_k - 1;
-        partial = c->partial + (head * c->chunks + piece) * sums;
+        partial = c->partial + (head * c->chunks + task) * sums;
         memset(partial, 0, (size_t)sums * sizeof *partial);
     }
-    c->plan->ops->attend(c, b, h, piece * rows, rpi_min((piece + 1) * rows, d->len_q), partial, worker);
+    c->plan->ops->attend(c, b, h, task * rows, rpi_min((task + 1) * rows, d->len_q), partial, worker);
     rpi_progress_step(c->progress, worker);
 }
 
+/* kv heads that the task packs for itself. */
 static void heads_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -130,7 +165,7 @@ static void heads_task(void *context, int64_t n, int32_t worker)
     const int64_t past = rpi_min((n + 1) * c->heads_per_task, d->batch * d->kv_heads);
     c->plan->ops->attend_heads(c, n * c->heads_per_task, past, worker);
     for (int64_t kv = n * c->heads_per_task; kv < past; kv++)
-        for (int64_t row0 = 0; row0 < d->heads / d->kv_heads * d->len_q; row0 += c->chunk_rows)
+        for (int64_t row0 = 0; row0 < d->heads / d->kv_heads * d->len_q; row0 += c->rows_per_task)
             rpi_progress_step(c->progress, worker);
 }
 
@@ -140,15 +175,15 @@ static void summary_task(void *context, int64_t head, int32_t worker)
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
     const int64_t offsets = d->len_q + d->len_k - 1, sums = offsets + d->len_k;
-    const int64_t pieces = (d->len_q + c->chunk_rows - 1) / c->chunk_rows;
+    const int64_t chunks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
     const rpi_view *profile = &c->args->profile, *key_mass = &c->args->key_mass;
     int64_t b, h;
     (void)worker;
     rpi_head_at(c, head, &b, &h);
     for (int64_t n = 0; n < sums; n++) {
         double sum = 0;
-        for (int64_t piece = 0; piece < pieces; piece++)
-            sum += c->partial[(head * c->chunks + piece) * sums + n];
+        for (int64_t chunk = 0; chunk < chunks; chunk++)
+            sum += c->partial[(head * c->chunks + chunk) * sums + n];
         if (n < offsets && profile->data) {
             const int64_t pairs = rpi_min(d->len_q - 1, offsets - 1 - n) - rpi_max(0, d->len_q - 1 - n) + 1;
             rpi_put(profile->data, profile->dtype, rpi_index(profile, b, h, n, 0), pairs > 0 ? sum / (double)pairs : 0);
@@ -156,13 +191,6 @@ static void summary_task(void *context, int64_t head, int32_t worker)
             rpi_put(key_mass->data, key_mass->dtype, rpi_index(key_mass, b, h, n - offsets, 0), sum);
         }
     }
-}
-
-/* Query rows of a task: a block; with summaries, one of the head's chunks, whole blocks each. */
-static int64_t rows_of_task(const rp_plan *plan, const rp_desc *d, const layout *l)
-{
-    const int64_t qb = plan->ops->qb;
-    return l->chunks ? rpi_round_up((rpi_max(d->len_q, 1) + l->chunks - 1) / l->chunks, qb) : qb;
 }
 
 static void decode_scores_task(void *context, int64_t n, int32_t worker)
@@ -185,19 +213,19 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
 }
 
 /* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
-static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
+static bool decode(forward *f, rp_pool *pool)
 {
+    rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
-    rpi_decode few = {
-        .n_tiles = l->tiles, .scores = work + l->scores, .tiles = work + l->decode_tiles, .sums = work + l->sums};
-    c->decode = &few;
-    for (c->g0 = 0; c->g0 < kv; c->g0 += l->decode_groups) {
-        c->groups = rpi_min(l->decode_groups, kv - c->g0);
+    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads, tiles = f->decode.n_tiles;
+    c->decode = &f->decode;
+    atomic_store(&f->decode.extreme, 0);
+    for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
+        c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
-        rpi_pool_run(pool, c->groups * few.n_tiles, decode_scores_task, c);
-        rpi_pool_run(pool, c->groups * few.n_tiles, decode_values_task, c);
-        if (atomic_load(&few.extreme))
+        rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
+        rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
+        if (atomic_load(&f->decode.extreme))
             return false;
         rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
@@ -207,70 +235,46 @@ static bool decode(rpi_call *c, rp_pool *pool, const layout *l, char *work)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, layout *l,
-                   char *work)
+static void attend(forward *f, rp_pool *pool)
 {
-    const rp_desc *d = &args->desc;
-    const rpi_ops *ops = plan->ops;
+    rpi_call *c = &f->call;
+    const rp_desc *d = &c->args->desc;
+    const atomic_bool *stop = &c->progress->stop;
     const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
-    rpi_call c = {
-        .plan = plan,
-        .args = args,
-        .progress = progress,
-        .pad_k = l->pad_k,
-        .pad_v = l->pad_v,
-        .keys = work + l->keys,
-        .values = work + l->values,
-        .extreme_k = (uint8_t *)work + l->extreme_k,
-        .extreme_v = (uint8_t *)work + l->extreme_v,
-        .scratch = work + l->scratch,
-        .scratch_step = l->scratch_step,
-        .partial = l->chunks ? (double *)(void *)(work + l->partial) : NULL,
-        .chunks = l->chunks,
-        .heads_per_task =
-            l->by_heads ? rpi_clamp(kv / (TASKS_PER_THREAD * rp_pool_threads(pool)), 1, MAX_HEADS_PER_TASK) : 0,
-    };
-    c.chunk_rows = rows_of_task(plan, d, l);
-    rpi_call_fill(&c, &l->sources, &l->rope, work, pool);
-    if (l->tiles && decode(&c, pool, l, work))
+    const int64_t panels = c->pad_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
+    rpi_call_fill(c, &f->sources, pool);
+    if (f->decode.n_tiles && decode(f, pool))
         return;
-    if (l->by_heads)
-        rpi_pool_run_until(pool, (kv + c.heads_per_task - 1) / c.heads_per_task, heads_task, &c, &progress->stop);
-    for (c.g0 = 0; !l->by_heads && c.g0 < kv && !atomic_load(&progress->stop); c.g0 += l->groups) {
-        c.groups = rpi_min(l->groups, kv - c.g0);
-        rpi_pool_run(pool, c.groups * ((l->pad_k / ops->nr + PANELS - 1) / PANELS), pack_task, &c);
-        rpi_columns_fill(&c, pool);
-        rpi_pool_run_until(pool, c.groups * share * ((d->len_q + c.chunk_rows - 1) / c.chunk_rows), attend_task, &c,
-                           &progress->stop);
-        if (c.partial && !atomic_load(&progress->stop))
-            rpi_pool_run(pool, c.groups * share, summary_task, &c);
+    if (f->by_heads)
+        rpi_pool_run_until(pool, (kv + c->heads_per_task - 1) / c->heads_per_task, heads_task, c, stop);
+    for (c->g0 = 0; !f->by_heads && c->g0 < kv && !atomic_load(stop); c->g0 += f->groups) {
+        c->groups = rpi_min(f->groups, kv - c->g0);
+        rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
+        rpi_columns_fill(c, pool);
+        rpi_pool_run_until(pool, c->groups * share * tasks, attend_task, c, stop);
+        if (c->partial && !atomic_load(stop))
+            rpi_pool_run(pool, c->groups * share, summary_task, c);
     }
 }
 
-rp_status rpi_fast_attend(const rp_plan *plan, const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work)
+rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *progress, void *work)
 {
     const rp_desc *d = &args->desc;
-    /* Memory comes first: a call that cannot be finished writes nothing. */
-    layout l;
-    rpi_arena scratch = {0};
-    rpi_arena_add(&scratch, rpi_max(d->len_q, d->len_k), 1, 1, sizeof(double));
-    rp_status status = rpi_arena_alloc(&scratch, false, "the call");
+    const int32_t threads = rp_pool_threads(pool);
+    rpi_extents extents;
+    forward f;
+    rpi_extents_of(&extents, args, NULL);
+    begin(&f, args->plan, &extents, args, threads);
+    f.call.progress = progress;
+    progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
+    /* Memory comes first: a call that cannot be finished writes nothing. Given positions and offsets may need more than
+     * the plan knew of. */
+    const rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);
     if (status != RP_OK)
         return status;
-    lay_out(&l, plan, args, rp_pool_threads(pool), args->profile.data || args->key_mass.data || args->entropy.data,
-            (double *)(void *)scratch.base);
-    rpi_arena_free(&scratch);
-    if ((status = rpi_arena_fits(&l.all, "the call")) != RP_OK)
-        return status;
-    /* given positions and offsets may need more than the plan knew of */
-    if (work && (size_t)l.all.used > rpi_fast_work_size(plan, rp_pool_threads(pool)))
-        work = NULL;
-    const int64_t rows = rows_of_task(plan, d, &l);
-    progress->total += d->batch * d->heads * ((d->len_q + rows - 1) / rows);
-    if (!work && (status = rpi_arena_alloc(&l.all, false, "the call")) != RP_OK)
-        return status;
+    place(&f);
     if (d->batch > 0)
-        attend(plan, args, pool, progress, &l, work ? work : l.all.base);
-    rpi_arena_free(&l.all);
+        attend(&f, pool);
+    rpi_arena_free(&f.memory);
     return rpi_progress_status(progress);
 }

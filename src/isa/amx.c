@@ -1,4 +1,5 @@
 /* isa/amx.c -- AVX-512 with tiles of 16 x 16 sums of products of bf16 (AMX-TILE, AMX-BF16).
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -9,9 +10,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16")
-#define RPI_ISA   amx
-#define RPI_F64   0
-#define RPI_TILES 1
+#define RPI_ISA amx
+#define RPI_F64 0
+#define RPI_AMX 1
 #include "avx512.h"
 
 typedef struct amx_tiles {
@@ -39,6 +40,6 @@ static inline void amx_begin(void)
 #define amx_store(R, t, p, step) _tile_stored(t, p, step)
 #define amx_dot(R, c, a, b)      _tile_dpbf16ps(c, a, b)
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,4 +1,5 @@
-/* isa/amx_emulated.c -- the tiles of AMX in plain C, bit for bit, so that what is built on them is tested on every machine.
+/* isa/amx_emulated.c -- the tiles of AMX in plain C, bit for bit, so that what is built on them is tested on every
+ * machine. It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -6,9 +7,9 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#define RPI_ISA   amx_emulated
-#define RPI_F64   0
-#define RPI_TILES 1
+#define RPI_ISA amx_emulated
+#define RPI_F64 0
+#define RPI_AMX 1
 enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
 #pragma GCC diagnostic ignored "-Wpsabi"  /* vectors stay within this file */
@@ -45,8 +46,8 @@ static inline void amx_store(const amx_tiles *R, int t, void *to, int64_t step)
 }
 
 /* c += a b. Each of the 256 sums: the products of the first of each pair from zero on, in order, those of the second
- * likewise; both are added, and their sum to c. A product of two bf16 is exact in f32. Squares are registers, without bounds
- * that AddressSanitizer could check: it took most of the time of the tests here. */
+ * likewise; both are added, and their sum to c. A product of two bf16 is exact in f32. AMX tiles are registers, without
+ * bounds that AddressSanitizer could check: checks took most of the time of the tests. */
 __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c, int a, int b)
 {
     typedef uint32_t bits __attribute__((vector_size(64)));
@@ -68,4 +69,4 @@ __attribute__((no_sanitize("address"))) static void amx_dot(amx_tiles *R, int c,
     }
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"

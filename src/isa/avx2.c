@@ -1,4 +1,5 @@
 /* isa/avx2.c -- all that relpos knows of AVX2 (with FMA).
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -22,7 +23,7 @@ typedef __m256 vf;
 #define vf_larger(a, b)             ((vf)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
 #define vf_below(x, limit, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, limit, _CMP_LT_OQ))
 #define vf_sum(x)                   sum_lanes(x)
-#define vf_top(x)                   top_lanes(x)
+#define vf_max_lane(x)              max_lane(x)
 
 static inline float sum_lanes(__m256 x)
 {
@@ -31,7 +32,7 @@ static inline float sum_lanes(__m256 x)
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-static inline float top_lanes(__m256 x)
+static inline float max_lane(__m256 x)
 {
     __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
@@ -64,6 +65,6 @@ static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halve
     }
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,4 +1,5 @@
 /* isa/avx2_f64.c -- AVX2 (with FMA) in double.
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -30,6 +31,6 @@ static inline void transpose(__m256d *x)
     x[3] = _mm256_permute2f128_pd(b, d, 0x31);
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 RPI_TARGET_END
 #endif

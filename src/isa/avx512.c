@@ -1,4 +1,5 @@
 /* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL).
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -13,6 +14,6 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define RPI_F64 0
 #include "avx512.h"
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,4 +1,5 @@
 /* isa/avx512_f64.c -- AVX-512 (F, BW, DQ, VL) in double.
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -21,10 +22,10 @@ typedef __m512d vf;
 #define vf_larger(a, b)             ((vf)_mm512_max_epi64((__m512i)(a), (__m512i)(b)))
 #define vf_below(x, limit, yes, no) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, limit, _CMP_LT_OQ), no, yes)
 #define vf_sum(x)                   _mm512_reduce_add_pd(x)
-#define vf_top(x)                   _mm512_reduce_max_pd(x)
+#define vf_max_lane(x)              _mm512_reduce_max_pd(x)
 #define vf_gather(p, index)         _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(index)), p, 8)
 #define vf_pick(a, index, b)        _mm512_permutex2var_pd(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,10 +1,11 @@
-/* isa/float_state.h -- the floating-point state that tasks run in, whatever the caller's is; the caller's comes back after.
+/* isa/float_state.h -- the floating-point state that tasks run in, whatever the caller's is; the caller's comes back
+ * after. It may not know anything else.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FLOAT_STATE_H
 #define RELPOS_FLOAT_STATE_H
 
-/* RPI_FLOAT_PLAIN: what a process starts with: round to nearest, no traps. RPI_FLOAT_FLUSH: also take numbers below 2^-126
- * as 0. Sums of weights that far down cost a hundred times an addition on many machines and change no result. */
+/* RPI_FLOAT_PLAIN: what a process starts with: round to nearest, no traps. RPI_FLOAT_FLUSH: also take numbers below
+ * 2^-126 as 0. Sums of weights that far down cost a hundred times an addition on many machines and change no result. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 enum { RPI_FLOAT_PLAIN = 0x1f80, RPI_FLOAT_FLUSH = 0x1f80 | 0x8040 };

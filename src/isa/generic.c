@@ -1,4 +1,5 @@
-/* isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes (gcc, clang): SSE2, NEON, or plain code.
+/* isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes (gcc, clang): SSE2, NEON, or plain
+ * code. It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -11,4 +12,4 @@
 enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of 16 registers */
 typedef float vf __attribute__((vector_size(16), may_alias));
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"

@@ -1,4 +1,5 @@
 /* isa/generic_f64.c -- any machine with a C compiler that knows vectors of 16 bytes, in double.
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -11,4 +12,4 @@
 enum { VL = 2, MR = 6, NR = 4 };
 typedef double vf __attribute__((vector_size(16), may_alias));
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"

@@ -1,4 +1,5 @@
 /* isa/neon.c -- all that relpos knows of AdvSIMD (NEON), the vectors of every AArch64 machine.
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -22,7 +23,7 @@ typedef float32x4_t vf;
 #define vf_product(x, limit, a, b)                                                                                     \
     vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(vmulq_f32(a, b)), vcltq_f32(x, limit)))
 #define vf_sum(x)              vaddvq_f32(x)
-#define vf_top(x)              vmaxnmvq_f32(x)
+#define vf_max_lane(x)         vmaxnmvq_f32(x)
 #define vf_keep(x, keep)       keep_lanes(x, keep)
 #define vf_gather(from, index) gather_lanes(from, index)
 
@@ -47,5 +48,5 @@ static inline float32x4_t gather_lanes(const float *from, const int32_t *index)
     return vld1q_lane_f32(from + index[3], x, 3);
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 #endif

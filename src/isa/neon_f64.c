@@ -1,4 +1,5 @@
 /* isa/neon_f64.c -- AdvSIMD (NEON) in double.
+ * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -20,7 +21,7 @@ typedef float64x2_t vf;
 #define vf_product(x, limit, a, b)                                                                                     \
     vreinterpretq_f64_u64(vbicq_u64(vreinterpretq_u64_f64(vmulq_f64(a, b)), vcltq_f64(x, limit)))
 #define vf_sum(x)              vaddvq_f64(x)
-#define vf_top(x)              vmaxnmvq_f64(x)
+#define vf_max_lane(x)         vmaxnmvq_f64(x)
 #define vf_gather(from, index) gather_lanes(from, index)
 
 static inline float64x2_t max_lanes(float64x2_t a, float64x2_t b)
@@ -34,5 +35,5 @@ static inline float64x2_t gather_lanes(const double *from, const int32_t *index)
     return vld1q_lane_f64(from + index[1], x, 1);
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 #endif

@@ -1,5 +1,6 @@
 /* isa/registry.c -- the instruction sets by name, which of them this machine has, and how fast it multiplies and adds,
  * and reads memory.
+ * It may not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
@@ -145,7 +146,7 @@ static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
 {
     peak_job *j = calloc(1, sizeof *j);
     if (!j)
-        return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", sizeof *j);
+        return rpi_fail(RP_E_NOMEM, "out of memory: the measurement needs %zu bytes", sizeof *j);
     j->peak = peak;
     pool = rpi_pool_or_default(pool);
     for (int run = 0; run < 12; run++) { /* the first runs also let the clock rise */
@@ -185,21 +186,21 @@ rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops)
                : rpi_fail(RP_E_UNSUPPORTED, "isa is \"%.32s\": this machine does not have it", name);
 }
 
-typedef uint64_t piece __attribute__((vector_size(16)));
+typedef uint64_t sixteen_bytes __attribute__((vector_size(16)));
 
 /* Memory is read in a few streams at a time, a line of 64 bytes from each in turn. */
-enum { LINE = 64 / sizeof(piece), STREAMS = 4, STREAM = (256 << 20) / sizeof(piece) / STREAMS };
+enum { LINE = 64 / sizeof(sixteen_bytes), STREAMS = 4, STREAM = (256 << 20) / sizeof(sixteen_bytes) / STREAMS };
 
 typedef struct bandwidth_job {
-    piece *data; /* [threads][STREAMS][STREAM] */
-    bool fill;   /* each thread touches its own share first */
+    sixteen_bytes *data; /* [threads][STREAMS][STREAM] */
+    bool fill;           /* each thread touches its own share first */
     uint64_t seen[RPI_MAX_THREADS];
 } bandwidth_job;
 
 static void bandwidth_task(void *context, int64_t n, int32_t worker)
 {
     bandwidth_job *j = context;
-    piece *p = j->data + n * STREAMS * STREAM, sum[LINE] = {{0}};
+    sixteen_bytes *p = j->data + n * STREAMS * STREAM, sum[LINE] = {{0}};
     (void)worker;
     if (j->fill)
         memset(p, 1, STREAMS * STREAM * sizeof *p);
@@ -221,13 +222,13 @@ rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)
         return rpi_fail(RP_E_ARG, "bytes_per_second is NULL");
     *bytes_per_second = 0;
     pool = rpi_pool_or_default(pool);
-    const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(piece);
+    const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(sixteen_bytes);
     bandwidth_job *j = calloc(1, sizeof *j);
     if (j)
         j->data = aligned_alloc(64, bytes);
     if (!j || !j->data) {
         free(j);
-        return rpi_fail(RP_E_NOMEM, "the measurement needs %zu bytes", bytes);
+        return rpi_fail(RP_E_NOMEM, "out of memory: the measurement needs %zu bytes", bytes);
     }
     for (int run = 0; run < 8; run++) {
         j->fill = run == 0;

@@ -1,5 +1,6 @@
-/* verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per instruction set,
- * which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf.
+/* verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per instruction
+ * set, which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf. They may not
+ * know what is computed with them.
  *
  * vf is a type on which + - * / work lane by lane. A product that is added is written vf_fma, so that the bits of a row
  * do not depend on what the compiler chooses to fuse. */
@@ -10,20 +11,22 @@ typedef int64_t real_bits;
 typedef int64_t vi __attribute__((vector_size(8 * VL), may_alias));
 typedef uint64_t vu __attribute__((vector_size(8 * VL), may_alias));
 typedef double vf_loose __attribute__((vector_size(8 * VL), aligned(8), may_alias)); /* at any address of an element */
-#define REAL_MAX  DBL_MAX
-#define REAL_TINY DBL_MIN
+#define REAL_MAX    DBL_MAX
+#define REAL_TINY   DBL_MIN
+#define rotate_pair rpi_rotate
 #else
 typedef float real;
 typedef int32_t real_bits;
 typedef int32_t vi __attribute__((vector_size(4 * VL), may_alias));
 typedef uint32_t vu __attribute__((vector_size(4 * VL), may_alias));
 typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias));
-#define REAL_MAX  FLT_MAX
-#define REAL_TINY FLT_MIN
+#define REAL_MAX    FLT_MAX
+#define REAL_TINY   FLT_MIN
+#define rotate_pair rpi_rotate_f32
 #endif
 
-#ifndef RPI_TILES
-#define RPI_TILES 0 /* AMX tiles: see kernels/split_tmpl.h */
+#ifndef RPI_AMX
+#define RPI_AMX 0 /* products go by AMX tiles: kernels/amx */
 #endif
 
 #define vf_bits(p) (*(const vi *)__builtin_memcpy(&(vi){0}, p, sizeof(vi)))
@@ -128,8 +131,8 @@ static inline real vf_sum(vf x) /* a fixed tree: halves are added until one lane
     return lane[0];
 }
 #endif
-#ifndef vf_top
-static inline real vf_top(vf x) /* the largest lane; NaN may be passed over */
+#ifndef vf_max_lane
+static inline real vf_max_lane(vf x) /* the largest lane; NaN may be passed over */
 {
     real lane[VL];
     vf_store(lane, x);
@@ -174,7 +177,7 @@ static inline vf vf_tanh(vf x)
     return vf_load(lane);
 }
 #else
-/* Coefficients fitted for the least largest error, rounded to f32 one after the other. */
+/* Coefficients of minimax polynomials, rounded to f32 one after the other. */
 #define EXP_P0  0.4999999403953552f
 #define EXP_P1  0.1666652113199234f
 #define EXP_P2  0.04166838899254799f
@@ -192,7 +195,7 @@ static inline vf vf_abs(vf x)
 }
 
 #ifndef vf_power
-/* x < limit ? 0 : p times 2 to the whole number n; the low bits of t are n + 127; NaN is not below */
+/* x < limit ? 0 : p times 2 to the integer n; the low bits of t are n + 127; NaN is not below */
 #define vf_power(p, t, n, x, limit) ((void)(n), vf_product(x, limit, p, (vf)((vu)(t) << 23)))
 #endif
 #ifndef vu_wide
@@ -209,9 +212,9 @@ static inline vu vu_wide(const uint16_t *from)
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))
 #endif
 
-/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)), degree 6, relative error 4e-9 before
- * rounding. ln 2 is split so that n times the first part is exact. Below ln 2^-126 the result is 0: next to a row sum of
- * at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
+/* exp(x) for x <= 88. x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r (1 + r p(r)), degree 6, relative error 4e-9
+ * before rounding. ln 2 is the sum of two constants, and n times the first is exact. Below ln 2^-126 the result is 0:
+ * beside a row sum of at least 1 that is far below rounding. -infinity gives 0, NaN gives NaN. */
 static inline vf vf_exp(vf x)
 {
     const vf magic = vf_set1(0x1.8p23f + 127); /* adding it leaves the nearest integer, and 127, in the low bits */

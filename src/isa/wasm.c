@@ -1,5 +1,6 @@
-/* isa/wasm.c -- all that relpos knows of WebAssembly's vectors: SIMD128, and relaxed SIMD where the module is built for it. A module
- * is built for one of them as a whole, so the name tells which.
+/* isa/wasm.c -- all that relpos knows of WebAssembly's vectors: SIMD128, and relaxed SIMD where the module is built for
+ * it. A module has one of them everywhere, so its name tells which. It has verbs and sizes, and may not know what is
+ * computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
 #include "float_state.h"
@@ -11,7 +12,7 @@
 #include <wasm_simd128.h>
 #define RPI_ISA wasm
 #define RPI_F64 0
-enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of the 16 registers that most machines behind it have */
+enum { VL = 4, MR = 6, NR = 8 }; /* 6 x 8 sums take 12 of the 16 registers that most machines have */
 typedef float vf __attribute__((vector_size(16), may_alias));
 #ifdef __wasm_relaxed_simd__
 #define vf_fma(a, b, c)                                                                                                \
@@ -41,5 +42,5 @@ static inline void transpose(vf *x)
     x[3] = (vf)wasm_i64x2_shuffle(c, d, 1, 3);
 }
 #include "verbs.h"
-#include "kernels/kernels_tmpl.h"
+#include "kernels/template.h"
 #endif

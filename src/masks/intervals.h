@@ -1,45 +1,37 @@
-/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths. */
+/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths.
+ * It may not know terms or kernels. */
 
-static void causal_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
+static void causal_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
-    (void)m, (void)a, (void)b, (void)lo;
-    *hi = rpi_min(*hi, position + 1);
+    (void)lo;
+    *hi = rpi_min(*hi, row->position + 1);
 }
 
-RPI_MASK(CAUSAL, .interval = causal_interval)
+RPI_INTERVAL(CAUSAL, causal_interval, .info.text = "only keys at or before the query")
 
-static rp_status window_check(const rp_desc *d, const rp_mask *m, int32_t n)
+static void window_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
-    (void)d;
-    if (m->left < -1 || m->right < -1)
-        return rpi_fail(RP_E_RANGE, "masks[%d]: window is %lld,%lld: keys before and after the query, -1 = no limit",
-                        (int)n, (long long)m->left, (long long)m->right);
-    return RP_OK;
+    const int64_t far = (int64_t)1 << 61; /* |position| is below it, so nothing here overflows */
+    const int64_t left = row->mask->left, right = row->mask->right;
+    if (left >= 0)
+        *lo = rpi_max(*lo, row->position - rpi_min(left, far));
+    if (right >= 0)
+        *hi = rpi_min(*hi, row->position + rpi_min(right, far) + 1);
 }
 
-static void window_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
-{
-    const int64_t far = (int64_t)1 << 61; /* |position| < 2^61: api/describe.c; so nothing here overflows */
-    (void)a, (void)b;
-    if (m->left >= 0)
-        *lo = rpi_max(*lo, position - rpi_min(m->left, far));
-    if (m->right >= 0)
-        *hi = rpi_min(*hi, position + rpi_min(m->right, far) + 1);
-}
+static const rp_mask_param window_params[] = {
+    {"left", offsetof(rp_mask, left), -1, INT64_MAX, -1}, {"right", offsetof(rp_mask, right), -1, INT64_MAX, -1}, {0}};
+RPI_INTERVAL(WINDOW, window_interval, .info.params = window_params, .info.sample = "40,3",
+             .info.text = "only keys from LEFT before to RIGHT after the query; -1 = no limit")
 
-RPI_MASK(WINDOW, .check = window_check, .interval = window_interval)
-
-static void lengths_shape(const rp_desc *d, rpi_shape *s)
+static void lengths_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {
-    *s = (rpi_shape){.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {d->batch}};
-}
-
-static void lengths_interval(const rp_mask *m, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi)
-{
-    (void)m, (void)position, (void)lo;
-    const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, b, 0, 0, 0));
+    const rpi_view *a = row->array;
+    const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, row->b, 0, 0, 0));
+    (void)lo;
     if (n >= 0 || a->dtype != RP_U64) /* a length beyond 2^63 limits nothing */
         *hi = rpi_min(*hi, n);
 }
 
-RPI_MASK(LENGTHS, .shape = lengths_shape, .interval = lengths_interval)
+RPI_INTERVAL(LENGTHS, lengths_interval, .info.axes = "B", .info.holds = RP_MASK_COUNTS,
+             .info.text = "the number of valid keys of each batch entry")

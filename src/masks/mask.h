@@ -1,19 +1,51 @@
-/* masks/mask.h -- what a mask gives: an interval of keys, or a byte for each pair.
+/* masks/mask.h -- what the author of a mask writes. A mask is
+ *
+ *     a function with its entry, in intervals.h or pairs.h     static void even_keep(…) { … }   RPI_PAIRS(EVEN, even_keep, …)
+ *     a line at the end of include/relpos/masks.def            RP_X(EVEN, even_keys, "j % 2 == 0")
+ *     and what `tools/masks.py` then makes of it: options of the command line and of Python, help, manuals
+ *
+ * verify, the laws, the tests of gradients and problem strings take it from the registry.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_MASK_H
 #define RELPOS_MASK_H
 #include "base/array.h"
 
-/* One mask. `interval` narrows the keys [*lo, *hi) that the query at a position may see; `keep` clears bytes of keys that
- * pair by pair may not be seen. A mask has either or both; together they are its meaning. */
-typedef struct rpi_masker {
-    rp_status (*check)(const rp_desc *desc, const rp_mask *mask, int32_t n);
-    void (*shape)(const rp_desc *desc, rpi_shape *shape); /* NULL: no array */
-    void (*interval)(const rp_mask *mask, const rpi_view *a, int64_t b, int64_t position, int64_t *lo, int64_t *hi);
-    void (*keep)(const rpi_view *a, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t n, uint8_t *keep);
-    bool keep_same_rows; /* keep does not depend on h and i */
-} rpi_masker;
+/* The row of pairs that a mask is asked about. */
+typedef struct rpi_mask_row {
+    const rp_mask *mask; /* its parameters, which are within their bounds */
+    const rpi_view
+        *array; /* its array, of the axes that the entry names: array[b, j] is rpi_integer(array->data, array->dtype,
+                              rpi_index(array, b, j, 0, 0)), or rpi_truth(…); without axes there is none to read */
+    int64_t b, h, i; /* batch entry, head and query */
+    int64_t
+        position; /* i + q_offset, the query's place among the keys; below 2^61 in size, and negative before key 0 */
+} rpi_mask_row;
 
-const rpi_masker *rpi_masker_of(rp_mask_kind kind);
+/* A mask of either kind may depend on its row and array alone, keeps nothing from call to call, is called from many threads at once,
+ * and leaves no pair where another mask took it: it only takes.
+ *
+ *   interval   raises *lo or lowers *hi, the first key and the one after the last. Tiles outside are never computed. The interval is the
+ *              same for all heads: row->h is 0. It may leave [0, Lk] and be empty or reversed; the caller mends that.
+ *   pairs      clears keep[n] for key j0 + n, 0 <= n < count, and writes nothing else; a byte that is 0 stays 0, another stays 1. It is
+ *              called for parts of a row, in any order. */
+typedef void rpi_mask_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi);
+typedef void rpi_mask_pairs(const rpi_mask_row *row, int64_t j0, int64_t count, uint8_t *keep);
+
+/* An entry of the registry: rp_mask_info of relpos.h says what belongs into `info`, all of which is optional but `text`.
+ * A mask has parameters or an array, since an option takes one value. */
+typedef struct rpi_masker {
+    rp_mask_info info;
+    rpi_mask_interval *interval; /* one of the two is there */
+    rpi_mask_pairs *pairs;
+    bool same_rows; /* pairs do not depend on h and i: rows are copied */
+} rpi_masker;
+#define RPI_INTERVAL(ENUM, function, ...) RPI_MASK(ENUM, .interval = function, __VA_ARGS__)
+#define RPI_PAIRS(ENUM, function, ...)    RPI_MASK(ENUM, .pairs = function, .info.by_pair = 1, __VA_ARGS__)
+
+const rpi_masker *rpi_masker_of(rp_mask_kind kind); /* NULL for no such kind */
+/* The shape of the mask's array; false: it has none. */
+bool rpi_mask_array(const rpi_masker *masker, const rp_desc *desc, rpi_shape *shape);
+/* Check the parameters of masks[n], and the lengths that it needs. */
+rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n);
 
 #endif

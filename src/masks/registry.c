@@ -1,27 +1,77 @@
 /* masks/registry.c -- the masks, and the registry made from masks.def.
+ * It may not know terms or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "mask.h"
+#include <stddef.h>
+#include <string.h>
 
-#define RPI_MASK(ENUM, ...) static const rpi_masker mask_##ENUM = {__VA_ARGS__};
+#define RP_X(ENUM, name, meaning) static const char name_##ENUM[] = #name, meaning_##ENUM[] = meaning;
+#include <relpos/masks.def>
+#undef RP_X
+#define RPI_MASK(ENUM, ...)                                                                                            \
+    static const rpi_masker mask_##ENUM = {.info.name = name_##ENUM, .info.meaning = meaning_##ENUM, __VA_ARGS__};
 
 #include "pairs.h"
 #include "intervals.h"
 
-static const struct {
-    const char *name;
-    const rpi_masker *masker;
-} registry[] = {
-#define RP_X(ENUM, name, option, meaning) [RP_MASK_##ENUM] = {#name, &mask_##ENUM},
+static const rpi_masker *const registry[] = {
+#define RP_X(ENUM, name, meaning) [RP_MASK_##ENUM] = &mask_##ENUM,
 #include <relpos/masks.def>
 #undef RP_X
 };
 
 const rpi_masker *rpi_masker_of(rp_mask_kind kind)
 {
-    return kind > RP_MASK_NONE && kind < RP_MASK_COUNT ? registry[kind].masker : NULL;
+    return kind > RP_MASK_NONE && kind < RP_MASK_COUNT ? registry[kind] : NULL;
+}
+
+const rp_mask_info *rp_mask_info_of(rp_mask_kind kind)
+{
+    const rpi_masker *m = rpi_masker_of(kind);
+    return m ? &m->info : NULL;
 }
 
 const char *rp_mask_name(rp_mask_kind kind)
 {
-    return kind > RP_MASK_NONE && kind < RP_MASK_COUNT ? registry[kind].name : NULL;
+    const rpi_masker *m = rpi_masker_of(kind);
+    return m ? m->info.name : NULL;
+}
+
+/* An array may leave out leading axes, and have 1 in place of any. */
+bool rpi_mask_array(const rpi_masker *masker, const rp_desc *desc, rpi_shape *shape)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } axes[] = {{"B", desc->batch}, {"H", desc->heads}, {"Lq", desc->len_q}, {"Lk", desc->len_k}};
+    *shape = (rpi_shape){0};
+    for (const char *at = masker->info.axes; at && *at; at += strspn(at, ", ")) {
+        const size_t length = strcspn(at, ",");
+        for (size_t x = 0; x < sizeof axes / sizeof *axes; x++)
+            if (strlen(axes[x].name) == length && strncmp(axes[x].name, at, length) == 0)
+                shape->n[shape->ndim++] = axes[x].n;
+        at += length;
+    }
+    shape->ones = (1u << shape->ndim) - 1;
+    return shape->ndim > 0;
+}
+
+rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
+{
+    const rpi_masker *m = rpi_masker_of(mask->kind);
+    if (!m)
+        return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)mask->kind);
+    for (const rp_mask_param *p = m->info.params; p && p->name; p++) {
+        int64_t value;
+        memcpy(&value, (const char *)mask + p->offset, sizeof value);
+        if (value < p->least || value > p->most)
+            return p->most == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->name,
+                                                   (long long)value, (long long)p->least)
+                                        : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->name,
+                                                   (long long)value, (long long)p->least, (long long)p->most);
+    }
+    if (m->info.square && desc->len_q != desc->len_k)
+        return rpi_fail(RP_E_SHAPE, "masks[%d] needs as many queries as keys: there are %lld and %lld", (int)n,
+                        (long long)desc->len_q, (long long)desc->len_k);
+    return RP_OK;
 }

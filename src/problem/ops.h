@@ -1,4 +1,5 @@
-/* problem/ops.h -- the table of an instruction set: sizes of its tiles, and its kernels.
+/* problem/ops.h -- the table of an instruction set: sizes of its tiles, and its kernels, whose contract is in
+ * kernels/template.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_OPS_H
 #define RELPOS_OPS_H
@@ -9,18 +10,20 @@ typedef struct rpi_call rpi_call; /* engine/call.h */
 
 typedef struct rpi_ops {
     const char *name;
-    int32_t vl, nr;     /* elements of a vector; columns of a register tile */
-    int32_t qb, kb, vb; /* rows of a query block; keys of a tile; keys between two additions to out */
-    int32_t bkb;        /* keys of a task of the backward pass */
-    int32_t real;       /* bytes of an element of the arithmetic */
-    bool amx;           /* products are made of bf16: kernels/split_tmpl.h */
+    int32_t vl, nr;                             /* elements of a vector; columns of a register tile */
+    int32_t block_rows;                         /* queries of a block */
+    int32_t tile_keys, sum_keys;                /* keys of a tile; keys between two additions to out */
+    int32_t backward_keys;                      /* keys of a task of the backward pass */
+    int32_t real;                               /* bytes of an element of the arithmetic */
+    bool amx;                                   /* products are made of bf16: kernels/amx */
     int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; decode_size and backward_size likewise */
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
     void (*attend_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
-    int32_t decode_rows, decode_tile; /* most queries that go tile by tile; bytes of what a tile leaves */
+    int32_t decode_rows,
+        decode_tile; /* the largest number of queries that go tile by tile; bytes of what a tile leaves */
     int64_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_values)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);

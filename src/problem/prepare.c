@@ -1,4 +1,5 @@
-/* problem/prepare.c -- what a call makes once from its arrays: starts of segments, frequencies of RoPE, and what schemes prepare.
+/* problem/prepare.c -- what a call makes once from its arrays: starts of segments, frequencies of RoPE, and what
+ * schemes prepare. It may not know sources, kernels or the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <math.h>
@@ -17,10 +18,10 @@ static void find_segments(const rpi_args *args, const rpi_view *v, int64_t *star
 }
 
 /* The largest position + 1 of queries and keys, as RoPE sees them. */
-static double longest(const rpi_args *args, int32_t term)
+static double longest(const rpi_args *args)
 {
     const rp_desc *d = &args->desc;
-    const rpi_view *array = args->term[term];
+    const rpi_view *array = args->term[args->plan->rotate];
     double max = 0;
     for (int64_t b = 0; b < d->batch; b++) {
         const rpi_view *q = array[0].data ? &array[0] : &array[1], *k = array[0].data ? &array[0] : &array[2];
@@ -37,13 +38,14 @@ static double longest(const rpi_args *args, int32_t term)
     return max;
 }
 
-/* Where what rpi_args_prepare makes lies in args->memory. */
-static void lay_out(rpi_args *args, const rp_plan *plan, const rpi_view *segments)
+/* Add up the memory of what rpi_args_prepare makes, or hand it out. */
+static void lay_out(rpi_args *args, const rpi_view *segments)
 {
+    const rp_plan *plan = args->plan;
     const rp_desc *d = &args->desc;
     rpi_arena *a = &args->memory;
     for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *s = rpi_scheme_of(d->terms[n].kind);
+        const rpi_scheme *s = plan->scheme[n];
         if (s->prepare && !args->offsets_only)
             args->prepared[n] = rpi_arena_take(a, s->prepare_size(d, &d->terms[n]), 1, sizeof(double));
     }
@@ -53,25 +55,26 @@ static void lay_out(rpi_args *args, const rp_plan *plan, const rpi_view *segment
         args->frequency = rpi_arena_take(a, 3, d->terms[plan->rotate].dim / 2, sizeof(double));
 }
 
-rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
+rp_status rpi_args_prepare(rpi_args *args)
 {
+    const rp_plan *plan = args->plan;
     const rp_desc *d = &args->desc;
     const rpi_view *segments = NULL;
     for (int32_t n = 0; n < d->n_masks; n++)
         if (d->masks[n].kind == RP_MASK_SEGMENTS && args->mask[n].data)
             segments = &args->mask[n];
-    lay_out(args, plan, segments);
+    lay_out(args, segments);
     if (args->memory.used == 0 && !args->memory.too_large)
         return RP_OK;
     rp_status status = rpi_arena_alloc(&args->memory, false, "the call");
     if (status != RP_OK)
         return status;
-    lay_out(args, plan, segments);
+    lay_out(args, segments);
     if (segments)
         find_segments(args, segments, args->segment_start);
     for (int32_t n = 0; n < d->n_terms; n++)
         if (args->prepared[n])
-            rpi_scheme_of(d->terms[n].kind)->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);
+            plan->scheme[n]->prepare(d, &d->terms[n], args->term[n], args->prepared[n]);
     if (plan->rotate >= 0) {
         const rpi_view *array = args->term[plan->rotate];
         const int64_t pairs = d->terms[plan->rotate].dim / 2;
@@ -83,8 +86,8 @@ rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan)
             for (int64_t c = 0; c < pairs; c++)
                 factor[x][c] = rpi_at(&array[3 + x], c, 0, 0, 0);
         }
-        status = rp_rope_frequencies(&d->terms[plan->rotate], longest(args, plan->rotate), factor[0], factor[1],
-                                     args->frequency, &args->rope_factor);
+        status = rp_rope_frequencies(&d->terms[plan->rotate], longest(args), factor[0], factor[1], args->frequency,
+                                     &args->rope_factor);
         if (status != RP_OK)
             rpi_args_free(args);
     }

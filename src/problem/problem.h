@@ -1,35 +1,41 @@
-/* problem/problem.h -- one call, checked: its plan, its arrays as views, positions, the keys a query may see, sums of gradients.
+/* problem/problem.h -- one call, checked: its plan, its arrays as views, positions, the keys a query may see, sums of
+ * gradients. It may not know sources, kernels or the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_PROBLEM_H
 #define RPI_PROBLEM_H
 #include "base/arena.h"
 #include "base/array.h"
+#include "extents.h"
 #include "masks/mask.h"
 #include "ops.h"
-#include "terms/scheme.h"
+#include "terms/registry.h"
 
-/* Positions and lengths up to here leave room for sums and differences in 63 bits. */
+/* Sums and differences of positions and lengths up to here fit in 63 bits. */
 #define RPI_MAX_POSITION ((int64_t)1 << 60)
 
 struct rp_plan {
     rp_desc desc;                /* defaults resolved; terms and masks point into this struct */
     rp_term terms[RP_MAX_TERMS]; /* defaults resolved */
     rp_mask masks[RP_MAX_MASKS];
-    const rpi_ops *ops;                /* NULL: the reference path */
-    const char *isa;                   /* by name; f64 may have the kernels of another */
-    int32_t parts;                     /* bf16 that a number is the sum of, where products are made of bf16 */
+    const rpi_scheme *scheme[RP_MAX_TERMS]; /* of each term */
+    const rpi_masker *masker[RP_MAX_MASKS]; /* of each mask */
+    rpi_extents bounds;                     /* where there are ops */
+    const rpi_ops *ops;                     /* NULL: the reference path */
+    const char *isa;                        /* by name; f64 may have the kernels of another */
+    int32_t components;                     /* where products are made of bf16: how many a number is the sum of */
     int32_t rotate, vec, valvec, sink; /* index of the term of that form, vec of one inside the softcap; -1: none */
     int32_t n_tile, n_vec;             /* terms of those forms; n_vec: of VEC that are biases */
-    bool intervals;                    /* rows may see a part of the keys: some mask or term is an interval */
+    bool intervals;                    /* some mask or term limits a row to an interval of keys */
     bool mask_keep;                    /* some mask needs bytes, not intervals alone */
     bool mask_keep_rows;               /* and they differ between rows */
 };
 
 /* The arrays of one call, checked, and what follows from them once for the call. */
 typedef struct rpi_args {
+    const rp_plan *plan;
     rp_desc desc; /* the plan's, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
-    rpi_view top, log_sum; /* lse in two parts, for the backward pass: [B,H,Lq] f64 */
+    rpi_view row_max, log_sum; /* lse as two numbers, whose sum it is, for the backward pass: [B,H,Lq] f64 */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rpi_view mask[RP_MAX_MASKS];
     /* made by rpi_args_prepare */
@@ -44,7 +50,7 @@ typedef struct rpi_args {
 /* ---- prepare.c */
 
 /* What a call needs beside its arrays: prefix sums, frequencies, segments. rpi_args_free undoes it. */
-rp_status rpi_args_prepare(rpi_args *args, const rp_plan *plan);
+rp_status rpi_args_prepare(rpi_args *args);
 void rpi_args_free(rpi_args *args);
 
 /* The position of query i of batch entry b among indices: i + q_offset. */
@@ -55,7 +61,7 @@ static inline int64_t rpi_position(const rpi_args *a, int64_t b, int64_t i)
 }
 
 /* The position by which RoPE rotates query or key n. */
-double rpi_rope_position(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t n);
+double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
 
 /* ---- pairs.c */
 
@@ -64,7 +70,9 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
 void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j);
 
 /* The keys [*lo, *hi) that query i may see, as far as intervals go: 0 <= *lo <= *hi <= Lk. */
-void rpi_interval(const rp_plan *plan, const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64_t *hi);
+void rpi_interval(const rpi_args *args, int64_t b, int64_t i, int64_t *lo, int64_t *hi);
+/* Clear keep[n] where a mask that goes pair by pair takes key j0 + n from query i; 0 <= n < count. */
+void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t count, uint8_t *keep);
 
 /* ---- sums.c */
 
@@ -74,13 +82,14 @@ typedef struct rpi_grads {
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
-/* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory: rpi_arena_free(&sums->memory). */
+/* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory:
+ * rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rpi_arena memory;
 } rpi_term_sums;
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads);
-void rpi_sums_store(const rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads);
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
+void rpi_sums_store(const rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
 
 #endif

@@ -1,13 +1,15 @@
-/* problem/sums.c -- where the gradients of the terms' arrays are summed, in double, and their store.
+/* problem/sums.c -- where the gradients of the terms' arrays are summed, in double, and how they are stored.
+ * Before: engine/fold.c, or the reference.
+ * It may not know sources, kernels or the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>
 
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads)
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
 {
     int64_t at[RP_MAX_TERMS][RP_MAX_ARRAYS];
     memset(sums, 0, sizeof *sums);
-    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             int64_t count = 1;
             if (!grads->term[n][x].data)
@@ -25,7 +27,7 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_arg
     const rp_status status = rpi_arena_alloc(&sums->memory, true, "the sum of the terms' gradients");
     if (status != RP_OK)
         return status;
-    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
             if (grads->term[n][x].data) {
                 sums->term[n].array[x].data = sums->memory.base + at[n][x];
@@ -34,9 +36,9 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rp_plan *plan, const rpi_arg
     return RP_OK;
 }
 
-void rpi_sums_store(const rpi_term_sums *sums, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads)
+void rpi_sums_store(const rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
 {
-    for (int32_t n = 0; n < plan->desc.n_terms; n++)
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             const rpi_view *to = &grads->term[n][x], *from = &sums->term[n].array[x];
             const int64_t *len = args->term[n][x].len;

@@ -1,4 +1,5 @@
-/* reference/bounds.c -- the bound of the error of a row of out.
+/* reference/bounds.c -- the bound of the error of a row of out. It may not know kernels, but for the sizes at which
+ * they cut sums.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
 #include "reference.h"
@@ -16,24 +17,25 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
     const rp_plan *plan = plain->plan;
     const rp_desc *d = &plain->args->desc;
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
-    const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->kb);
+    const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->tile_keys);
     const double tiny = (double)d->len_k * 0x1p-126; /* weights and values below 2^-126 count as 0 */
-    /* on AMX tiles: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave out */
+    /* on AMX tiles: 18 roundings within a chunk of 32, one for each of six products of a chunk, and what six leave
+     * out */
     const double chunks = ops->amx ? 20 + 6 * ceil((double)d->dim_k / 32) - fmin((double)d->dim_k, 20) : 0;
     const double c = 4 + fmax(chunks, 0) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0);
     const double sums =
         plan->vec >= 0 || plan->n_vec ? 2 : 1; /* products with vectors are rounded before they start the sums */
-    double n = ops->vb + (double)d->len_k / ops->vb + (double)ops->kb / ops->nr + 8 + 3 * tiles;
+    double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;
     double top = plan->sink >= 0 ? rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0) : -INFINITY, total = 0;
     int64_t widest = d->dim_k;
     for (int32_t m = 0; m < d->n_terms; m++) {
-        const rpi_part *part = rpi_scheme_of(d->terms[m].kind)->part;
+        const rpi_product *product = plan->scheme[m]->product;
         for (int x = 0; x < 2; x++)
-            if (part[x].width)
-                widest = rpi_max(widest, part[x].width(d, &d->terms[m]));
+            if (product[x].width)
+                widest = rpi_max(widest, product[x].width(d, &d->terms[m]));
     }
     if (plan->valvec >= 0)
-        n += (double)ops->kb / ops->vl + ops->vb + (double)d->len_k / ops->vb + 8 + tiles;
+        n += (double)ops->tile_keys / ops->vl + ops->sum_keys + (double)d->len_k / ops->sum_keys + 8 + tiles;
     if (d->dropout > 0)
         n += 2;
     for (int64_t j = 0; j < d->len_k; j++)
@@ -52,7 +54,7 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
         }
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
         const double eta = 1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(top) + fabs(s)) + 4 + 4 * tiles) +
-                           rpi_split(d) * a + flushed;
+                           rpi_bf16_error(d) * a + flushed;
         absolute->score[j] = exp(s - plain->lse + eta) - plain->weight[j];
         total += absolute->score[j];
         if (eta_of)
@@ -70,16 +72,17 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
             double v = fabs(rpi_value(rpi_row_of(&plain->args->v, plain->b, plain->g, j), plain->args->v.dtype, x));
             if (plan->valvec >= 0) {
                 const rpi_pair p = rpi_row_pair(plain, plan->valvec, j);
-                const rpi_part *part = &rpi_scheme_of(p.term->kind)->part[0];
-                v += fabs(part->vec(&p, rpi_part_index(part, &p), x));
+                const rpi_product *product = &p.scheme->product[0];
+                v += fabs(product->vec(&p, rpi_product_index(product, &p), x));
             }
             v *= rpi_row_dropout(plain, j);
             spread += absolute->score[j] * v;
             sum += plain->weight[j] * v;
             max = fmax(max, v);
         }
-        bound[x] = rest > 0 ? (spread + sum * (total + 1.01 * u * n + 1.5 * rpi_split(d)) + tiny * (max + 1)) / rest
-                            : INFINITY;
+        bound[x] = rest > 0
+                       ? (spread + sum * (total + 1.01 * u * n + 1.5 * rpi_bf16_error(d)) + tiny * (max + 1)) / rest
+                       : INFINITY;
         bound[x] += rpi_stored(d) * (sum + bound[x]) + (d->dtype == RP_F16 ? 0x1p-25 : 0);
         if (isnan(bound[x]))
             bound[x] = INFINITY; /* an infinite bound times a value of 0 */

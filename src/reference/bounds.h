@@ -1,4 +1,5 @@
 /* reference/bounds.h -- by how much the fast paths may be off: docs/numerics.md derives it.
+ * It may not know the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_BOUNDS_H
 #define RELPOS_BOUNDS_H
@@ -16,9 +17,9 @@ static inline double rpi_stored(const rp_desc *d)
     return d->dtype == RP_BF16 ? 0x1p-8 : d->dtype == RP_F16 ? 0x1p-11 : rpi_unit(d);
 }
 
-/* By how much of its size a product may be off beside rounding, where f32 is the sum of two bf16: 3/4 of this for scores, which
- * are rounded twice, 5/4 for weights, of which one part is cut off. */
-static inline double rpi_split(const rp_desc *d)
+/* By how much of its size a product may be off beside rounding, where f32 is the sum of two bf16: 3/4 of this for
+ * scores, which are rounded twice, 5/4 for weights, of which one component is truncated. */
+static inline double rpi_bf16_error(const rp_desc *d)
 {
     return d->dtype == RP_F32 && d->precision == RP_PRECISION_HIGH ? 0x1p-16 : 0;
 }

@@ -1,4 +1,5 @@
-/* reference/gradients.c -- the oracle's gradients in double, and the bounds on the errors of the fast paths.
+/* reference/gradients.c -- gradients of the reference in double, and bounds on the errors of the fast path. It may know
+ * nothing of that but definitions.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
 #include "reference.h"
@@ -7,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where one kv head's gradients are summed: dk of the rotated and of the plain keys, dv; and what rows add to arrays. */
-typedef struct study {
+/* Where one kv head's gradients are summed: dk of the rotated and of the plain keys, dv; and what rows add to
+ * arrays. */
+typedef struct kv_gradients {
     rpi_row row, size; /* the row, and the same with the sizes of its summands */
     bool bound;        /* sums are bounds on errors */
     double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
@@ -16,15 +18,15 @@ typedef struct study {
     double *slope_error, *size_ds; /* of bounds: of the slope; |ds| itself */
     rpi_term_sums sums;
     rpi_arena memory;
-} study;
+} kv_gradients;
 
-static double sized(const study *s, double x)
+static double sized(const kv_gradients *s, double x)
 {
     return s->bound ? fabs(x) : x;
 }
 
 /* g times the derivative of a term of form VEC with respect to everything it reads. */
-static void spread_vectors(study *s, int32_t term, int64_t j, double g)
+static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g)
 {
     const rp_desc *d = &s->row.args->desc;
     const rpi_pair p = rpi_row_pair(&s->row, term, j);
@@ -32,27 +34,27 @@ static void spread_vectors(study *s, int32_t term, int64_t j, double g)
     to->absolute = s->bound;
     to->q = s->dq;
     to->k = s->dk + j * d->dim_k;
-    g *= sized(s, rpi_vec_factor(d, p.term));
+    g *= sized(s, rpi_vec_factor(p.scheme, d));
     for (int n = 0; n < 2; n++) {
-        const rpi_part *part = &rpi_scheme_of(p.term->kind)->part[n];
-        const int64_t e = part->count ? rpi_part_index(part, &p) : -1;
-        for (int64_t c = 0; e >= 0 && c < rpi_part_width(part, &p); c++) {
-            const double x = part->query      ? part->query(&p, c)
-                             : part->key_side ? p.k[c]
-                                              : p.q[c],
-                         v = part->vec(&p, e, c);
-            if (part->vec_grad)
-                part->vec_grad(&p, e, c, g * x, to);
-            if (part->query)
-                part->query_grad(&p, c, g * v, to);
+        const rpi_product *product = &p.scheme->product[n];
+        const int64_t e = product->count ? rpi_product_index(product, &p) : -1;
+        for (int64_t c = 0; e >= 0 && c < rpi_product_width(product, &p); c++) {
+            const double x = product->query      ? product->query(&p, c)
+                             : product->key_side ? p.k[c]
+                                                 : p.q[c],
+                         v = product->vec(&p, e, c);
+            if (product->vec_grad)
+                product->vec_grad(&p, e, c, g * x, to);
+            if (product->query)
+                product->query_grad(&p, c, g * v, to);
             else
-                (part->key_side ? to->k : to->q)[c] += sized(s, g * v);
+                (product->key_side ? to->k : to->q)[c] += sized(s, g * v);
         }
     }
 }
 
 /* Add what the derivatives ds and dw of one row give to everything. */
-static void spread(study *s)
+static void spread(kv_gradients *s)
 {
     rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
@@ -71,7 +73,7 @@ static void spread(study *s)
         if (r->plan->vec >= 0)
             spread_vectors(s, r->plan->vec, j, inside);
         for (int32_t n = 0; n < d->n_terms; n++) {
-            const rpi_scheme *scheme = rpi_scheme_of(d->terms[n].kind);
+            const rpi_scheme *scheme = r->plan->scheme[n];
             rpi_sums *to = &s->sums.term[n];
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
@@ -84,9 +86,9 @@ static void spread(study *s)
                 scheme->grad(&p, outside, to);
             } else if (scheme->form == RPI_VALVEC) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
-                const int64_t e = rpi_part_index(&scheme->part[0], &p);
+                const int64_t e = rpi_product_index(&scheme->product[0], &p);
                 for (int64_t c = 0; c < d->dim_v; c++)
-                    scheme->part[0].vec_grad(&p, e, c, s->dw[j] * s->size.out[c], to);
+                    scheme->product[0].vec_grad(&p, e, c, s->dw[j] * s->size.out[c], to);
             }
         }
         for (int64_t c = 0; c < d->dim_v; c++)
@@ -95,24 +97,24 @@ static void spread(study *s)
 }
 
 /* <dout_i, v_j + relval> times the factor of dropout, and the same of absolute values. */
-static double weight_gradient(const study *s, const rpi_view *dout, int64_t j, double *size)
+static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64_t j, double *size)
 {
     const rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
     const double factor = rpi_row_dropout(r, j);
     double sum = 0;
     rpi_pair p = {0};
-    const rpi_part *part = NULL;
+    const rpi_product *product = NULL;
     int64_t e = 0;
     *size = 0;
     if (r->plan->valvec >= 0) {
         p = rpi_row_pair(r, r->plan->valvec, j);
-        part = &rpi_scheme_of(p.term->kind)->part[0];
-        e = rpi_part_index(part, &p);
+        product = &p.scheme->product[0];
+        e = rpi_product_index(product, &p);
     }
     for (int64_t c = 0; c < d->dim_v && factor != 0; c++) {
         const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                     a = part ? part->vec(&p, e, c) : 0, o = rpi_at(dout, r->b, r->h, r->i, c) * factor;
+                     a = product ? product->vec(&p, e, c) : 0, o = rpi_at(dout, r->b, r->h, r->i, c) * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
     }
@@ -120,7 +122,7 @@ static double weight_gradient(const study *s, const rpi_view *dout, int64_t j, d
 }
 
 /* One row: its ds and dw, or bounds on the errors of them (docs/numerics.md, "Gradients"). */
-static void row_backward(study *s, const rpi_view *dout)
+static void row_backward(kv_gradients *s, const rpi_view *dout)
 {
     rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
@@ -153,11 +155,11 @@ static void row_backward(study *s, const rpi_view *dout)
             if (r->score[j] == -INFINITY)
                 continue;
             const double w = r->weight[j], off = w * expm1(eta[j]) + 0x1p-126, away = fabs(s->ds[j] - mean),
-                         dp_error = (1.01 * u * (2 * (double)Dv + 8) + rpi_split(d)) * size[j];
+                         dp_error = (1.01 * u * (2 * (double)Dv + 8) + rpi_bf16_error(d)) * size[j];
             /* roundings of the sums that follow: over keys, over queries, over blocks of them */
             const double share = (double)(d->heads / d->kv_heads);
             const double n = 1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
-                             3 * rpi_split(d);
+                             3 * rpi_bf16_error(d);
             s->size_ds[j] = w * away;
             s->ds[j] =
                 off * (away + dp_error + mean_error) + w * (dp_error + mean_error) + (4 * u + n) * w * away + 0x1p-125;
@@ -188,7 +190,7 @@ static void row_backward(study *s, const rpi_view *dout)
     spread(s);
 }
 
-static void lay_out(study *s, const rp_desc *d)
+static void lay_out(kv_gradients *s, const rp_desc *d)
 {
     rpi_arena *a = &s->memory;
     const int64_t size = sizeof(double);
@@ -203,7 +205,7 @@ static void lay_out(study *s, const rp_desc *d)
     s->size_ds = rpi_arena_take(a, d->len_k, 1, size);
 }
 
-static void study_free(study *s)
+static void kv_gradients_free(kv_gradients *s)
 {
     rpi_arena_free(&s->memory);
     rpi_arena_free(&s->sums.memory);
@@ -211,7 +213,8 @@ static void study_free(study *s)
     rpi_row_free(&s->size);
 }
 
-static rp_status study_alloc(study *s, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, bool bound)
+static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const rpi_args *args, const rpi_grads *grads,
+                                    bool bound)
 {
     const rp_desc *d = &args->desc;
     memset(s, 0, sizeof *s);
@@ -220,7 +223,7 @@ static rp_status study_alloc(study *s, const rp_plan *plan, const rpi_args *args
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
         lay_out(s, d);
-        status = rpi_sums_alloc(&s->sums, plan, args, grads);
+        status = rpi_sums_alloc(&s->sums, args, grads);
     }
     if (status == RP_OK)
         status = rpi_row_alloc(&s->row, plan, args);
@@ -228,7 +231,7 @@ static rp_status study_alloc(study *s, const rp_plan *plan, const rpi_args *args
         status = rpi_row_alloc(&s->size, plan, args);
     s->size.absolute = bound;
     if (status != RP_OK)
-        study_free(s);
+        kv_gradients_free(s);
     return status;
 }
 
@@ -238,7 +241,7 @@ static double settled(bool bound, double x)
     return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* and products below 2^-126 count as 0 */
 }
 
-static void store(const study *s, const rpi_view *v, int64_t h, int64_t n, int64_t width, const double *rotated,
+static void store(const kv_gradients *s, const rpi_view *v, int64_t h, int64_t n, int64_t width, const double *rotated,
                   const double *plain)
 {
     for (int64_t c = 0; v->data && c < width; c++)
@@ -251,8 +254,8 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
 {
     const rp_desc *d = &args->desc;
     const int64_t share = d->heads / d->kv_heads, D = d->dim_k;
-    study s;
-    rp_status status = study_alloc(&s, plan, args, grads, bound);
+    kv_gradients s;
+    rp_status status = kv_gradients_alloc(&s, plan, args, grads, bound);
     if (status != RP_OK)
         return status;
     for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
@@ -267,14 +270,12 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             rpi_row_at(&s.size, b, h, i);
             row_backward(&s, &grads->dout);
             if (plan->rotate >= 0)
-                rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated,
-                               rpi_rope_position(args, plan->rotate, false, b, i), -1);
+                rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, rpi_rope_position(args, false, b, i), -1);
             store(&s, &grads->dq, h, i, D, s.dq_rotated, s.dq);
         }
         for (int64_t j = 0; j < d->len_k; j++) {
             if (plan->rotate >= 0)
-                rpi_row_rotate(bound ? &s.size : &s.row, s.dk_rotated + j * D,
-                               rpi_rope_position(args, plan->rotate, true, b, j), -1);
+                rpi_row_rotate(bound ? &s.size : &s.row, s.dk_rotated + j * D, rpi_rope_position(args, true, b, j), -1);
             store(&s, &grads->dk, g, j, D, s.dk_rotated + j * D, s.dk + j * D);
             store(&s, &grads->dv, g, j, d->dim_v, NULL, s.dv + j * d->dim_v);
         }
@@ -290,8 +291,8 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
                 *at = settled(true, *at);
             }
     if (status == RP_OK)
-        rpi_sums_store(&s.sums, plan, args, grads);
-    study_free(&s);
+        rpi_sums_store(&s.sums, args, grads);
+    kv_gradients_free(&s);
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* reference/reference.h -- the reference path: every output and gradient in double, in plain loops.
+ * It may not know the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_REFERENCE_H
 #define RELPOS_REFERENCE_H

@@ -1,4 +1,5 @@
-/* reference/row.c -- the oracle: every definition in double, in plain loops. It judges the kernels and uses nothing of theirs.
+/* reference/row.c -- the reference: every definition in double, in plain loops. It judges the fast path, shares
+ * definitions with it, and may know nothing else of it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 #include "base/random.h"
@@ -48,9 +49,12 @@ void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
         const double angle = sign * position * r->args->frequency[c];
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
-        const double a = x[u] * factor, b = x[v] * factor, cosine = cos(angle), sine = sin(angle);
-        x[u] = r->absolute ? fabs(a) + fabs(b) : a * cosine - b * sine;
-        x[v] = r->absolute ? fabs(a) + fabs(b) : a * sine + b * cosine;
+        x[u] *= factor;
+        x[v] *= factor;
+        if (r->absolute)
+            x[u] = x[v] = fabs(x[u]) + fabs(x[v]);
+        else
+            rpi_rotate(&x[u], &x[v], cos(angle), sin(angle));
     }
 }
 
@@ -63,14 +67,14 @@ static double dot(const rpi_row *r, const double *q, const double *k)
     return sum;
 }
 
-/* The product with vector e of a part of a term of form VEC. */
-static double product(const rpi_row *r, const rpi_part *part, const rpi_pair *p, int64_t e)
+/* One product of a term of form VEC, with its vector e. */
+static double vector_product(const rpi_row *r, const rpi_product *product, const rpi_pair *p, int64_t e)
 {
-    const double *row = part->key_side ? p->k : p->q;
-    const int64_t width = rpi_part_width(part, p);
+    const double *row = product->key_side ? p->k : p->q;
+    const int64_t width = rpi_product_width(product, p);
     double sum = 0;
     for (int64_t c = 0; c < width; c++) {
-        const double x = (part->query ? part->query(p, c) : row[c]) * part->vec(p, e, c);
+        const double x = (product->query ? product->query(p, c) : row[c]) * product->vec(p, e, c);
         sum += r->absolute ? fabs(x) : x;
     }
     return sum;
@@ -81,29 +85,29 @@ static double vectors(rpi_row *r, const rpi_pair *p)
 {
     double sum = 0;
     for (int n = 0; n < 2; n++) {
-        const rpi_part *part = &rpi_scheme_of(p->term->kind)->part[n];
-        const int64_t e = part->count ? rpi_part_index(part, p) : -1;
+        const rpi_product *product = &p->scheme->product[n];
+        const int64_t e = product->count ? rpi_product_index(product, p) : -1;
         if (e < 0)
             continue;
-        if (part->key_side || r->product[n].term != p->term || r->product[n].e != e) {
+        if (product->key_side || r->product[n].term != p->term || r->product[n].e != e) {
             r->product[n].term = p->term;
             r->product[n].e = e;
-            r->product[n].sum = product(r, part, p, e);
+            r->product[n].sum = vector_product(r, product, p, e);
         }
         sum += r->product[n].sum;
     }
-    const double factor = rpi_vec_factor(&r->args->desc, p->term);
+    const double factor = rpi_vec_factor(p->scheme, &r->args->desc);
     return (r->absolute ? fabs(factor) : factor) * sum;
 }
 
 double rpi_row_bias(rpi_row *r, rpi_pair *p, int64_t j)
 {
-    const rpi_scheme *s = rpi_scheme_of(p->term->kind);
+    const rpi_scheme *s = p->scheme;
     const bool products = s->form == RPI_VEC && s->bias;
     if (!products && s->form != RPI_OFFSET && s->form != RPI_TILE && s->form != RPI_INDEX)
         return 0;
     rpi_row_key(r, p, j);
-    return products ? vectors(r, p) : rpi_definition(s, p);
+    return products ? vectors(r, p) : rpi_definition(p);
 }
 
 static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
@@ -129,13 +133,9 @@ static void masks(rpi_row *r)
     const rp_desc *d = &r->args->desc;
     int64_t lo, hi;
     memset(r->keep, 0, (size_t)d->len_k);
-    rpi_interval(r->plan, r->args, r->b, r->i, &lo, &hi);
+    rpi_interval(r->args, r->b, r->i, &lo, &hi);
     memset(r->keep + lo, 1, (size_t)(hi - lo));
-    for (int32_t n = 0; n < d->n_masks; n++) {
-        const rpi_masker *m = rpi_masker_of(d->masks[n].kind);
-        if (m->keep)
-            m->keep(&r->args->mask[n], r->b, r->h, r->i, 0, d->len_k, r->keep);
-    }
+    rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
 /* score[j] for every key; -infinity where masked. slope[j] is what the softcap does to a small change. */
@@ -147,13 +147,13 @@ void rpi_row_scores(rpi_row *r)
     for (int64_t c = 0; c < D; c++)
         r->plain_q[c] = r->q[c] = rpi_at(&r->args->q, r->b, r->h, r->i, c);
     if (r->plan->rotate >= 0)
-        rpi_row_rotate(r, r->q, rpi_rope_position(r->args, r->plan->rotate, false, r->b, r->i), 1);
+        rpi_row_rotate(r, r->q, rpi_rope_position(r->args, false, r->b, r->i), 1);
     for (int64_t j = 0; j < d->len_k && (r->keys_b != r->b || r->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
             r->plain_keys[j * D + c] = r->keys[j * D + c] =
                 rpi_value(rpi_row_of(&r->args->k, r->b, r->g, j), r->args->k.dtype, c);
         if (r->plan->rotate >= 0)
-            rpi_row_rotate(r, r->keys + j * D, rpi_rope_position(r->args, r->plan->rotate, true, r->b, j), 1);
+            rpi_row_rotate(r, r->keys + j * D, rpi_rope_position(r->args, true, r->b, j), 1);
     }
     r->keys_b = r->b;
     r->keys_g = r->g;
@@ -222,16 +222,16 @@ void rpi_row_mix(rpi_row *r)
         if (r->score[j] == -INFINITY || factor == 0)
             continue;
         rpi_pair p = {0};
-        const rpi_part *part = NULL;
+        const rpi_product *product = NULL;
         int64_t e = 0;
         if (r->plan->valvec >= 0) {
             p = rpi_row_pair(r, r->plan->valvec, j);
-            part = &rpi_scheme_of(p.term->kind)->part[0];
-            e = rpi_part_index(part, &p);
+            product = &p.scheme->product[0];
+            e = rpi_product_index(product, &p);
         }
         for (int64_t c = 0; c < d->dim_v; c++) {
             const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                         a = part ? part->vec(&p, e, c) : 0;
+                         a = product ? product->vec(&p, e, c) : 0;
             r->out[c] += r->weight[j] * factor * (r->absolute ? fabs(v) + fabs(a) : v + a);
         }
     }
@@ -296,8 +296,8 @@ struct rpi_ref {
     rpi_arena memory;
 };
 
-/* Queries of a task: heads are cut into pieces where no sum runs over queries. */
-#define PIECE 16
+/* Queries of a task, where no sum runs over queries; else a task is a head. */
+#define ROWS_PER_TASK 16
 
 static void attend_row(const rpi_ref *j, rpi_row *r)
 {
@@ -323,13 +323,13 @@ static void attend_row(const rpi_ref *j, rpi_row *r)
     }
 }
 
-static void piece_task(void *context, int64_t n, int32_t worker)
+static void rows_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_ref *j = context;
     const rp_desc *d = &j->args->desc;
-    const int64_t pieces = (d->len_q + PIECE - 1) / PIECE, first = n % pieces * PIECE;
-    for (int64_t i = first; i < rpi_min(first + PIECE, d->len_q); i++) {
-        rpi_row_at(&j->rows[worker], n / pieces / d->heads, n / pieces % d->heads, i);
+    const int64_t tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK, first = n % tasks * ROWS_PER_TASK;
+    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
+        rpi_row_at(&j->rows[worker], n / tasks / d->heads, n / tasks % d->heads, i);
         attend_row(j, &j->rows[worker]);
     }
     rpi_progress_step(j->progress, worker);
@@ -392,10 +392,10 @@ rp_status rpi_ref_run(rpi_ref *j, rp_pool *pool, rpi_progress *progress)
 {
     const rp_desc *d = &j->args->desc;
     const bool summary = j->args->profile.data || j->args->key_mass.data;
-    const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + PIECE - 1) / PIECE);
+    const int64_t tasks = d->batch * d->heads * (summary ? 1 : (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK);
     j->progress = progress;
     progress->total += tasks;
-    rpi_pool_run_until(pool, tasks, summary ? summary_task : piece_task, j, &progress->stop);
+    rpi_pool_run_until(pool, tasks, summary ? summary_task : rows_task, j, &progress->stop);
     return rpi_progress_status(progress);
 }
 

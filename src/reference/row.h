@@ -1,4 +1,5 @@
 /* reference/row.h -- one query row of the reference path: its scores, weights and output, step by step.
+ * It may not know the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROW_H
 #define RELPOS_ROW_H
@@ -21,7 +22,7 @@ typedef struct rpi_row {
         const rp_term *term;
         int64_t e;
         double sum;
-    } product[2];  /* of the query and vector e of a part: keys that share the vector share it */
+    } product[2];  /* of the query and vector e, for both products of a term: keys that share the vector share it */
     bool absolute; /* for the error bound: sums of absolute values instead of sums */
     rpi_arena memory;
 } rpi_row;
@@ -41,7 +42,7 @@ double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term
 /* The factor of dropout of key j: 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
-/* Turn the channels of x by a position, back with sign -1. */
+/* Rotate the channels of x by a position, back with sign -1. */
 void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign);
 
 #endif

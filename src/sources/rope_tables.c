@@ -1,12 +1,13 @@
 /* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, made once for a call.
+ * terms/rope.h has the frequencies, terms/rotation.h the rotation. It may not know tiles.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "sources.h"
 #include <math.h>
 
-/* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied in
- * double. A position has the same cosine and sine wherever a call starts. Given positions have their own cosine and sine each. */
+/* Cosines and sines for 64 positions from a multiple of 64 on: those of the first position and of the step, multiplied
+ * in double. A position has the same cosine and sine wherever a call starts. Given positions have their own cosine and
+ * sine each. */
 typedef struct table_job {
-    const rp_plan *plan;
     const rpi_args *args;
     char *to;
     bool key;
@@ -20,7 +21,7 @@ static int64_t floor_64(int64_t position)
 
 static void put_pair(const table_job *j, int64_t n, int64_t pair, double cosine, double sine)
 {
-    const rp_plan *plan = j->plan;
+    const rp_plan *plan = j->args->plan;
     const int64_t at = n * plan->terms[plan->rotate].dim + 2 * pair;
     const double factor = j->args->rope_factor;
     rpi_put_real(plan, j->to, at, cosine * factor);
@@ -30,7 +31,7 @@ static void put_pair(const table_job *j, int64_t n, int64_t pair, double cosine,
 static void table_task(void *context, int64_t block, int32_t worker)
 {
     const table_job *j = context;
-    const rp_term *t = &j->plan->terms[j->plan->rotate];
+    const rp_term *t = &j->args->plan->terms[j->args->plan->rotate];
     const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
     (void)worker;
     for (int64_t c = 0; c < t->dim / 2; c++) {
@@ -50,10 +51,10 @@ static void table_task(void *context, int64_t block, int32_t worker)
 static void given_table_task(void *context, int64_t block, int32_t worker)
 {
     const table_job *j = context;
-    const rp_plan *plan = j->plan;
+    const rp_plan *plan = j->args->plan;
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        const double position = rpi_rope_position(j->args, plan->rotate, j->key, j->b, n);
+        const double position = rpi_rope_position(j->args, j->key, j->b, n);
         for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
             const double angle = position * j->args->frequency[c];
             put_pair(j, n, c, cos(angle), sin(angle));
@@ -61,58 +62,52 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     }
 }
 
-static bool positions_given(const rp_plan *plan, const rpi_args *args, bool key)
+static bool positions_given(const rpi_args *args, bool key)
 {
-    const rpi_view *array = args->term[plan->rotate];
+    const rpi_view *array = args->term[args->plan->rotate];
     return array[0].data || array[key ? 2 : 1].data;
 }
 
-bool rpi_rope_table_is_fixed(const rp_plan *plan, const rpi_args *args, bool key)
+bool rpi_rope_table_is_fixed(const rpi_args *args, bool key)
 {
-    const rp_scaling scaling = plan->terms[plan->rotate].scaling;
-    return !positions_given(plan, args, key) && scaling != RP_SCALING_DYNAMIC && scaling != RP_SCALING_LONGROPE;
+    const rp_scaling scaling = args->plan->terms[args->plan->rotate].scaling;
+    return !positions_given(args, key) && scaling != RP_SCALING_DYNAMIC && scaling != RP_SCALING_LONGROPE;
 }
 
-void rpi_rope_table_of_keys(const rp_plan *plan, const rpi_args *args, rp_pool *pool, void *to, int64_t n)
+void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64_t n)
 {
-    table_job j = {.plan = plan, .args = args, .to = to, .key = true, .n = n};
+    table_job j = {.args = args, .to = to, .key = true, .n = n};
     rpi_pool_run(pool, (n + 63) / 64, table_task, &j);
 }
 
-void rpi_rope_tables_lay_out(rpi_rope_tables *t, rpi_arena *to, const rp_plan *plan, const rpi_args *args)
+void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_extents *e)
 {
-    const rp_desc *d = args ? &args->desc : &plan->desc;
+    *t = (rpi_rope_tables){0};
     if (plan->rotate < 0)
         return;
-    const int64_t dim = plan->terms[plan->rotate].dim * plan->ops->real;
-    t->batch_q = args && (args->q_offset.data || positions_given(plan, args, false));
-    t->batch_k = args && positions_given(plan, args, true);
-    t->q_at = rpi_arena_add(to, t->batch_q ? d->batch : 1, d->len_q, dim, 1);
-    if (args && args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(plan, args, true))
-        t->ready_k = args->ready->rope_k;
-    else
-        t->k_at = rpi_arena_add(to, t->batch_k ? d->batch : 1, d->len_k, dim, 1);
+    const int64_t batch = plan->desc.batch, dim = plan->terms[plan->rotate].dim, real = plan->ops->real;
+    t->q_step = e->rope_per_batch[0] ? e->len_q * dim : 0;
+    t->k_step = e->rope_per_batch[1] ? e->len_k * dim : 0;
+    t->q = rpi_arena_take3(a, t->q_step ? batch : 1, e->len_q, dim, real);
+    t->k = e->rope ? e->rope->rope_k : rpi_arena_take3(a, t->k_step ? batch : 1, e->len_k, dim, real);
 }
 
-void rpi_rope_tables_fill(rpi_rope_tables *t, const rp_plan *plan, const rpi_args *args, char *work, rp_pool *pool)
+void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_extents *e, rp_pool *pool)
 {
     const rp_desc *d = &args->desc;
-    if (plan->rotate < 0)
+    if (args->plan->rotate < 0)
         return;
-    const int64_t dim = plan->terms[plan->rotate].dim;
-    t->q = work + t->q_at;
-    t->k = t->ready_k ? t->ready_k : work + t->k_at;
-    t->q_step = t->batch_q ? d->len_q * dim : 0;
-    t->k_step = t->batch_k ? d->len_k * dim : 0;
-    for (int key = 0; key < (t->ready_k ? 1 : 2); key++)
-        for (int64_t b = 0; b < ((key ? t->batch_k : t->batch_q) ? d->batch : 1); b++) {
-            table_job j = {.plan = plan, .args = args, .key = key, .b = b, .n = key ? d->len_k : d->len_q};
-            j.to = (char *)(key ? t->k : t->q) + b * (key ? t->k_step : t->q_step) * plan->ops->real;
-            if (positions_given(plan, args, key)) {
+    for (int key = 0; key < (e->rope ? 1 : 2); key++) {
+        const int64_t step = key ? t->k_step : t->q_step;
+        for (int64_t b = 0; b < (step ? d->batch : 1); b++) {
+            table_job j = {.args = args, .key = key, .b = b, .n = key ? d->len_k : d->len_q};
+            j.to = (char *)(key ? t->k : t->q) + b * step * args->plan->ops->real;
+            if (positions_given(args, key)) {
                 rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
                 continue;
             }
             j.first = key || d->batch == 0 ? 0 : rpi_position(args, b, 0);
             rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, table_task, &j);
         }
+    }
 }

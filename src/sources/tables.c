@@ -1,144 +1,177 @@
-/* sources/tables.c -- biases made once for a call from the definitions: strips by offset, entries by index, all pairs; and back, gradients of entries.
+/* sources/tables.c -- biases made once for a call from the definitions: strips by offset, entries by index, tables of
+ * all pairs; and the gradients of entries. It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill.h"
 #include <string.h>
 
-#define PIECE RPI_ENTRIES_PER_TASK
+#define ENTRIES RPI_ENTRIES_PER_TASK
 
-/* The arrays of a term without its masks, for definitions that are asked about no pair in particular. */
+/* The arrays of a term without its positions and masks, for definitions that are asked about an offset and no pair. */
 static void without_masks(const rpi_scheme *s, const rpi_view *array, rpi_view *to)
 {
     memcpy(to, array, RP_MAX_ARRAYS * sizeof *to);
     for (int x = 0; x < RP_MAX_ARRAYS; x++)
-        if (s->array[x].role == RPI_TRUTH || s->array[x].role == RPI_POSITIONS)
+        if (s->array[x].use == RP_USE_TRUTH || s->array[x].use == RP_USE_POSITIONS)
             to[x] = (rpi_view){0};
 }
 
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
 {
-    const rpi_scheme *scheme = rpi_scheme_of(p->term->kind);
-    return s->part ? rpi_part_index(s->part, p) : scheme->index(p);
+    const rpi_vectors *v = rpi_vectors_of(s);
+    return v ? rpi_product_index(v->product, p) : s->scheme->index(p);
 }
 
-/* A pair for entry e of head h, which no query and no key stands behind. */
+/* A pair of an offset and a head, without a query and a key. */
 static rpi_pair entry_pair(const rpi_args *args, int32_t term, rpi_view *array, int64_t h, double delta)
 {
-    rpi_pair p = {
-        .desc = &args->desc, .term = &args->desc.terms[term], .array = array, .prepared = args->prepared[term]};
-    without_masks(rpi_scheme_of(p.term->kind), args->term[term], array);
-    p.h = h;
-    p.delta = delta;
+    rpi_pair p = {.desc = &args->desc,
+                  .term = &args->desc.terms[term],
+                  .scheme = args->plan->scheme[term],
+                  .array = array,
+                  .prepared = args->prepared[term],
+                  .h = h,
+                  .delta = delta};
+    without_masks(p.scheme, args->term[term], array);
     return p;
 }
 
 static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, int64_t e)
 {
     rpi_view array[RP_MAX_ARRAYS];
-    const rpi_pair p = entry_pair(args, s->term, array, h, (double)(s->first + e));
-    const rpi_scheme *scheme = rpi_scheme_of(p.term->kind);
-    if (scheme->form == RPI_OFFSET)
-        return scheme->pair(&p);
-    return scheme->entry(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e);
+    const rpi_pair p = entry_pair(args, s->term, array, h, (double)(s->gather.index.first + e));
+    if (s->scheme->form == RPI_OFFSET)
+        return s->scheme->pair(&p);
+    return s->scheme->entry(&p, rpi_takes_positions(s->scheme) ? s->scheme->index(&p) : e);
 }
 
-void rpi_source_entry_grads(const rpi_source *s, const rpi_args *args, int64_t low, int64_t e, const double *g,
-                            int64_t step, rpi_term_sums *sums)
+/* The gradients of one term's entry for every head: of OFFSET at delta, of INDEX the entry of delta or else e. */
+static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64_t e, const double *g, int64_t step,
+                        rpi_term_sums *sums)
 {
-    for (int32_t n = 0; n < args->desc.n_terms; n++) {
-        const rpi_scheme *scheme = rpi_scheme_of(args->desc.terms[n].kind);
-        if (s->kind == RPI_STRIP ? !rpi_in_strip(scheme, args->term[n]) : n != s->term)
+    const rpi_scheme *scheme = args->plan->scheme[term];
+    rpi_view array[RP_MAX_ARRAYS];
+    rpi_pair p = entry_pair(args, term, array, 0, (double)delta);
+    double shared;
+    for (; p.h < args->desc.heads; p.h++) {
+        if (g[p.h * step] == 0)
             continue;
-        rpi_view array[RP_MAX_ARRAYS];
-        rpi_pair p = entry_pair(args, n, array, 0, (double)(e + low));
-        double shared;
-        for (; p.h < args->desc.heads; p.h++) {
-            if (g[p.h * step] == 0)
-                continue;
-            if (scheme->shared && !p.shared)
-                shared = scheme->shared(&p), p.shared = &shared;
-            if (scheme->form == RPI_OFFSET && scheme->grad)
-                scheme->grad(&p, g[p.h * step], &sums->term[n]);
-            else if (scheme->form == RPI_INDEX && scheme->entry_grad)
-                scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g[p.h * step],
-                                   &sums->term[n]);
-        }
+        if (scheme->shared && !p.shared)
+            shared = scheme->shared(&p), p.shared = &shared;
+        if (scheme->form == RPI_OFFSET && scheme->grad)
+            scheme->grad(&p, g[p.h * step], &sums->term[term]);
+        else if (scheme->form == RPI_INDEX && scheme->entry_grad)
+            scheme->entry_grad(&p, rpi_takes_positions(scheme) ? scheme->index(&p) : e, g[p.h * step],
+                               &sums->term[term]);
     }
 }
 
-/* A bias in the type of the arithmetic: a finite one stays finite, because only -infinity masks. */
+void rpi_strip_entry_grads(const rpi_args *args, int64_t delta, const double *g, int64_t step, rpi_term_sums *sums)
+{
+    const uint64_t terms = rpi_strip_terms(args);
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
+        if (terms >> n & 1)
+            entry_grads(args, n, delta, 0, g, step, sums);
+}
+
+void rpi_gather_entry_grads(const rpi_source *s, const rpi_args *args, int64_t e, const double *g, int64_t step,
+                            rpi_term_sums *sums)
+{
+    entry_grads(args, s->term, s->gather.index.first + e, e, g, step, sums);
+}
+
 static void put_bias(const rp_plan *plan, void *to, int64_t at, double x)
 {
-    rpi_put_real(plan, to, at, plan->ops->real == 8 ? x : (double)rpi_to_float(x));
+    rpi_put_real(plan, to, at, rpi_round_bias(x, plan->ops->real));
 }
+
+typedef struct strip_job {
+    const rpi_strip *s;
+    const rpi_args *args;
+} strip_job;
 
 /* Entries of a strip for every head: the sum of the OFFSET terms at delta = e + low, in double, rounded once. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
-    const rpi_fill_job *j = context;
-    const rpi_source *s = j->s;
-    const rp_desc *d = &j->args->desc;
-    const int64_t pieces = (s->strip_len + PIECE - 1) / PIECE, heads = s->strip_step ? d->heads : 1, b = n / pieces;
-    const int64_t low = s->strip_batch ? -rpi_position(j->args, b, d->len_q - 1) : s->strip_low;
+    const strip_job *job = context;
+    const rpi_strip *s = job->s;
+    const rpi_args *args = job->args;
+    const rp_desc *d = &args->desc;
+    const int64_t blocks = (s->len + ENTRIES - 1) / ENTRIES, heads = s->head_step ? d->heads : 1, b = n / blocks;
+    const int64_t low = rpi_strip_low(s, args, b);
+    const uint64_t terms = rpi_strip_terms(args);
     (void)worker;
-    const rpi_scheme *scheme[RP_MAX_TERMS];
     rpi_pair pair[RP_MAX_TERMS];
     double shared[RP_MAX_TERMS];
     int n_terms = 0;
-    for (int32_t m = 0; m < d->n_terms; m++) {
-        scheme[n_terms] = rpi_scheme_of(d->terms[m].kind);
-        if (rpi_in_strip(scheme[n_terms], j->args->term[m]))
-            pair[n_terms++] = (rpi_pair){.desc = d, .term = &d->terms[m], .array = j->args->term[m]};
-    }
-    for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, s->strip_len); e++) {
+    for (int32_t m = 0; m < d->n_terms; m++)
+        if (terms >> m & 1)
+            pair[n_terms++] =
+                (rpi_pair){.desc = d, .term = &d->terms[m], .scheme = args->plan->scheme[m], .array = args->term[m]};
+    for (int64_t e = n % blocks * ENTRIES; e < rpi_min((n % blocks + 1) * ENTRIES, s->len); e++) {
         for (int m = 0; m < n_terms; m++) {
             pair[m].h = 0;
             pair[m].delta = (double)(e + low);
-            if (scheme[m]->shared)
-                shared[m] = scheme[m]->shared(&pair[m]), pair[m].shared = &shared[m];
+            if (pair[m].scheme->shared)
+                shared[m] = pair[m].scheme->shared(&pair[m]), pair[m].shared = &shared[m];
         }
         for (int64_t h = 0; h < heads; h++) {
             double sum = 0;
             for (int m = 0; m < n_terms; m++) {
                 pair[m].h = h;
-                sum = rpi_bias_sum(sum, scheme[m]->pair(&pair[m]));
+                sum = rpi_bias_sum(sum, pair[m].scheme->pair(&pair[m]));
             }
-            put_bias(j->plan, s->strip, b * s->strip_batch + h * s->strip_step + e, sum);
+            put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
         }
     }
 }
 
-void rpi_strip_fill(const rpi_source *s, const rp_plan *plan, const rpi_args *args, rp_pool *pool)
+void rpi_strip_fill(const rpi_strip *s, const rpi_args *args, rp_pool *pool)
 {
-    rpi_fill_job j = {.s = (rpi_source *)(uintptr_t)s, .plan = plan, .args = args};
-    rpi_pool_run(pool, (s->strip_batch ? args->desc.batch : 1) * ((s->strip_len + PIECE - 1) / PIECE), strip_task, &j);
+    rpi_pool_run(pool, (s->batch_step ? args->desc.batch : 1) * ((s->len + ENTRIES - 1) / ENTRIES), strip_task,
+                 &(strip_job){.s = s, .args = args});
 }
 
 void rpi_entries_task(void *context, int64_t n, int32_t worker)
 {
-    const rpi_fill_job *j = context;
-    const rpi_source *s = j->s;
-    const int64_t pieces = (s->count + PIECE - 1) / PIECE, h = n / pieces;
+    const rpi_fill_job *job = context;
+    const rpi_source *s = job->s;
+    const int64_t count = s->gather.index.count, blocks = (count + ENTRIES - 1) / ENTRIES, h = n / blocks;
     (void)worker;
-    for (int64_t e = n % pieces * PIECE; e < rpi_min((n % pieces + 1) * PIECE, s->count); e++)
-        put_bias(j->plan, s->strip, h * s->strip_step + e, entry_value(s, j->args, h, e));
+    for (int64_t e = n % blocks * ENTRIES; e < rpi_min((n % blocks + 1) * ENTRIES, count); e++)
+        put_bias(job->args->plan, s->gather.entry, h * count + e, entry_value(s, job->args, h, e));
 }
 
-/* The biases of row i of head h, n = h * Lq + i. */
-void rpi_table_task(void *context, int64_t n, int32_t worker)
+/* Where row n = h * Lq + i of a table begins; its padding becomes 0. */
+static char *table_row(const rpi_args *args, void *table, int64_t n)
 {
-    const rpi_fill_job *j = context;
-    const rpi_source *s = j->s;
-    const rp_desc *d = &j->args->desc;
-    const int64_t pad_k = rpi_round_up(d->len_k, j->plan->ops->nr), h = n / d->len_q, i = n % d->len_q;
-    const size_t real = (size_t)j->plan->ops->real;
-    const char *entries = s->kind == RPI_GATHER ? (const char *)s->strip + (size_t)(h * s->strip_step) * real : NULL;
-    char *to = (char *)s->table + (size_t)(n * pad_k) * real;
+    const rpi_ops *ops = args->plan->ops;
+    const int64_t len_k = args->desc.len_k, pad_k = rpi_round_up(len_k, ops->nr);
+    char *row = (char *)table + n * pad_k * ops->real;
+    memset(row + len_k * ops->real, 0, (size_t)((pad_k - len_k) * ops->real));
+    return row;
+}
+
+void rpi_gather_table_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_fill_job *job = context;
+    const rpi_indices *x = &job->s->gather.index;
+    const rp_desc *d = &job->args->desc;
+    const int64_t h = n / d->len_q, i = n % d->len_q;
+    const size_t real = (size_t)job->args->plan->ops->real;
+    const char *entries = (const char *)job->s->gather.entry + (size_t)(h * x->count) * real;
+    char *to = table_row(job->args, job->s->gather.table, n);
     (void)worker;
-    for (int64_t key = 0; key < d->len_k; key++)
-        if (entries)
-            memcpy(to + (size_t)key * real,
-                   entries + (size_t)rpi_clamp(s->k_int[key] - s->q_int[i], 0, s->count - 1) * real, real);
-        else
-            put_bias(j->plan, to, key, rpi_at(&j->args->term[s->term][0], 0, h, i, key));
-    memset(to + (size_t)d->len_k * real, 0, (size_t)(pad_k - d->len_k) * real);
+    for (int64_t j = 0; j < d->len_k; j++)
+        memcpy(to + (size_t)j * real, entries + (size_t)rpi_clamp(x->k_int[j] - x->q_int[i], 0, x->count - 1) * real,
+               real);
+}
+
+void rpi_array_table_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_fill_job *job = context;
+    const rp_desc *d = &job->args->desc;
+    char *to = table_row(job->args, job->s->rows.table, n);
+    (void)worker;
+    for (int64_t j = 0; j < d->len_k; j++)
+        put_bias(job->args->plan, to, j, rpi_at(&job->args->term[job->s->term][0], 0, n / d->len_q, n % d->len_q, j));
 }

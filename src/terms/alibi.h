@@ -24,11 +24,13 @@ static void alibi_grad(const rpi_pair *p, double g, const rpi_sums *to)
     rpi_add(to, 0, p->h, 0, 0, 0, -fabs(p->delta) * g);
 }
 
-static void alibi_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)t, (void)index;
-    *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
-}
-
-RPI_SCHEME(ALIBI, .form = RPI_OFFSET, .array = {RPI_MAY_LEARN("slopes"), RPI_TWO_POSITIONS}, .positions = 1,
-           .shape = alibi_shape, .pair = alibi_pair, .grad = alibi_grad)
+RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
+           .facts = {.formula = "-slope_h |delta|; without slopes those of the paper",
+                     .about = "a linear penalty on distance, one slope for each head",
+                     .class_name = "ALiBi",
+                     .shown = "- {slope} d",
+                     .samples = {"", "slopes=given"}},
+           .array = {{"slopes", .presence = RP_REPLACES, .shape = "[H]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
+                     RPI_TWO_POSITIONS},
+           .positions = 1, .pair = alibi_pair, .grad = alibi_grad)

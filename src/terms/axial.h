@@ -1,12 +1,6 @@
 /* terms/axial.h -- tables and vectors for each axis of a grid.
  * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx key minus query. */
 
-static void axial_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    const int64_t side = index == 0 ? t->grid_h : t->grid_w;
-    *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, 2 * side - 1}};
-}
-
 static int64_t axial_index(const rpi_pair *p)
 {
     const rp_term *t = p->term;
@@ -26,18 +20,19 @@ static void axial_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_s
     rpi_add(to, 1, p->h, e % across, 0, 0, g);
 }
 
-RPI_SCHEME(AXIAL, .form = RPI_INDEX, .array = {RPI_LEARN("bh"), RPI_LEARN("bw")}, .params = grid_params + 1,
-           .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .shape = axial_shape,
-           .entries = grid_entries, .index = axial_index, .entry = axial_entry, .entry_grad = axial_entry_grad)
+RPI_SCHEME(
+    AXIAL, .form = RPI_INDEX,
+    .facts = {.formula =
+                  "bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx the key's row and column minus the query's",
+              .about = "one table for rows and one for columns",
+              .samples = {"grid=12x8"},
+              .bench = {"grid=32x64"}},
+    .array = {{"bh", .shape = "[H?, 2*grid_h-1]"}, {"bw", .shape = "[H?, 2*grid_w-1]"}}, .params = grid_params + 1,
+    .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .entries = grid_entries, .index = axial_index,
+    .entry = axial_entry, .entry_grad = axial_entry_grad)
 
 /* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, query minus key. Li et al. 2022 (MViTv2), equation 4, as SAM and
  * ViTDet have it: not scaled. */
-
-static void axialkey_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    const int64_t side = index == 0 ? t->grid_h : t->grid_w;
-    *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .n = {2 * side - 1, d->dim_k}};
-}
 
 #define RPI_AXIS(axis, side, number, difference)                                                                       \
     static int64_t axialkey_##axis##_count(const rp_desc *d, const rp_term *t)                                         \
@@ -62,10 +57,19 @@ RPI_AXIS(h, grid_h, 0, grid_rows)
 RPI_AXIS(w, grid_w, 1, grid_columns)
 #undef RPI_AXIS
 
-#define RPI_AXIS_PART(axis, number)                                                                                    \
+#define RPI_AXIS_PRODUCT(axis, number)                                                                                 \
     .array = number, .count = axialkey_##axis##_count, .index = axialkey_##axis##_index, .vec = axialkey_##axis##_vec, \
     .vec_grad = axialkey_##axis##_grad
-RPI_SCHEME(AXIALKEY, .form = RPI_VEC, .unscaled = true, .array = {RPI_LEARN("rh"), RPI_LEARN("rw")},
-           .params = grid_params + 1, .check = grid_check, .grid = true, .check_arrays = grid_check_arrays,
-           .shape = axialkey_shape, .part = {{RPI_AXIS_PART(h, 0)}, {RPI_AXIS_PART(w, 1)}})
-#undef RPI_AXIS_PART
+RPI_SCHEME(
+    AXIALKEY, .form = RPI_VEC, .unscaled = true,
+    .facts = {.formula =
+                  "<q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, dy and dx the query's row and column minus the key's",
+              .about = "vectors for keys by row and column (MViTv2, SAM)",
+              .class_name = "AxialKey",
+              .samples = {"grid=7x6"},
+              .bench = {"grid=32x64"}},
+    .array = {{"rh", .shape = "[2*grid_h-1, Dk]", .draw = {.rule = RP_RULE_NORMAL_FAN}},
+              {"rw", .shape = "[2*grid_w-1, Dk]", .draw = {.rule = RP_RULE_NORMAL_FAN}}},
+    .params = grid_params + 1, .check = grid_check, .grid = true, .check_arrays = grid_check_arrays,
+    .product = {{RPI_AXIS_PRODUCT(h, 0)}, {RPI_AXIS_PRODUCT(w, 1)}})
+#undef RPI_AXIS_PRODUCT

@@ -1,9 +1,11 @@
 /* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,i-j] for the `extent`
  * keys up to the query, 0 elsewhere. i - j counts with q_offset; vector e of the seam belongs to i - j = extent-1-e. */
 
-static const rpi_param band_params[] = {
-    {"width", RPI_INT, offsetof(rp_term, width), false, NULL},
-    {"extent", RPI_INT, offsetof(rp_term, extent), false, NULL},
+static const rp_param band_params[] = {
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "as r has", .min = 1, .max = 1 << 30,
+     .meaning = "channels of r"},
+    {"extent", RP_PARAM_INT, RPI_FIELD(extent), .unset = "as p has", .min = 1, .max = 0x1p40,
+     .meaning = "keys seen, the query's own among them"},
     {0},
 };
 
@@ -12,14 +14,6 @@ static rp_status band_check(const rp_desc *d, rp_term *t, int32_t n)
     (void)d;
     rp_status status = check_size(n, "width", t->width, (int64_t)1 << 30, "the width of r");
     return status != RP_OK ? status : check_size(n, "extent", t->extent, (int64_t)1 << 40, "the last axis of p");
-}
-
-static void band_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    if (index == 0)
-        *s = (rpi_shape){.ndim = 4, .min_ndim = 4, .ones = 1u << 1, .n = {d->batch, d->heads, d->len_q, t->width}};
-    else
-        *s = (rpi_shape){.ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, t->width, t->extent}};
 }
 
 static int64_t band_count(const rp_desc *d, const rp_term *t)
@@ -67,14 +61,27 @@ static int band_sizes(rp_term *t, const rp_array *a)
     return (t->width == 0 || t->extent == 0) && a[1].data ? 1 : -1;
 }
 
-RPI_SCHEME(BAND, .form = RPI_VEC, .bias = true, .unscaled = true, .array = {RPI_LEARN("r"), RPI_LEARN("p")},
-           .params = band_params, .sizes = band_sizes, .check = band_check, .shape = band_shape,
-           .part = {{.array = 1,
-                     .zero_outside = true,
-                     .count = band_count,
-                     .first = band_first,
-                     .width = band_width,
-                     .vec = band_vec,
-                     .vec_grad = band_vec_grad,
-                     .query = band_query,
-                     .query_grad = band_query_grad}})
+static void band_usual_sizes(rp_term *t, int64_t len_k)
+{
+    t->width = t->width ? t->width : 8;
+    t->extent = t->extent ? t->extent : rpi_clamp(len_k, 1, 64);
+}
+
+RPI_SCHEME(BAND, .form = RPI_VEC, .bias = true, .unscaled = true,
+           .facts = {.formula = "sum over c of r[b,h,i,c] p[h,c,-delta] for 0 <= -delta < extent, else 0",
+                     .about = "a band conditioned on the query",
+                     .samples = {"", "width=3,extent=5"},
+                     .bench = {"width=16,extent=512"}},
+           .array = {{"r", .shape = "[B, H, Lq, width]", .draw = {.rule = RP_RULE_FACTOR, .over = "width"},
+                      .start = {.rule = RP_RULE_PROJECTED}},
+                     {"p", .shape = "[H?, width, extent]", .draw = {.rule = RP_RULE_FACTOR, .over = "width"}}},
+           .params = band_params, .sizes = band_sizes, .usual_sizes = band_usual_sizes, .check = band_check,
+           .product = {{.array = 1,
+                        .zero_outside = true,
+                        .count = band_count,
+                        .first = band_first,
+                        .width = band_width,
+                        .vec = band_vec,
+                        .vec_grad = band_vec_grad,
+                        .query = band_query,
+                        .query_grad = band_query_grad}})

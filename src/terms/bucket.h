@@ -87,11 +87,15 @@ int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t 
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
 /* T5 has all but the first. */
-static const rpi_param bucket_params[] = {
-    {"strategy", RPI_CHOICE, offsetof(rp_term, strategy), false, bucket_strategies},
-    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
-    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), false, NULL},
-    {"bidirectional", RPI_FLAG, offsetof(rp_term, bidirectional), false, NULL},
+static const rp_param bucket_params[] = {
+    {"strategy", RP_PARAM_CHOICE, RPI_FIELD(strategy), .choices = bucket_strategies,
+     .meaning = "spacing of the buckets"},
+    {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = 32, .min = 2, .max = 1 << 30,
+     .meaning = "even, and 4 or more, when bidirectional"},
+    {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .value = 128, .min = 1, .max = 0x1p32,
+     .meaning = "distances from here on share the last bucket"},
+    {"bidirectional", RP_PARAM_FLAG, RPI_FIELD(bidirectional), .value = 1,
+     .meaning = "1: half of the buckets for keys after the query; 0: those share bucket 0"},
     {0},
 };
 
@@ -102,12 +106,6 @@ static rp_status bucket_check(const rp_desc *d, rp_term *t, int32_t n)
     snprintf(what, sizeof what, "terms[%d].", (int)n);
     return bucket_params_check(what, t->buckets, t->max_distance, t->bidirectional,
                                t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : (int)t->strategy);
-}
-
-static void bucket_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)index;
-    *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .ones = 1u << 1, .n = {t->buckets, d->heads}};
 }
 
 static int64_t bucket_index(const rpi_pair *p)
@@ -144,9 +142,20 @@ static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
     rpi_add(to, 0, bucket_row(p), p->h, 0, 0, g);
 }
 
-RPI_SCHEME(T5, .form = RPI_OFFSET, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
-           .params = bucket_params + 1, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
-           .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)
-RPI_SCHEME(BUCKET, .form = RPI_OFFSET, .array = {RPI_LEARN("table"), RPI_TWO_POSITIONS}, .positions = 1,
-           .params = bucket_params, .check = bucket_check, .shape = bucket_shape, .pair = bucket_pair,
-           .shared = bucket_shared, .grad = bucket_grad, .reach = bucket_reach)
+#define RPI_BUCKETS                                                                                                    \
+    .form = RPI_OFFSET, .array = {{"table", .shape = "[buckets, H]", .shows = "bucket"}, RPI_TWO_POSITIONS},           \
+    .positions = 1, .check = bucket_check, .pair = bucket_pair, .shared = bucket_shared, .grad = bucket_grad,          \
+    .reach = bucket_reach
+RPI_SCHEME(T5, RPI_BUCKETS, .params = bucket_params + 1,
+           .facts = {.formula = "table[bucket(delta), h], the buckets of T5",
+                     .about = "T5's buckets of offsets",
+                     .class_name = "T5",
+                     .shown = "+ table[bucket(r)]",
+                     .samples = {"", "buckets=16,max_distance=64,bidirectional=0"}})
+RPI_SCHEME(BUCKET, RPI_BUCKETS, .params = bucket_params,
+           .facts = {.formula = "table[bucket(delta), h], buckets of a chosen spacing",
+                     .about = "buckets of offsets, spaced as one likes",
+                     .shown = "+ table[bucket(r)]",
+                     .samples = {"strategy=uniform", "strategy=linear", "strategy=quadratic"},
+                     .bench = {"strategy=quadratic"}})
+#undef RPI_BUCKETS

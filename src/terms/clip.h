@@ -1,9 +1,11 @@
 /* terms/clip.h -- what the clipped tables share: offsets below -left and above right use the last entry.
  * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query, as there. */
 
-static const rpi_param clip_params[] = {
-    {"left", RPI_INT, offsetof(rp_term, left), true, NULL},
-    {"right", RPI_INT, offsetof(rp_term, right), true, NULL},
+static const rp_param clip_params[] = {
+    {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40,
+     .meaning = "offsets below -left share the first entry"},
+    {"right", RP_PARAM_INT, RPI_FIELD(right), .required = true, .max = 0x1p40,
+     .meaning = "offsets above right share the last"},
     {0},
 };
 
@@ -24,12 +26,6 @@ static rp_status clip_check(const rp_desc *d, rp_term *t, int32_t n)
         return rpi_fail(RP_E_RANGE, "terms[%d].right is %lld: 0 to 2^40 entries after the query", (int)n,
                         (long long)t->right);
     return RP_OK;
-}
-
-/* Vectors: [left+right+1, width], or the same for each head. */
-static void clip_vector_shape(const rp_desc *d, const rp_term *t, int64_t width, rpi_shape *s)
-{
-    *s = (rpi_shape){.ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, t->left + t->right + 1, width}};
 }
 
 static void clip_reach(const rp_term *t, int64_t *left, int64_t *right)

@@ -3,10 +3,13 @@
  * key. Seen from delta = j - i, c falls from 2 span-1, at delta = -left and below, to 0, at delta = right and above: the
  * check finds left and right, and the two arrays become clipped tables of left+right+1 vectors. */
 
-static const rpi_param deberta_params[] = {
-    {"span", RPI_INT, offsetof(rp_term, span), false, NULL},
-    {"buckets", RPI_INT, offsetof(rp_term, buckets), false, NULL},
-    {"max_position", RPI_INT, offsetof(rp_term, max_position), false, NULL},
+static const rp_param deberta_params[] = {
+    {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position where there are none", .min = 1,
+     .max = 1 << 24, .meaning = "the tables have 2 span vectors"},
+    {"buckets", RP_PARAM_INT, RPI_FIELD(buckets), .value = -1, .min = -1, .max = 1 << 20,
+     .meaning = "-1: none, or 4 and more"},
+    {"max_position", RP_PARAM_INT, RPI_FIELD(max_position), .unset = "span", .min = 1, .max = 1 << 24,
+     .meaning = "the longest distance with a bucket of its own"},
     {0},
 };
 
@@ -71,15 +74,8 @@ static rp_status deberta_check_arrays(const rp_desc *d, const rp_term *t, const 
 {
     (void)d, (void)t;
     if (!array[0].data && !array[1].data)
-        return rpi_fail(RP_E_ARG, "term[%d].k_pos and term[%d].q_pos (of deberta) are absent: give one or both", (int)n,
-                        (int)n);
+        return rpi_fail(RP_E_ARG, "terms[%d] (of deberta) has neither k_pos nor q_pos: give one or both", (int)n);
     return RP_OK;
-}
-
-static void deberta_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)index;
-    *s = (rpi_shape){.ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, 2 * t->span, d->dim_k}};
 }
 
 /* Prepared: c of each vector. */
@@ -116,19 +112,32 @@ static int deberta_sizes(rp_term *t, const rp_array *a)
     return t->span == 0 && a[tells].data ? tells : -1;
 }
 
-RPI_SCHEME(DEBERTA, .form = RPI_VEC, .array = {RPI_MAY_LEARN("k_pos"), RPI_MAY_LEARN("q_pos")},
-           .params = deberta_params, .sizes = deberta_sizes, .check = deberta_check,
-           .check_arrays = deberta_check_arrays, .shape = deberta_shape, .prepare_size = clip_count,
-           .prepare = deberta_prepare,
-           .part = {{.present = deberta_has_k_pos,
-                     .count = clip_count,
-                     .first = clip_first,
-                     .vec = deberta_k_pos,
-                     .vec_grad = deberta_k_pos_grad},
-                    {.array = 1,
-                     .key_side = true,
-                     .present = deberta_has_q_pos,
-                     .count = clip_count,
-                     .first = clip_first,
-                     .vec = deberta_q_pos,
-                     .vec_grad = deberta_q_pos_grad}})
+static void deberta_usual_sizes(rp_term *t, int64_t len_k)
+{
+    (void)len_k;
+    if (t->span == 0 && t->max_position == 0)
+        t->span = t->buckets > 0 ? t->buckets : 64;
+}
+
+RPI_SCHEME(
+    DEBERTA, .form = RPI_VEC,
+    .facts = {.formula = "scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>), c = clamp(bucket(-delta) + span, 0, 2 span-1)",
+              .about = "disentangled positions (DeBERTa)",
+              .samples = {"span=12", "buckets=16,max_position=64"},
+              .bench = {"span=256"}},
+    .array = {{"k_pos", .presence = RP_OPTIONAL, .shape = "[H?, 2*span, Dk]"},
+              {"q_pos", .presence = RP_OPTIONAL, .shape = "[H?, 2*span, Dk]"}},
+    .params = deberta_params, .sizes = deberta_sizes, .usual_sizes = deberta_usual_sizes, .check = deberta_check,
+    .check_arrays = deberta_check_arrays, .prepare_size = clip_count, .prepare = deberta_prepare,
+    .product = {{.present = deberta_has_k_pos,
+                 .count = clip_count,
+                 .first = clip_first,
+                 .vec = deberta_k_pos,
+                 .vec_grad = deberta_k_pos_grad},
+                {.array = 1,
+                 .key_side = true,
+                 .present = deberta_has_q_pos,
+                 .count = clip_count,
+                 .first = clip_first,
+                 .vec = deberta_q_pos,
+                 .vec_grad = deberta_q_pos_grad}})

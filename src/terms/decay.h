@@ -1,6 +1,9 @@
 /* terms/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear. */
 
-static const rpi_param log_params[] = {{"lambda", RPI_REAL, offsetof(rp_term, lambda), false, NULL}, {0}};
+static const rp_param log_params[] = {
+    {"lambda", RP_PARAM_REAL, RPI_FIELD(lambda), .value = 0.3, .meaning = "strength"},
+    {0},
+};
 
 static rp_status log_check(const rp_desc *d, rp_term *t, int32_t n)
 {
@@ -15,11 +18,15 @@ static double log_pair(const rpi_pair *p)
 }
 
 RPI_SCHEME(LOG, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITIONS}, .params = log_params,
+           .facts = {.formula = "-lambda log(1 + |delta|)",
+                     .about = "decay by the logarithm of distance",
+                     .class_name = "LogDecay",
+                     .shown = "- {lambda} log(1 + d)"},
            .check = log_check, .pair = log_pair)
 
-static const rpi_param linear_params[] = {
-    {"left", RPI_REAL, offsetof(rp_term, rate_left), false, NULL},
-    {"right", RPI_REAL, offsetof(rp_term, rate_right), false, NULL},
+static const rp_param linear_params[] = {
+    {"left", RP_PARAM_REAL, RPI_FIELD(rate_left), .value = 1, .meaning = "loss for each step before the query"},
+    {"right", RP_PARAM_REAL, RPI_FIELD(rate_right), .value = 1, .meaning = "loss for each step after the query"},
     {0},
 };
 
@@ -37,4 +44,8 @@ static double linear_pair(const rpi_pair *p)
 }
 
 RPI_SCHEME(LINEAR, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITIONS}, .params = linear_params,
+           .facts = {.formula = "-left |delta| before the query, -right delta after it",
+                     .about = "linear decay with a rate for each side",
+                     .shown = "- d * ({left} before the query, {right} after it)",
+                     .samples = {"left=0.1,right=0.2"}},
            .check = linear_check, .pair = linear_pair)

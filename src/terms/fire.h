@@ -4,12 +4,16 @@
  *   0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]   3 b2 [H], or with a third layer
  *   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H] */
 
-static const rpi_param fire_params[] = {
-    {"c", RPI_REAL, offsetof(rp_term, c), true, NULL},
-    {"L", RPI_REAL, offsetof(rp_term, L), true, NULL},
-    {"eps", RPI_REAL, offsetof(rp_term, eps), false, NULL},
-    {"width", RPI_INT, offsetof(rp_term, width), false, NULL},
-    {"width2", RPI_INT, offsetof(rp_term, width2), false, NULL},
+static const rp_param fire_params[] = {
+    {"c", RP_PARAM_REAL, RPI_FIELD(c), .required = true, .min = -1e100, .max = 1e100,
+     .meaning = "scale of distances inside the logarithm"},
+    {"L", RP_PARAM_REAL, RPI_FIELD(L), .required = true, .max = 0x1p53,
+     .meaning = "queries before this position are normalised by it"},
+    {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100, .meaning = "above 0 where c or L is 0"},
+    {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "as w1 has", .min = 1, .max = 1 << 20,
+     .meaning = "units of the first layer"},
+    {"width2", RP_PARAM_INT, RPI_FIELD(width2), .unset = "as w3 has", .max = 1 << 20,
+     .meaning = "units of the second layer; 0: two layers only"},
     {0},
 };
 
@@ -28,27 +32,6 @@ static rp_status fire_check(const rp_desc *d, rp_term *t, int32_t n)
         return rpi_fail(RP_E_RANGE, "terms[%d].width2 is %lld: 0 (no third layer) to 2^20", (int)n,
                         (long long)t->width2);
     return check_size(n, "width", t->width, 1 << 20, "the length of b1");
-}
-
-static rp_status fire_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
-{
-    (void)d;
-    for (int x = 4; x < 6; x++)
-        if (t->width2 && !array[x].data)
-            return rpi_fail(RP_E_ARG, "term[%d].%s is absent: width2 is %lld, so there is a third layer", (int)n,
-                            x == 4 ? "w3" : "b3", (long long)t->width2);
-    return RP_OK;
-}
-
-static void fire_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    const bool last = index >= (t->width2 ? 4 : 2); /* one row for each head, or one for all */
-    const int64_t rows = last ? d->heads : index < 2 ? t->width : t->width2;
-    const int64_t columns = index < 2 ? 1 : index < 4 ? t->width : t->width2;
-    const int32_t ndim = index % 2 ? 1 : 2;
-    *s = (rpi_shape){.ndim = ndim, .min_ndim = ndim, .ones = last ? 1u << 0 : 0, .n = {rows, columns}};
-    if (index >= 4 && !t->width2)
-        *s = (rpi_shape){.ndim = 0};
 }
 
 /* x <= 0 rather than fmax: NaN passes */
@@ -380,10 +363,32 @@ static int fire_sizes(rp_term *t, const rp_array *a)
     return t->width == 0 && a[0].data ? 0 : -1;
 }
 
-RPI_SCHEME(FIRE, .form = RPI_TILE,
-           .array = {RPI_LEARN("w1"), RPI_LEARN("b1"), RPI_LEARN("w2"), RPI_LEARN("b2"), RPI_MAY_LEARN("w3"),
-                     RPI_MAY_LEARN("b3"), RPI_TWO_POSITIONS},
-           .positions = 6, .params = fire_params, .sizes = fire_sizes, .check = fire_check,
-           .check_arrays = fire_check_arrays, .shape = fire_shape, .pair = fire_pair, .grad = fire_grad,
-           .row = fire_row, .sums_size = fire_sums_size, .row_grad = fire_row_grad, .fold_sums = fire_fold_sums,
-           .prepare_size = fire_size, .prepare = fire_prepare)
+static void fire_usual_sizes(rp_term *t, int64_t len_k)
+{
+    (void)len_k;
+    t->width = t->width ? t->width : 32;
+}
+
+RPI_SCHEME(
+    FIRE, .form = RPI_TILE,
+    .facts = {.formula =
+                  "MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between the layers",
+              .about = "a small network of the normalised distance",
+              .samples = {"c=1,L=20,width=16", "c=0.5,L=2,width=4,width2=3"},
+              .bench = {"c=1,L=512,width=32"}},
+    .array = {{"w1", .shape = "[width, 1]", .draw = {.rule = RP_RULE_NORMAL_FAN},
+               .start = {.rule = RP_RULE_UNIFORM_FAN, .a = 1}},
+              {"b1", .shape = "[width]", .draw = {.rule = RP_RULE_NORMAL_FAN},
+               .start = {.rule = RP_RULE_UNIFORM_FAN, .a = 1}},
+              {"w2", .shape = "width2 ? [width2, width] : [H, width]", .draw = {.rule = RP_RULE_NORMAL_FAN},
+               .start = {.rule = RP_RULE_UNIFORM_FAN}},
+              {"b2", .shape = "width2 ? [width2] : [H]", .draw = {.rule = RP_RULE_NORMAL_FAN},
+               .start = {.rule = RP_RULE_ZERO}},
+              {"w3", .presence = RP_CONDITIONAL, .shape = "width2 ? [H, width2] : none",
+               .draw = {.rule = RP_RULE_NORMAL_FAN}, .start = {.rule = RP_RULE_UNIFORM_FAN}},
+              {"b3", .presence = RP_CONDITIONAL, .shape = "width2 ? [H] : none", .draw = {.rule = RP_RULE_NORMAL_FAN},
+               .start = {.rule = RP_RULE_ZERO}},
+              RPI_TWO_POSITIONS},
+    .positions = 6, .params = fire_params, .sizes = fire_sizes, .usual_sizes = fire_usual_sizes, .check = fire_check,
+    .pair = fire_pair, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size, .row_grad = fire_row_grad,
+    .fold_sums = fire_fold_sums, .prepare_size = fire_size, .prepare = fire_prepare)

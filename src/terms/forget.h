@@ -99,12 +99,9 @@ static void forget_fold(const rpi_pair *p, const double *row_sum, const double *
     }
 }
 
-static void forget_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)t, (void)index;
-    *s = (rpi_shape){.ndim = 3, .min_ndim = 3, .ones = 1u << 1, .n = {d->batch, d->heads, d->len_k}};
-}
-
-RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true, .array = {RPI_LEARN("logf")}, .shape = forget_shape,
+RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
+           .facts = {.formula = "sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked",
+                     .about = "forget gates"},
+           .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
            .pair = forget_pair, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
            .prepare_size = forget_size, .prepare = forget_prepare)

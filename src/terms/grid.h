@@ -1,9 +1,10 @@
 /* terms/grid.h -- what the terms over a grid of tokens, row by row, share. The sign differs between them: `axial` takes
  * key - query, swin and axialkey query - key. */
 
-static const rpi_param grid_params[] = {
-    {"extra", RPI_INT, offsetof(rp_term, extra), false, NULL}, /* of swin alone */
-    {"grid", RPI_GRID, offsetof(rp_term, grid_h), true, NULL},
+static const rp_param grid_params[] = {
+    {"extra", RP_PARAM_INT, RPI_FIELD(extra), .max = 1, .meaning = "1: token 0 is a class token"}, /* of swin alone */
+    {"grid", RP_PARAM_GRID, offsetof(rp_term, grid_h), "grid_h grid_w", .required = true, .min = 1, .max = 1 << 20,
+     .meaning = "rows and columns of tokens"},
     {0},
 };
 
@@ -16,7 +17,8 @@ static rp_status grid_lengths(const rp_desc *d, const rp_term *t, int32_t n, int
                         (long long)t->grid_h, (long long)t->grid_w, (long long)tokens,
                         extra ? " with the class token" : "", (long long)d->len_q, (long long)d->len_k);
     if (d->q_offset != 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].grid: q_offset is %lld: a grid needs 0", (int)n, (long long)d->q_offset);
+        return rpi_fail(RP_E_RANGE, "terms[%d].grid: desc.q_offset is %lld: a grid needs 0", (int)n,
+                        (long long)d->q_offset);
     return RP_OK;
 }
 

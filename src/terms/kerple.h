@@ -2,8 +2,8 @@
  * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4. */
 
 static const char *const kerple_kinds[] = {"log", "power", NULL};
-static const rpi_param kerple_params[] = {
-    {"kind", RPI_CHOICE, offsetof(rp_term, kerple), false, kerple_kinds},
+static const rp_param kerple_params[] = {
+    {"kind", RP_PARAM_CHOICE, RPI_FIELD(kerple), .choices = kerple_kinds, .meaning = "how it falls"},
     {0},
 };
 
@@ -13,12 +13,6 @@ static rp_status kerple_check(const rp_desc *d, rp_term *t, int32_t n)
     if (t->kerple != RP_KERPLE_LOG && t->kerple != RP_KERPLE_POWER)
         return rpi_fail(RP_E_ARG, "terms[%d].kerple is %d: 0 (log) or 1 (power)", (int)n, (int)t->kerple);
     return RP_OK;
-}
-
-static void kerple_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)t, (void)index;
-    *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
 }
 
 /* -p log(1 + a r) or -a r^p, r = |delta|; 0 on the query, whatever p is */
@@ -46,13 +40,23 @@ static void kerple_grad(const rpi_pair *pair, double g, const rpi_sums *to)
     }
 }
 
-RPI_SCHEME(KERPLE, .form = RPI_OFFSET, .array = {RPI_LEARN("p"), RPI_LEARN("a"), RPI_TWO_POSITIONS}, .positions = 2,
-           .params = kerple_params, .check = kerple_check, .shape = kerple_shape, .pair = kerple_pair,
-           .grad = kerple_grad)
+RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
+           .facts = {.formula = "-p_h log(1 + a_h |delta|), or with kind=power -a_h |delta|^p_h",
+                     .about = "learned kernels of distance",
+                     .samples = {"", "kind=power"},
+                     .bench = {"", "kind=power"}},
+           /* training: positive, as the paper asks; ranges and bounds of its published code */
+           .array = {{"p", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
+                      .start = {.rule = RP_RULE_UNIFORM, .b = 2}, .least = 0.01},
+                     {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
+                      .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .least = 0.01},
+                     RPI_TWO_POSITIONS},
+           .positions = 2, .params = kerple_params, .check = kerple_check, .pair = kerple_pair, .grad = kerple_grad)
 
-static const rpi_param sandwich_params[] = {
-    {"dim", RPI_INT, offsetof(rp_term, dim), true, NULL},
-    {"base", RPI_REAL, offsetof(rp_term, base), false, NULL},
+static const rp_param sandwich_params[] = {
+    {"dim", RP_PARAM_INT, RPI_FIELD(dim), .required = true, .min = 2, .max = 1 << 20,
+     .meaning = "width of the sinusoids, even"},
+    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000, .meaning = "above 0"},
     {0},
 };
 
@@ -88,4 +92,8 @@ static double sandwich_pair(const rpi_pair *p)
 }
 
 RPI_SCHEME(SANDWICH, .form = RPI_OFFSET, .array = {RPI_TWO_POSITIONS}, .params = sandwich_params,
+           .facts = {.formula = "sum over k < dim/2 of cos(delta / base^(2k/dim)), divided by 8 (h+1)/H",
+                     .about = "sums of cosines",
+                     .samples = {"dim=16"},
+                     .bench = {"dim=64"}},
            .check = sandwich_check, .pair = sandwich_pair, .shared = sandwich_shared)

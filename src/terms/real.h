@@ -1,9 +1,10 @@
 /* terms/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
  * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero. */
 
-static const rpi_param real_params[] = {
-    {"max_distance", RPI_INT, offsetof(rp_term, max_distance), true, NULL},
-    {"sign", RPI_SIGN, offsetof(rp_term, sign), false, NULL},
+static const rp_param real_params[] = {
+    {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .required = true, .value = -1, .max = 0x1p40,
+     .meaning = "the reach of the table to each side"},
+    {"sign", RP_PARAM_SIGN, RPI_FIELD(sign), .value = -1, .meaning = "of the table"},
     {0},
 };
 
@@ -16,14 +17,6 @@ static rp_status real_check(const rp_desc *d, rp_term *t, int32_t n)
     if (t->sign != 1 && t->sign != -1)
         return rpi_fail(RP_E_RANGE, "terms[%d].sign is %d: 1 or -1", (int)n, (int)t->sign);
     return RP_OK;
-}
-
-static void real_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    if (index == 0)
-        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, 2 * t->max_distance + 1}};
-    else
-        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->batch, index == 3 ? d->len_q : d->len_k}};
 }
 
 /* One more than the table has: the 0 of masked pairs. */
@@ -63,10 +56,17 @@ static void real_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
         rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
 }
 
-RPI_SCHEME(REAL, .form = RPI_INDEX,
-           .array = {RPI_LEARN("table"),
-                     RPI_TWO_POSITIONS,
-                     {"q_position_mask", RPI_TRUTH, true},
-                     {"k_position_mask", RPI_TRUTH, true}},
-           .positions = 1, .params = real_params, .check = real_check, .shape = real_shape, .entries = real_entries,
-           .index = real_index, .reach = real_reach, .entry = real_entry, .entry_grad = real_entry_grad)
+RPI_SCHEME(
+    REAL, .form = RPI_INDEX,
+    .facts =
+        {.formula =
+             "sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]; 0 where a mask says 0",
+         .about = "a clipped table over real-valued positions",
+         .samples = {"max_distance=9", "max_distance=300,sign=1,q_position_mask=given,k_position_mask=given"},
+         .bench = {"max_distance=64"}},
+    .array = {{"table", .shape = "[H?, 2*max_distance+1]", .shows = "entry"},
+              RPI_TWO_POSITIONS,
+              {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},
+              {"k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"}},
+    .positions = 1, .params = real_params, .check = real_check, .entries = real_entries, .index = real_index,
+    .reach = real_reach, .entry = real_entry, .entry_grad = real_entry_grad)

@@ -1,6 +1,6 @@
 /* terms/registry.c -- the position terms: each scheme's definition, and the registry made from terms.def.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "scheme.h"
+#include "registry.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,28 +9,12 @@
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-#include "common.h" /* the first four are shared by those below */
+#include "common.h" /* these four are shared by schemes */
 #include "clip.h"
 #include "grid.h"
 #include "rope_scaling.h"
 
-#include "alibi.h"
-#include "axial.h"
-#include "band.h"
-#include "bucket.h"
-#include "deberta.h"
-#include "decay.h"
-#include "dense.h"
-#include "fire.h"
-#include "forget.h"
-#include "kerple.h"
-#include "real.h"
-#include "rope.h"
-#include "shaw.h"
-#include "sink.h"
-#include "swin.h"
-#include "table.h"
-#include "xl.h"
+#include "terms/schemes.inc" /* every file of src/terms with a scheme: CMake and tools/terms.py make this list */
 
 static const struct {
     const char *name, *syntax, *source;
@@ -66,35 +50,126 @@ const char *rp_term_source(rp_term_kind kind)
     return is_kind(kind) ? registry[kind].source : NULL;
 }
 
-int rp_term_is_bias(rp_term_kind kind)
+const rp_term_facts *rp_term_about(rp_term_kind kind)
 {
     const rpi_scheme *s = rpi_scheme_of(kind);
-    return s &&
-           (s->form == RPI_OFFSET || s->form == RPI_INDEX || s->form == RPI_TILE || (s->form == RPI_VEC && s->bias));
+    return s ? &s->facts : NULL;
 }
 
-static const rpi_array *array_of(rp_term_kind kind, int index)
+const rp_param *rp_term_param(rp_term_kind kind, int index)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    if (!s || !s->params || index < 0)
+        return NULL;
+    for (const rp_param *p = s->params; p->key; p++)
+        if (index-- == 0)
+            return p;
+    return NULL;
+}
+
+const rp_array_facts *rp_term_array_about(rp_term_kind kind, int index)
 {
     const rpi_scheme *s = rpi_scheme_of(kind);
     return s && index >= 0 && index < rpi_count_arrays(s) ? &s->array[index] : NULL;
 }
 
+rp_role rp_term_role(rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    if (!s)
+        return RP_ROLE_BIAS;
+    switch (s->form) {
+    case RPI_VEC: return s->bias ? RP_ROLE_BIAS : RP_ROLE_PRODUCT;
+    case RPI_VALVEC: return RP_ROLE_VALUE;
+    case RPI_ROTATE: return RP_ROLE_ROTATION;
+    case RPI_SINK: return RP_ROLE_SINK;
+    default: return RP_ROLE_BIAS;
+    }
+}
+
+int rp_term_is_bias(rp_term_kind kind)
+{
+    return is_kind(kind) && rp_term_role(kind) == RP_ROLE_BIAS;
+}
+
+int rp_term_is_causal(rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s && s->causal;
+}
+
+int rp_term_is_array(rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s && s->in_place;
+}
+
+int rp_term_takes_name(rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s && !rp_term_is_bias(kind) && rpi_count_arrays(s) == 1 && !(s->params && s->params->key);
+}
+
+const char *rp_term_fault(rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    return s ? rpi_scheme_fault(s) : NULL;
+}
+
 const char *rp_term_array(rp_term_kind kind, int index)
 {
-    const rpi_array *a = array_of(kind, index);
+    const rp_array_facts *a = rp_term_array_about(kind, index);
     return a ? a->name : NULL;
 }
 
 int rp_term_array_optional(rp_term_kind kind, int index)
 {
-    const rpi_array *a = array_of(kind, index);
-    return a && a->optional;
+    const rp_array_facts *a = rp_term_array_about(kind, index);
+    return a && a->presence != RP_NEEDED;
 }
 
 int rp_term_array_learned(rp_term_kind kind, int index)
 {
-    const rpi_array *a = array_of(kind, index);
-    return a && a->role == RPI_LEARNED;
+    const rp_array_facts *a = rp_term_array_about(kind, index);
+    return a && a->use == RP_USE_LEARNED;
+}
+
+/* The value of a parameter of a number's type. */
+static double value_of(const rp_term *term, const rp_param *p, int x)
+{
+    const char *field = (const char *)term + p->offset;
+    int64_t n;
+    double real;
+    if (p->type == RP_PARAM_REAL)
+        return memcpy(&real, field, sizeof real), real;
+    return memcpy(&n, field + x * 8, sizeof n), (double)n;
+}
+
+rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
+{
+    const rpi_scheme *s = rpi_scheme_of(term->kind);
+    const rp_status status = s->check ? s->check(desc, term, n) : RP_OK;
+    for (const rp_param *p = s->params; status == RP_OK && p && p->key; p++) {
+        int32_t small;
+        memcpy(&small, (const char *)term + p->offset, sizeof small);
+        int32_t last = p->type == RP_PARAM_FLAG ? 1 : 0;
+        while (p->type == RP_PARAM_CHOICE && p->choices[last + 1])
+            last++;
+        if ((p->type == RP_PARAM_FLAG || p->type == RP_PARAM_CHOICE) && (small < 0 || small > last))
+            return rpi_fail(RP_E_ARG, "terms[%d].%s is %d: 0 to %d", (int)n, p->field, (int)small, (int)last);
+        if (p->type == RP_PARAM_SIGN && small != 1 && small != -1)
+            return rpi_fail(RP_E_RANGE, "terms[%d].%s is %d: 1 or -1", (int)n, p->field, (int)small);
+        const bool number = p->type == RP_PARAM_INT || p->type == RP_PARAM_REAL || p->type == RP_PARAM_GRID;
+        for (int x = 0; number && x < (p->type == RP_PARAM_GRID ? 2 : 1); x++) {
+            const double value = value_of(term, p, x);
+            if (!isfinite(value))
+                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %g: a finite number", (int)n, p->field, value);
+            if ((p->min != 0 || p->max != 0) && !(value >= p->min && value <= p->max))
+                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %.17g: %.17g to %.17g (%s)", (int)n, p->field, value,
+                                p->min, p->max, p->meaning);
+        }
+    }
+    return status;
 }
 
 rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
@@ -107,6 +182,33 @@ rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)
     return RP_OK;
 }
 
+/* Every parameter that the kind reads at its default. */
+static void set_defaults(rp_term *t, rp_term_kind kind)
+{
+    const rpi_scheme *s = rpi_scheme_of(kind);
+    memset(t, 0, sizeof *t);
+    t->kind = kind;
+    for (const rp_param *p = s ? s->params : NULL; p && p->key; p++) {
+        char *field = (char *)t + p->offset;
+        const int64_t n = (int64_t)p->value;
+        const int32_t small = (int32_t)p->value;
+        if (p->type == RP_PARAM_REAL)
+            memcpy(field, &p->value, sizeof p->value);
+        else if (p->type == RP_PARAM_INT)
+            memcpy(field, &n, sizeof n);
+        else if (p->type != RP_PARAM_GRID) /* which has no default */
+            memcpy(field, &small, sizeof small);
+    }
+}
+
+void rp_term_init_sized(rp_term *term, size_t term_size, rp_term_kind kind)
+{
+    rp_term own;
+    set_defaults(&own, kind);
+    if (term && rpi_check_struct_size("rp_term", term_size, sizeof own) == RP_OK)
+        memcpy(term, &own, term_size);
+}
+
 rp_status rpi_term_take(rp_term *to, const void *from, size_t size)
 {
     rp_term_kind kind;
@@ -114,14 +216,15 @@ rp_status rpi_term_take(rp_term *to, const void *from, size_t size)
     if (status != RP_OK)
         return status;
     memcpy(&kind, from, sizeof kind);
-    *to = rp_term_init(kind);
+    set_defaults(to, kind);
     memcpy(to, from, size);
     return RP_OK;
 }
 
 rp_status rpi_term_give(void *to, size_t size, const rp_term *from)
 {
-    const rp_term plain = rp_term_init(from->kind);
+    rp_term plain;
+    set_defaults(&plain, from->kind);
     const rp_status status = rpi_check_struct_size("rp_term", size, sizeof *from);
     if (status != RP_OK)
         return status;
@@ -153,27 +256,24 @@ rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *a
     return rpi_term_give(term, term_size, &own);
 }
 
-int32_t rpi_count_arrays(const rpi_scheme *s)
+rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k)
 {
-    int32_t n = 0;
-    while (n < RP_MAX_ARRAYS && s->array[n].name)
-        n++;
-    return n;
+    rp_term own;
+    if (!term)
+        return rpi_fail(RP_E_ARG, "term is NULL");
+    const rp_status status = rpi_term_take(&own, term, term_size);
+    const rpi_scheme *s = status == RP_OK ? rpi_scheme_of(own.kind) : NULL;
+    if (!s || !s->usual_sizes)
+        return status;
+    s->usual_sizes(&own, len_k);
+    return rpi_term_give(term, term_size, &own);
 }
 
-void rpi_term_shape(const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape)
+void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape)
 {
-    const rpi_scheme *s = rpi_scheme_of(term->kind);
     *shape = (rpi_shape){.ndim = 0};
-    if (x < 0 || x >= rpi_count_arrays(s))
-        return;
-    if (rpi_takes_positions(s) && (x == s->positions || x == s->positions + 1))
-        *shape = (rpi_shape){.ndim = 2,
-                             .min_ndim = 1,
-                             .ones = 1u << 0,
-                             .n = {desc->batch, x == s->positions ? desc->len_q : desc->len_k}};
-    else
-        s->shape(desc, term, x, shape);
+    if (x >= 0 && x < rpi_count_arrays(s))
+        rpi_read_shape(s->array[x].shape, desc, term, s->params, shape);
 }
 
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what)
@@ -194,27 +294,26 @@ rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const c
     return RP_OK;
 }
 
-double rpi_vec_factor(const rp_desc *d, const rp_term *t)
+double rpi_vec_factor(const rpi_scheme *s, const rp_desc *d)
 {
-    const rpi_scheme *s = rpi_scheme_of(t->kind);
     return s->bias || s->unscaled ? 1.0 : d->scale;
 }
 
-int64_t rpi_part_index(const rpi_part *part, const rpi_pair *p)
+int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p)
 {
-    const int64_t count = part->count(p->desc, p->term);
-    if (part->present && !part->present(p->array))
+    const int64_t count = product->count(p->desc, p->term);
+    if (product->present && !product->present(p->array))
         return -1;
-    if (part->index)
-        return part->index(p);
-    const double delta = trunc(part->by_index ? (double)(p->j - p->i) : p->delta),
-                 e = delta - (double)part->first(p->desc, p->term);
-    if (part->zero_outside && !(e >= 0 && e < (double)count))
+    if (product->index)
+        return product->index(p);
+    const double delta = trunc(product->by_index ? (double)(p->j - p->i) : p->delta),
+                 e = delta - (double)product->first(p->desc, p->term);
+    if (product->zero_outside && !(e >= 0 && e < (double)count))
         return -1;
     return e <= 0 ? 0 : e >= (double)(count - 1) ? count - 1 : (int64_t)e;
 }
 
-int64_t rpi_part_width(const rpi_part *part, const rpi_pair *p)
+int64_t rpi_product_width(const rpi_product *product, const rpi_pair *p)
 {
-    return part->width ? part->width(p->desc, p->term) : p->desc->dim_k;
+    return product->width ? product->width(p->desc, p->term) : p->desc->dim_k;
 }

@@ -4,26 +4,33 @@
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn", "llama3", "longrope", NULL};
 
-#define RPI_ROPE(key, type) #key, type, offsetof(rp_term, key), false, NULL
-static const rpi_param rope_params[] = {
-    {RPI_ROPE(dim, RPI_INT)},
-    {RPI_ROPE(base, RPI_REAL)},
-    {"layout", RPI_CHOICE, offsetof(rp_term, layout), false, rope_layouts},
-    {"scaling", RPI_CHOICE, offsetof(rp_term, scaling), false, rope_scalings},
-    {RPI_ROPE(factor, RPI_REAL)},
-    {RPI_ROPE(original_max_position_embeddings, RPI_INT)},
-    {RPI_ROPE(max_position_embeddings, RPI_INT)},
-    {RPI_ROPE(beta_fast, RPI_REAL)},
-    {RPI_ROPE(beta_slow, RPI_REAL)},
-    {RPI_ROPE(attention_factor, RPI_REAL)},
-    {RPI_ROPE(mscale, RPI_REAL)},
-    {RPI_ROPE(mscale_all_dim, RPI_REAL)},
-    {RPI_ROPE(truncate, RPI_FLAG)},
-    {RPI_ROPE(low_freq_factor, RPI_REAL)},
-    {RPI_ROPE(high_freq_factor, RPI_REAL)},
+static const rp_param rope_params[] = {
+    {"dim", RP_PARAM_INT, RPI_FIELD(dim), .unset = "Dk", .min = 2, .max = 0x1p53,
+     .meaning = "channels that are rotated, even"},
+    {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000,
+     .meaning = "pair c rotates by position * base^(-2c/dim); above 0"},
+    {"layout", RP_PARAM_CHOICE, RPI_FIELD(layout), .choices = rope_layouts,
+     .meaning = "pairs (c, c + dim/2) as in Llama, or (2c, 2c+1) as in GPT-J"},
+    {"scaling", RP_PARAM_CHOICE, RPI_FIELD(scaling), .choices = rope_scalings, .meaning = "beyond the trained length"},
+    {"factor", RP_PARAM_REAL, RPI_FIELD(factor), .value = 1, .min = 1, .max = 1e10, .meaning = "how many times longer"},
+    {"original_max_position_embeddings", RP_PARAM_INT, RPI_FIELD(original_max_position_embeddings),
+     .unset = "max_position_embeddings", .max = 0x1p53, .meaning = "trained length of yarn, llama3, longrope"},
+    {"max_position_embeddings", RP_PARAM_INT, RPI_FIELD(max_position_embeddings), .unset = "none", .max = 0x1p53,
+     .meaning = "trained length of dynamic; of yarn and longrope the stretched length"},
+    {"beta_fast", RP_PARAM_REAL, RPI_FIELD(beta_fast), .value = 32,
+     .meaning = "yarn: pairs that rotate more often keep their speed"},
+    {"beta_slow", RP_PARAM_REAL, RPI_FIELD(beta_slow), .value = 1,
+     .meaning = "yarn: pairs that rotate less often are divided by factor"},
+    {"attention_factor", RP_PARAM_REAL, RPI_FIELD(attention_factor), .unset = "by the scaling's own rule", .max = 1e10,
+     .meaning = "multiplies cosine and sine"},
+    {"mscale", RP_PARAM_REAL, RPI_FIELD(mscale), .unset = "none", .meaning = "yarn"},
+    {"mscale_all_dim", RP_PARAM_REAL, RPI_FIELD(mscale_all_dim), .unset = "none", .meaning = "yarn"},
+    {"truncate", RP_PARAM_FLAG, RPI_FIELD(truncate), .value = 1,
+     .meaning = "yarn: 1 = ends of the ramp are whole pairs"},
+    {"low_freq_factor", RP_PARAM_REAL, RPI_FIELD(low_freq_factor), .value = 1, .meaning = "llama3"},
+    {"high_freq_factor", RP_PARAM_REAL, RPI_FIELD(high_freq_factor), .value = 4, .meaning = "llama3"},
     {0},
 };
-#undef RPI_ROPE
 
 static rp_status rope_params_check(const char *what, const rp_term *t, int64_t width)
 {
@@ -49,7 +56,7 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
 /* Arrays: 0 positions, of q and k alike; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
 static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
-    const bool needed = t->scaling == RP_SCALING_LONGROPE;
+    (void)t;
     if (array[0].data && (array[1].data || array[2].data))
         return rpi_fail(RP_E_ARG, "term[%d].positions (of rope) is given beside %s: it is for q and k alike", (int)n,
                         array[1].data ? "q_positions" : "k_positions");
@@ -57,19 +64,7 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
         return rpi_fail(RP_E_SHAPE,
                         "term[%d].positions (of rope): %lld queries and %lld keys: give q_positions and k_positions",
                         (int)n, (long long)d->len_q, (long long)d->len_k);
-    for (int x = 3; x < 5; x++)
-        if (needed != (array[x].data != NULL))
-            return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is %s: scaling=longrope needs it, the others do not",
-                            (int)n, x == 3 ? "short_factor" : "long_factor", needed ? "absent" : "given");
     return RP_OK;
-}
-
-static void rope_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    if (index == 0)
-        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->batch, d->len_q}};
-    else
-        *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .n = {t->dim / 2}};
 }
 
 rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, double longest, const double *short_factor,
@@ -121,9 +116,19 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
 }
 
 RPI_SCHEME(ROPE, .form = RPI_ROTATE,
-           .array = {{"positions", RPI_POSITIONS, true},
+           .facts = {.formula = "rotates the first dim channels of q and k by position",
+                     .about = "rotate q and k by position",
+                     .class_name = "RoPE",
+                     .shown = "R rotates pairs of channels of q and k by their position",
+                     .samples = {"", "layout=interleaved", "scaling=linear,factor=4",
+                                 "scaling=dynamic,factor=2,max_position_embeddings=40",
+                                 "scaling=yarn,factor=8,original_max_position_embeddings=32",
+                                 "scaling=llama3,factor=8,original_max_position_embeddings=64",
+                                 "scaling=longrope,factor=4,original_max_position_embeddings=64"}},
+           .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, L]"},
                      RPI_TWO_POSITIONS,
-                     {"short_factor", RPI_CONSTANT, true},
-                     {"long_factor", RPI_CONSTANT, true}},
-           .positions = 1, .params = rope_params, .check = rope_check, .check_arrays = rope_check_arrays,
-           .shape = rope_shape)
+                     {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
+                     {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}}},
+           .positions = 1, .params = rope_params, .check = rope_check, .check_arrays = rope_check_arrays)

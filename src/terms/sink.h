@@ -1,12 +1,6 @@
 /* terms/sink.h -- a learned logit beside each row: exp(sink_h) joins the sum of the weights and has no value.
  * As in gpt-oss; Xiao et al. 2024 for the name. */
 
-static void sink_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)t, (void)index;
-    *s = (rpi_shape){.ndim = 1, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads}};
-}
-
 static rp_status sink_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
     (void)t;
@@ -20,4 +14,7 @@ static rp_status sink_check_arrays(const rp_desc *d, const rp_term *t, const rpi
     return RP_OK;
 }
 
-RPI_SCHEME(SINK, .form = RPI_SINK, .array = {RPI_LEARN("sink")}, .shape = sink_shape, .check_arrays = sink_check_arrays)
+RPI_SCHEME(SINK, .form = RPI_SINK,
+           .facts = {.formula = "adds exp(sink_h) to the row sum: the weights then sum to less than one",
+                     .about = "a logit beside each row; its weight goes to no value"},
+           .array = {{"sink", .shape = "[H]", .start = {.rule = RP_RULE_ZERO}}}, .check_arrays = sink_check_arrays)

@@ -1,12 +1,6 @@
 /* terms/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class token
  * as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class. */
 
-static void swin_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)index;
-    *s = (rpi_shape){.ndim = 2, .min_ndim = 2, .ones = 1u << 1, .n = {grid_entries(d, t), d->heads}};
-}
-
 static int64_t swin_index(const rpi_pair *p)
 {
     const rp_term *t = p->term;
@@ -26,6 +20,13 @@ static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
     rpi_add(to, 0, e, p->h, 0, 0, g);
 }
 
-RPI_SCHEME(SWIN, .form = RPI_INDEX, .array = {RPI_LEARN("table")}, .params = grid_params, .check = grid_check,
-           .grid = true, .class_token = true, .check_arrays = grid_check_arrays, .shape = swin_shape,
-           .entries = grid_entries, .index = swin_index, .entry = swin_entry, .entry_grad = swin_entry_grad)
+RPI_SCHEME(SWIN, .form = RPI_INDEX,
+           .facts = {.formula = "table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 "
+                                "being the class token",
+                     .about = "Swin's window table",
+                     .samples = {"grid=5x7", "grid=9x8,extra=1"},
+                     .bench = {"grid=32x64"}},
+           .array = {{"table", .shape = "[(2*grid_h-1)*(2*grid_w-1)+3*extra, H]", .shows = "entry"}},
+           .params = grid_params, .check = grid_check, .grid = true, .class_token = true,
+           .check_arrays = grid_check_arrays, .entries = grid_entries, .index = swin_index, .entry = swin_entry,
+           .entry_grad = swin_entry_grad)

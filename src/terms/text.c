@@ -1,7 +1,7 @@
 /* terms/text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
-#include "scheme.h"
+#include "registry.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -61,37 +61,37 @@ static bool read_grid(const char *text, int64_t *grid)
     return read_int(rows, &grid[0]) && read_int(x + 1, &grid[1]);
 }
 
-static rp_status set_param(rp_term *term, const char *name, const rpi_param *p, const char *value)
+static rp_status set_param(rp_term *term, const char *name, const rp_param *p, const char *value)
 {
     char *field = (char *)term + p->offset;
     int64_t n;
     double x;
     switch (p->type) {
-    case RPI_INT:
+    case RP_PARAM_INT:
         if (!read_int(value, &n))
             return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a whole number is needed", name, p->key, value);
         memcpy(field, &n, sizeof n);
         return RP_OK;
-    case RPI_REAL:
+    case RP_PARAM_REAL:
         if (!read_real(value, &x))
             return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": a decimal number is needed", name, p->key, value);
         memcpy(field, &x, sizeof x);
         return RP_OK;
-    case RPI_FLAG: {
+    case RP_PARAM_FLAG: {
         if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
             return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 0 or 1", name, p->key, value);
         const int32_t flag = *value == '1';
         memcpy(field, &flag, sizeof flag);
         return RP_OK;
     }
-    case RPI_SIGN: {
+    case RP_PARAM_SIGN: {
         if (strcmp(value, "1") != 0 && strcmp(value, "-1") != 0)
             return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": 1 or -1", name, p->key, value);
         const int32_t sign = *value == '1' ? 1 : -1;
         memcpy(field, &sign, sizeof sign);
         return RP_OK;
     }
-    case RPI_GRID: {
+    case RP_PARAM_GRID: {
         int64_t grid[2];
         if (!read_grid(value, grid))
             return rpi_fail(RP_E_ARG, "%s: %s is \"%.40s\": rows and columns are needed, such as 7x7", name, p->key,
@@ -134,23 +134,22 @@ static void write_real(char *to, size_t size, double x)
         memcpy(to + used, ".0", 3);
 }
 
-/* The value of a parameter as set_param reads it; false where it has none. */
-static bool write_param(char *to, size_t size, const rp_term *term, const rpi_param *p)
+bool rpi_print_param(char *to, size_t size, const rp_term *term, const rp_param *p)
 {
     const char *field = (const char *)term + p->offset;
     int64_t n[2];
     double x;
     int32_t small;
     switch (p->type) {
-    case RPI_INT: memcpy(n, field, sizeof *n); return snprintf(to, size, "%lld", (long long)n[0]) > 0;
-    case RPI_REAL: memcpy(&x, field, sizeof x); return write_real(to, size, x), isfinite(x);
-    case RPI_GRID:
+    case RP_PARAM_INT: memcpy(n, field, sizeof *n); return snprintf(to, size, "%lld", (long long)n[0]) > 0;
+    case RP_PARAM_REAL: memcpy(&x, field, sizeof x); return write_real(to, size, x), isfinite(x);
+    case RP_PARAM_GRID:
         memcpy(n, field, sizeof n);
         return snprintf(to, size, "%lldx%lld", (long long)n[0], (long long)n[1]) > 0;
     default: break;
     }
     memcpy(&small, field, sizeof small); /* flags, signs and enumerations are ints */
-    if (p->type != RPI_CHOICE)
+    if (p->type != RP_PARAM_CHOICE)
         return snprintf(to, size, "%d", (int)small) > 0;
     for (int32_t c = 0; p->choices[c]; c++)
         if (c == small)
@@ -171,9 +170,9 @@ rp_status rp_term_print_sized(const rp_term *given, size_t term_size, char *text
     if (!s)
         return rpi_fail(RP_E_ARG, "term.kind is %d: no such term in terms.def", (int)term->kind);
     size_t used = (size_t)snprintf(text, size, "%s", rp_term_name(term->kind));
-    for (const rpi_param *p = s->params; p && p->key && used < size; p++) {
+    for (const rp_param *p = s->params; p && p->key && used < size; p++) {
         char value[64];
-        if (!write_param(value, sizeof value, term, p))
+        if (!rpi_print_param(value, sizeof value, term, p))
             return rpi_fail(RP_E_RANGE, "%s: the value of %s cannot be written: a finite number, or one of its names",
                             rp_term_name(term->kind), p->key);
         used += (size_t)snprintf(text + used, size - used, ",%s=%s", p->key, value);
@@ -208,7 +207,7 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
         }
         best = nearer(key, best, s->array[x].name);
     }
-    for (const rpi_param *p = s->params; p && p->key; p++, bit <<= 1) {
+    for (const rp_param *p = s->params; p && p->key; p++, bit <<= 1) {
         if (strcmp(p->key, key) == 0) {
             if (*seen & bit)
                 return rpi_fail(RP_E_ARG, "%s: %s is given twice", name, key);
@@ -256,7 +255,7 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
             return status;
     }
     uint64_t bit = (uint64_t)1 << RP_MAX_ARRAYS;
-    for (const rpi_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
+    for (const rp_param *p = rpi_scheme_of(term->kind)->params; p && p->key; p++, bit <<= 1)
         if (p->required && !(seen & bit))
             return rpi_fail(RP_E_ARG, "%s: %s is missing: it is written %s", rp_term_name(term->kind), p->key,
                             rp_term_syntax(term->kind));

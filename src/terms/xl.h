@@ -1,16 +1,6 @@
 /* terms/xl.h -- Transformer-XL: scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j-i+Lq-1]>) in place of scale <q_i, k_j>.
  * Dai et al. 2019, section 3.3. r is ordered by key - query, from the lowest offset up, whatever q_offset is. The product
- * <q_i, k_j> is the one that is there anyway; part 0 adds that with r, part 1 that of u with the key. */
-
-static void xl_shape(const rp_desc *d, const rp_term *t, int32_t index, rpi_shape *s)
-{
-    (void)t;
-    if (index == 0)
-        *s = (rpi_shape){
-            .ndim = 3, .min_ndim = 2, .ones = 1u << 0, .n = {d->heads, rpi_max(d->len_q + d->len_k - 1, 0), d->dim_k}};
-    else
-        *s = (rpi_shape){.ndim = 2, .min_ndim = 1, .ones = 1u << 0, .n = {d->heads, d->dim_k}};
-}
+ * <q_i, k_j> is the one that is there anyway; product 0 adds that with r, product 1 that of u with the key. */
 
 static int64_t xl_count(const rp_desc *d, const rp_term *t)
 {
@@ -64,18 +54,25 @@ static void xl_u_grad(const rpi_pair *p, int64_t e, int64_t c, double g, const r
     rpi_add(to, 1, p->h, c, 0, 0, g);
 }
 
-RPI_SCHEME(XL, .form = RPI_VEC, .array = {RPI_LEARN("r"), RPI_MAY_LEARN("u"), RPI_MAY_LEARN("v")}, .shape = xl_shape,
-           .part = {{.count = xl_count,
-                     .first = xl_first,
-                     .by_index = true,
-                     .vec = clip_vec,
-                     .vec_grad = clip_vec_grad,
-                     .query = xl_query,
-                     .query_grad = xl_query_grad},
-                    {.array = 1,
-                     .key_side = true,
-                     .present = xl_has_u,
-                     .count = xl_one,
-                     .first = xl_zero,
-                     .vec = xl_u,
-                     .vec_grad = xl_u_grad}})
+RPI_SCHEME(
+    XL, .form = RPI_VEC,
+    .facts = {.formula = "scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j - i + Lq-1]>) in place of scale <q_i, k_j>",
+              .about = "positions of Transformer-XL",
+              .class_name = "XL"},
+    .array = {{"r", .shape = "[H?, Lq+Lk-1, Dk]", .start = {.rule = RP_RULE_SINUSOIDS}},
+              {"u", .presence = RP_OPTIONAL, .shape = "[H?, Dk]", .start = {.rule = RP_RULE_ZERO}},
+              {"v", .presence = RP_OPTIONAL, .shape = "[H?, Dk]", .start = {.rule = RP_RULE_ZERO}}},
+    .product = {{.count = xl_count,
+                 .first = xl_first,
+                 .by_index = true,
+                 .vec = clip_vec,
+                 .vec_grad = clip_vec_grad,
+                 .query = xl_query,
+                 .query_grad = xl_query_grad},
+                {.array = 1,
+                 .key_side = true,
+                 .present = xl_has_u,
+                 .count = xl_one,
+                 .first = xl_zero,
+                 .vec = xl_u,
+                 .vec_grad = xl_u_grad}})

@@ -1,4 +1,5 @@
-// bias.js -- what a term adds to the scores; two terms, their sum and their difference. SPDX-License-Identifier: Apache-2.0
+// bias.js -- the view of what a term adds to the scores: of two terms, their sum and their difference.
+// SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
@@ -14,7 +15,7 @@ const kinds = {
   difference: 'A − B'
 };
 
-/** What a term may change, the first that it does is shown; rows of maps are queries, columns keys or channels. */
+/** What a term may change; the first of these that it changes is shown. Rows of the maps are queries, columns are keys or channels. */
 const changes = [
   {what: 'scores', value: 'change of the score', columns: 'key'}, {
     what: 'weights',
@@ -49,13 +50,13 @@ export const bias = {
     ];
     const settings = controls(
       [
-        {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, least: 1, most: 4096},
-        {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, least: 1, most: 4096},
-        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 256},
-        {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, least: 0},
-        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, least: 0},
-        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, least: -1e6, most: 1e6},
-        {key: 'words', label: 'Words of q, k and v, repeated (one word: offsets alone matter)', type: 'text'},
+        {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
+        {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
+        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 256},
+        {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0},
+        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0},
+        {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, lower: -1e6, upper: 1e6},
+        {key: 'words', label: 'Words that give q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
@@ -71,7 +72,7 @@ export const bias = {
       h('div', {class: 'row'}, keep));
     let current = null;
 
-    /** q, k and v of every position: those of the words, repeated, the same for every head. */
+    /** q, k and v of every position: the vectors of the words, repeated in order, the same for every head. */
     const vectors = {};
     const content = ({words, heads, q, k}) => {
       const key = JSON.stringify([words, heads, q, k]);
@@ -87,7 +88,7 @@ export const bias = {
       };
       return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
     };
-    /** Scores, weights or outputs of n queries of a head, with terms less without. */
+    /** The change of scores, weights or outputs of n queries of a head: with the terms minus without them. */
     const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
       const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
       const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n} ${offset}`;
@@ -106,13 +107,13 @@ export const bias = {
       const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1),
                                 both = [a, ...(b ? [b] : [])];
       if (heads * q * k > 1 << 24)
-        throw new Error(`${heads} heads of ${q} × ${k} biases are more than this page takes: ${1 << 24} numbers`);
+        throw new Error(`${heads} heads of ${q} × ${k} biases are too many for this page: at most ${1 << 24} numbers`);
       settings.set({...state, head, query});
       editors.forEach(editor => editor.set(state));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
-      const {shown, said: some} = someHeads(heads, head);
-      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // an unknown name: let the library say so
+      const {shown, note: some} = someHeads(heads, head);
+      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name the library reports the error
       const of = terms => {
         const pure = terms.every(bias);
         if (pure) {
@@ -155,7 +156,7 @@ export const bias = {
       };
       const found = {a: of([a])};
       if (b) {
-        found.b = of(['log,lambda=0', b]);  // as second term, as in the sum: random arrays differ from place to place
+        found.b = of(['log,lambda=0', b]);  // as the second term, because random arrays depend on the term's number
         found.sum = of([a, b]);
         const minus = (x, y) => x.map((z, n) => z - y[n]);
         if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))
@@ -207,22 +208,22 @@ export const bias = {
       keep.hidden = !needsFile;
       settings.of('words').element.hidden = pure;
       const said = {
-        entry: 'No table is given: entry c holds the number c, so that the map shows which entry a pair reads.',
-        bucket: 'No table is given: bucket c holds the number c, so that the map shows the bucket of each pair.',
-        random: needsFile ? 'No arrays are given: the numbers are random, and the same every time.' :
-                            'No arrays are given: the numbers are random, the same as those of the command line.'
+        entry: 'No table is given: entry c is the number c, so the map shows which entry each pair reads.',
+        bucket: 'No table is given: the entry of bucket c is the number c, so the map shows the bucket of each pair.',
+        random: needsFile ? 'No arrays are given: their numbers are random, and the same every time.' :
+                            'No arrays are given: their numbers are random, and the same as on the command line.'
       };
-      const parts = both.map((text, n) => found[n ? 'b' : 'a']);
+      const results = both.map((text, n) => found[n ? 'b' : 'a']);
       note.textContent =
         [
-          pure ? '' : 'The terms are computed with and without, on words as vectors of 8 numbers; the maps are the difference.',
-          ...parts.map(part => part.note), ...parts.map(part => said[part.meaning])
+          pure ? '' : 'The maps show scores with the terms minus scores without them, for words as vectors of 8 numbers.',
+          ...results.map(result => result.note), ...results.map(result => said[result.meaning])
         ].filter(Boolean)
           .filter((x, n, all) => all.indexOf(x) === n)
           .join(' ');
       const own = views.filter(view => both.some(text => view.terms?.includes(nameOf(text))));
       more.replaceChildren(
-        ...own.flatMap(view => [`More of ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
+        ...own.flatMap(view => [`More about ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
                          viewLink(view, view.title), '. ']));
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
@@ -261,7 +262,7 @@ export const bias = {
           ...result,
           code: {
             CLI: `# “Save the arrays” writes relpos-term.safetensors\n# row ${query} of the map of ${b ? 'A + B' : 'A'}: ${
-              call} of the first less that of the second\n${
+              call} of the first minus that of the second\n${
               shell([...common, ...named.flatMap(text => optionOf(core, text))])}\n${shell([...common, '--no-bias'])}\n`,
             Python: `${opened}q, k, v = file["q"], file["k"], file["v"]\nat = dict(query=${query}, head=${head}${
               offset ? `, q_offset=${offset}` : ''})\nwith_terms = relpos.explain(q, k, v, **at, ${

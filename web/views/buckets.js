@@ -1,4 +1,4 @@
-// buckets.js -- how T5 and its variants share distances out. SPDX-License-Identifier: Apache-2.0
+// buckets.js -- the view of how T5 and its variants assign offsets to buckets. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -9,20 +9,20 @@ const marked = [1, 5, 10, 50, 100];
 
 export const buckets = {
   id: 'buckets',
-  title: 'Buckets: which distances share a number',
+  title: 'Buckets: which offsets share an entry',
   name: 'Buckets',
-  terms: ['t5', 'bucket'],  // that lead here from view a
+  terms: ['t5', 'bucket'],  // the view Bias links here for these
   defaults: {buckets: 32, max: 128, bidirectional: true, strategy: 'log', offset: -10},
 
   make({core, facts, change}) {
     const strategies = facts.terms.bucket.parameters.find(p => p.key === 'strategy').choices;
     const settings = controls(
       [
-        {key: 'buckets', label: 'Number of buckets', type: 'range', min: 4, max: 64, step: 2, least: 2, most: 4096},
-        {key: 'max', label: 'Maximal distance', type: 'range', min: 2, max: 512, least: 1, most: 65536},
+        {key: 'buckets', label: 'Number of buckets', type: 'range', min: 4, max: 64, step: 2, lower: 2, upper: 4096},
+        {key: 'max', label: 'Maximum distance', type: 'range', min: 2, max: 512, lower: 1, upper: 65536},
         {key: 'bidirectional', label: 'bidirectional: half of the buckets for keys after the query', type: 'check'},
         {key: 'strategy', label: 'Strategy', type: 'select', options: strategies},
-        {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160, least: -1e9, most: 1e9},
+        {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160, lower: -1e9, upper: 1e9},
       ],
       change);
     const picture = h('div'), said = h('p', {role: 'status'}), tables = h('div');
@@ -34,7 +34,7 @@ export const buckets = {
       const of = delta => core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: strategies.indexOf(strategy)});
       const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
       for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
-      x.forEach((delta, n) => {  // neighbours that share a bucket
+      x.forEach((delta, n) => {  // runs of offsets that share a bucket
         if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
         else runs.push({first: delta, last: delta, bucket: y[n]});
       });
@@ -88,7 +88,7 @@ export const buckets = {
       output,
       settings,
       about:
-        'A table of biases has one entry for each bucket; offsets in one bucket share it. Near offsets have a bucket each, far ones share. Move the offset, or click the picture, to see who shares with it.',
+        'A table of biases has one entry for each bucket; offsets in one bucket share it. Small offsets have a bucket each, large ones share. Move the offset, or click the chart, to see which offsets share its bucket.',
       formula: 'bias = table[bucket(r), h]      r = key − query'
     });
   },

@@ -1,4 +1,5 @@
-// cost.js -- what biases cost: memory and time of N x N against O(N), and a cache step by step. SPDX-License-Identifier: Apache-2.0
+// cost.js -- the view of what biases cost: memory and time of an N x N array and of 2N - 1 numbers; and decoding with a cache, step by step.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {cString, pythonTerm, randomArrays, shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -20,10 +21,10 @@ export const cost = {
     const editor = termEditor({core, facts, key: 'a', legend: 'Term', names, change});
     const settings = controls(
       [
-        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, least: 1, most: 64},
-        {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, least: 1, most: 256},
+        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 64},
+        {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, lower: 1, upper: 256},
         {key: 'most', label: 'Longest text to measure', type: 'select', options: [256, 512, 1024, 2048]},
-        {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, least: 0, most: 47},
+        {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, lower: 0, upper: 47},
       ],
       change, editor.element);
     const memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
@@ -33,7 +34,8 @@ export const cost = {
       h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element));
     let now = null, measured = null, running = false;
 
-    /** The best of a few calls, in milliseconds: a bias of N numbers a head, the same as an array of N x N, and making that array. */
+    /** The fastest of some calls, in milliseconds: with a bias by offset, with the same bias as an N x N array, without a bias; and the time to
+     * make that array. */
     const once = (state, n) => {
       const {a, dim} = state, q = new Float32Array(n * dim);
       let seed = 1;
@@ -41,16 +43,16 @@ export const cost = {
       const given = {lenQ: n, lenK: n, dimK: dim, type: 'f32', q: fill(), k: fill(), v: fill()};
       const best = problem => {
         core.problem(problem);
-        const to = core.place(4 * n * dim);
-        let least = Infinity;
-        for (let run = 0; run < 4; run++) {  // clocks of browsers are coarse: many calls to a reading
+        const to = core.allocate(4 * n * dim);
+        let fastest = Infinity;
+        for (let run = 0; run < 4; run++) {  // browsers' clocks are coarse: time many calls together
           const at = performance.now();
           let calls = 0;
           do core.attend('out', to);
           while (++calls, performance.now() - at < 20);
-          least = Math.min(least, (performance.now() - at) / calls);
+          fastest = Math.min(fastest, (performance.now() - at) / calls);
         }
-        return least;
+        return fastest;
       };
       const strip = best({...given, terms: [a]});
       core.problem({lenQ: n, lenK: n, terms: [a]});
@@ -67,7 +69,7 @@ export const cost = {
       try {
         for (let n = 64; n <= state.most; n *= 2) {
           said.textContent = `measuring ${n} × ${n} …`;
-          await new Promise(done => setTimeout(done, 20));  // the page stays alive between two lengths
+          await new Promise(done => setTimeout(done, 20));  // so that the page can react between two lengths
           results.push(once(state, n));
         }
         measured = {results, of: `${state.a}, one head of width ${state.dim}, f32, ${core.vectors}, one thread`};
@@ -95,11 +97,11 @@ export const cost = {
         logY: true,
         series: [
           {name: 'biases as an array N × N, f32', x: lengths, y: whole},
-          {name: 'relpos: work of a call, one thread', x: lengths, y: work}
+          {name: 'relpos: scratch memory of a call, one thread', x: lengths, y: work}
         ]
       });
       memory.replaceChildren(figure, table(['tokens', ...lengths.map(String)], [
-        ['N × N biases', ...whole.map(bytes)], ['work of relpos', ...work.map(bytes)],
+        ['N × N biases', ...whole.map(bytes)], ['scratch memory of relpos', ...work.map(bytes)],
         ['entries of a row of biases', ...lengths.map(n => String(2 * n - 1))]
       ]));
       if (measured) {
@@ -120,38 +122,38 @@ export const cost = {
               ([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {digits: 2, caption: 'ms'}));
       }
-      const most = 48, {step} = state, data = new Float64Array(most * most).fill(-Infinity);
-      core.problem({lenQ: most, lenK: most, terms: [a]});
+      const cells = 48, {step} = state, data = new Float64Array(cells * cells).fill(-Infinity);
+      core.problem({lenQ: cells, lenK: cells, terms: [a]});
       const full = core.bias(), [low, high] = extent([full]),
             value = core.meaning && core.meaning !== 'random' ? core.meaning : 'bias';
       let worst = 0;
-      for (let t = 0; t <= step; t++) {  // one query at position t, the keys so far
+      for (let t = 0; t <= step; t++) {  // one query at position t, and the keys up to it
         core.problem({lenQ: 1, lenK: t + 1, qOffset: t, terms: [a]});
         const one = core.bias();
-        data.set(one, t * most);
+        data.set(one, t * cells);
         one.forEach((x, j) => {
-          worst = Math.max(worst, Math.abs(x - full[t * most + j]));
+          worst = Math.max(worst, Math.abs(x - full[t * cells + j]));
         });
       }
       cache.show({
         data,
-        rows: most,
-        columns: most,
+        rows: cells,
+        columns: cells,
         value,
         cursor: [step, Math.min(cache.cursor[1], step)],
         low,
         high,
-        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not yet there`
+        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not computed yet`
       });
       row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
-        step + 1} biases is made. The rows before stay. Largest difference of the ${
-        step + 1} rows, made one by one, from those of the whole matrix: ${worst}.`;
+        step + 1} biases is computed. Earlier rows do not change. Largest difference of the ${
+        step + 1} rows, computed one by one, from those of the whole matrix: ${worst}.`;
       const problem = term => `fwd:f32:b1h1q${state.most}k${state.most}d${dim}${term === 'none' ? '' : `:${term}`}`;
-      core.problem({lenQ: most, lenK: most, terms: [a]});
+      core.problem({lenQ: cells, lenK: cells, terms: [a]});
       return {
         name: 'cost',
         docs: [nameOf(a)],
-        numbers: {work, whole, worst, measured, row: data.slice(step * most, step * most + step + 1)},
+        numbers: {work, whole, worst, measured, row: data.slice(step * cells, step * cells + step + 1)},
         saves: {
           memory: {
             figure: ofChart(figure),
@@ -168,16 +170,18 @@ export const cost = {
           cache: {
             figure: cache,
             csv: () => [['step', 'key', value],
-              ...[...data.keys()].map(at => [Math.floor(at / most), at % most, data[at]]).filter(([t, j]) => j <= t && t <= step)]
+              ...[...data.keys()].map(at => [Math.floor(at / cells), at % cells, data[at]]).filter(([t,
+                j]) => j <= t && t <= step)]
           }
         },
         code: {
-          CLI: `# times of this machine, which takes the best instruction set that it has, not those of the browser\n${
+          CLI: `# times of this machine with its best instruction set, not those of the browser\n${
               ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
             shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
           Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
             state.most}, ${dim}), dtype=np.float32)\n${
-            randomArrays(core, a) ? '# arrays that nobody gave are random; yours go in their place\n' : ''}term = ${
+            randomArrays(core, a) ? '# random numbers stand for arrays that are not given; put yours in their place\n' :
+                                    ''}term = ${
             pythonTerm(core, facts,
               a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, relpos.Dense(term.matrix(${
             state.most}, ${
@@ -201,8 +205,9 @@ export const cost = {
       saves: {memory: 'the memory', times: 'the times measured', cache: 'the map of the cache'},
       change,
       about:
-        'A bias by offset is 2N − 1 numbers a head; as an array it is N². The library never makes the array: a tile of scores starts at a pointer into those numbers. Memory is what the library itself says it needs; times are of this browser, and other programs of this machine disturb them.',
-      formula: 'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and work that grows with N'
+        'A bias by offset is 2N − 1 numbers for each head; as an array it is N². The library never makes that array: the sums of a tile of scores start with biases that it reads from those numbers. The memory is what the library reports; the times are measured in this browser, and other programs on this machine disturb them.',
+      formula:
+        'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and scratch memory that grows with N'
     });
   },
 };

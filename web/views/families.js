@@ -1,11 +1,13 @@
-// families.js -- additive bias, Shaw's vectors, rotation and linear decay on one example. SPDX-License-Identifier: Apache-2.0
+// families.js -- the view that compares additive bias, Shaw's vectors, rotation and linear decay on one example.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {controls, extent, h, table} from '../ui.js';
 
-const thirty = 3.64756261112416;  // its second pair of channels of four turns by 30 degrees a position: docs/errata.md
+const thirty =
+  3.64756261112416;  // with this base the second of two pairs of channels rotates by 30 degrees for each position: docs/errata.md
 
 export const families = {
   id: 'families',
@@ -29,7 +31,7 @@ export const families = {
         terms:
           s => [{text: `relkey,left=${reach},right=${reach}`, arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}}]
       },
-      rotary: {title: 'Rotary, 30 degrees a position', terms: () => [`rope,dim=4,base=${thirty},layout=half`], wide: true},
+      rotary: {title: 'Rotary, 30 degrees for each position', terms: () => [`rope,dim=4,base=${thirty},layout=half`], wide: true},
       linear: {title: 'Linear decay with a sign', terms: s => [`linear,left=${slope * s},right=${- slope * s}`]},
     };
     const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // printed .259 and .707 in the notes: docs/errata.md
@@ -42,8 +44,8 @@ export const families = {
           min: 0,
           max: 20,
           step: 0.1,
-          least: -1000,
-          most: 1000
+          lower: -1000,
+          upper: 1000
         },
         {
           key: 'family',
@@ -51,7 +53,7 @@ export const families = {
           type: 'select',
           options: Object.entries(all).filter(([key]) => key !== 'content').map(([key, {title}]) => [key, title])
         },
-        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: n - 1, least: 0, most: n - 1},
+        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
       ],
       change);
     const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
@@ -76,22 +78,21 @@ export const families = {
             {digits: 3, mark: (r, c) => errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
           table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
-            both = [flat(found.content), flat(found[family])], most = Math.max(...extent(both).map(Math.abs));
+            both = [flat(found.content), flat(found[family])], largest = Math.max(...extent(both).map(Math.abs));
       both.forEach((data, m) => maps[m].show({
         data,
         rows: n,
         columns: n,
-        low: -most,
-        high: most,
+        low: -largest,
+        high: largest,
         diverging: true,
         cursor: [query, maps[m].cursor[1]],
         title: `${m ? all[family].title : 'Content alone'}: scores`
       }));
       const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
-      said.textContent =
-        `At strength ${strength} the heaviest key of ${moved} of ${n} queries is another than by content alone: ${
-          after.map((x, i) => `token ${i} looks at ${x} (content: ${before[i]})`).join(', ')}.`;
+      said.textContent = `At strength ${strength} the heaviest key of ${moved} of ${n} queries is not that of content alone: ${
+        after.map((x, i) => `token ${i} looks at ${x} (content: ${before[i]})`).join(', ')}.`;
       const steps = [...Array(41).keys()].map(s => s / 2), at = steps.map(s => of(family, s)[query].weights);
       curve.replaceChildren(chart({
         title: `Weights of token ${query} as the positions grow stronger: ${all[family].title}`,
@@ -106,8 +107,8 @@ export const families = {
                     text = term.text ?? term, table_ = term.arrays?.table, name = text.split(',')[0];
       const option = core.kindOf[name].bias ? ['--bias', text.replace(name, table_ ? `${name},table=t` : name)] :
                                               [`--${name}`, (table_ ? 'table=t,' : '') + text.slice(name.length + 1)],
-            keyword = core.kindOf[name].bias ? 'bias' : name;
-      const rest = text.split(',').slice(1).map(part => part.split('=')).map(([key,
+            keyword = facts.terms[name].keyword;
+      const rest = text.split(',').slice(1).map(parameter => parameter.split('=')).map(([key,
         value]) => `${key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
       return {
         name: 'families',
@@ -120,7 +121,7 @@ export const families = {
           CLI: `python3 - <<'END'\nimport numpy as np\nx = ${nested(x, shape)}\nnp.savez("three.npz", q=x, k=x, v=x${
                  table_ ? `, t=${nested(table_.data, table_.shape)}` : ''})\nEND\n` +
             shell(['relpos', 'explain', '--input', 'three.npz', '--query', query, ...option, '--scale', Math.SQRT1_2]) + '\n',
-          Python: `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].python}(${
+          Python: `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].class}(${
               [...(table_ ? [`np.array(${nested(table_.data, table_.shape)})`] : []), ...rest].join(
                 ', ')})\nprint(relpos.explain(x, x, x, query=${query}, scale=${Math.SQRT1_2}, ${keyword}=term))\n`,
           C: program({
@@ -145,7 +146,7 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], under each way to tell positions; scores before the softmax, and weights. Shaded cells are printed otherwise in the notes that the example is from; these are the right numbers (docs/errata.md). At strength 1 the numbers are the example’s; a stronger table, vector or slope overrides the content.',
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md). At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
     });

@@ -1,4 +1,5 @@
-// images.js -- positions on a grid: windows, patches, a class token; absolute against relative. SPDX-License-Identifier: Apache-2.0
+// images.js -- the view of positions on a grid: windows, patches, a class token; absolute and relative positions.
+// SPDX-License-Identifier: Apache-2.0
 import {cArrays, program, pythonTerm, randomArrays, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
@@ -8,7 +9,7 @@ export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
-  terms: ['swin', 'axial'],  // that lead here from view a
+  terms: ['swin', 'axial'],  // the view Bias links here for these
   defaults: {kind: 'swin', rows: 4, columns: 4, extra: false, patch: 5},
 
   make({core, facts, change}) {
@@ -16,18 +17,18 @@ export const images = {
     const settings = controls(
       [
         {key: 'kind', label: 'Term', type: 'select', options: kinds.map(name => [name, `${name}: ${facts.terms[name].title}`])},
-        {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, least: 1, most: 24},
-        {key: 'columns', label: 'Columns of the grid', type: 'range', min: 1, max: 14, least: 1, most: 24},
+        {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
+        {key: 'columns', label: 'Columns of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
         {key: 'extra', label: 'a class token before the patches', type: 'check'},
-        {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, least: 0},
+        {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, lower: 0},
       ],
       change);
     const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each to the chosen one'}),
           classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'});
-    const whole = new HeatMap({title: 'Every pair of tokens', onpick: r => change({patch: r})}), example = h('div');
+    const matrix = new HeatMap({title: 'Every pair of tokens', onpick: r => change({patch: r})}), example = h('div');
     const output = h('div', {},
       h('div', {class: 'panels'},
-        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), whole.element),
+        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), matrix.element),
       h('h3', {}, 'Four patches: absolute against relative'), example);
     let shape = '';
 
@@ -41,7 +42,7 @@ export const images = {
       absolute: of(P.data, []),
       relative: of(X.data, [{text: 'dense', arrays: {bias: {shape: [tokens, tokens], data: B.data}}}])
     };
-    // cells that the vision notes print otherwise: docs/errata.md
+    // cells that are wrong in the vision notes: docs/errata.md
     const errata = {
       content: ['2,3', '3,2'],
       absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'],
@@ -54,7 +55,7 @@ export const images = {
     };
     example.append(
       h('p', {class: 'note'},
-        'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. Shaded cells are printed otherwise there; these are the right numbers (docs/errata.md).'),
+        'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, 0]. The numbers of the shaded cells are wrong in the notes; these are right (docs/errata.md).'),
       h('div', {class: 'panels pairs'},
         Object.entries(four).map(
           ([key, rows]) => h('div', {},
@@ -73,18 +74,18 @@ export const images = {
       const data = core.bias(), value = core.meaning === 'entry' ? 'entry' : 'bias', at = j => data[query * n + j],
             digits = value === 'entry' ? 0 : 2;
       const place = j => j < extra ? 'class token' : `row ${Math.floor((j - extra) / columns)}, column ${(j - extra) % columns}`;
-      whole.show({
+      matrix.show({
         data,
         rows: n,
         columns: n,
-        cursor: [query, whole.cursor[1]],
+        cursor: [query, matrix.cursor[1]],
         title: `${text}: every pair of tokens`,
         value,
         label: (r, c, x) => `${place(r)} → ${place(c)}: ${value} ${fixed(x)}`
       });
       let low = Infinity, high = -Infinity;
       for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
-      if (shape !== `${n},${columns}`) {  // new buttons only for a new grid: the focus stays
+      if (shape !== `${n},${columns}`) {  // keep the buttons, and with them the focus, while the grid is the same
         shape = `${n},${columns}`;
         grid.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
         grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {
@@ -110,13 +111,13 @@ export const images = {
       const random = randomArrays(core, text);
       said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
       note.textContent = random ?
-        'No arrays are given: the numbers are random, the same as those of the command line.' :
-        'No table is given: entry c holds the number c. Pairs with the same number read the same learned entry.';
+        'No arrays are given: their numbers are random, and the same as on the command line.' :
+        'No table is given: entry c is the number c. Pairs with the same number read the same learned entry.';
       core.problem({lenQ: n, lenK: n, terms: [text]});
       const cli = shell(['relpos', 'bias', text]);
       return {
         name: `images-${kind}`,
-        figure: whole,
+        figure: matrix,
         docs: [kind],
         numbers: {
           data: [...data],

@@ -1,4 +1,5 @@
-// model.js -- heads of a trained model on its text, or of a file of one's own; terms change where they look. SPDX-License-Identifier: Apache-2.0
+// model.js -- the view of a trained model's heads on a text, or of heads in a file of the reader, without and with position terms.
+// SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
@@ -8,9 +9,9 @@ import {HeatMap} from '../heat.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, download, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
-const most = 1024;  // tokens: the maps have their square
+const maxTokens = 1024;  // a map has their square as its number of cells
 
-/** The options of `relpos attend` as what this view can show: {terms, causal, scale}; an error for any other. */
+/** Read options of `relpos attend` as {terms, causal, scale}; throws for options that this view does not have. */
 function readOptions(core, text) {
   const found = {terms: [], causal: false, scale: 0}, words = text.split(/\s+/).filter(Boolean);
   while (words.length) {
@@ -21,10 +22,11 @@ function readOptions(core, text) {
     else if (option === '--bias') found.terms.push(value());
     else if (option.startsWith('--') && Object.hasOwn(core.kindOf, name)) {
       const rest = value();  // --sink NAME
-      found.terms.push([name, rest && (rest.includes('=') ? rest : `${name}=${rest}`)].filter(Boolean).join(','));
+      found.terms.push(
+        [name, rest && (rest.includes('=') ? rest : `${core.kindOf[name].arrays[0].name}=${rest}`)].filter(Boolean).join(','));
     } else throw new Error(`${option} is not known here`);
   }
-  if (!(found.scale >= 0 && found.scale < Infinity)) throw new Error('--scale is no number');
+  if (!(found.scale >= 0 && found.scale < Infinity)) throw new Error('--scale needs a number');
   if (found.terms.length > 2) throw new Error(`it has ${found.terms.length} terms, and this view takes two`);
   return found;
 }
@@ -43,34 +45,34 @@ export const model = {
       minilm: {
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
-          'A trained sentence encoder. It has no position term in its attention: add one and see where its heads then look; the table here is made up, in the shape of T5’s.',
+          'A trained sentence encoder without a position term in its attention: add one, and see which words its heads then attend to. The table here was not trained; it has the shape of T5’s.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
         start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
         title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
         about:
-          'Trained by relpos lab on documentation, man pages and Vim’s help among it, with a T5 table of its own in each layer; the text is new to it. The curves show what each head learned of the offset.',
+          'Trained by relpos lab on documentation such as man pages and Vim’s help, with a T5 table of its own in each layer; the text was not in its training. The curves show the bias that each head learned for each offset.',
         read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
         start: {head: 0, query: facts.lab.tokens.length - 1}
       }]))
     };
-    /** The first batch entry of a file's q and k as doubles, and its other arrays. */
+    /** A source made of a file's arrays: the first batch entry of q and k as doubles, and the other arrays. */
     const take = ({arrays, tokens, options = ''}, title) => {
       const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
         throw new Error(`the file was not taken: it has no array ${name} (it has ${
-            [...arrays.keys()].join(', ') || 'none of floating numbers'})`);
+            [...arrays.keys()].join(', ') || 'none with floating-point numbers'})`);
       })());
       for (const [name, x] of [['q', q], ['k', k]])
         if (x.shape.length !== 4 || x.shape.some(n => n < 1))
           throw new Error(
-            `the file was not taken: ${name} has the shape ${x.shape.join('×')}; batch, heads, length, width are needed`);
+            `the file was not taken: ${name} has the shape ${x.shape.join('×')}, and (batch, heads, length, width) is needed`);
       const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
       if (dim !== dimK || heads % kvHeads)
         throw new Error(`the file was not taken: q is ${q.shape.join('×')} and k ${
-          k.shape.join('×')}; widths are equal and heads of k divide those of q`);
-      if (lenQ > most || lenK > most)
-        throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, this page shows ${most}`);
+          k.shape.join('×')}; their widths must be equal, and the heads of k must divide those of q`);
+      if (lenQ > maxTokens || lenK > maxTokens)
+        throw new Error(`the file was not taken: ${Math.max(lenQ, lenK)} tokens, and this page shows at most ${maxTokens}`);
       const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
       for (const [name, x] of arrays)
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
@@ -78,7 +80,7 @@ export const model = {
       const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
       for (const [name, x, ...axes] of [['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
         if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
-          throw new Error(`the file was not taken: ${name} has the shape ${x.shape.join('×')}, which does not go with q ${
+          throw new Error(`the file was not taken: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
             q.shape.join('×')} and k ${k.shape.join('×')}`);
       const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
       const source = {
@@ -98,22 +100,23 @@ export const model = {
       };
       const arraysIn = {q: source.q, k: source.k, v: source.v ?? [], out: source.out ?? []};
       for (const [name, {data}] of Object.entries(others)) arraysIn[name] = data;
-      const wild = Object.entries(arraysIn)
-                     .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
-                     .filter(([, n]) => n)
-                     .map(([name, n]) => `${n} of ${name}`);
-      if (wild.length) source.wild = `Not every number of the file is finite: ${wild.join(', ')} are infinite or not a number.`;
+      const nonfinite = Object.entries(arraysIn)
+                          .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
+                          .filter(([, n]) => n)
+                          .map(([name, n]) => `${n} of ${name}`);
+      if (nonfinite.length)
+        source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
-    /** What the file says of its terms, or what the names of its arrays say: {terms, causal, scale, note}. */
+    /** The options that a file gives in its metadata, or by the names of its arrays: {terms, causal, scale, note}. */
     const optionsOf = (text, source) => {
-      const {others} = source, tried = read => {
+      const {others} = source, checked = read => {
         const found = read();
-        weigh({head: 0, ...startOf({options: found})}, source);
+        computeWeights({head: 0, ...startOf({options: found})}, source);
         return found;
       };
       if (text) try {
-          return tried(() => readOptions(core, text));
+          return checked(() => readOptions(core, text));
         } catch (error) { return {note: `The options in the file were not taken: ${error.message}. Choose a term.`}; }
       const named =
         core.kinds
@@ -121,10 +124,12 @@ export const model = {
                  ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
                                      .join(','))
           .filter(text => text.includes(','));
-      const called = `Its arrays are called as those of ${named.map(nameOf).join(' and ')}`;
+      const called = `Its arrays have the names of those of ${named.map(nameOf).join(' and ')}`;
       try {
-        return named.length ? tried(() => ({terms: named.slice(0, 2), note: `${called}; the parameters are the defaults.`})) : {};
-      } catch (error) { return {note: `${called}, and were not taken: ${error.message}. Choose a term.`}; }
+        return named.length ?
+          checked(() => ({terms: named.slice(0, 2), note: `${called}; other parameters have their defaults.`})) :
+          {};
+      } catch (error) { return {note: `${called}, but cannot be used: ${error.message}. Choose a term.`}; }
     };
     /** The arrays that a term's text names, from those of a file. */
     const arraysOf = (text, others) => {
@@ -142,8 +147,9 @@ export const model = {
         []);
     };
     let drawn = null;
-    /** The terms of a state, and the weights of its head without and with them: all that a file can fail at, so nothing is drawn here. */
-    const weigh = ({head, a, b, causal, scale}, source) => {
+    /** Compute the weights of a head without and with a state's terms. Everything that can fail for a file happens here, before anything is
+     * drawn. */
+    const computeWeights = ({head, a, b, causal, scale}, source) => {
       const key = JSON.stringify([head, a, b, causal, scale]);
       if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
@@ -178,10 +184,10 @@ export const model = {
     const opened = {};
     const sourceOf = name => {
       if (name === 'file' && !opened.file)
-        throw new Error('The address means a file of yours, which it does not hold: drop it again.');
+        throw new Error('The address was made for a file of yours, which it does not contain: drop it again.');
       return opened[name] ??= {...built[name].read(), ...built[name]};
     };
-    /** The state that a source is first shown with. */
+    /** The state in which a source is first shown. */
     const startOf = found => {
       const {terms = [], causal = false, scale = 0} = found.options;
       return {a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
@@ -209,10 +215,10 @@ export const model = {
     const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
     const open = async file => {
       try {
-        const found = take(await readArrays(file));  // what fails leaves the page as it was
+        const found = take(await readArrays(file));  // if this throws, the page does not change
         const now = current(), works = terms => {
           try {
-            weigh({...now, head: 0, a: '', b: '', ...terms}, found);
+            computeWeights({...now, head: 0, a: '', b: '', ...terms}, found);
             return true;
           } catch { return false; }
         };
@@ -220,8 +226,8 @@ export const model = {
               patch = found.options.terms ?
           startOf({...found, start: {query: found.lenQ - 1}}) :
           {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
-        weigh({...now, ...patch}, found);
-        opened.file = {...found, title: file.name, about: 'A file of yours. It stays on this machine.'};
+        computeWeights({...now, ...patch}, found);
+        opened.file = {...found, title: file.name, about: 'A file of yours. It is not sent anywhere.'};
         problem.textContent = '';
         change({source: 'file', ...patch});
       } catch (error) {
@@ -255,7 +261,7 @@ export const model = {
       h('label',
         {for: 'file'
         },
-        'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as relpos lab export writes. It stays on this machine. A term as written may name its arrays: relkey,table=NAME,left=8,right=8.'),
+        'Your own heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as relpos lab export writes. It is not sent anywhere. The text of a term may name its arrays: relkey,table=NAME,left=8,right=8.'),
       input, problem,
       h('div', {class: 'row'},
         h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
@@ -276,10 +282,10 @@ export const model = {
           options: [...Object.entries(built).map(([name, {title}]) => [name, title]), ['file', 'your file']],
           change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
         },
-        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, least: 0},
-        {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, least: 0},
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0},
+        {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, lower: 0},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
-        {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, least: 0},
+        {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, lower: 0},
       ],
       change, editors.map(editor => editor.element), drop);
     const dropped = settings.element.querySelector('option[value=file]');
@@ -296,7 +302,7 @@ export const model = {
       editors.forEach(editor => editor.set(state));
       dropped.hidden = !opened.file;
       const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
-      drawn = weigh({...state, head}, next);
+      drawn = computeWeights({...state, head}, next);
       source = next;
       const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = drawn,
                                                                query = Math.min(state.query, lenQ - 1), {a, b, scale} = state,
@@ -305,7 +311,7 @@ export const model = {
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(lenQ - 1);
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
-      const {shown, said: some} = someHeads(heads, head);
+      const {shown, note: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
       const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
       const weights = drawn.with ?? drawn.plain, zero = x => x === -Infinity ? 0 : x,
@@ -315,7 +321,7 @@ export const model = {
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
       said.textContent = [
-        source.about, source.wild, options.note,
+        source.about, source.warning, options.note,
         out &&
           (Number.isFinite(drawn.far) ?
               `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` :
@@ -392,7 +398,7 @@ export const model = {
           ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j], ...(own ? [own[j]] : [])])],
         code: {
           CLI: `# “Save the arrays” writes relpos-heads.safetensors${
-            v ? '' : '; v is k again there: only weights are looked at'}\n${shell([
+            v ? '' : '; k stands for v in it, because only weights are shown'}\n${shell([
             'relpos', 'explain', ...common, '--head', head, '--query', query,
             ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), state.causal ? '--causal' : null,
             ...(scale > 0 ? ['--scale', scale] : []), '--brief'
@@ -440,7 +446,7 @@ export const model = {
       output,
       settings,
       about:
-        'Queries and keys of trained models on a text, rounded to 16 bits, or those of a file of yours: where each head looks, what a term changes of it, and what bias each head has over the offset.',
+        'Queries and keys of trained models on a text, stored as 16-bit numbers, or those of a file of yours: which keys each head attends to, how a term changes that, and the bias of each head over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
     return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};

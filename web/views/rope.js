@@ -1,4 +1,5 @@
-// rope.js -- rotary positions: turning planes, invariance under a shift, wavelengths under each scaling. SPDX-License-Identifier: Apache-2.0
+// rope.js -- the view of rotary positions: rotating planes, invariance under a shift, wavelengths under each scaling.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, real, shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -7,27 +8,36 @@ import {controls, fixed, h, table} from '../ui.js';
 
 export const rope = {
   id: 'rope',
-  title: 'RoPE: turned by their position',
+  title: 'RoPE: rotation by the position',
   name: 'RoPE',
-  terms: ['rope'],  // that lead here from view a
+  terms: ['rope'],  // the view Bias links here for it
   defaults: {dim: 64, base: 10000, layout: 'half', factor: 4, trained: 2048, m: 3, n: 8, shift: 20, save: 'product'},
 
   make({core, facts, change}) {
     const choices = key => facts.terms.rope.parameters.find(p => p.key === key).choices;
     const settings = controls(
       [
-        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
-        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100, least: -1e6, most: 1e6},
-        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000, least: -1e6, most: 1e6},
-        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', least: 1.001, most: 1e12},
+        {key: 'm', label: 'Position of the query', type: 'range', min: 0, max: 100, lower: -1e6, upper: 1e6},
+        {key: 'n', label: 'Position of the key', type: 'range', min: 0, max: 100, lower: -1e6, upper: 1e6},
+        {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000, lower: -1e6, upper: 1e6},
+        {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', lower: 1.001, upper: 1e12},
         {key: 'layout', label: 'Pairs of channels', type: 'select', options: choices('layout')},
-        {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, least: 2, most: 1024},
-        {key: 'factor', label: 'Scaling: how many times longer', type: 'range', min: 1, max: 32, step: 0.5, least: 1, most: 1000},
-        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, least: 2, most: 1e6},
+        {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, lower: 2, upper: 1024},
+        {
+          key: 'factor',
+          label: 'Scaling: how many times longer',
+          type: 'range',
+          min: 1,
+          max: 32,
+          step: 0.5,
+          lower: 1,
+          upper: 1000
+        },
+        {key: 'trained', label: 'Trained length', type: 'range', min: 128, max: 16384, lower: 2, upper: 1e6},
       ],
       change);
     const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
-    const output = h('div', {}, h('h3', {}, 'The planes: query (solid) and key (dashed) after turning'), planes,
+    const output = h('div', {}, h('h3', {}, 'The planes: query (solid) and key (dashed) after rotation'), planes,
       h('h3', {}, 'The product depends on the offset alone'), shifts, curve,
       h('h3', {}, 'Wavelengths, and what the scalings do to them'), waves);
     const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
@@ -65,7 +75,7 @@ export const rope = {
           [...Array(width / 2).keys()].map(c => h('svg', {
             viewBox: '0 0 120 150',
             role: 'img',
-            'aria-label': `channels ${pair(c)}: the query is turned by ${fixed((m + shift) * frequency[c])}, the key by ${
+            'aria-label': `channels ${pair(c)}: the query is rotated by ${fixed((m + shift) * frequency[c])}, the key by ${
               fixed((n + shift) * frequency[c])} radians`
           },
                                              plane(c)))));
@@ -76,10 +86,10 @@ export const rope = {
         return core.row(0, 0).raw[0];
       };
       core.problem({lenQ: 1, lenK: 1, dimK: width, q, k});
-      const unturned = core.row(0, 0).raw[0], here = score(m, n), there = score(m + shift, n + shift);
+      const unrotated = core.row(0, 0).raw[0], here = score(m, n), there = score(m + shift, n + shift);
       shifts.replaceChildren(table(['query at, key at', 'offset', 'product'], [
         [`${m}, ${n}`, String(n - m), here], [`${m + shift}, ${n + shift}`, String(n - m), there],
-        [`${m + shift}, ${n}`, String(n - m - shift), score(m + shift, n)], ['not turned', '', unturned]
+        [`${m + shift}, ${n}`, String(n - m - shift), score(m + shift, n)], ['not rotated', '', unrotated]
       ]));
       const reach = 64, line = [...Array(2 * reach + 1).keys()].map(t => t - reach),
             product = line.map(delta => score(Math.max(0, -delta), Math.max(0, delta)));
@@ -122,7 +132,7 @@ export const rope = {
         numbers: {
           here,
           there,
-          unturned,
+          unrotated,
           frequencies: Object.fromEntries(found.map(([name, f]) => [name, [...f.frequency]])),
           factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))
         },
@@ -174,7 +184,7 @@ export const rope = {
       saves: {product: 'the product by offset', waves: 'the wavelengths'},
       change,
       about:
-        'Pairs of channels of query and key are turned by an angle that grows with the position. Shift both positions: the planes turn, the product stays. Beyond the trained length the slow planes meet angles that they never saw; each scaling stretches them its own way.',
+        'Pairs of channels of query and key are rotated by an angle that grows with the position. Shift both positions: the planes rotate, and the product stays the same. Beyond the trained length the slow planes reach angles that did not occur in training; each scaling lengthens their wavelengths in its own way.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'
     });
   },

@@ -1,4 +1,5 @@
-// sentence.js -- one query of a sentence, step by step, as `relpos explain` prints it. SPDX-License-Identifier: Apache-2.0
+// sentence.js -- the view of one query of a sentence, step by step, with the numbers of `relpos explain`.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, optionOf, program, pythonOptions, shell} from '../code.js';
 import {CAUSAL} from '../core.js';
@@ -8,7 +9,7 @@ import {HeatMap} from '../heat.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
 import {controls, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
-/** Whether a term without its array has numbers of its own for each head, as the command line asks too. */
+/** Whether a term without its array has a default for each head, such as ALiBi's slopes; then there are 8 heads, as on the command line. */
 const manyHeads = (core, text) => {
   const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
   return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
@@ -30,8 +31,8 @@ export const sentence = {
     const settings = controls(
       [
         {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
-        {key: 'query', least: 0},
-        {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, least: 0, most: 7},
+        {key: 'query', lower: 0},
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
         {key: 'causal', label: 'causal: no key after the query', type: 'check'},
       ],
       change, editors.map(editor => editor.element));
@@ -61,7 +62,7 @@ export const sentence = {
       const row = found.rows[query], standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
       wordButtons(words, tokens, query, i => change({query: i}));
-      const cap = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
+      const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
       const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
         h('table', {},
           h('tbody', {},
@@ -89,7 +90,7 @@ export const sentence = {
               ['Bias values, B', ...row.bias], ['Biased scores, scaled + B', ...row.score]
             ],
             {caption: 'Scores'}),
-          h('h3', {}, `2. Attention weights: exp(biased score) / ${cap}`), bars,
+          h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
           h('h3', {}, '3. Output: the sum of weight times value'), h('pre', {}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
           h('h3', {}, '4. Without and with the term'),
           table(['', ...tokens],
@@ -141,7 +142,7 @@ export const sentence = {
             (heads > 1 ? `q, k, v = (np.repeat(x, ${heads}, axis=1) for x in (q, k, v))\n` : '') +
             `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${pythonOptions(core, facts, [{text: state.a}])}${
               state.causal ? ', causal=True' : ''})\nprint(steps)\n`,
-          C: (heads > 1 ? `/* one head here; on the screen head ${head} of ${heads} */\n` : '') + program({
+          C: (heads > 1 ? `/* this program has one head; the page shows head ${head} of ${heads} */\n` : '') + program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],
             terms: [state.a],
@@ -163,7 +164,7 @@ export const sentence = {
       output,
       settings,
       about:
-        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. Words of your own become numbers by their letters; they carry no meaning, only the arithmetic is real. To see what the strength does, move lambda from 0 to 1; for a rate on each side choose linear.',
+        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The vectors of your own words are made from their letters: they carry no meaning, only the arithmetic is real. To see the effect of the strength, move lambda from 0 to 1; for a different rate on each side choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'
     });
   },

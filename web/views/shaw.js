@@ -1,4 +1,5 @@
-// shaw.js -- vectors for offsets: clipping, tables, scores of content and of position. SPDX-License-Identifier: Apache-2.0
+// shaw.js -- the view of Shaw's vectors for offsets: clipping, tables, scores of content and of position.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
 import {frame} from '../frame.js';
@@ -9,12 +10,12 @@ export const shaw = {
   id: 'shaw',
   title: 'Shaw: a vector for every clipped offset',
   name: 'Shaw',
-  terms: ['relkey', 'relval'],  // that lead here from view a
+  terms: ['relkey', 'relval'],  // the view Bias links here for these
   defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0},
 
   make({core, facts, change}) {
     const {SHAW_Q: Q, SHAW_K: K, SHAW_V: V, SHAW_A_K: AK, SHAW_A_V: AV} = facts.golden, n = Q.shape[0], width = Q.shape[1],
-                                                                    most = (AK.shape[0] - 1) / 2;
+                                                                    maxClip = (AK.shape[0] - 1) / 2;
     const settings = controls(
       [
         {
@@ -22,15 +23,15 @@ export const shaw = {
           label: 'Clip of the example: offsets −k … k have vectors',
           type: 'range',
           min: 0,
-          max: most,
-          least: 0,
-          most
+          max: maxClip,
+          lower: 0,
+          upper: maxClip
         },
-        {key: 'query', label: 'Query of the example', type: 'range', min: 0, max: n - 1, least: 0, most: n - 1},
-        {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, least: 1, most: 512},
-        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, least: 0, most: 65536},
-        {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, least: 1, most: 65536},
-        {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, least: 1, most: 65536},
+        {key: 'query', label: 'Query of the example', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
+        {key: 'length', label: 'Length of the clip map', type: 'range', min: 1, max: 128, lower: 1, upper: 512},
+        {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, lower: 0, upper: 65536},
+        {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, lower: 1, upper: 65536},
+        {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, lower: 1, upper: 65536},
       ],
       change);
     const map = (title, more) => new HeatMap({title, onpick: r => change({query: r}), ...more});
@@ -43,16 +44,15 @@ export const shaw = {
     const numbers = h('div'), pairs = h('div'), profile = h('div');
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
-      h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element), h('h3', {}, 'At a length that was never trained'),
-      pairs);
+      h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element), h('h3', {}, 'At a length beyond training'), pairs);
 
     const compute = state => {
-      const c = Math.min(state.clip, most), first = (most - c) * width, size = (2 * c + 1) * width,
-            part = x => ({shape: [2 * c + 1, width], data: x.data.slice(first, first + size)});
+      const c = Math.min(state.clip, maxClip), first = (maxClip - c) * width, size = (2 * c + 1) * width,
+            clipped = x => ({shape: [2 * c + 1, width], data: x.data.slice(first, first + size)});
       settings.set(state);
       const terms = [
-        {text: `relkey,left=${c},right=${c}`, arrays: {table: part(AK)}},
-        {text: `relval,left=${c},right=${c}`, arrays: {table: part(AV)}}
+        {text: `relkey,left=${c},right=${c}`, arrays: {table: clipped(AK)}},
+        {text: `relval,left=${c},right=${c}`, arrays: {table: clipped(AV)}}
       ];
       const of = terms => core.problem({lenQ: n, lenK: n, dimK: width, terms, q: Q.data, k: K.data, v: V.data});
       of([]);
@@ -73,7 +73,7 @@ export const shaw = {
         ...(m < 2 ? {diverging: true} : {low: 0, high, diverging: false})
       }));
       [AK, AV].forEach((x, m) => tables[m].show({
-        data: part(x).data,
+        data: clipped(x).data,
         rows: 2 * c + 1,
         columns: width,
         label: (r, k, y) => `offset ${r - c}, channel ${k}: ${fixed(y)}`
@@ -109,13 +109,13 @@ export const shaw = {
       pairs.replaceChildren(table(['', 'pairs', 'share'],
                               [
                                 ['all pairs of positions', count(all), '100.0 %'],
-                                [`pairs of positions that no text of ${trained} has`, count(new_), share(new_)],
-                                ['pairs whose offset no such text has', count(far), share(far)],
-                                [`pairs that a table clipped at ${limit} has no vector for`, '0', '0.0 %']
+                                [`pairs of positions that a text of ${trained} tokens does not have`, count(new_), share(new_)],
+                                ['pairs whose offset such a text does not have', count(far), share(far)],
+                                [`pairs without a vector in a table clipped at ${limit}`, '0', '0.0 %']
                               ]),
         h('p', {class: 'note'},
-          'A table of absolute positions has never seen the pairs of the second line. A clipped table serves every offset, as soon as the clip was reached in training.'));
-      const shape = [1, 1, n, width], ak = part(AK), av = part(AV);
+          'The pairs of the second line never occurred in training with a table of absolute positions. A clipped table has a trained vector for every offset, if training reached the clip.'));
+      const shape = [1, 1, n, width], ak = clipped(AK), av = clipped(AV);
       return {
         name: 'shaw',
         figure: scores[3],
@@ -159,7 +159,7 @@ export const shaw = {
       output,
       settings,
       about:
-        'Each offset up to a clip has a learned vector for keys, and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
+        'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
     });
   },

@@ -1,0 +1,377 @@
+/* attend.c -- relpos attend: attention over arrays in a file.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { OUT = 'o', WEIGHTS = CLI_OWN, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA };
+
+static const cli_option options[] = {
+    {"output", OUT, "FILE", "where the result goes, .npz or .safetensors; - = standard output"},
+    CLI_TERM_OPTIONS,
+    CLI_MASK_OPTIONS,
+    CLI_SETTING_OPTIONS,
+    {"dropout", DROPOUT, "P", "drop this share of the weights, from 0 to below 1; the others grow by 1/(1-P)"},
+    {"seed", SEED, "N", "which weights --dropout drops; default 0"},
+    {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
+    {"lse", LSE, NULL, "also write lse (B,H,Lq), the log of each row's sum"},
+    {"summary", SUMMARY, NULL, "also write profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
+    {"grad", GRAD, NULL, "also write dq, dk, dv and dNAME of each learned array; the file has dout (B,H,Lq,Dv)"},
+    {"dtype", DTYPE, "TYPE", "f32, f64, bf16 or f16: computed in and written; default: that of q"},
+    {"threads", THREADS, "N", "default: all this process may use"},
+    {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
+    {0},
+};
+
+typedef struct request {
+    cli_problem problem;
+    const char *out, *isa;
+    bool weights, lse, summary, grad, dtype_given;
+    rp_dtype dtype; /* of what is written */
+    int64_t threads;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    rp_desc *d = &r->problem.desc;
+    int64_t seed;
+    int code;
+    switch (key) {
+    case OUT: r->out = value; return CLI_OK;
+    case WEIGHTS: r->weights = true; return CLI_OK;
+    case LSE: r->lse = true; return CLI_OK;
+    case SUMMARY: r->summary = true; return CLI_OK;
+    case GRAD: r->grad = true; return CLI_OK;
+    case DROPOUT:
+        code = cli_real("--dropout", value, &d->dropout);
+        if (code == CLI_OK && !(d->dropout >= 0 && d->dropout < 1))
+            return cli_error(CLI_USAGE, "--dropout: %g is out of range (0 to below 1)", d->dropout);
+        return code;
+    case SEED:
+        code = cli_integer("--seed", value, 0, INT64_MAX, &seed);
+        if (code == CLI_OK)
+            d->seed = (uint64_t)seed;
+        return code;
+    case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
+    case ISA: return cli_isa(value, &r->isa);
+    case DTYPE: r->dtype_given = true; return cli_dtype("--dtype", value, &r->dtype);
+    default: return cli_problem_option(&r->problem, key, value);
+    }
+}
+
+/* The sizes of the problem, from the shapes of q, k and v. */
+static int read_sizes(cli_problem *p, const rp_tensors *t)
+{
+    const rp_array *a[3] = {&t->q, &t->k, &t->v};
+    rp_desc *d = &p->desc;
+    for (int n = 0; n < 3; n++)
+        if (a[n]->ndim != 4)
+            return cli_error(CLI_FAILED, "%c: %d axes (4 are needed: batch, heads, length, width)", "qkv"[n],
+                             (int)a[n] -> ndim);
+    d->batch = t->q.shape[0];
+    d->heads = t->q.shape[1];
+    d->kv_heads = t->k.shape[1];
+    d->len_q = t->q.shape[2];
+    d->len_k = t->k.shape[2];
+    d->dim_k = t->q.shape[3];
+    d->dim_v = t->v.shape[3];
+    if (d->batch == 0 || d->heads == 0 || d->dim_k == 0)
+        return cli_error(CLI_FAILED, "q: an axis of length 0 (batch, heads and width must be at least 1)");
+    if (d->kv_heads == 0 || d->dim_v == 0)
+        return cli_error(CLI_FAILED, "%s: an axis of length 0 (heads and width must be at least 1)",
+                         d->kv_heads ? "v" : "k");
+    return CLI_OK;
+}
+
+/* Make an output array of the file. */
+static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim, const int64_t *shape, rp_array *a)
+{
+    int64_t n = 1;
+    for (int32_t x = 0; x < ndim; x++)
+        if (__builtin_mul_overflow(n, shape[x] ? shape[x] : 1, &n) || n > INT64_MAX / 16)
+            return cli_error(CLI_FAILED, "%s: its size does not fit in 63 bits (shorter sequences)", name);
+    void *data = calloc((size_t)n, rp_dtype_size(type));
+    if (!data || io_add(out, name, type, ndim, shape, data, false) != 0) {
+        free(data);
+        return cli_error(CLI_FAILED, "%s: out of memory for %lld elements (shorter sequences, or without it)", name,
+                         (long long)n);
+    }
+    *a = rp_array_of(data, type, ndim, shape);
+    return CLI_OK;
+}
+
+/* Arrays computed in f32 leave as bf16 or f16 where that is wanted: one rounding. */
+static int narrow(io_set *out, rp_dtype type)
+{
+    for (size_t n = 0; n < out->n_arrays; n++) {
+        io_array *a = &out->arrays[n];
+        const size_t count = a->bytes / rp_dtype_size(a->dtype);
+        if (a->dtype == type)
+            continue;
+        void *data = malloc(count * rp_dtype_size(type) + 1);
+        if (!data)
+            return cli_error(CLI_FAILED, "%s: out of memory, converting it", a->name);
+        rp_convert(data, type, a->data, a->dtype, (int64_t)count);
+        free(a->data);
+        a->data = data;
+        a->dtype = type;
+        a->bytes = count * rp_dtype_size(type);
+    }
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- gradients */
+
+/* One place where an array of the file is used, and where its gradient goes. */
+typedef struct use {
+    const char *name;
+    const rp_array *of;
+    rp_array *to, sum; /* sum: of all uses of that name, with the first of several; absent otherwise */
+} use;
+
+typedef struct gradients {
+    rp_grads g;
+    use use[3 + RP_MAX_TERMS * RP_MAX_ARRAYS];
+    int n;
+} gradients;
+
+static int64_t elements(const rp_array *a)
+{
+    int64_t n = 1;
+    for (int32_t x = 0; x < a->ndim; x++)
+        n *= a->shape[x];
+    return n;
+}
+
+/* Of which use this one repeats the name; itself, if it is the first. */
+static int first_use(const gradients *s, int n)
+{
+    for (int m = 0; m < n; m++)
+        if (strcmp(s->use[m].name, s->use[n].name) == 0)
+            return m;
+    return n;
+}
+
+/* A gradient for q, k, v and each learned array. One that is used in several places is summed in double from all of them. */
+static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io_set *out, gradients *s)
+{
+    const cli_problem *p = &r->problem;
+    int code = CLI_OK, uses[sizeof s->use / sizeof *s->use] = {0};
+    s->n = 0;
+    s->use[s->n++] = (use){.name = "q", .of = &t->q, .to = &s->g.dq};
+    s->use[s->n++] = (use){.name = "k", .of = &t->k, .to = &s->g.dk};
+    s->use[s->n++] = (use){.name = "v", .of = &t->v, .to = &s->g.dv};
+    for (int32_t m = 0; m < p->desc.n_terms; m++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (t->term[m][x].data && rp_term_array_learned(p->terms[m].kind, x))
+                s->use[s->n++] = (use){.name = p->term_array[m][x], .of = &t->term[m][x], .to = &s->g.term[m][x]};
+    for (int n = 0; n < s->n; n++)
+        uses[first_use(s, n)]++;
+    for (int n = 0; n < s->n && code == CLI_OK; n++) {
+        use *u = &s->use[n];
+        const int first = first_use(s, n);
+        char name[RP_NAME_MAX + 1];
+        snprintf(name, sizeof name, "d%s", u->name);
+        if (first == n)
+            code = add_output(out, name, r->dtype, u->of->ndim, u->of->shape, uses[n] > 1 ? &u->sum : u->to);
+        if (code == CLI_OK && uses[first] > 1)
+            code = add_output(made, name, RP_F64, u->of->ndim, u->of->shape, u->to);
+    }
+    return code;
+}
+
+static void sum_gradients(gradients *s)
+{
+    for (int n = s->n - 1; n >= 0; n--) {
+        const use *u = &s->use[n], *first = &s->use[first_use(s, n)];
+        double *sum = first->to->data;
+        const double *x = u->to->data;
+        const int64_t size = elements(u->of);
+        for (int64_t k = 0; u != first && k < size; k++)
+            sum[k] += x[k];
+        if (u->sum.data)
+            rp_convert(u->sum.data, u->sum.dtype, sum, RP_F64, size);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the calls */
+
+static int call_failed(const cli_problem *p, rp_status status)
+{
+    return cli_refused(CLI_FAILED, "attend", p, status == RP_E_NOMEM ? "fewer threads, or shorter sequences" : NULL);
+}
+
+static int forward(const cli_problem *p, const rp_plan *plan, rp_tensors *t)
+{
+    cli_progress progress = {.what = "attend"};
+    cli_progress_show(&progress, 0); /* the time starts here */
+    t->progress = cli_progress_show;
+    t->progress_context = &progress;
+    const rp_status status = rp_attend(plan, t, NULL);
+    cli_progress_end(&progress);
+    return status == RP_OK ? CLI_OK : call_failed(p, status);
+}
+
+static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors *t, gradients *s)
+{
+    const rp_array none = {0};
+    rp_tensors with = *t;
+    cli_progress progress = {.what = "gradients"};
+    cli_progress_show(&progress, 0);
+    with.weights = with.profile = with.key_mass = with.entropy = none;
+    if (p->desc.dtype > RP_F64) /* rounded to half its bits: computed again */
+        with.out = with.lse = none;
+    with.progress_context = &progress;
+    const rp_status status = rp_backward(plan, &with, &s->g, NULL);
+    cli_progress_end(&progress);
+    if (status != RP_OK)
+        return call_failed(p, status);
+    sum_gradients(s);
+    return CLI_OK;
+}
+
+/* The type of what is written, and the type computed in: bf16 and f16 are storage, so what the file has in another type is
+ * not rounded on its way in. */
+static int choose_types(request *r, const io_set *in, io_format format)
+{
+    bool stored = true;
+    for (int n = 0; n < 3; n++) {
+        const io_array *a = io_find(in, (const char[2]){"qkv"[n], 0});
+        if (n == 0 && !r->dtype_given)
+            r->dtype = a && a->dtype <= RP_BF16 ? a->dtype : RP_F32;
+        stored = stored && a && a->dtype == r->dtype;
+    }
+    if (r->dtype == RP_BF16 && format == IO_NPZ)
+        return cli_error(r->dtype_given ? CLI_USAGE : CLI_FAILED,
+                         "bf16: .npz has no such type (write .safetensors, or give --dtype f32)");
+    r->problem.desc.dtype = stored || r->dtype <= RP_F64 ? r->dtype : RP_F32;
+    return CLI_OK;
+}
+
+static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
+{
+    rp_desc *d = &r->problem.desc;
+    rp_tensors t = rp_tensors_init();
+    gradients *s = calloc(1, sizeof *s);
+    rp_plan *plan = NULL;
+    rp_pool *pool = NULL;
+    int code = s ? choose_types(r, in, format) : cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+    if (code != CLI_OK) {
+        free(s);
+        return code;
+    }
+    s->g = rp_grads_init();
+    d->isa = r->isa;
+    const struct {
+        const char *name;
+        rp_dtype type;
+        rp_array *a;
+        bool wanted;
+    } inputs[] = {{"q", d->dtype, &t.q, true},
+                  {"k", d->dtype, &t.k, true},
+                  {"v", d->dtype, &t.v, true},
+                  {"dout", CLI_OWN_TYPE, &s->g.dout, r->grad}};
+    if (r->grad && !io_find(in, "dout"))
+        code = cli_error(CLI_FAILED,
+                         "--grad: array \"dout\" is not in the file (it is the gradient of out, of its shape)");
+    for (size_t n = 0; code == CLI_OK && n < sizeof inputs / sizeof *inputs; n++)
+        if (inputs[n].wanted)
+            code = cli_array(in, inputs[n].name, inputs[n].type, made, inputs[n].a);
+    if (code == CLI_OK)
+        code = read_sizes(&r->problem, &t);
+    if (code == CLI_OK)
+        code = cli_problem_arrays(&r->problem, in, true, &t);
+    if (code == CLI_OK && rp_plan_create(&plan, d) != RP_OK)
+        code = cli_refused(CLI_FAILED, "attend", &r->problem, NULL);
+    const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    const struct {
+        io_set *to;
+        bool wanted;
+        const char *name;
+        int32_t ndim;
+        int64_t shape[4];
+        rp_array *a;
+    } outputs[] = {
+        {out, true, "out", 4, {B, H, Lq, d->dim_v}, &t.out},
+        {out, r->weights, "weights", 4, {B, H, Lq, Lk}, &t.weights},
+        {r->lse ? out : made, r->lse || r->grad, "lse", 3, {B, H, Lq}, &t.lse},
+        {out, r->summary, "profile", 3, {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, &t.profile},
+        {out, r->summary, "key_mass", 3, {B, H, Lk}, &t.key_mass},
+        {out, r->summary, "entropy", 3, {B, H, Lq}, &t.entropy},
+    };
+    for (size_t n = 0; code == CLI_OK && n < sizeof outputs / sizeof *outputs; n++)
+        if (outputs[n].wanted)
+            code =
+                add_output(outputs[n].to, outputs[n].name, d->dtype, outputs[n].ndim, outputs[n].shape, outputs[n].a);
+    if (code == CLI_OK && r->grad)
+        code = add_gradients(r, &t, made, out, s);
+    if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
+        code = cli_refused(CLI_FAILED, "attend", &r->problem, "fewer --threads");
+    t.pool = pool;
+    if (code == CLI_OK)
+        code = forward(&r->problem, plan, &t);
+    if (code == CLI_OK && r->grad)
+        code = backward(&r->problem, plan, &t, s);
+    rp_pool_destroy(pool);
+    rp_plan_destroy(plan);
+    free(s);
+    return code == CLI_OK ? narrow(out, r->dtype) : code;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request *r = calloc(1, sizeof *r);
+    io_set in = {0}, made = {0}, out = {0};
+    io_format format;
+    const char *args[1];
+    int n_args;
+    char err[IO_ERR_MAX];
+    if (!r)
+        return cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
+    cli_problem_init(&r->problem);
+    int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
+    if (code < 0 && cli_problem_check(&r->problem, "attend") != CLI_OK)
+        code = CLI_USAGE;
+    if (code < 0 && n_args == 0)
+        code = cli_error(CLI_USAGE, "attend: no input file (relpos attend IN -o OUT)");
+    if (code < 0 && !r->out)
+        code = cli_error(CLI_USAGE, "attend: no output file (relpos attend IN -o OUT)");
+    if (code < 0 && strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
+        code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix tells no format (.npz or .safetensors)", r->out);
+    if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
+        code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (write elsewhere)", r->out);
+    if (code < 0 && io_read(args[0], &in, &format, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    if (code < 0 && strcmp(r->out, "-") != 0)
+        format = io_format_of(r->out);
+    if (code < 0) {
+        code = attend(r, &in, format, &made, &out);
+        if (code == CLI_OK && io_write(r->out, format, &out, err) != 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+    }
+    io_free(&in);
+    io_free(&made);
+    io_free(&out);
+    free(r);
+    return code;
+}
+
+const cli_command cmd_attend = {
+    .name = "attend",
+    .summary = "compute attention over the arrays q, k, v of a file",
+    .usage = "IN -o OUT [options]      IN and OUT: .npz or .safetensors; - = standard input, output",
+    .example = "  relpos attend in.npz -o out.npz --bias t5,table=rel_bias,buckets=32 --scale 1 --weights\n"
+               "  relpos attend in.npz -o out.npz --rope dim=64,base=500000 --bias alibi --causal --q-offset 512\n"
+               "  relpos attend in.npz -o out.npz --bias fire,w1=w1,b1=b1,w2=w2,b2=b2,c=1,L=64 --sink sink --grad\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,188 @@
+/* bench.c -- relpos bench: time problems, and say what share of the machine's peak they reach.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "support/sample_problem.h"
+#include "cli/progress.h"
+#include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = CLI_OWN, ISA, JSON, SECONDS };
+
+static const cli_option options[] = {
+    {"threads", THREADS, "N", "default: 1"},
+    {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
+    {"seconds", SECONDS, "S", "time to spend on the problems together, default 5 for each"},
+    {"json", JSON, NULL, "one object a problem, one a line"},
+    {0},
+};
+
+typedef struct request {
+    int64_t threads;
+    const char *isa;
+    bool json;
+    double seconds;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
+    case ISA: return cli_isa(value, &r->isa);
+    case JSON: r->json = true; return CLI_OK;
+    case SECONDS: {
+        const int code = cli_real("--seconds", value, &r->seconds);
+        if (code == CLI_OK && !(r->seconds > 0 && r->seconds < 1e6))
+            return cli_error(CLI_USAGE, "--seconds: %s is out of range (above 0, below a million)", value);
+        return code;
+    }
+    default: return -1;
+    }
+}
+
+/* Resident memory in bytes: the peak since the last reset ("VmHWM:"), or what is there now ("VmRSS:"). -1: not known. */
+static double memory(const char *field)
+{
+    char line[256];
+    double kib = -1;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, field, strlen(field)) == 0)
+            kib = (double)strtoll(line + strlen(field), NULL, 10);
+    if (f)
+        fclose(f);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
+/* Let the peak start again from what is there now. */
+static bool reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    const bool done = f && fputs("5", f) >= 0;
+    return (f ? fclose(f) == 0 : false) && done;
+}
+
+enum { MOST_RUNS = 1000 };
+
+typedef struct measured {
+    problem p;
+    rp_plan *plan;
+    int runs;
+    double ms[MOST_RUNS], bytes_peak;
+} measured;
+
+static int refused(const rp_desc *d)
+{
+    char said[512];
+    return cli_error(CLI_FAILED, "bench: %s (relpos info)", problem_words(d, said));
+}
+
+static int prepare(measured *m, const char *text, const request *r, rp_pool *pool)
+{
+    char err[512];
+    int code = problem_parse(&m->p, text, err);
+    if (code != 0)
+        return cli_error(code, "%s", err);
+    m->p.desc.isa = r->isa;
+    if (problem_fill(&m->p, 1, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    if (rp_plan_create(&m->plan, &m->p.desc) != RP_OK)
+        return refused(&m->p.desc);
+    m->p.t.pool = pool;
+    if (!(m->p.pass & PROBLEM_FORWARD) &&
+        rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* out and lse are there, as in training */
+        return refused(&m->p.desc);
+    malloc_trim(0); /* what earlier problems freed is not there for this one to reuse unseen */
+    const bool exact = reset_peak();
+    const double before = memory("VmRSS:");
+    if (problem_run(&m->p, m->plan) != RP_OK)
+        return refused(&m->p.desc);
+    m->bytes_peak = exact && before >= 0           ? fmax(memory("VmHWM:") - before, 0)
+                    : m->p.pass & PROBLEM_BACKWARD ? (double)rp_plan_backward_size(m->plan, pool)
+                                                   : (double)rp_plan_work_size(m->plan, pool);
+    return CLI_OK;
+}
+
+static void report(const measured *m, const request *r, double peak)
+{
+    double ms[MOST_RUNS];
+    memcpy(ms, m->ms, sizeof ms);
+    qsort(ms, (size_t)m->runs, sizeof *ms, cli_by_size);
+    const double median = m->runs % 2 ? ms[m->runs / 2] : (ms[m->runs / 2 - 1] + ms[m->runs / 2]) / 2;
+    const double gflops = problem_flops(&m->p) / median * 1e-6;
+    if (r->json) {
+        printf("{\"problem\": ");
+        cli_json_string(stdout, m->p.text);
+        printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
+               "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_per_s\": %.6g, "
+               "\"bytes_peak\": %.0f}\n",
+               rp_plan_isa(m->plan), (long long)r->threads, m->runs, median, ms[0], ms[m->runs - 1], gflops, peak,
+               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak);
+    } else {
+        printf("%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB over the tensors\n",
+               m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,
+               m->bytes_peak * 1e-6);
+    }
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {.threads = 1};
+    const char *texts[64];
+    int n, code = cli_options(self, argc, argv, on_option, &r, texts, 64, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_error(CLI_USAGE, "bench: no problem (such as relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+    rp_pool *pool = NULL;
+    double peak = 0;
+    measured *m = calloc((size_t)n, sizeof *m);
+    code = CLI_OK;
+    if (!m || rp_pool_create(&pool, (int32_t)r.threads) != RP_OK)
+        code = cli_error(CLI_FAILED, "bench: out of memory (fewer problems)");
+    for (int x = 0; code == CLI_OK && x < n; x++)
+        code = prepare(&m[x], texts[x], &r, pool);
+    for (int x = 0; code == CLI_OK && x < n && peak == 0; x++) /* the reference path has no peak of its own */
+        if (strcmp(rp_plan_isa(m[x].plan), "reference") != 0 &&
+            rp_measure_peak(rp_plan_isa(m[x].plan), pool, &peak) != RP_OK)
+            code = refused(&m[x].p.desc);
+    /* Problems take turns, so that a slow moment of the machine falls on all of them alike. */
+    const double seconds = r.seconds > 0 ? r.seconds : 5.0 * n, end = cli_seconds() + seconds;
+    cli_progress progress = {.what = "bench"};
+    cli_progress_show(&progress, 0); /* the time starts here */
+    for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || cli_seconds() < end); round++)
+        for (int x = 0; x < n; x++) {
+            const double start = cli_seconds();
+            if (problem_run(&m[x].p, m[x].plan) != RP_OK)
+                code = refused(&m[x].p.desc);
+            m[x].ms[m[x].runs++] = 1e3 * (cli_seconds() - start);
+            cli_progress_show(&progress, fmin(1, 1 - (end - cli_seconds()) / seconds));
+        }
+    cli_progress_end(&progress);
+    if (code == CLI_OK && !r.json)
+        printf("%s, %lld thread%s, measured peak %.1f GFLOP/s\n", rp_plan_isa(m[0].plan), (long long)r.threads,
+               r.threads > 1 ? "s" : "", peak);
+    for (int x = 0; code == CLI_OK && x < n; x++)
+        report(&m[x], &r, peak);
+    for (int x = 0; m && x < n; x++) {
+        problem_free(&m[x].p);
+        rp_plan_destroy(m[x].plan);
+    }
+    rp_pool_destroy(pool);
+    free(m);
+    return code;
+}
+
+const cli_command cmd_bench = {
+    .name = "bench",
+    .summary = "time problems and compare them with the machine's peak",
+    .usage = "PROBLEM... [options]",
+    .example =
+        "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
+        "  relpos bench fwdbwd:bf16:b1h8q2048k2048d64:alibi:causal --threads 2\n"
+        "  A problem is pass:type:sizes:terms:masks; several take turns.\n",
+    .options = options,
+    .run = run,
+};

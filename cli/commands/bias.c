@@ -1,0 +1,355 @@
+/* bias.c -- relpos bias: what position terms add to the scores, as text, picture, array or table.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "cli/picture/picture.h"
+#include "support/sample_problem.h"
+#include "support/sample_arrays.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
+enum { PANELS = 8 };                          /* heads in a picture */
+static const int64_t MOST = (int64_t)1 << 27; /* values: 1 GiB of doubles */
+
+static const cli_option options[] = {
+    {"q", LEN_Q, "N", "queries; default: as many as the term's array or grid has, else 64"},
+    {"k", LEN_K, "N", "keys; likewise"},
+    {"heads", HEADS, "H", "heads; default: as many as the term's array has, 8 for alibi without one, else 1"},
+    {"output", OUT, "FILE", ".png or .svg (at most 8 heads), .npz or .safetensors (array bias (H,q,k)), .csv; - = csv"},
+    {"head", HEAD, "N", "only this head in text and pictures, from 0; text shows head 0 otherwise"},
+    {"q-offset", CLI_Q_OFFSET, "N|NAME", "position of the first query, or an array whose first entry it is"},
+    {"input", INPUT, "FILE", "where the arrays of the terms are, .npz or .safetensors"},
+    {"json", JSON, NULL, "one JSON object instead of text; -infinity is null"},
+    {0},
+};
+
+typedef struct request {
+    cli_problem problem;
+    const char *out, *input;
+    char title[256];
+    const char *value; /* what is shown: biases, or the entries of a table that nobody gave */
+    int64_t head;      /* -1: not given */
+    bool json, heads_given;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    rp_desc *d = &r->problem.desc;
+    switch (key) {
+    case OUT: r->out = value; return CLI_OK;
+    case LEN_Q: return cli_integer("--q", value, 1, MOST, &d->len_q);
+    case LEN_K: return cli_integer("--k", value, 1, MOST, &d->len_k);
+    case HEADS: r->heads_given = true; return cli_integer("--heads", value, 1, MOST, &d->heads);
+    case HEAD: return cli_integer("--head", value, 0, MOST, &r->head);
+    case INPUT: r->input = value; return CLI_OK;
+    case JSON: r->json = true; return CLI_OK;
+    default: return cli_problem_option(&r->problem, key, value);
+    }
+}
+
+/* A position term as an argument. Those that work on q, k or v have no bias to show. */
+static int add_term(request *r, const char *text)
+{
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
+        const char *name = rp_term_name((rp_term_kind)k);
+        if (!rp_term_is_bias((rp_term_kind)k) && strcspn(text, ",") == strlen(name) &&
+            strncmp(text, name, strlen(name)) == 0)
+            return cli_error(CLI_USAGE,
+                             "%s: no bias of its own: what it does depends on q, k or v (relpos explain --%s shows it)",
+                             name, name);
+    }
+    const int32_t n = r->problem.desc.n_terms;
+    const int code = cli_problem_option(&r->problem, CLI_BIAS, text);
+    const size_t used = strlen(r->title);
+    if (code == CLI_OK)
+        snprintf(r->title + used, sizeof r->title - used, "%s%s", used ? " + " : "", r->problem.term_text[n]);
+    return code;
+}
+
+/* An array that nobody gave. */
+static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *a)
+{
+    const rp_term *t = &r->problem.terms[term];
+    const char *name = rp_term_name(t->kind), *array = rp_term_array(t->kind, index);
+    const char *meaning = sample_meaning(t, index);
+    if (rp_term_is_array(t->kind))
+        return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", name, array,
+                         array);
+    const rp_status status = sample_array(&r->problem.desc, term, index, MOST, a);
+    if (status != RP_OK && status != RP_E_NOMEM)
+        return cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
+    if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
+        free(a->data);
+        return cli_error(CLI_FAILED, "%s: out of memory for its array %s (smaller sizes)", name, array);
+    }
+    if (meaning)
+        r->value = meaning;
+    fprintf(stderr, "relpos: %s: no %s given: showing %s numbers\n", name, array, meaning ? meaning : "random");
+    return CLI_OK;
+}
+
+/* A length of the description as an array of a term has it: on the axis that grows with that length. Stays as it is where
+ * there is no such axis, or where that is shorter than `least` (one entry may serve them all). */
+static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t least)
+{
+    int64_t shape[2][RP_MAX_AXES] = {{0}};
+    const int64_t old = *length;
+    int32_t ndim = 0;
+    for (int grown = 0; grown < 2; grown++) {
+        *length = 1 + grown;
+        if (rp_term_shape(d, term, index, &ndim, shape[grown]) != RP_OK)
+            ndim = 0; /* the plan will say why */
+    }
+    *length = old;
+    for (int32_t x = 0; x < ndim; x++) {
+        const int32_t axis = a->ndim - ndim + x; /* fewer axes align right */
+        if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= least)
+            *length = a->shape[axis];
+    }
+}
+
+/* Arrays of the terms, and the sizes that they and the defaults settle. Batch entry 0 is shown. */
+static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t)
+{
+    cli_problem *p = &r->problem;
+    rp_desc *d = &p->desc;
+    const bool q_given = d->len_q, k_given = d->len_k;
+    const int64_t usual = cli_grid(p) ? cli_grid(p) : 64;
+    int code = r->input ? cli_problem_arrays(p, in, false, t) : cli_problem_no_file(p, false);
+    if (code == CLI_OK)
+        code = cli_take_offset(p, t, 0);
+    d->len_q = q_given ? d->len_q : usual;
+    d->len_k = k_given ? d->len_k : usual;
+    if (!r->heads_given && cli_many_heads(p))
+        d->heads = 8;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        rp_term_usual_sizes(&p->terms[n], d->len_k);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &t->term[n][x];
+            if (!a->data)
+                continue;
+            take_length(d, n, x, a, &d->batch, 2);
+            if (!r->heads_given)
+                take_length(d, n, x, a, &d->heads, 2);
+            if (!q_given)
+                take_length(d, n, x, a, &d->len_q, 1);
+            if (!k_given)
+                take_length(d, n, x, a, &d->len_k, 1);
+        }
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[n].kind, x); x++) {
+            if (code == CLI_OK && !t->term[n][x].data && sample_needed(d, n, x))
+                code = make_up(r, n, x, made, &t->term[n][x]);
+        }
+    if (code != CLI_OK)
+        return code;
+    if (r->head >= d->heads)
+        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head,
+                         (long long)d->heads - 1);
+    int64_t size;
+    if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) ||
+        size > MOST)
+        return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (fewer with --heads, --q, --k)",
+                         (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MOST);
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- what comes out */
+
+static void print_json(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    fputs("{\"bias_of\": ", stdout);
+    cli_json_string(stdout, r->title);
+    printf(", \"heads\": %lld, \"q\": %lld, \"k\": %lld, \"q_offset\": %lld, \"bias\": [", (long long)d->heads,
+           (long long)d->len_q, (long long)d->len_k, (long long)d->q_offset);
+    for (int64_t h = 0; h < d->heads; h++)
+        for (int64_t i = 0; i < d->len_q; i++)
+            for (int64_t j = 0; j < d->len_k; j++) {
+                fputs(j ? ", " : i ? "], [" : h ? "]], [[" : "[[", stdout);
+                if (isfinite(*bias))
+                    printf("%.17g", *bias);
+                else
+                    fputs("null", stdout);
+                bias++;
+            }
+    puts("]]]}");
+}
+
+static int write_csv(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    char *text = NULL, err[IO_ERR_MAX];
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    if (to)
+        fputs("head,query,key,bias\n", to);
+    for (int64_t h = 0; to && h < d->heads; h++)
+        for (int64_t i = 0; i < d->len_q; i++)
+            for (int64_t j = 0; j < d->len_k; j++)
+                fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
+    const bool bad = !to || ferror(to);
+    int code = (to && fclose(to) != 0) || bad
+                   ? cli_error(CLI_FAILED, "csv: out of memory (fewer with --heads, --q, --k)")
+                   : CLI_OK;
+    if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    free(text);
+    return code;
+}
+
+static int write_array(const request *r, const double *bias)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
+    const size_t n = (size_t)(d->heads * d->len_q * d->len_k);
+    char err[IO_ERR_MAX];
+    io_set set = {0};
+    float *narrow = malloc(n * sizeof *narrow);
+    int code = CLI_OK;
+    if (narrow)
+        rp_convert(narrow, RP_F32, bias, RP_F64, n);
+    if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
+        code = cli_error(CLI_FAILED, "bias: out of memory (fewer with --heads, --q, --k)");
+    else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    io_free(&set);
+    free(narrow);
+    return code;
+}
+
+/* A map of one head, or of the first eight. */
+static int draw(const request *r, const double *bias, const char *suffix)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t one = d->len_q * d->len_k, first = r->head >= 0 ? r->head : 0;
+    const int64_t n = r->head >= 0 || !suffix ? 1 : d->heads < PANELS ? d->heads : PANELS;
+    pic_panel panel[PANELS];
+    char name[PANELS][48], title[320], err[IO_ERR_MAX];
+    bool below = false, above = false;
+    for (int64_t x = 0; x < n * one; x++) {
+        below |= isfinite(bias[first * one + x]) && bias[first * one + x] < 0;
+        above |= isfinite(bias[first * one + x]) && bias[first * one + x] > 0;
+    }
+    for (int64_t x = 0; x < n; x++) {
+        snprintf(name[x], sizeof *name, "head %lld of %lld", (long long)(first + x), (long long)d->heads);
+        panel[x] = (pic_panel){.value = bias + (first + x) * one,
+                               .rows = d->len_q,
+                               .cols = d->len_k,
+                               .title = d->heads > 1 ? name[x] : NULL};
+    }
+    snprintf(title, sizeof title, "%s of %s%s", r->value, r->title,
+             n < d->heads && n == PANELS ? " (the first 8 heads)" : "");
+    const pic_map map = {.panels = panel,
+                         .n_panels = (int)n,
+                         .title = title,
+                         .col_label = "key",
+                         .row_label = d->q_offset ? "query position" : "query",
+                         .value_label = r->value,
+                         .row0 = d->q_offset,
+                         .diverging = below && above};
+    if (!suffix) {
+        pic_text(stdout, &map, cli_width(), cli_colour(stdout));
+        return CLI_OK;
+    }
+    if (n < d->heads && r->head < 0)
+        fprintf(stderr, "relpos: %s: the first %d of %lld heads (--head N draws another)\n", suffix, PANELS,
+                (long long)d->heads);
+    unsigned char *data = NULL;
+    size_t size = 0;
+    int code = CLI_OK;
+    if ((strcasecmp(suffix, ".png") == 0 ? pic_png : pic_svg)(&map, &data, &size, err) != 0)
+        return cli_error(CLI_FAILED, "picture: %s (fewer with --q, --k, or --head N)", err);
+    if (io_write_bytes(r->out, data, size, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    free(data);
+    return code;
+}
+
+static int show(request *r, const io_set *in, io_set *made, const char *suffix)
+{
+    rp_desc *d = &r->problem.desc;
+    rp_tensors t = rp_tensors_init();
+    rp_plan *plan = NULL;
+    int code = find_arrays(r, in, made, &t);
+    if (code != CLI_OK)
+        return code;
+    const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
+    double *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * sizeof *bias);
+    const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
+    if (!bias)
+        code = cli_error(CLI_FAILED, "bias: out of memory (fewer with --heads, --q, --k)");
+    else if (rp_plan_create(&plan, d) != RP_OK)
+        code = cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
+    else if (rp_bias(plan, &t, 0, &to) != RP_OK)
+        code = cli_refused(CLI_FAILED, "bias", &r->problem, NULL);
+    else if (!r->out)
+        code = r->json ? CLI_OK : draw(r, bias, NULL);
+    else if (strcasecmp(suffix, ".csv") == 0)
+        code = write_csv(r, bias);
+    else if (io_format_of(r->out) != IO_UNKNOWN)
+        code = write_array(r, bias);
+    else
+        code = draw(r, bias, suffix);
+    if (code == CLI_OK && r->json)
+        print_json(r, bias);
+    rp_plan_destroy(plan);
+    free(bias);
+    return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request *r = calloc(1, sizeof *r);
+    const char *args[RP_MAX_TERMS], *suffix = NULL;
+    io_set in = {0}, made = {0};
+    char err[IO_ERR_MAX], safe[256];
+    int n_args;
+    if (!r)
+        return cli_error(CLI_FAILED, "bias: out of memory (close other programs)");
+    cli_problem_init(&r->problem);
+    r->problem.bare = true;
+    r->problem.desc.dtype = RP_F64;
+    r->problem.desc.batch = 1;
+    r->head = -1;
+    r->value = "bias";
+    int code = cli_options(self, argc, argv, on_option, r, args, RP_MAX_TERMS, &n_args);
+    if (code < 0 && n_args == 0)
+        code = cli_error(CLI_USAGE, "bias: no term (such as relpos bias alibi; relpos info lists them)");
+    for (int n = 0; code < 0 && n < n_args; n++) {
+        const int added = add_term(r, args[n]);
+        code = added == CLI_OK ? -1 : added;
+    }
+    if (code < 0 && r->out) {
+        suffix = strcmp(r->out, "-") == 0 ? ".csv" : strrchr(r->out, '.') ? strrchr(r->out, '.') : "";
+        if (io_format_of(r->out) == IO_UNKNOWN && strcasecmp(suffix, ".png") != 0 && strcasecmp(suffix, ".svg") != 0 &&
+            strcasecmp(suffix, ".csv") != 0)
+            code = cli_error(CLI_USAGE,
+                             "output \"%s\": the suffix tells no format (.png, .svg, .npz, .safetensors or .csv)",
+                             io_safe(safe, sizeof safe, r->out));
+    }
+    if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
+        code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
+    if (code < 0 && r->input && io_read(r->input, &in, NULL, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    if (code < 0)
+        code = show(r, &in, &made, suffix);
+    io_free(&in);
+    io_free(&made);
+    free(r);
+    return code;
+}
+
+const cli_command cmd_bias = {
+    .name = "bias",
+    .summary = "draw what position terms add to the scores",
+    .usage = "TERM[,key=value...]... [options]      several terms add up; relpos info lists them",
+    .example = "  relpos bias log,lambda=0.3 --q 8 --k 8\n"
+               "  relpos bias t5,buckets=32,max_distance=128 --q 128 --k 128\n"
+               "  relpos bias alibi --q 64 --k 64 -o alibi.png\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,121 @@
+/* bucket.c -- relpos bucket: which bucket an offset falls in.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = CLI_OWN, MAX_DISTANCE, CAUSAL, STRATEGY, JSON };
+
+static const cli_option options[] = {
+    {"buckets", BUCKETS, "N", "buckets in all; default 32, half of them for keys after the query"},
+    {"max-distance", MAX_DISTANCE, "N", "distances from here on share the last bucket; default 128"},
+    {"causal", CAUSAL, NULL, "all buckets for keys before the query; those after it fall in bucket 0"},
+    {"strategy", STRATEGY, "S", "log (T5, the default), uniform, linear or quadratic"},
+    {"json", JSON, NULL, "one JSON object"},
+    {0},
+};
+
+typedef struct request {
+    rp_term term;
+    const char *strategy;
+    bool json;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    char text[64], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[64];
+    rp_term t;
+    switch (key) {
+    case BUCKETS: return cli_integer("--buckets", value, INT64_MIN, INT64_MAX, &r->term.buckets);
+    case MAX_DISTANCE: return cli_integer("--max-distance", value, INT64_MIN, INT64_MAX, &r->term.max_distance);
+    case CAUSAL: r->term.bidirectional = 0; return CLI_OK;
+    case STRATEGY: /* the names are the library's */
+        snprintf(text, sizeof text, "bucket,strategy=%s", value);
+        if (strlen(value) > 16 || strchr(value, ',') || rp_term_parse(text, &t, names) != RP_OK)
+            return cli_error(CLI_USAGE, "--strategy: no strategy is called \"%s\" (log, uniform, linear or quadratic)",
+                             io_safe(safe, sizeof safe, value));
+        r->term.strategy = t.strategy;
+        r->strategy = value;
+        return CLI_OK;
+    default: r->json = true; return CLI_OK;
+    }
+}
+
+static int64_t bucket(const request *r, int64_t offset)
+{
+    return rp_bucket(offset, r->term.buckets, r->term.max_distance, r->term.bidirectional, r->term.strategy);
+}
+
+/* The last offset up to `most` in the bucket of `first`. Buckets rise or fall with the distance, so equal ones are neighbours
+ * on each side of the query, and halving finds their end however many offsets there are. */
+static int64_t run_end(const request *r, int64_t first, int64_t most)
+{
+    int64_t low = first, high = first <= 0 ? 0 : most;
+    while (low < high) {
+        const int64_t middle = low + (high - low + 1) / 2;
+        if (bucket(r, middle) == bucket(r, first))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low == 0 && bucket(r, 1) == bucket(r, 0) ? run_end(r, 1, most) : low;
+}
+
+static void print_runs(const request *r)
+{
+    const int64_t most = r->term.max_distance;
+    for (int64_t first = -most, last; first <= most; first = last + 1) {
+        last = run_end(r, first, most);
+        printf(!r->json         ? "%lld..%lld %lld\n"
+               : first == -most ? "{\"first\": %lld, \"last\": %lld, \"bucket\": %lld}"
+                                : ", {\"first\": %lld, \"last\": %lld, \"bucket\": %lld}",
+               (long long)first, (long long)last, (long long)bucket(r, first));
+    }
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {.term = rp_term_init(RP_TERM_BUCKET), .strategy = "log"};
+    const char **args = malloc((size_t)argc * sizeof *args);
+    int64_t *offset = malloc((size_t)argc * sizeof *offset);
+    int n_args = 0, code = -1;
+    if (!args || !offset)
+        code = cli_error(CLI_FAILED, "bucket: out of memory (close other programs)");
+    if (code < 0)
+        code = cli_options(self, argc, argv, on_option, &r, args, argc, &n_args);
+    for (int n = 0; code < 0 && n < n_args; n++) /* all of them are checked before the first is answered */
+        if (cli_integer("offset", args[n], INT64_MIN, INT64_MAX, &offset[n]) != CLI_OK)
+            code = CLI_USAGE;
+    if (code < 0 && bucket(&r, 0) < 0)
+        code = cli_refused(CLI_USAGE, "bucket", NULL, "--buckets, --max-distance and --causal set these");
+    if (code < 0) {
+        if (r.json)
+            printf("{\"buckets\": %lld, \"max_distance\": %lld, \"bidirectional\": %s, \"strategy\": \"%s\", \"%s\": [",
+                   (long long)r.term.buckets, (long long)r.term.max_distance, r.term.bidirectional ? "true" : "false",
+                   r.strategy, n_args ? "offsets" : "runs");
+        for (int n = 0; n < n_args; n++)
+            printf(!r.json ? "%lld %lld\n"
+                   : n     ? ", {\"offset\": %lld, \"bucket\": %lld}"
+                           : "{\"offset\": %lld, \"bucket\": %lld}",
+                   (long long)offset[n], (long long)bucket(&r, offset[n]));
+        if (n_args == 0)
+            print_runs(&r);
+        if (r.json)
+            puts("]}");
+        code = CLI_OK;
+    }
+    free(args);
+    free(offset);
+    return code;
+}
+
+const cli_command cmd_bucket = {
+    .name = "bucket",
+    .summary = "the bucket of an offset (key minus query), as T5 shares distances out",
+    .usage = "[N...] [options]      without N: every run of offsets, as first..last bucket",
+    .example = "  relpos bucket -5 0 5 100\n  relpos bucket --buckets 16 --max-distance 64 --causal\n",
+    .options = options,
+    .negative_numbers = true,
+    .run = run,
+};

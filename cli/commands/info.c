@@ -1,0 +1,162 @@
+/* info.c -- relpos info: what this build and this machine have.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <relpos/facts.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { JSON = CLI_OWN, MEASURE };
+
+static const cli_option options[] = {
+    {"json", JSON, NULL, "one JSON object"},
+    {"measure", MEASURE, NULL, "also how fast this machine multiplies and reads; takes a second"},
+    {0},
+};
+
+#if defined(__clang__)
+#define COMPILER __VERSION__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown compiler"
+#endif
+#ifndef RELPOS_BUILD_TYPE /* the build system says */
+#define RELPOS_BUILD_TYPE "unknown"
+#endif
+
+/* What --measure finds, on the default pool. */
+typedef struct speeds {
+    double gflops[16], bytes_per_s; /* gflops of rp_isa_name(n); 0: not found */
+} speeds;
+
+static int measure(speeds *s)
+{
+    rp_status status = rp_measure_bandwidth(NULL, &s->bytes_per_s);
+    for (int n = 0; n < 16 && rp_isa_name(n) && status == RP_OK; n++)
+        if (rp_isa_found(rp_isa_name(n)) == 1)
+            status = rp_measure_peak(rp_isa_name(n), NULL, &s->gflops[n]);
+    return status == RP_OK ? CLI_OK : cli_refused(CLI_FAILED, "info", NULL, "close other programs");
+}
+
+static int print_text(const speeds *s)
+{
+    char usage[CLI_MASK_MAX];
+    printf("relpos %s\n\n%-18s", rp_version(), "instruction sets");
+    for (int n = 0; rp_isa_name(n); n++)
+        printf("%s%s %s", n ? ", " : "", rp_isa_name(n), rp_isa_found(rp_isa_name(n)) == 1 ? "yes" : "no");
+    printf("\n%-18s%s\n%-18s%d\n%-18s%s, %s\n", "chosen", rp_isa_default(), "threads", (int)rp_pool_threads(NULL),
+           "build", COMPILER, RELPOS_BUILD_TYPE);
+    for (int n = 0; s && n < 16 && rp_isa_name(n); n++)
+        if (s->gflops[n] > 0)
+            printf("%-18s%.1f GFLOP/s, %s\n", "multiplies", s->gflops[n], rp_isa_name(n));
+    if (s)
+        printf("%-18s%.1f GB/s\n", "reads", s->bytes_per_s * 1e-9);
+    puts("\nPosition terms (relpos bias TERM draws the biases)");
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
+        printf("  %-9s %s\n            %s\n            %s\n", rp_term_name((rp_term_kind)k),
+               rp_term_syntax((rp_term_kind)k), rp_term_about((rp_term_kind)k)->formula,
+               rp_term_source((rp_term_kind)k));
+    puts("\nMasks: a pair attends where (query i, key j)");
+    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
+        printf("  %-21s %s\n", cli_mask_usage((rp_mask_kind)k, usage), rp_mask_info_of((rp_mask_kind)k)->meaning);
+    return CLI_OK;
+}
+
+static void json_pair(const char *before, const char *key, const char *value)
+{
+    printf("%s\"%s\": ", before, key);
+    cli_json_string(stdout, value);
+}
+
+/* All that the registry has of a mask: what tools/masks.py reads. */
+static void json_mask(const char *before, rp_mask_kind kind)
+{
+    static const char *const holds[] = {
+        [RP_MASK_TRUTH] = "truth", [RP_MASK_COUNTS] = "counts", [RP_MASK_LABELS] = "labels"};
+    const rp_mask_info *m = rp_mask_info_of(kind);
+    char usage[CLI_MASK_MAX];
+    printf("%s{", before);
+    json_pair("", "name", m->name);
+    json_pair(", ", "option", cli_mask_usage(kind, usage));
+    json_pair(", ", "meaning", m->meaning);
+    json_pair(", ", "text", m->text);
+    json_pair(", ", "kind", m->by_pair ? "pairs" : "interval");
+    printf(", \"square\": %s, \"parameters\": [", m->square ? "true" : "false");
+    for (const rp_mask_param *p = m->params; p && p->name; p++) {
+        json_pair(p == m->params ? "{" : ", {", "name", p->name);
+        printf(", \"least\": %lld, \"most\": %lld, \"default\": %lld}", (long long)p->least, (long long)p->most,
+               (long long)p->initial);
+    }
+    fputs("], \"array\": ", stdout);
+    if (m->axes) {
+        json_pair("{", "axes", m->axes);
+        json_pair(", ", "holds", holds[m->holds]);
+    }
+    fputs(m->axes ? "}" : "null", stdout);
+    json_pair(", ", "sample", m->params ? m->sample : "");
+    putchar('}');
+}
+
+static int print_json(const speeds *s)
+{
+    json_pair("{", "version", rp_version());
+    json_pair(", ", "isa", rp_isa_default());
+    fputs(", \"isas\": [", stdout);
+    for (int n = 0; rp_isa_name(n); n++) {
+        json_pair(n ? ", {" : "{", "name", rp_isa_name(n));
+        printf(", \"found\": %s", rp_isa_found(rp_isa_name(n)) == 1 ? "true" : "false");
+        if (s && n < 16 && s->gflops[n] > 0)
+            printf(", \"peak_gflops\": %.6g", s->gflops[n]);
+        putchar('}');
+    }
+    printf("], \"threads\": %d, ", (int)rp_pool_threads(NULL));
+    if (s)
+        printf("\"bytes_per_s\": %.6g, ", s->bytes_per_s);
+    json_pair("\"build\": {", "compiler", COMPILER);
+    json_pair(", ", "type", RELPOS_BUILD_TYPE);
+    fputs("}, \"terms\": [", stdout);
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
+        char *text = NULL;
+        const size_t size = rp_term_json((rp_term_kind)k, NULL, 0) + 1;
+        if (!(text = malloc(size)))
+            return cli_error(CLI_FAILED, "info: no memory (close other programs)");
+        rp_term_json((rp_term_kind)k, text, size);
+        printf("%s%s", k > RP_TERM_NONE + 1 ? ", " : "", text);
+        free(text);
+    }
+    fputs("], \"masks\": [", stdout);
+    for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
+        json_mask(k > RP_MASK_NONE + 1 ? ", " : "", (rp_mask_kind)k);
+    puts("]}");
+    return CLI_OK;
+}
+
+static int on_option(void *context, int key, const char *value)
+{
+    (void)value;
+    ((bool *)context)[key - JSON] = true;
+    return CLI_OK;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    bool asked[2] = {false}; /* JSON, MEASURE */
+    int n_args;
+    speeds s = {0};
+    int code = cli_options(self, argc, argv, on_option, asked, NULL, 0, &n_args);
+    if (code >= 0)
+        return code;
+    code = asked[1] ? measure(&s) : CLI_OK;
+    if (code == CLI_OK)
+        code = (asked[0] ? print_json : print_text)(asked[1] ? &s : NULL);
+    return code;
+}
+
+const cli_command cmd_info = {
+    .name = "info",
+    .summary = "version, instruction sets, threads, build, terms and masks",
+    .usage = "[--json] [--measure]",
+    .example = "  relpos info\n  relpos info --measure\n",
+    .options = options,
+    .run = run,
+};

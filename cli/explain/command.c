@@ -1,0 +1,514 @@
+/* command.c -- relpos explain: its options, the numbers of one query (raw, scaled and biased scores, weights, output), the share of weight
+ * by distance, the picture, and JSON. source.c and model.c provide the arrays, text.c prints. All scores and weights come from the library.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/explain/explain.h"
+#include "cli/picture/picture.h"
+#include "cli/progress.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, MODEL, TEXT, LAYER, WORD };
+enum {
+    NAMED = 40,            /* rows or columns of a picture that still show names */
+    CAP_SAMPLES = 1 << 20, /* values of a picture that decide where its colours end */
+    MAX_PAIRS = 1 << 24,   /* of a picture */
+    ROW_PAIRS = 1 << 18    /* up to these, shares are summed query by query in double; above, by the fast path in f32 */
+};
+
+static const cli_option options[] = {
+    {"query", QUERY, "N", "the query to follow, from 0; default 0"},
+    {"no-bias", NO_BIAS, NULL,
+     "no position term at all; without this option and without any term: --bias log,lambda=0.3"},
+    CLI_TERM_OPTIONS,
+    CLI_MASK_OPTIONS,
+    CLI_SETTING_OPTIONS,
+    {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (metadata \"tokens\": their names)"},
+    {"model", MODEL, "FILE", "a model of relpos lab: show what it attends to in --text, word by word"},
+    {"text", TEXT, "TEXT", "the text that the model reads"},
+    {"layer", LAYER, "N", "layer of the model, from 0; default 0, or without --head all layers"},
+    {"word", WORD, "N", "the word of the text whose attention is shown, from 0; default: the last"},
+    {"head", HEAD, "N",
+     "head, from 0; default 0, with --model a table of all heads. Without a file there is one head, or 8 with alibi"},
+    {"batch", BATCH, "N", "batch entry of the file, from 0; default 0"},
+    {"brief", BRIEF, NULL, "only the heaviest keys without and with the terms, and the share of weight by distance"},
+    {"output", OUT, "FILE", "also draw the weights of the head without and with position terms: .png or .svg"},
+    {"all", ALL, NULL, "every key in order, not only the 12 heaviest"},
+    {"json", JSON, NULL, "one JSON object; -infinity is null"},
+    {0},
+};
+
+int explain_no_memory(void)
+{
+    return cli_error(CLI_FAILED, "explain: out of memory (fewer keys)");
+}
+
+static int on_option(void *context, int key, const char *value)
+{
+    explain_request *r = context;
+    switch (key) {
+    case MODEL: r->model = value; return CLI_OK;
+    case TEXT: r->text = value; return CLI_OK;
+    case LAYER: return cli_integer("--layer", value, 0, INT64_MAX, &r->layer);
+    case WORD: return cli_integer("--word", value, 0, INT64_MAX, &r->word);
+    case QUERY: r->numbers = true; return cli_integer("--query", value, 0, INT64_MAX, &r->query);
+    case HEAD: return cli_integer("--head", value, 0, INT64_MAX, &r->head);
+    case BATCH: r->numbers = true; return cli_integer("--batch", value, 0, INT64_MAX, &r->batch);
+    case INPUT: r->input = value; return CLI_OK;
+    case OUT: r->out = value; return CLI_OK;
+    case BRIEF: r->brief = true; return CLI_OK;
+    case ALL: r->all = true; return CLI_OK;
+    case NO_BIAS: r->no_bias = r->settings = true; return CLI_OK;
+    case JSON: r->json = true; return CLI_OK;
+    default: r->settings = true; return cli_problem_option(&r->problem, key, value);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the numbers */
+
+static int refuse(const explain_request *r)
+{
+    return cli_refused(CLI_FAILED, "explain", &r->problem, NULL);
+}
+
+double explain_scale(const rp_desc *d)
+{
+    return d->scale == RP_SCALE_AUTO ? 1 / sqrt((double)d->dim_k) : d->scale;
+}
+
+/* The same attention without position terms: scale, softcap and masks stay. */
+static rp_desc plain_of(const rp_desc *d)
+{
+    rp_desc plain = *d;
+    plain.n_terms = 0;
+    return plain;
+}
+
+static int make_plans(const explain_request *r, explain_source *s)
+{
+    const rp_desc *d = &r->problem.desc, plain = plain_of(d);
+    if (rp_plan_create(&s->plan, d) == RP_OK && rp_plan_create(&s->plain, &plain) == RP_OK)
+        return CLI_OK;
+    refuse(r);
+    return r->input || r->model ? CLI_FAILED : CLI_USAGE; /* without a file, a plan depends on options alone */
+}
+
+int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t n = d->len_k;
+    double *at = calloc((size_t)(8 * n + d->dim_v), sizeof *at);
+    if (!at)
+        return explain_no_memory();
+    *t = (explain_trace){.row = {.raw = at,
+                                 .scaled = at + n,
+                                 .bias = at + 2 * n,
+                                 .score = at + 3 * n,
+                                 .weights = at + 4 * n,
+                                 .out = at + 8 * n},
+                         .plain = at + 5 * n,
+                         .difference = at + 6 * n,
+                         .plain_score = at + 7 * n};
+    rp_row standard = {.weights = t->plain, .score = t->plain_score};
+    if (rp_attend_row(s->plan, &s->t, r->batch, r->head, query, &t->row) != RP_OK ||
+        rp_attend_row(s->plain, &s->t, r->batch, r->head, query, &standard) != RP_OK)
+        return refuse(r);
+    for (int64_t j = 0; j < n; j++)
+        t->difference[j] = t->row.weights[j] - t->plain[j];
+    return CLI_OK;
+}
+
+static int band_of(int64_t delta)
+{
+    const uint64_t distance = delta < 0 ? -(uint64_t)delta : (uint64_t)delta;
+    const int band = distance ? 64 - __builtin_clzll(distance) : 0;
+    return band < EXPLAIN_BANDS ? band : EXPLAIN_BANDS - 1;
+}
+
+/* Turn sums over all pairs into shares. */
+static void finish(explain_share *share)
+{
+    double *const both[2] = {share->plain, share->with};
+    for (int k = 0; k < 2; k++) {
+        double sum = 0;
+        for (int band = 0; band < EXPLAIN_BANDS; band++)
+            sum += both[k][band];
+        for (int band = 0; band < EXPLAIN_BANDS && sum != 0; band++) /* the sum is 0 where every pair is masked */
+            both[k][band] /= sum;
+    }
+    share->known = true;
+}
+
+/* Sums by distance from one call of the fast path: the mean weight of each offset times the number of its pairs. */
+static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum,
+                           cli_progress *progress)
+{
+    const rp_dtype type = r->input || r->model ? RP_F32 : RP_F64;
+    rp_desc d = plain ? plain_of(&r->problem.desc) : r->problem.desc;
+    rp_tensors t = s->t;
+    rp_plan *plan = NULL;
+    io_set made = {0};
+    const int64_t n = d.len_q + d.len_k - 1, shape[3] = {d.batch, d.heads, n};
+    double *profile = calloc((size_t)(d.batch * d.heads * n), sizeof *profile);
+    int code = profile ? CLI_OK : explain_no_memory();
+    if (code == CLI_OK && r->input) /* f32 is faster */
+        code = cli_array(&s->in, "q", type, &made, &t.q);
+    if (code == CLI_OK && r->input)
+        code = cli_array(&s->in, "k", type, &made, &t.k);
+    if (code == CLI_OK && r->input)
+        code = cli_array(&s->in, "v", type, &made, &t.v);
+    d.dtype = type;
+    t.profile = rp_array_of(profile, RP_F64, 3, shape);
+    t.progress = cli_progress_show;
+    t.progress_context = progress;
+    if (code == CLI_OK && (rp_plan_create(&plan, &d) != RP_OK || rp_attend(plan, &t, NULL) != RP_OK))
+        code = refuse(r);
+    const double *mean = code == CLI_OK ? profile + (r->batch * d.heads + r->head) * n : NULL;
+    for (int64_t x = 0; mean && x < n; x++) {
+        const int64_t delta = x - (d.len_q - 1), last = d.len_k - delta;
+        const int64_t pairs = (last < d.len_q ? last : d.len_q) - (delta < 0 ? -delta : 0);
+        sum[band_of(delta - d.q_offset)] += mean[x] * (double)pairs;
+    }
+    rp_plan_destroy(plan);
+    io_free(&made);
+    free(profile);
+    return code;
+}
+
+/* The same sums query by query, in double. */
+static int sums_of_rows(const explain_request *r, const explain_source *s, explain_share *share, double *plain,
+                        double *with, cli_progress *progress)
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t n = d->len_k;
+    double *row = malloc((size_t)n * 3 * sizeof *row);
+    int code = row ? CLI_OK : explain_no_memory();
+    for (int64_t i = 0; code == CLI_OK && i < d->len_q; i++) {
+        rp_row standard = {.weights = row}, biased = {.weights = row + n, .score = row + 2 * n};
+        if (rp_attend_row(s->plain, &s->t, r->batch, r->head, i, &standard) != RP_OK ||
+            rp_attend_row(s->plan, &s->t, r->batch, r->head, i, &biased) != RP_OK)
+            code = refuse(r);
+        for (int64_t j = 0; code == CLI_OK && j < n; j++) {
+            const int band = band_of(j - i - d->q_offset);
+            const bool masked = biased.score[j] == -INFINITY;
+            share->plain[band] += standard.weights[j];
+            share->with[band] += biased.weights[j];
+            if (plain) {
+                plain[i * n + j] = masked ? -INFINITY : standard.weights[j];
+                with[i * n + j] = masked ? -INFINITY : biased.weights[j];
+            }
+        }
+        cli_progress_show(progress, (double)(i + 1) / (double)d->len_q);
+    }
+    free(row);
+    return code;
+}
+
+int explain_all(const explain_request *r, const explain_source *s, explain_share *share, double *plain, double *with)
+{
+    const rp_desc *d = &r->problem.desc;
+    cli_progress progress = {.what = "explain"};
+    int code;
+    cli_progress_show(&progress, 0);
+    if (plain || d->len_q <= ROW_PAIRS / d->len_k) {
+        code = sums_of_rows(r, s, share, plain, with, &progress);
+    } else {
+        code = sums_of_profile(r, s, true, share->plain, &progress);
+        if (code == CLI_OK)
+            code = sums_of_profile(r, s, false, share->with, &progress);
+    }
+    cli_progress_end(&progress);
+    for (int64_t x = 0; x < d->len_q + d->len_k - 1; x++)
+        share->has_pairs[band_of(x - (d->len_q - 1) - d->q_offset)] = true;
+    finish(share);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- the picture */
+
+static int write_picture(const explain_request *r, const pic_map *map)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+    char err[IO_ERR_MAX];
+    if ((strcasecmp(strrchr(r->out, '.'), ".png") == 0 ? pic_png : pic_svg)(map, &data, &size, err) != 0)
+        return cli_error(CLI_FAILED, "picture: %s (fewer queries or keys)", err);
+    const int code = io_write_bytes(r->out, data, size, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
+    free(data);
+    return code;
+}
+
+/* The size below which 99 % of the values are: with a larger scale, a few heavy keys would leave the rest of a big picture in one colour.
+ * 0 if memory runs out. */
+static double cap_of(const double *x, int64_t n)
+{
+    const int64_t step = n / CAP_SAMPLES + 1;
+    double *size = malloc((size_t)(n / step + 1) * sizeof *size);
+    int64_t count = 0;
+    for (int64_t k = 0; size && k < n; k += step)
+        if (isfinite(x[k]))
+            size[count++] = fabs(x[k]);
+    if (count)
+        qsort(size, (size_t)count, sizeof *size, cli_by_size);
+    const double cap = count ? size[count - 1 - count / 100] : 0;
+    free(size);
+    return cap;
+}
+
+static int draw(const explain_request *r, const explain_source *s, explain_share *share)
+{
+    const rp_desc *d = &r->problem.desc;
+    if (d->len_q > MAX_PAIRS / d->len_k)
+        return cli_error(CLI_FAILED, "--output: a picture of %lld x %lld weights is too large (at most %d in all)",
+                         (long long)d->len_q, (long long)d->len_k, MAX_PAIRS);
+    const int64_t n = d->len_q * d->len_k;
+    double *plain = malloc((size_t)n * 3 * sizeof *plain);
+    if (!plain)
+        return explain_no_memory();
+    int code = explain_all(r, s, share, plain, plain + n);
+    for (int64_t x = 0; code == CLI_OK && x < n; x++)
+        plain[2 * n + x] = plain[x] == -INFINITY ? -INFINITY : plain[n + x] - plain[x];
+    char terms[128], names[128], title[256], with[160], number[NAMED][EXPLAIN_TOKEN];
+    const char *row_name[NAMED], *col_name[NAMED];
+    for (int64_t i = 0; i < d->len_q && d->len_q <= NAMED; i++)
+        row_name[i] = explain_query_name(r, s, i, number[i]);
+    for (int64_t j = 0; j < d->len_k && d->len_k <= NAMED; j++)
+        col_name[j] = s->token[j];
+    char layer[40] = "";
+    if (s->look)
+        snprintf(layer, sizeof layer, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
+    snprintf(title, sizeof title, "Attention weights of %shead %lld: %s", layer, (long long)r->head,
+             explain_terms(r, false, terms, sizeof terms));
+    snprintf(with, sizeof with, "with %s", explain_terms(r, true, names, sizeof names));
+    const pic_panel panel[3] = {{.value = plain, .rows = d->len_q, .cols = d->len_k, .title = "without position terms"},
+                                {.value = plain + n, .rows = d->len_q, .cols = d->len_k, .title = with},
+                                {.value = plain + 2 * n, .rows = d->len_q, .cols = d->len_k, .title = "difference"}};
+    const pic_map map = {.panels = panel,
+                         .n_panels = 3,
+                         .title = title,
+                         .row_label = "query",
+                         .col_label = "key",
+                         .value_label = "weight",
+                         .row_names = d->len_q <= NAMED ? row_name : NULL,
+                         .col_names = d->len_k <= NAMED ? col_name : NULL,
+                         .difference = true,
+                         .cap = n > NAMED * NAMED ? cap_of(plain, 2 * n) : 0,
+                         .difference_cap = n > NAMED * NAMED ? cap_of(plain + 2 * n, n) : 0};
+    if (code == CLI_OK)
+        code = write_picture(r, &map);
+    free(plain);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- the command */
+
+void explain_json_number(double x)
+{
+    if (isfinite(x))
+        printf("%.17g", x);
+    else
+        fputs("null", stdout);
+}
+
+static void json_row(const char *key, const double *x, int64_t n)
+{
+    printf(", \"%s\": [", key);
+    for (int64_t j = 0; j < n; j++) {
+        fputs(j ? ", " : "", stdout);
+        explain_json_number(x[j]);
+    }
+    putchar(']');
+}
+
+static void json_words(const explain_request *r, const explain_source *s, const explain_split *split)
+{
+    printf("\"layer\": %lld, \"head\": %lld, \"word\": %lld, \"words\": [", (long long)r->layer, (long long)r->head,
+           (long long)r->word);
+    for (int64_t w = 0; w <= r->word; w++) {
+        fputs(w ? ", {\"text\": " : "{\"text\": ", stdout);
+        cli_json_string(stdout, s->word[w].name);
+        printf(", \"from\": %lld, \"to\": %lld, \"content\": ", (long long)s->word[w].from, (long long)s->word[w].to);
+        explain_json_number(split->content[w]);
+        fputs(", \"position\": ", stdout);
+        explain_json_number(split->position[w]);
+        fputs(", \"weight\": ", stdout);
+        explain_json_number(split->both[w]);
+        putchar('}');
+    }
+    fputs("], \"spread\": {\"content\": ", stdout);
+    explain_json_number(split->spread.content);
+    fputs(", \"position\": ", stdout);
+    explain_json_number(split->spread.position);
+    fputs(", \"both\": ", stdout);
+    explain_json_number(split->spread.both);
+    fputs("}, ", stdout);
+}
+
+static int print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
+                      const explain_share *share)
+{
+    const int64_t n = r->problem.desc.len_k;
+    explain_split split = {0};
+    if (s->word && explain_by_words(r, s, t, &split) != CLI_OK)
+        return CLI_FAILED;
+    putchar('{');
+    if (s->word)
+        json_words(r, s, &split);
+    free(split.content);
+    fputs("\"tokens\": [", stdout);
+    for (int64_t j = 0; j < n; j++) {
+        fputs(j ? ", " : "", stdout);
+        cli_json_string(stdout, s->token[j]);
+    }
+    printf("], \"query\": %lld", (long long)r->query);
+    json_row("raw", t->row.raw, n);
+    json_row("scaled", t->row.scaled, n);
+    json_row("bias", t->row.bias, n);
+    json_row("score", t->row.score, n);
+    json_row("weights", t->row.weights, n);
+    json_row("weights_plain", t->plain, n);
+    json_row("difference", t->difference, n);
+    json_row("out", t->row.out, r->problem.desc.dim_v);
+    fputs(", \"lse\": ", stdout);
+    explain_json_number(t->row.lse);
+    for (int band = 0; share->known && band < EXPLAIN_BANDS; band++) {
+        printf(band ? ", {\"from\": %lld, \"to\": " : ", \"share_by_distance\": [{\"from\": %lld, \"to\": ",
+               (long long)explain_band_from(band));
+        explain_json_number(band + 1 < EXPLAIN_BANDS ? (double)explain_band_from(band + 1) - 1 : INFINITY);
+        fputs(", \"plain\": ", stdout);
+        explain_json_number(share->plain[band]);
+        fputs(", \"weights\": ", stdout);
+        explain_json_number(share->with[band]);
+        fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
+    }
+    puts("}");
+    return CLI_OK;
+}
+
+int explain_range(const char *option, int64_t at, int64_t n)
+{
+    if (at < n)
+        return CLI_OK;
+    return cli_error(CLI_USAGE, "%s: %lld is out of range (0 to %lld)", option, (long long)at, (long long)n - 1);
+}
+
+static int explain(explain_request *r, explain_source *s)
+{
+    const rp_desc *d = &r->problem.desc;
+    if (explain_range("--query", r->query, d->len_q) != CLI_OK ||
+        explain_range("--head", r->head, d->heads) != CLI_OK || explain_range("--batch", r->batch, d->batch) != CLI_OK)
+        return CLI_USAGE;
+    explain_trace t = {0};
+    explain_share share = {0};
+    int code = make_plans(r, s);
+    if (code == CLI_OK && r->head < 0)
+        return explain_heads(r, s);
+    if (code == CLI_OK)
+        code = explain_look(r, s, r->query, &t);
+    if (code == CLI_OK && r->out)
+        code = draw(r, s, &share);
+    if (code == CLI_OK && r->json && (r->input || r->model) && !share.known)
+        code = explain_all(r, s, &share, NULL, NULL);
+    if (code == CLI_OK && r->json)
+        code = print_json(r, s, &t, &share);
+    else if (code == CLI_OK)
+        code = explain_print(r, s, &t, &share);
+    free(t.row.raw);
+    return code;
+}
+
+static int check_output(const char *path)
+{
+    const char *suffix = strrchr(path, '.');
+    char safe[256];
+    if (suffix && (strcasecmp(suffix, ".png") == 0 || strcasecmp(suffix, ".svg") == 0))
+        return CLI_OK;
+    return cli_error(CLI_USAGE, "--output: %s: the suffix tells no picture format (.png or .svg)",
+                     io_safe(safe, sizeof safe, path));
+}
+
+/* Refuse options that do not fit a model, or that need one; set the defaults. */
+static int check_model(explain_request *r, int n_args)
+{
+    if (!r->model && (r->text || r->layer >= 0 || r->word >= 0))
+        return cli_error(CLI_USAGE, "explain: --text, --layer and --word need a model (--model FILE)");
+    if (!r->model) {
+        r->head = r->head < 0 ? 0 : r->head;
+        return CLI_OK;
+    }
+    if (r->input || n_args)
+        return cli_error(CLI_USAGE, "explain: --model reads the text of --text (leave %s out)",
+                         r->input ? "--input" : "the sentence");
+    if (r->settings)
+        return cli_error(CLI_USAGE,
+                         "explain: a model has its own terms, masks and scale (leave options such as --bias out)");
+    if (r->numbers)
+        return cli_error(CLI_USAGE,
+                         "explain: with --model, --word says which query is shown (leave --query and --batch out)");
+    if (!r->text || !*r->text)
+        return cli_error(CLI_USAGE, "explain: --model needs a text (--text 'a sentence')");
+    if (r->head < 0 && (r->out || r->brief))
+        return cli_error(CLI_USAGE, "explain: %s needs one head (--head N)", r->out ? "--output" : "--brief");
+    return CLI_OK;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    explain_request *r = calloc(1, sizeof *r);
+    explain_source s = {.t = rp_tensors_init(), .note = ""};
+    const char **args = malloc((size_t)argc * sizeof *args);
+    int n_args = 0, code = -1;
+    if (!r || !args) {
+        free(r);
+        free(args);
+        return explain_no_memory();
+    }
+    r->head = r->layer = r->word = -1;
+    cli_problem_init(&r->problem);
+    r->problem.desc.dtype = RP_F64;
+    code = cli_options(self, argc, argv, on_option, r, args, argc, &n_args);
+    if (code < 0 && check_model(r, n_args) != CLI_OK)
+        code = CLI_USAGE;
+    if (code < 0 && r->no_bias && r->problem.desc.n_terms)
+        code = cli_error(CLI_USAGE, "--no-bias: a position term is given as well (leave one of them out)");
+    if (code < 0 && r->input && n_args)
+        code = cli_error(CLI_USAGE, "explain: both a sentence and --input are given (leave one of them out)");
+    if (code < 0 && !r->model && !r->no_bias && r->problem.desc.n_terms == 0)
+        code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
+    if (code < 0 && r->out && check_output(r->out) != CLI_OK)
+        code = CLI_USAGE;
+    if (code < 0 && !r->input && !r->model && cli_problem_no_file(&r->problem, true) != CLI_OK)
+        code = CLI_USAGE;
+    if (code < 0) {
+        code = r->model   ? explain_from_model(r, &s)
+               : r->input ? explain_from_file(r, &s)
+               : n_args   ? explain_from_sentence(r, &s, args, n_args)
+                          : explain_from_example(r, &s);
+        if (code == CLI_OK)
+            code = explain(r, &s);
+    }
+    rp_plan_destroy(s.plan);
+    rp_plan_destroy(s.plain);
+    io_free(&s.in);
+    io_free(&s.made);
+    explain_model_end(&s);
+    free(s.token);
+    free(s.memory);
+    free(args);
+    free(r);
+    return code;
+}
+
+const cli_command cmd_explain = {
+    .name = "explain",
+    .summary = "one query step by step: scores, bias, weights as bars, output",
+    .usage = "[\"a sentence\"] [options]      without a sentence: the worked example; - = standard input",
+    .example =
+        "  relpos explain\n"
+        "  relpos explain \"the cat sat on the mat\" --query 2 --bias linear,left=0.5,right=1\n"
+        "  relpos explain --input gettysburg.safetensors --head 2 --query 17 --bias alibi --brief -o alibi.png\n"
+        "  relpos explain --model lab/model/vim.safetensors --text 'the cursor is moved to the next line' --layer 1\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,495 @@
+/* text.c -- what relpos explain prints: the trace of one query, its heaviest keys alone, or a model's words; and the shares. It prints
+ * numbers and computes none.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/explain/explain.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEW = 8, TOP = 12 }; /* up to FEW keys are printed side by side; TOP are listed of more */
+
+typedef struct view {
+    const explain_request *r;
+    const explain_source *s;
+    const explain_trace *t;
+    int64_t key[TOP], *keys, n_keys; /* the keys that are shown: `key`, or all of them */
+    bool sink;
+    char inside[32]; /* the name of what is added to the scaled scores, with its sign; or "" */
+    explain_share *share;
+} view;
+
+/* A line of a table: one number for each key. */
+typedef struct series {
+    const char *label, *note;
+    const double *x;
+    bool sign;
+} series;
+
+/* Terminal columns of UTF-8 text, approximately: combining marks add none; kana, Han, Hangul and emoji take two. */
+static int columns(const char *text)
+{
+    int n = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        n += (*c & 0xc0) == 0x80 || *c == 0xcc ? 0 : 1 + ((*c >= 0xe3 && *c <= 0xed) || *c >= 0xf0);
+    return n;
+}
+
+const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns)
+{
+    size_t length = strlen(name);
+    snprintf(buf, EXPLAIN_TOKEN, "%s", name);
+    while (columns(buf) > max_columns) {
+        do
+            length--;
+        while (length > 2 && (name[length] & 0xc0) == 0x80);
+        snprintf(buf, EXPLAIN_TOKEN, "%.*s..", (int)length, name);
+    }
+    return buf;
+}
+
+static void cell(const char *text, int width)
+{
+    const int used = columns(text);
+    printf("%*s%s", width > used ? width - used : 1, "", text);
+}
+
+/* Four decimals, and no negative zero or NaN. */
+static const char *number(char buf[40], double x, bool sign)
+{
+    snprintf(buf, 40, fabs(x) >= 1e6 && isfinite(x) ? "%+.2e" : "%+.4f", x);
+    if (strcmp(buf + 1, "0.0000") == 0 || isnan(x))
+        return buf + 1;
+    return sign || *buf == '-' ? buf : buf + 1;
+}
+
+void explain_heading(const char *text)
+{
+    printf(cli_colour(stdout) ? "\n\033[1m%s\033[0m\n" : "\n%s\n", text);
+}
+
+const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN])
+{
+    const rp_desc *d = &r->problem.desc;
+    const int64_t at = d->len_q == d->len_k ? i : i + d->q_offset;
+    if (at >= 0 && at < d->len_k)
+        return s->token[at];
+    snprintf(buf, EXPLAIN_TOKEN, "%lld", (long long)at);
+    return buf;
+}
+
+const char *explain_terms(const explain_request *r, bool names, char *buf, size_t size)
+{
+    size_t used = 0;
+    snprintf(buf, size, names ? "no term" : "no position term");
+    for (int32_t n = 0; n < r->problem.desc.n_terms && used + 1 < size; n++) {
+        snprintf(buf + used, size - used, "%s%s", n ? " + " : "",
+                 names ? rp_term_name(r->problem.terms[n].kind) : r->problem.term_text[n]);
+        used = strlen(buf);
+    }
+    return buf;
+}
+
+/* Print a table: few keys are its columns, many are its lines. */
+static void table(const view *v, const series *line, int n_lines)
+{
+    const bool few = v->r->problem.desc.len_k <= FEW;
+    const int n = (int)v->n_keys, columns_max = cli_width(), fit = few ? (columns_max - 15) / n : 0;
+    const int width = !few ? 14 : fit < 8 ? 8 : fit > 10 ? 10 : fit;
+    char buf[EXPLAIN_TOKEN];
+    if (few)
+        printf("%15s", "");
+    else
+        printf("%8s%16s", "key", "word");
+    for (int64_t x = 0; x < (few ? n : n_lines); x++)
+        cell(explain_cut(buf, few ? v->s->token[x] : line[x].label, width - 1), width);
+    putchar('\n');
+    for (int64_t x = 0; !few && x < v->n_keys; x++) {
+        printf("%8lld", (long long)v->keys[x]);
+        cell(explain_cut(buf, v->s->token[v->keys[x]], 14), 16);
+        for (int l = 0; l < n_lines; l++)
+            cell(number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), width);
+        putchar('\n');
+    }
+    for (int l = 0; few && l < n_lines; l++) {
+        explain_cut(buf, line[l].label, 14);
+        printf("%s%*s", buf, 15 - columns(buf), "");
+        for (int j = 0; j < n; j++)
+            cell(number((char[40]){0}, line[l].x[j], line[l].sign), width);
+        if (line[l].note && 15 + n * width + 3 + (int)strlen(line[l].note) <= columns_max)
+            printf("   %s", line[l].note);
+        putchar('\n');
+    }
+}
+
+/* Print the value of a parameter by its key. */
+static void print_parameter(const rp_term *t, const char *key, size_t length)
+{
+    const rp_param *p;
+    for (int x = 0; (p = rp_term_param(t->kind, x)); x++) {
+        const char *field = (const char *)t + p->offset;
+        int64_t n;
+        double number;
+        if (strncmp(p->key, key, length) != 0 || p->key[length])
+            continue;
+        if (p->type == RP_PARAM_REAL)
+            memcpy(&number, field, sizeof number), printf("%g", number);
+        else
+            memcpy(&n, field, sizeof n), printf("%lld", (long long)n);
+    }
+}
+
+/* Print what a term adds to B, for the head that is shown. */
+static void print_term(const view *v, int32_t n)
+{
+    const rp_term *t = &v->r->problem.terms[n];
+    if (!rp_term_is_bias(t->kind))
+        return;
+    const char *shown = rp_term_about(t->kind)->shown;
+    if (!shown)
+        printf(" + %s", v->r->problem.term_text[n]);
+    else
+        putchar(' ');
+    for (const char *c = shown; c && *c; c++) {
+        const size_t length = *c == '{' ? strcspn(c + 1, "}") : 0;
+        if (!length) {
+            putchar(*c);
+        } else if (length == 5 && strncmp(c + 1, "slope", 5) == 0) {
+            if (*v->r->problem.term_array[n][0])
+                printf("slope *");
+            else
+                printf("%g", rp_alibi_slope(v->r->head, v->r->problem.desc.heads));
+        } else {
+            print_parameter(t, c + 1, length);
+        }
+        c += length ? length + 1 : 0;
+    }
+}
+
+static void formula(view *v)
+{
+    const rp_desc *d = &v->r->problem.desc;
+    bool has[RP_ROLE_SINK + 1] = {false};
+    int32_t inside = -1; /* the term whose scores are added inside the cap */
+    const char *vectors = NULL;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rp_role role = rp_term_role(d->terms[n].kind);
+        has[role] = true;
+        if (role == RP_ROLE_PRODUCT) {
+            inside = n;
+            vectors = rp_term_about(d->terms[n].kind)->shown;
+        }
+    }
+    const bool bias = has[RP_ROLE_BIAS];
+    v->sink = has[RP_ROLE_SINK];
+    snprintf(v->inside, sizeof v->inside, "%s%s", inside < 0 ? "" : " + ", inside < 0 ? "" : vectors ? vectors : "P");
+    char scores[48];
+    snprintf(scores, sizeof scores, vectors ? " + Q %s^T" : "%s", vectors ? vectors : v->inside);
+    const char *before = d->softcap > 0 && !d->cap_after ? ")" : "", *after = d->softcap > 0 && d->cap_after ? ")" : "";
+    printf("  A = softmax(%s%s%s%s%s%s%s) %s\n", d->softcap > 0 ? "cap(" : "",
+           has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale",
+           scores, before, bias ? " + B" : "", after, has[RP_ROLE_VALUE] ? "(V + rel_V)" : "V");
+    printf("  d_k = %lld, scale = %g\n", (long long)d->dim_k, explain_scale(d));
+    if (bias)
+        printf("  B =");
+    for (int32_t n = 0; n < d->n_terms; n++)
+        print_term(v, n);
+    if (bias)
+        printf("     r = key - query, d = |r|\n");
+    if (has[RP_ROLE_ROTATION])
+        printf("  R rotates pairs of channels of q and k by their position\n");
+    if (inside >= 0 && !vectors)
+        printf("  P = position scores of %s\n", v->r->problem.term_text[inside]);
+    if (v->sink)
+        printf("  a sink joins the sum of each row: the weights sum to less than 1\n");
+    if (d->softcap > 0)
+        printf("  cap(x) = %g tanh(x / %g)\n", d->softcap, d->softcap);
+    if (d->n_masks)
+        printf("  a masked key scores -inf: its weight is 0\n");
+    if (d->heads * d->batch > 1)
+        printf("  head %lld of 0 to %lld, batch entry %lld of 0 to %lld\n", (long long)v->r->head,
+               (long long)d->heads - 1, (long long)v->r->batch, (long long)d->batch - 1);
+}
+
+/* The TOP keys of the largest x, largest first. */
+static void heaviest(const double *x, int64_t n, int64_t key[TOP])
+{
+    for (int rank = 0; rank < TOP; rank++) {
+        int64_t best = -1;
+        for (int64_t j = 0; j < n; j++) {
+            bool taken = false;
+            for (int m = 0; m < rank; m++)
+                taken |= key[m] == j;
+            if (!taken && (best < 0 || x[j] > x[best]))
+                best = j;
+        }
+        key[rank] = best;
+    }
+}
+
+static void print_weights(const view *v, const char *query)
+{
+    const rp_desc *d = &v->r->problem.desc;
+    char a[EXPLAIN_TOKEN], b[EXPLAIN_TOKEN], name[2 * EXPLAIN_TOKEN + 8];
+    int width = 0, digits = 1;
+    for (int pass = 0; pass < 2; pass++) /* measure, then print */
+        for (int64_t x = 0; x < v->n_keys; x++) {
+            const int64_t j = v->keys[x], distance = llabs(j - v->r->query - d->q_offset);
+            const double w = v->t->row.weights[j];
+            const int used = snprintf(name, sizeof name, "%lld", (long long)distance);
+            digits = used > digits ? used : digits;
+            snprintf(name, sizeof name, "A[%s,%s]", explain_cut(a, query, 20), explain_cut(b, v->s->token[j], 20));
+            width = columns(name) > width ? columns(name) : width;
+            if (pass == 0)
+                continue;
+            if (d->len_k > FEW)
+                printf("%8lld", (long long)j);
+            cell(name, width + 2);
+            printf(" = %s (d=%*lld) |", number((char[40]){0}, w, false), digits, (long long)distance);
+            for (int bar = w >= 0 && w <= 1 ? (int)(w * 50) : 0; bar > 0; bar--)
+                putchar('#');
+            puts(v->t->row.score[j] == -INFINITY ? "| masked" : "|");
+        }
+}
+
+static void print_output(const view *v, const char *query)
+{
+    const int64_t n = v->r->problem.desc.dim_v, shown = n <= 32 || v->r->all ? n : 16;
+    printf("\nOutput[%s] = [", query);
+    for (int64_t c = 0; c < shown; c++)
+        printf("%s%s", c == 0 ? "" : c % 8 ? " " : "\n    ", number((char[40]){0}, v->t->row.out[c], false));
+    if (shown < n)
+        printf("\n    ... %lld numbers in all (--all prints them)", (long long)n);
+    puts("]");
+}
+
+/* All queries of a small case: weights without terms, with them, and what changed. */
+static int print_matrices(const view *v)
+{
+    const rp_desc *d = &v->r->problem.desc;
+    explain_trace t[FEW] = {0};
+    char name[FEW][EXPLAIN_TOKEN];
+    series line[FEW] = {0};
+    int code = CLI_OK;
+    for (int64_t i = 0; i < d->len_q && code == CLI_OK; i++) {
+        code = explain_look(v->r, v->s, i, &t[i]);
+        line[i].label = explain_query_name(v->r, v->s, i, name[i]);
+    }
+    for (int m = 0; m < 3 && code == CLI_OK; m++) {
+        explain_heading(m == 0   ? "All weights, standard"
+                        : m == 1 ? "All weights, biased"
+                                 : "Difference (biased - standard)");
+        for (int64_t i = 0; i < d->len_q; i++) {
+            line[i].x = m == 0 ? t[i].plain : m == 1 ? t[i].row.weights : t[i].difference;
+            line[i].sign = m == 2;
+        }
+        table(v, line, (int)d->len_q);
+    }
+    for (int64_t i = 0; i < d->len_q; i++)
+        free(t[i].row.raw);
+    return code;
+}
+
+/* Print `gap` blanks and a bar of hashes for x, of which `full` has max_hashes; padded to `width`. */
+static void bar(int gap, double x, double full, int max_hashes, int width)
+{
+    static const char hashes[] = "  ########################";
+    const double length = x >= 0 && full > 0 ? fmin(x / full, 1) * max_hashes : 0;
+    printf("%-*.*s", width, length >= 0.5 ? (int)(length + 0.5) + gap : 0, hashes + 2 - gap);
+}
+
+/* Print the shares of the head's weight by distance. */
+static int print_share(const view *v)
+{
+    explain_share *share = v->share;
+    char line[EXPLAIN_TOKEN], names[24];
+    double full = 0;
+    fflush(stdout); /* the sums may take a while */
+    const int code = share->known ? CLI_OK : explain_all(v->r, v->s, share, NULL, NULL);
+    if (code != CLI_OK)
+        return code;
+    snprintf(line, sizeof line, "Share of weight by distance, head %lld, all queries", (long long)v->r->head);
+    explain_heading(line);
+    printf("%12s   %-34swith %s\n", "distance", "standard", explain_terms(v->r, true, names, sizeof names));
+    for (int band = 0; band < EXPLAIN_BANDS; band++)
+        full = fmax(full, fmax(share->plain[band], share->with[band]));
+    for (int band = 0; band < EXPLAIN_BANDS; band++) {
+        const long long from = explain_band_from(band), to = explain_band_from(band + 1) - 1;
+        if (!share->has_pairs[band])
+            continue;
+        if (band + 1 == EXPLAIN_BANDS)
+            snprintf(line, sizeof line, "%lld and more", from);
+        else
+            snprintf(line, sizeof line, from < to ? "%lld-%lld" : "%lld", from, to);
+        printf("%12s  %5.1f %%", line, 100 * share->plain[band]);
+        bar(2, share->plain[band], full, 22, 27);
+        printf("%6.1f %%", 100 * share->with[band]);
+        bar(2, share->with[band], full, 22, 0);
+        putchar('\n');
+    }
+    return CLI_OK;
+}
+
+/* Print the heaviest keys without and with the terms, side by side, and the shares. */
+static int print_brief(view *v, const char *query)
+{
+    enum { SHOWN = 5 };
+    const rp_desc *d = &v->r->problem.desc;
+    const double *const x[2] = {v->t->plain, v->t->row.weights};
+    int64_t key[2][TOP];
+    double full = 0;
+    char line[3 * EXPLAIN_TOKEN], terms[EXPLAIN_TOKEN], name[EXPLAIN_TOKEN];
+    snprintf(line, sizeof line,
+             "=== %s: query %lld '%s', head %lld of 0 to %lld ===", explain_terms(v->r, false, terms, sizeof terms),
+             (long long)v->r->query, query, (long long)v->r->head, (long long)d->heads - 1);
+    explain_heading(line);
+    for (int k = 0; k < 2; k++) {
+        heaviest(x[k], d->len_k, key[k]);
+        full = fmax(full, x[k][key[k][0]]);
+    }
+    printf("Heaviest of %lld keys, r = key - query\n", (long long)d->len_k);
+    const bool fits = columns(explain_terms(v->r, true, terms, sizeof terms)) <= 9;
+    printf("  %-14s%6s  weight%12swith %-9s%6s  weight\n", "standard", "r", "", fits ? terms : "terms", "r");
+    for (int n = 0; n < SHOWN && n < d->len_k; n++) {
+        if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* masked keys come last */
+            if (n == 0)
+                puts("  every key is masked");
+            break;
+        }
+        for (int k = 0; k < 2; k++) {
+            const int64_t j = key[k][n];
+            explain_cut(name, v->s->token[j], 13);
+            const long long delta = j - v->r->query - d->q_offset;
+            printf("  %s%*s", name, 14 - columns(name), "");
+            printf(delta ? "%+6lld  %.4f" : "%6lld  %.4f", delta, x[k][j]);
+            bar(1, x[k][j], full, 8, k ? 0 : 10);
+            fputs(k ? "\n" : "", stdout);
+        }
+    }
+    return print_share(v);
+}
+
+static int print_steps(view *v, const char *query)
+{
+    const rp_desc *d = &v->r->problem.desc;
+    const rp_row *row = &v->t->row;
+    const bool listed = v->n_keys < d->len_k; /* only the heaviest keys are shown */
+    char line[3 * EXPLAIN_TOKEN], scale[64];
+    snprintf(line, sizeof line,
+             "=== Relative position bias, step by step, for '%s' (query %lld of 0 to %lld) ===", query,
+             (long long)v->r->query, (long long)d->len_q - 1);
+    explain_heading(line);
+    formula(v);
+    snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
+    explain_heading(listed ? line : "Scores");
+    snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->inside);
+    table(v,
+          (series[]){{"Raw scores", "q . k", row->raw, false},
+                     {"Scaled scores", scale, row->scaled, false},
+                     {"Bias values", "B", row->bias, false},
+                     {"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false}},
+          4);
+    snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
+             row->lse < 700 ? number((char[40]){0}, exp(row->lse), false) : "S", v->sink ? " and the sink" : "");
+    explain_heading(row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
+    print_weights(v, query);
+    print_output(v, query);
+    snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
+    explain_heading(line);
+    table(v,
+          (series[]){{"Standard", "no position", v->t->plain, false},
+                     {"Biased", NULL, row->weights, false},
+                     {"Difference", NULL, v->t->difference, true}},
+          3);
+    if (listed) {
+        int64_t key[TOP];
+        heaviest(v->t->plain, d->len_k, key);
+        printf("\nHeaviest keys without any position term:");
+        for (int n = 0; n < TOP; n++)
+            printf("%s%s [%lld] %s", n % 4 ? ", " : "\n  ", explain_cut(line, v->s->token[key[n]], 14),
+                   (long long)key[n], number((char[40]){0}, v->t->plain[key[n]], false));
+        putchar('\n');
+    }
+    const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
+    return code == CLI_OK && v->r->input ? print_share(v) : code;
+}
+
+/* Print the keys of a model's text by words, with the weights of content, of position and of both. */
+static int print_words(view *v, const char *query)
+{
+    const explain_request *r = v->r;
+    const explain_source *s = v->s;
+    const bool rotates = explain_rotates(&r->problem.desc);
+    const int64_t n = r->word + 1;
+    const char *name = s->word[r->word].name;
+    char line[3 * EXPLAIN_TOKEN], buf[EXPLAIN_TOKEN];
+    double full = 0;
+    int64_t key[TOP];
+    explain_split split;
+    int code = explain_by_words(r, s, v->t, &split);
+    if (code != CLI_OK)
+        return code;
+    snprintf(line, sizeof line, "=== Layer %lld, head %lld: what '%s' attends to ===", (long long)r->layer,
+             (long long)r->head, explain_cut(buf, name, 30));
+    explain_heading(line);
+    if (!r->brief) {
+        formula(v);
+        printf("  query: byte %lld, '%s', the last of word %lld; %lld keys: the bytes up to it\n", (long long)r->query,
+               query, (long long)r->word, (long long)r->query + 1);
+    }
+    if (n > TOP && !r->all) {
+        heaviest(split.both, n, key);
+        snprintf(line, sizeof line, "The %d heaviest of %lld words (--all shows every word)", TOP, (long long)n);
+    } else {
+        snprintf(line, sizeof line, "Weight of each word, the sum of its bytes");
+    }
+    explain_heading(line);
+    printf("%6s  %-16s%6s%10s%10s%10s\n", "word", "", "back", rotates ? "unrotated" : "content",
+           rotates ? "" : "position", rotates ? "true" : "both");
+    for (int64_t w = 0; w < n; w++)
+        full = fmax(full, split.both[w]);
+    for (int64_t x = 0; x < n && (x < TOP || r->all); x++) {
+        const int64_t w = n > TOP && !r->all ? key[x] : x;
+        explain_cut(buf, s->word[w].name, 15);
+        printf("%6lld  %s%*s%6lld%10.4f", (long long)w, buf, 16 - columns(buf), "",
+               (long long)(r->query + 1 - s->word[w].to), split.content[w]);
+        if (rotates)
+            printf("%10s", "");
+        else
+            printf("%10.4f", split.position[w]);
+        printf("%10.4f", split.both[w]);
+        bar(2, split.both[w], full, 14, 0);
+        putchar('\n');
+    }
+    if (rotates)
+        puts("\nRope rotates q and k before their product, so content and position cannot be\n"
+             "separated; unrotated: the weights without rope.");
+    else
+        printf("\nSpread of the scores, their variance over the keys: content %.3f,\n"
+               "position %.3f, both %.3f. Of content + position, position is %.0f %%.\n",
+               split.spread.content, split.spread.position, split.spread.both,
+               100 * lab_share(split.spread.position, split.spread.content));
+    free(split.content);
+    return r->brief ? CLI_OK : print_share(v);
+}
+
+int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_share *share)
+{
+    const int64_t len_k = r->problem.desc.len_k;
+    const bool top = !r->all && len_k > TOP;
+    view v = {.r = r, .s = s, .t = t, .share = share, .n_keys = top ? TOP : len_k};
+    char buf[EXPLAIN_TOKEN];
+    v.keys = top ? v.key : malloc((size_t)len_k * sizeof *v.keys);
+    if (!v.keys)
+        return explain_no_memory();
+    for (int64_t j = 0; j < v.n_keys; j++)
+        v.keys[j] = j;
+    if (top)
+        heaviest(t->row.weights, len_k, v.key);
+    printf("%s", s->note);
+    const int code = (s->word    ? print_words
+                      : r->brief ? print_brief
+                                 : print_steps)(&v, explain_query_name(r, s, r->query, buf));
+    if (v.keys != v.key)
+        free(v.keys);
+    return code;
+}

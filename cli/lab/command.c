@@ -1,0 +1,56 @@
+/* command.c -- relpos lab: choose one of its commands, and print the help with every key of an experiment. It knows the commands by
+ * their tables alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lab/lab.h"
+#include <string.h>
+
+static const cli_command *const commands[] = {&lab_train,   &lab_eval,  &lab_sample, &lab_export,
+                                              &lab_inspect, &lab_sweep, &lab_report};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void usage(FILE *to)
+{
+    const char *key, *value, *help;
+    fputs("relpos lab -- train small transformers on text, measure and compare every position scheme\n\n"
+          "Example:\n"
+          "  relpos lab train lab/first.lab -o out/run     # learn, with checkpoints in out/run\n"
+          "  relpos lab eval out/run --lengths 128,256     # perplexity, also at lengths beyond the trained one\n"
+          "  relpos lab sample out/run --prompt 'The '     # let it write\n"
+          "  relpos lab export out/run --prompt 'The end' -o out/x.safetensors     # its attention, for attend and "
+          "explain\n\n"
+          "Commands:\n",
+          to);
+    for (int n = 0; n < N_COMMANDS; n++)
+        fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("lab "), commands[n]->summary);
+    fputs("\nAn experiment is a text file with a line key = value for each key that differs from its default:\n", to);
+    for (int n = 0; nn_config_key(n, &key, &value, &help); n++)
+        fprintf(to, "  %s = %s\n      %s\n", key, value, help);
+    fputs("  preset = log|shaw|t5|real\n      position and what belongs to it as in the attention modules of "
+          "well-known sources\n",
+          to);
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    char safe[96];
+    (void)self;
+    if (argc < 2) {
+        usage(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    for (int n = 0; n < N_COMMANDS; n++)
+        if (strcmp(argv[1], commands[n]->name + strlen("lab ")) == 0)
+            return commands[n]->run(commands[n], argc - 1, argv + 1);
+    return cli_error(CLI_USAGE, "lab: no command is called \"%s\" (relpos lab --help lists them)",
+                     io_safe(safe, sizeof safe, argv[1]));
+}
+
+const cli_command cmd_lab = {
+    .name = "lab",
+    .summary = "train small transformers on text and compare positions",
+    .run = run,
+};

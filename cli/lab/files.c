@@ -1,0 +1,111 @@
+/* files.c -- what the commands of `relpos lab` need of the system: signals that stop a run, folders, locks, lines of JSON; and --set. It
+ * knows no model.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lab/lab.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------ Ctrl-C */
+
+static volatile sig_atomic_t stop_asked;
+static struct sigaction before[2];
+static const int signals[2] = {SIGINT, SIGTERM};
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_asked = 1;
+}
+
+void lab_catch_signals(bool on)
+{
+    const struct sigaction stop = {.sa_handler = on_signal,
+                                   .sa_flags = SA_RESETHAND}; /* a second one ends the program */
+    for (int n = 0; n < 2; n++)
+        on ? sigaction(signals[n], &stop, &before[n]) : sigaction(signals[n], &before[n], NULL);
+}
+
+bool lab_stop_asked(void)
+{
+    return stop_asked != 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ --set */
+
+int lab_add_set(lab_sets *sets, const char *value)
+{
+    if (sets->n == LAB_MAX_SETS)
+        return cli_error(CLI_USAGE, "--set: more than %d (write them into the experiment)", LAB_MAX_SETS);
+    sets->value[sets->n++] = value;
+    return CLI_OK;
+}
+
+int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void *context, char err[NN_ERR_MAX])
+{
+    int code = 0;
+    for (int n = 0; n < sets->n && code == 0; n++)
+        code = nn_config_parse(c, "--set", sets->value[n], other, context, err);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ files */
+
+int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
+{
+    char folder[NN_TEXT_MAX];
+    const size_t size = strlen(path);
+    if (size >= sizeof folder)
+        return nn_fail(err, "a folder's name of %zu bytes (at most %d)", size, NN_TEXT_MAX - 1);
+    for (size_t n = 1; n <= size; n++) {
+        if (n < size ? path[n] != '/' : above)
+            continue;
+        snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+        struct stat st;
+        if (mkdir(folder, 0777) != 0 && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
+            return nn_fail(err, "%.300s: cannot be made: %s", folder, strerror(errno == EEXIST ? ENOTDIR : errno));
+    }
+    return 0;
+}
+
+int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
+{
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK) /* a file system without locks is no reason to refuse */
+        return nn_fail(err, "%.300s: another run is writing there (wait for it, or name another place)", path);
+    return 0;
+}
+
+char *lab_read(const char *path, char err[NN_ERR_MAX])
+{
+    size_t size;
+    char *text = (char *)nn_read_file(path, &size, err);
+    if (text && strlen(text) != size) {
+        nn_fail(err, "%.300s: it has a NUL byte, so it is not text (name a text file)", path);
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+json_t *lab_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX])
+{
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    json_decref(line);
+    if (!text)
+        return nn_fail(err, "%.300s: out of memory for a line (close other programs)", path);
+    const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
+    free(text);
+    return failed ? nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno)) : 0;
+}

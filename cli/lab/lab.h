@@ -1,0 +1,127 @@
+/* lab.h -- the functions that the commands of `relpos lab`, and `relpos explain --model`, share. They print errors as the command line
+ * does; models and training are lab/engine's.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_LAB_H
+#define RELPOS_LAB_H
+
+#include "cli/cli.h"
+#include "io/json.h"
+#include "lab/engine/nn.h"
+
+extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
+
+/* A training run. */
+typedef struct lab_run {
+    nn_config c;
+    nn_model m;
+    nn_net *net;
+    rp_pool *pool;
+    nn_text text, valid; /* to learn from, and held out */
+    int32_t *tokens, *target;
+    double *loss;
+    int64_t step;
+} lab_run;
+
+/* Check that there is memory for a run; the error says how much it needs. m may come from nn_model_plan. */
+int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char err[NN_ERR_MAX]);
+/* nn_net_create, after the same check. */
+int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
+            char err[NN_ERR_MAX]);
+/* Read the text that r->c learns from and the text that it holds out. *tokenizer is read too where it is NULL and r->c names one. */
+int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX]);
+/* Make texts, model (unless r->m has weights already) and net from r->c. CLI_OK, or CLI_FAILED after printing. */
+int lab_begin(lab_run *r);
+void lab_end(lab_run *r);
+/* One step; *loss and *norm, that of the gradients. -1 with err, also where one of them is not finite: then no weight has changed. */
+int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
+
+/* Cross-entropy in nats over windows of `length` tokens, of at most `tokens` tokens of a text: the mean, and for each position where
+ * by_position [length] is not NULL. For a classifier: at most `tokens` tokens of each file, and for which files its windows were taken. */
+typedef struct lab_measure {
+    double mean, *by_position;
+    int64_t windows, tokens, bytes; /* tokens predicted; bytes that they stand for */
+    int64_t *taken,
+        right; /* windows of each file taken for each [classes][classes], or NULL; windows whose file was found */
+} lab_measure;
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t tokens, int64_t length, lab_measure *to,
+                     char err[NN_ERR_MAX]);
+/* How many tokens of at most `bytes` bytes can be predicted, or, by a classifier, how many of each file it can read. */
+int64_t lab_measurable(const nn_config *c, const nn_text *t, int64_t bytes);
+/* Check that this is enough for the longest of n lengths. */
+int lab_check_measure(const nn_config *c, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                      char err[NN_ERR_MAX]);
+double lab_bits_per_byte(const lab_measure *r);
+/* Check that a classifier has as many files as classes, and that each has at least `length` tokens. */
+int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
+/* Measurements at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
+ * [{"from", "to", "perplexity"}]}], or of a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. All lengths read the same
+ * tokens. NULL with err. */
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
+                            char err[NN_ERR_MAX]);
+/* Read lengths such as "512 1024" or "512,1024"; returns how many, or -1 with err. */
+enum { LAB_MAX_LENGTHS = 16 };
+int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX]);
+
+/* Read the text to measure on: that of `files`, or where it is NULL what the experiment held out. -1 with err. */
+int lab_held_out(const nn_model *m, const char *files, nn_text *held, char err[NN_ERR_MAX]);
+/* nn_blas_open and nn_blas_memory, threads 0 for all; prints nn_blas_note the first time. */
+int lab_blas(int64_t threads, char err[NN_ERR_MAX]);
+/* A description of the machine for logs: processor, cores, version, isa, blas with its note if it has one, threads. */
+json_t *lab_machine(const rp_pool *pool);
+/* Read the model of a run or a file, and make a pool; prints a warning of nn_checkpoint_read. lab_open accepts only decoders of bytes.
+ * CLI_OK, or CLI_FAILED after printing. */
+int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
+int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool);
+/* A model after a forward pass over a text: nn_net_attention gives the arrays of a layer. With `bytes`, lab_look_at accepts only decoders
+ * of bytes. CLI_OK, CLI_FAILED after printing, or -1 with err. */
+typedef struct lab_look {
+    nn_model m;
+    nn_net *net;
+    rp_pool *pool;
+    int32_t *tokens; /* of the text */
+    int64_t n;
+    bool open;
+} lab_look;
+int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
+void lab_look_end(lab_look *look);
+/* A printable name for a byte, such as a or \x0a. */
+void lab_token(char name[8], unsigned char byte);
+/* A text as the model's tokens, to be freed; NULL with err. */
+int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
+/* The text of a token, *size bytes; where tokens are bytes it is written to *byte. */
+const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size);
+/* Variances of a row's scores over the keys that are not masked: of the scores without the position terms (content), of what the terms
+ * add (position), and of the scores with them (both). */
+typedef struct lab_spread {
+    double content, position, both;
+} lab_spread;
+lab_spread lab_spread_of(const double *with, const double *without, int64_t n);
+/* position / (position + content); 0 where both are 0. */
+double lab_share(double position, double content);
+/* The number of weights that belong to positions. */
+int64_t lab_position_weights(const nn_model *m);
+
+/* files.c. With true, the first Ctrl-C or SIGTERM only sets lab_stop_asked, and a second one ends the program; false restores the handlers
+ * from before. */
+void lab_catch_signals(bool on);
+bool lab_stop_asked(void);
+/* The values of --set. */
+enum { LAB_MAX_SETS = 64 };
+typedef struct lab_sets {
+    const char *value[LAB_MAX_SETS];
+    int n;
+} lab_sets;
+int lab_add_set(lab_sets *sets, const char *value); /* an exit code */
+int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void *context, char err[NN_ERR_MAX]);
+/* Make a folder and its parents, or with `above` only the parents, as far as they do not exist. */
+int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
+/* Lock an open file or folder until it is closed; -1 with err where another run holds the lock. */
+int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
+/* Read a text file, to be freed; NULL with err. */
+char *lab_read(const char *path, char err[NN_ERR_MAX]);
+/* x, or null where it is not finite: JSON has no such numbers. */
+json_t *lab_number(double x);
+/* Write a JSON value as a line, and free it; -1 with err. */
+int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
+
+#endif

@@ -1,0 +1,56 @@
+/* report.c -- relpos lab report: run report.py, which makes the page. cli_find finds it, in the installation or in the source. This file
+ * reads no results.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lab/lab.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const cli_option options[] = {
+    {"output", 'o', "PAGE", "a page with pictures, .html or .md; without it, tables in Markdown are printed"},
+    {0},
+};
+
+static int on_option(void *context, int key, const char *value)
+{
+    if (key != 'o')
+        return -1;
+    *(const char **)context = value;
+    return CLI_OK;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    enum { MAX_FILES = 32 };
+    const char *page = NULL, *paths[MAX_FILES];
+    char python[] = "python3", output[] = "-o", *line[MAX_FILES + 5] = {python}, script[PATH_MAX];
+    int n, x = 1, code = cli_options(self, argc, argv, on_option, &page, paths, MAX_FILES, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0)
+        return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
+    if (!cli_find("report.py", script))
+        return cli_error(CLI_FAILED, "lab report: report.py is not found (install relpos again)");
+    line[x++] = script;
+    if (page) {
+        line[x++] = output;
+        line[x++] = (char *)(uintptr_t)page;
+    }
+    for (int f = 0; f < n; f++)
+        line[x++] = (char *)(uintptr_t)paths[f];
+    execvp(line[0], line);
+    return cli_error(CLI_FAILED, "lab report: python3 cannot be run: %s (install Debian's python3)", strerror(errno));
+}
+
+const cli_command lab_report = {
+    .name = "lab report",
+    .summary = "tables and pictures of the results of sweeps",
+    .usage = "FILE... [-o PAGE]",
+    .example = "  relpos lab report out/length.jsonl\n"
+               "  relpos lab report out/*.jsonl -o out/report.html\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,511 @@
+/* sweep.c -- relpos lab sweep: train and measure one experiment for each combination of values and each seed, and add the results to a
+ * file. A run itself is run.c's.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lab/lab.h"
+#include "cli/progress.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP };
+enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
+
+/* "vary.KEY = A | B | C": every combination of the values of all such keys is run with every seed. "quick.KEY = VALUE": the value of KEY
+ * with --quick. */
+typedef struct plan {
+    char key[MAX_KEYS][40];
+    char *values[MAX_KEYS][MAX_VALUES];
+    int n_values[MAX_KEYS], n_keys;
+    int64_t seeds;
+    char *quick[MAX_QUICK]; /* "KEY=VALUE" */
+    int n_quick;
+} plan;
+
+static void free_values(plan *p, int k)
+{
+    while (p->n_values[k] > 0)
+        free(p->values[k][--p->n_values[k]]);
+}
+
+static void plan_free(plan *p)
+{
+    for (int k = 0; k < p->n_keys; k++)
+        free_values(p, k);
+    while (p->n_quick > 0)
+        free(p->quick[--p->n_quick]);
+}
+
+static int add_quick(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
+{
+    const size_t size = strlen(key) + strlen(value) + 2;
+    char *line = p->n_quick < MAX_QUICK ? malloc(size) : NULL;
+    if (!line)
+        return nn_fail(err,
+                       p->n_quick == MAX_QUICK ? "quick: more than %d keys (leave some out)"
+                                               : "lab: out of memory (after %d keys)",
+                       p->n_quick);
+    snprintf(line, size, "%s=%s", key, value);
+    p->quick[p->n_quick++] = line;
+    return 0;
+}
+
+static int set_values(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
+{
+    int k = 0;
+    while (k < p->n_keys && strcmp(p->key[k], key) != 0)
+        k++;
+    if (k == MAX_KEYS)
+        return nn_fail(err, "vary: more than %d keys (leave some out)", MAX_KEYS);
+    free_values(p, k); /* --quick or --set may give a key again */
+    p->n_keys += k == p->n_keys;
+    snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
+    for (const char *from = value; from;) {
+        const char *end = strchr(from, '|');
+        size_t size = end ? (size_t)(end - from) : strlen(from);
+        const char *next = end ? end + 1 : NULL;
+        for (; size > 0 && *from == ' '; size--)
+            from++;
+        for (; size > 0 && from[size - 1] == ' '; size--)
+            continue;
+        if (p->n_values[k] == MAX_VALUES)
+            return nn_fail(err, "vary.%s: more than %d values (leave some out)", p->key[k], MAX_VALUES);
+        char *copy = strndup(from, size);
+        nn_config probe;
+        if (!copy)
+            return nn_fail(err, "lab: out of memory for the experiment (close other programs)");
+        p->values[k][p->n_values[k]++] = copy;
+        nn_config_init(&probe);
+        if (nn_config_set(&probe, p->key[k], copy, err) != 0)
+            return -1;
+        from = next;
+    }
+    return 0;
+}
+
+static int on_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
+{
+    plan *p = context;
+    if (strncmp(key, "quick.", strlen("quick.")) == 0)
+        return add_quick(p, key + strlen("quick."), value, err);
+    if (strncmp(key, "vary.", strlen("vary.")) == 0)
+        return set_values(p, key + strlen("vary."), value, err);
+    char *end;
+    p->seeds = strtoll(value, &end, 10);
+    return *value && !*end && p->seeds >= 1 && p->seeds <= MAX_SEEDS
+               ? 0
+               : nn_fail(err, "seeds: \"%.20s\" is out of range (1 to %d)", value, MAX_SEEDS);
+}
+
+/* Set the values of combination `index`: the last key changes fastest, the seed slowest. */
+static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
+{
+    const char *value[MAX_KEYS];
+    for (int k = p->n_keys - 1; k >= 0; k--) {
+        value[k] = p->values[k][index % p->n_values[k]];
+        index /= p->n_values[k];
+    }
+    c->seed += index;
+    for (int k = 0; k < p->n_keys; k++) {
+        if (nn_config_set(c, p->key[k], value[k], err) != 0)
+            return -1;
+        json_object_set_new(vary, p->key[k], json_string(value[k]));
+    }
+    return nn_config_check(c, err);
+}
+
+/* The experiments that have results already, as nn_config_print writes them. */
+typedef struct known {
+    char **config;
+    size_t n;
+} known;
+
+static int add_known(known *k, const char *config, char err[NN_ERR_MAX])
+{
+    char **more = realloc(k->config, (k->n + 1) * sizeof *more);
+    char *copy = more ? strdup(config) : NULL;
+    k->config = more ? more : k->config;
+    if (!copy)
+        return nn_fail(err, "lab: out of memory for %zu results (close other programs)", k->n + 1);
+    k->config[k->n++] = copy;
+    return 0;
+}
+
+static bool is_known(const known *k, const char *config)
+{
+    for (size_t n = 0; n < k->n; n++)
+        if (strcmp(k->config[n], config) == 0)
+            return true;
+    return false;
+}
+
+static void free_known(known *k)
+{
+    while (k->n > 0)
+        free(k->config[--k->n]);
+    free(k->config);
+}
+
+/* Read the results of a file, one in each line. Keys that a result lacks have their defaults. An unfinished last line is ignored. */
+static int read_results(known *k, const char *path, const char *text, char err[NN_ERR_MAX])
+{
+    int number = 1;
+    for (const char *line = text; strchr(line, '\n'); line = strchr(line, '\n') + 1, number++) {
+        char config[NN_PRINT_MAX], why[NN_ERR_MAX];
+        bool no_memory;
+        json_t *result = io_json(line, strcspn(line, "\n"), 0, NULL, &no_memory);
+        const char *text_of = json_string_value(json_object_get(result, "experiment"));
+        nn_config c;
+        nn_config_init(&c);
+        const bool valid = text_of && nn_config_parse(&c, "results", text_of, NULL, NULL, why) == 0;
+        json_decref(result);
+        if (no_memory)
+            return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
+        if (!valid)
+            return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
+        nn_config_print(&c, config);
+        if (add_known(k, config, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Open the results file to append to it. It is locked, and an unfinished last line, which a stopped sweep may have left, is removed. */
+static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
+{
+    struct stat st;
+    int code = lab_make_folder(path, true, err);
+    const int fd = code == 0 ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666) : -1;
+    FILE *to = NULL;
+    if (code == 0 && fd < 0)
+        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+    code = code == 0 ? lab_lock(fd, path, err) : code;
+    if (code == 0 && fstat(fd, &st) != 0)
+        code = nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
+    if (code == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        char *text = lab_read(path, err);
+        const char *end = text ? strrchr(text, '\n') : NULL, *unfinished = end ? end + 1 : text;
+        static const char start[] = "{\"experiment\":";
+        code = text ? read_results(k, path, text, err) : -1;
+        if (code == 0 && strncmp(unfinished, start, strlen(unfinished)) != 0 &&
+            strncmp(unfinished, start, strlen(start)) != 0)
+            code = nn_fail(err, "%.300s: its last line is not a result of relpos lab sweep (name another file)", path);
+        if (code == 0 && ftruncate(fd, unfinished - text) != 0)
+            code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+        free(text);
+    }
+    if (code == 0 && !(to = fdopen(fd, "a")))
+        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+    if (!to && fd >= 0)
+        close(fd);
+    return to;
+}
+
+/* The model that was trained last. Experiments that differ in eval_position alone share it. */
+typedef struct trained {
+    lab_run r;
+    char config[NN_PRINT_MAX]; /* without eval_position; "": there is no model */
+    double loss, ms;
+} trained;
+
+static void free_trained(trained *t)
+{
+    lab_end(&t->r);
+    memset(t, 0, sizeof *t);
+}
+
+/* Train c's model, unless it is the one that was trained last. *stopped: Ctrl-C ended it, and there is no model. */
+static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *bar, double done, double share,
+                 bool *stopped, char err[NN_ERR_MAX])
+{
+    nn_config own = *c;
+    char config[NN_PRINT_MAX], note[96];
+    own.eval_position[0] = 0;
+    nn_config_print(&own, config);
+    if (strcmp(t->config, config) == 0)
+        return 0;
+    free_trained(t);
+    t->r = (lab_run){.c = *c, .pool = pool};
+    double loss = 0, norm = 0, sum = 0, *seconds = malloc((size_t)c->steps * sizeof *seconds);
+    int64_t count = 0;
+    int code = !seconds                     ? nn_fail(err, "lab: out of memory (fewer steps)")
+               : lab_begin(&t->r) != CLI_OK ? nn_fail(err, "lab sweep: the run cannot start (see the line above)")
+                                            : 0;
+    bar->note = note;
+    while (code == 0 && t->r.step < c->steps && !lab_stop_asked()) {
+        const double before = cli_seconds();
+        code = lab_step(&t->r, &loss, &norm, err);
+        if (code != 0)
+            break;
+        seconds[t->r.step - 1] = cli_seconds() - before;
+        if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
+            sum += loss;
+            count++;
+        }
+        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
+        cli_progress_show(bar, done + share * (double)t->r.step / (double)c->steps);
+    }
+    bar->note = NULL;
+    *stopped = code == 0 && t->r.step < c->steps;
+    if (code == 0 && !*stopped) {
+        qsort(seconds, (size_t)c->steps, sizeof *seconds, cli_by_size);
+        t->ms = 1e3 * seconds[c->steps / 2];
+        t->loss = sum / (double)count;
+        memcpy(t->config, config, sizeof config);
+    } else {
+        free_trained(t);
+    }
+    free(seconds);
+    return code;
+}
+
+/* The lengths that a sweep measures at: eval_lengths, or the length of training. */
+static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
+{
+    char own[32];
+    snprintf(own, sizeof own, "%lld", (long long)c->length);
+    return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
+}
+
+/* Measure a trained model: the line of results, or NULL with err. */
+static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
+{
+    char text[NN_PRINT_MAX];
+    int64_t lengths[LAB_MAX_LENGTHS];
+    size_t bytes = 0;
+    nn_model other = {0}, *m = &t->r.m;
+    const int n = lengths_of(c, lengths, err);
+    if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
+        nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
+        return NULL;
+    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, c->eval_bytes, lengths, n, err);
+    nn_model_destroy(&other);
+    if (!measured)
+        return NULL;
+    nn_config_print(c, text);
+    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o}", "experiment", text, "vary", vary, "seed",
+                     (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
+                     (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
+                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool));
+}
+
+/* The path of the weights that --keep writes: DIR/VALUE+VALUE-SEED.safetensors. */
+static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int64_t seed)
+{
+    const char *key, *between = "";
+    json_t *value;
+    size_t used = (size_t)snprintf(path, NN_TEXT_MAX, "%.300s/", dir);
+    json_object_foreach(vary, key, value)
+    {
+        for (const char *c = between; *c; c++)
+            path[used++] = *c;
+        for (const char *c = json_string_value(value); *c && used < 800; c++)
+            path[used++] = isalnum((unsigned char)*c) || strchr("-_.=,", *c) ? *c : '-';
+        between = "+";
+    }
+    snprintf(path + used, NN_TEXT_MAX - used, "%s%lld.safetensors", json_object_size(vary) ? "-" : "", (long long)seed);
+}
+
+static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_ERR_MAX])
+{
+    nn_model weights = *m; /* without the optimizer's averages */
+    weights.m = weights.v = NULL;
+    return nn_checkpoint_save(&weights, path, step, NN_REAL, err);
+}
+
+static const cli_option sweep_options[] = {
+    {"output", 'o', "FILE",
+     "the results, a line of JSON for each experiment; what has a result already is not run again"},
+    {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
+    {"quick", QUICK, NULL, "use the experiment's lines quick.KEY = VALUE, which make it short"},
+    {"keep", KEEP, "DIR", "also write the weights of each, for eval, sample and inspect"},
+    {"list", LIST, NULL, "print the experiments and run none"},
+    {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
+    {0},
+};
+typedef struct request {
+    const char *output, *keep;
+    lab_sets sets;
+    int64_t threads;
+    bool list, quick;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *q = context;
+    switch (key) {
+    case 'o': q->output = value; return CLI_OK;
+    case LIST: q->list = true; return CLI_OK;
+    case QUICK: q->quick = true; return CLI_OK;
+    case KEEP: q->keep = value; return CLI_OK;
+    case SET: return lab_add_set(&q->sets, value);
+    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    default: return -1;
+    }
+}
+
+/* Check that the texts of an experiment can be read and are long enough. */
+static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
+{
+    int64_t lengths[LAB_MAX_LENGTHS];
+    nn_tokenizer *tokenizer = NULL;
+    lab_run r = {.c = *c};
+    const int n = lengths_of(c, lengths, err);
+    int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
+    if (code == 0 && r.valid.n == 0)
+        code = nn_fail(
+            err, "valid_share: 0, but a sweep measures on what is held out (a share above 0, or files for valid)");
+    code = code == 0 ? lab_check_measure(c, &r.valid, c->eval_bytes, lengths, n, err) : code;
+    nn_text_free(&r.text);
+    nn_text_free(&r.valid);
+    nn_tokenizer_free(tokenizer);
+    return code;
+}
+
+/* The settings on which check_texts depends, as text. */
+static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
+{
+    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld", c->text, c->valid, c->tokenizer,
+             c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
+             (long long)c->length, (long long)c->eval_bytes);
+}
+
+/* Check every experiment before the first is trained, which may take hours. An exit code. */
+static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, int64_t all)
+{
+    char err[NN_ERR_MAX], seen[NN_PRINT_MAX] = "", key[NN_PRINT_MAX];
+    int code = CLI_OK;
+    for (int64_t x = 0; x < all && code == CLI_OK; x++) {
+        nn_config c = *base;
+        nn_model m = {0};
+        json_t *vary = json_object();
+        if (choose(p, x, &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
+            lab_check_memory(&c, &m, pool, err) != 0)
+            code = cli_error(CLI_USAGE, "%s", err);
+        text_key(&c, key);
+        if (code == CLI_OK && !q->list && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+        memcpy(seen, key, sizeof seen);
+        char *text = json_dumps(vary, 0);
+        if (q->list && code == CLI_OK)
+            printf("%s, seed %lld: %lld weights\n", text ? text : "", (long long)c.seed, (long long)m.n_weights);
+        free(text);
+        nn_model_destroy(&m);
+        json_decref(vary);
+    }
+    if (code == CLI_OK && !q->list && q->keep) {
+        if (lab_make_folder(q->keep, false, err) != 0)
+            code = cli_error(CLI_FAILED, "--keep: %s", err);
+        else if (access(q->keep, W_OK) != 0)
+            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s", q->keep, strerror(errno));
+    }
+    return code;
+}
+
+static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
+{
+    char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX];
+    int64_t all = p->seeds;
+    bool stopped = false;
+    for (int k = 0; k < p->n_keys; k++)
+        all *= p->n_values[k];
+    int code = check(q, base, p, pool, all);
+    if (q->list)
+        return code;
+    known done = {0};
+    FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
+    if (code == CLI_OK && !to)
+        code = cli_error(CLI_FAILED, "%s", err);
+    cli_progress bar = {.what = "sweep"};
+    trained t = {0};
+    int64_t failed = 0;
+    for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
+        nn_config c = *base;
+        json_t *vary = json_object(), *line = NULL;
+        choose(p, x, &c, vary, err);
+        nn_config_print(&c, config);
+        kept_path(path, q->keep ? q->keep : "", vary, c.seed);
+        const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
+        if (!has_result || needs_weights) {
+            int state = train(&t, &c, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err);
+            if (state == 0 && !stopped && !has_result)
+                state = (line = measure(&t, &c, vary, pool, err)) ? 0 : -1;
+            if (state != 0) { /* such as one that diverges: the others go on */
+                failed++;
+                cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
+            } else if (!stopped && ((q->keep && keep(&t.r.m, path, t.r.step, err) != 0) ||
+                                    (line && (lab_write_line(to, q->output, json_incref(line), err) != 0 ||
+                                              add_known(&done, config, err) != 0)))) {
+                code = cli_error(CLI_FAILED, "%s", err);
+            }
+        }
+        json_decref(line);
+        json_decref(vary);
+    }
+    cli_progress_end(&bar);
+    free_trained(&t);
+    free_known(&done);
+    if (to && fclose(to) != 0 && code == CLI_OK)
+        code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
+    if (code == CLI_OK && (stopped || lab_stop_asked()))
+        code = cli_error(CLI_FAILED, "sweep: stopped (the same command continues after the results in %s)", q->output);
+    else if (code == CLI_OK && failed)
+        code = cli_error(
+            CLI_FAILED,
+            "sweep: %lld of %lld experiments failed (see the lines above); the results of the others are in %s",
+            (long long)failed, (long long)all, q->output);
+    return code;
+}
+
+static int sweep_run(const cli_command *self, int argc, char **argv)
+{
+    request q = {0};
+    const char *path;
+    char err[NN_ERR_MAX];
+    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0 || !(q.output || q.list))
+        return cli_error(CLI_USAGE, "lab sweep: %s (such as relpos lab sweep lab/first.lab -o out/first.jsonl)",
+                         n ? "no file for the results is named" : "no experiment is named");
+    nn_config base;
+    plan p = {.seeds = 1};
+    rp_pool *pool = NULL;
+    char *text = lab_read(path, err);
+    nn_config_init(&base);
+    code = text ? nn_config_parse(&base, path, text, on_key, &p, err) : -1;
+    for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
+        code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
+    code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
+    if (code == 0 && q.quick && p.n_quick == 0)
+        code =
+            nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (leave --quick out, or add such lines)", path);
+    if (code != 0)
+        code = cli_error(CLI_USAGE, "%s", err);
+    else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
+        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "fewer --threads");
+    else {
+        lab_catch_signals(true);
+        code = sweep(&q, &base, &p, pool);
+        lab_catch_signals(false);
+    }
+    free(text);
+    plan_free(&p);
+    rp_pool_destroy(pool);
+    return code;
+}
+
+const cli_command lab_sweep = {
+    .name = "lab sweep",
+    .summary = "train and measure an experiment for each of several values and seeds",
+    .usage = "EXPERIMENT -o FILE [options]",
+    .example =
+        "  relpos lab sweep lab/length.lab --quick -o out/quick.jsonl\n"
+        "  An experiment has lines such as  vary.position = none | alibi | t5,bidirectional=0  and  seeds = 3.\n",
+    .options = sweep_options,
+    .run = sweep_run,
+};

@@ -1,0 +1,477 @@
+/* io.c -- sets of arrays, names made safe to print, error messages, and reading a file into memory. The formats themselves are in npz.c and
+ * safetensors.c.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/formats.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------ sizes and text */
+
+size_t io_dtype_size(rp_dtype dtype)
+{
+    static const unsigned char sizes[] = {
+        [RP_F32] = 4, [RP_F64] = 8, [RP_F16] = 2, [RP_BF16] = 2, [RP_BOOL] = 1, [RP_U8] = 1, [RP_I8] = 1,
+        [RP_U16] = 2, [RP_I16] = 2, [RP_U32] = 4, [RP_I32] = 4,  [RP_U64] = 8,  [RP_I64] = 8};
+    return (size_t)dtype < sizeof sizes ? sizes[dtype] : 0;
+}
+
+bool io_bytes(size_t element, int32_t ndim, const int64_t *shape, size_t *bytes)
+{
+    size_t product = element;
+    bool empty = false;
+    for (int32_t x = 0; x < ndim; x++) {
+        if (shape[x] < 0)
+            return false;
+        if (shape[x] == 0)
+            empty = true;
+        else if (!io_mul(product, (size_t)shape[x], &product))
+            return false;
+    }
+    *bytes = empty ? 0 : product;
+    return true;
+}
+
+size_t io_utf8(const unsigned char *text, size_t size)
+{
+    if (size == 0)
+        return 0;
+    const unsigned char first = text[0];
+    const size_t n = first < 0x80                    ? 1
+                     : first >= 0xc2 && first < 0xe0 ? 2
+                     : (first & 0xf0) == 0xe0        ? 3
+                     : first >= 0xf0 && first < 0xf5 ? 4
+                                                     : 0;
+    if (n == 0 || n > size)
+        return 0;
+    for (size_t k = 1; k < n; k++)
+        if ((text[k] & 0xc0) != 0x80)
+            return 0;
+    /* overlong sequences, surrogates, values above U+10FFFF */
+    if ((first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] > 0x9f) || (first == 0xf0 && text[1] < 0x90) ||
+        (first == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+bool io_utf8_all(const void *text, size_t size)
+{
+    for (size_t at = 0, n; at < size; at += n) {
+        n = io_utf8((const unsigned char *)text + at, size - at);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+const char *io_safe(char *buf, size_t size, const char *name)
+{
+    const unsigned char *p = (const unsigned char *)name;
+    size_t left = strlen(name), at = 0, cut = 0; /* cut: the last position that leaves space for dots */
+    if (size == 0)
+        return "";
+    while (left > 0) {
+        char character[8];
+        size_t n = io_utf8(p, left);
+        const size_t taken = n > 0 ? n : 1;
+        /* C2 80 ... C2 9F are control characters too: some terminals obey them. */
+        if (n == 0 || p[0] < ' ' || p[0] == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0))
+            n = (size_t)sprintf(character, "\\x%02x", p[taken - 1]);
+        else
+            memcpy(character, p, n);
+        if (at + n >= size) {
+            for (at = cut; at < cut + 3 && at + 1 < size; at++)
+                buf[at] = '.';
+            break;
+        }
+        memcpy(buf + at, character, n);
+        at += n;
+        if (at + 3 < size)
+            cut = at;
+        p += taken;
+        left -= taken;
+    }
+    buf[at] = 0;
+    return buf;
+}
+
+/* Add how to mend it, chosen by the beginning of the message, unless the message ends with a hint of its own. */
+static void add_hint(char err[IO_ERR_MAX], const char *message)
+{
+    static const struct {
+        const char *begin, *hint;
+    } hints[] = {
+        {"cannot be opened", "check the path and who may read it"},
+        {"cannot be read", "check the path and the file"},
+        {"it is a directory", "name a file"},
+        {"cannot be written", "check the folder and the free space"},
+        {"cannot be replaced", "check the folder and who may write there"},
+        {"has been written", "check the disk"},
+        {"out of memory", "use smaller arrays"},
+        {"", "write the file again with numpy.savez or safetensors"},
+    };
+    const size_t length = strlen(err);
+    size_t n = 0;
+    if (length > 0 && err[length - 1] == ')')
+        return;
+    while (strncmp(message, hints[n].begin, strlen(hints[n].begin)) != 0)
+        n++;
+    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint);
+}
+
+static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_list list)
+{
+    char safe[IO_ERR_MAX / 2];
+    snprintf(err, IO_ERR_MAX, "%s: ", io_safe(safe, sizeof safe, path));
+    const size_t n = strlen(err);
+    vsnprintf(err + n, IO_ERR_MAX - n, format, list);
+    add_hint(err, err + n);
+}
+
+io_status io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(err, path, format, list);
+    va_end(list);
+    return IO_FAILED;
+}
+
+io_status io_damaged(char err[IO_ERR_MAX], const char *path, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    say(err, path, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
+io_status io_why(char why[IO_WHY_MAX], const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, IO_WHY_MAX, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
+io_status io_no_memory(char why[IO_WHY_MAX])
+{
+    snprintf(why, IO_WHY_MAX, "out of memory");
+    return IO_FAILED;
+}
+
+/* ------------------------------------------------------------------------------------------------ sets */
+
+/* Reserve space for one more element of a list that only this function has grown: its capacity is the next power of two. */
+static void *grown(void *list, size_t n, size_t element)
+{
+    size_t bytes;
+    if (n > 0 && (n & (n - 1)) != 0)
+        return list;
+    return io_mul(n == 0 ? 1 : 2 * n, element, &bytes) ? realloc(list, bytes) : NULL;
+}
+
+io_array *io_push(io_set *set, const char *name)
+{
+    io_array *arrays = grown(set->arrays, set->n_arrays, sizeof *arrays);
+    char *copy = strdup(name);
+    if (arrays != NULL)
+        set->arrays = arrays;
+    if (arrays == NULL || copy == NULL) {
+        free(copy);
+        return NULL;
+    }
+    io_array *array = &arrays[set->n_arrays++];
+    memset(array, 0, sizeof *array);
+    array->name = copy;
+    array->dtype = IO_NO_DTYPE;
+    return array;
+}
+
+bool io_unsupported(io_array *array, const char *why)
+{
+    array->unsupported = strdup(why);
+    array->dtype = IO_NO_DTYPE;
+    return array->unsupported != NULL;
+}
+
+int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const int64_t *shape, void *data, bool borrowed)
+{
+    size_t bytes;
+    if (ndim < 0 || ndim > IO_MAX_AXES || !io_bytes(io_dtype_size(dtype), ndim, shape, &bytes))
+        return -1;
+    io_array *array = io_push(set, name);
+    if (array == NULL)
+        return -1;
+    array->dtype = dtype;
+    array->ndim = ndim;
+    for (int32_t x = 0; x < ndim; x++)
+        array->shape[x] = shape[x];
+    array->bytes = bytes;
+    array->data = data;
+    array->borrowed = borrowed;
+    return 0;
+}
+
+int io_add_meta(io_set *set, const char *key, const char *value)
+{
+    char **keys = grown(set->meta_keys, set->n_meta, sizeof *keys);
+    if (keys != NULL)
+        set->meta_keys = keys;
+    char **values = grown(set->meta_values, set->n_meta, sizeof *values);
+    if (values != NULL)
+        set->meta_values = values;
+    char *key_copy = strdup(key), *value_copy = strdup(value);
+    if (keys == NULL || values == NULL || key_copy == NULL || value_copy == NULL) {
+        free(key_copy);
+        free(value_copy);
+        return -1;
+    }
+    keys[set->n_meta] = key_copy;
+    values[set->n_meta++] = value_copy;
+    return 0;
+}
+
+const io_array *io_find(const io_set *set, const char *name)
+{
+    for (size_t n = 0; n < set->n_arrays; n++)
+        if (strcmp(set->arrays[n].name, name) == 0)
+            return &set->arrays[n];
+    return NULL;
+}
+
+const io_array *io_take(const io_set *set, const char *name, char err[IO_ERR_MAX])
+{
+    char safe[128], names[256] = "";
+    const io_array *array = io_find(set, name);
+    io_safe(safe, sizeof safe, name);
+    if (array != NULL && array->unsupported == NULL)
+        return array;
+    if (array != NULL) {
+        const size_t n = strlen(array->unsupported);
+        snprintf(err, IO_ERR_MAX, "array \"%s\": %s%s", safe, array->unsupported,
+                 n > 0 && array->unsupported[n - 1] == ')' ? "" : " (save it as f32)");
+        return NULL;
+    }
+    for (size_t n = 0; n < set->n_arrays && strlen(names) < sizeof names - 40; n++) {
+        char other[32];
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "",
+                 io_safe(other, sizeof other, set->arrays[n].name));
+    }
+    snprintf(err, IO_ERR_MAX, "array \"%s\": not in the file (it has %s)", safe, names[0] != 0 ? names : "none");
+    return NULL;
+}
+
+const char *io_meta(const io_set *set, const char *key)
+{
+    for (size_t n = 0; n < set->n_meta; n++)
+        if (strcmp(set->meta_keys[n], key) == 0)
+            return set->meta_values[n];
+    return NULL;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A name that is there twice, or NULL; sorts the names. */
+static const char *duplicate(const char **names, size_t n)
+{
+    if (n > 0)
+        qsort(names, n, sizeof *names, by_text);
+    for (size_t k = 1; k < n; k++)
+        if (strcmp(names[k - 1], names[k]) == 0)
+            return names[k];
+    return NULL;
+}
+
+bool io_duplicate(const io_set *set, const char **twice)
+{
+    const char **names = malloc((set->n_arrays + 1) * sizeof *names);
+    if (names == NULL)
+        return false;
+    for (size_t n = 0; n < set->n_arrays; n++)
+        names[n] = set->arrays[n].name;
+    *twice = duplicate(names, set->n_arrays);
+    free(names);
+    return true;
+}
+
+void io_free(io_set *set)
+{
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        free(set->arrays[n].name);
+        free(set->arrays[n].unsupported);
+        if (!set->arrays[n].borrowed)
+            free(set->arrays[n].data);
+    }
+    for (size_t n = 0; n < set->n_meta; n++) {
+        free(set->meta_keys[n]);
+        free(set->meta_values[n]);
+    }
+    free(set->arrays);
+    free(set->meta_keys);
+    free(set->meta_values);
+    memset(set, 0, sizeof *set);
+}
+
+/* ------------------------------------------------------------------------------------------------ reading */
+
+static bool ends_in(const char *text, const char *suffix)
+{
+    const size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && memcmp(text + n - m, suffix, m) == 0;
+}
+
+io_format io_format_of(const char *path)
+{
+    return ends_in(path, ".npz") ? IO_NPZ : ends_in(path, ".safetensors") ? IO_SAFETENSORS : IO_UNKNOWN;
+}
+
+/* The format of a file by its first bytes. A safetensors file that begins "PK\3\4" would be zip of version 0.0. */
+static io_format sniff(const unsigned char *start, size_t size)
+{
+    uint64_t length = 0;
+    if (size < 8)
+        return IO_UNKNOWN;
+    if ((memcmp(start, "PK\3\4", 4) == 0 && (start[4] | start[5]) != 0) || memcmp(start, "PK\5\6", 4) == 0)
+        return IO_NPZ;
+    for (int n = 0; n < 8; n++)
+        length |= (uint64_t)start[n] << 8 * n;
+    return length >= 2 && length <= IO_SAFETENSORS_HEADER_MAX ? IO_SAFETENSORS : IO_UNKNOWN;
+}
+
+/* Read until `size` bytes or the end; -1 with errno. */
+static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
+{
+    size_t at = 0;
+    while (at < size) {
+        const ssize_t n = read(fd, data + at, size - at);
+        if (n == 0)
+            break;
+        if (n > 0) {
+            at += (size_t)n;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may have been left non-blocking */
+            struct pollfd ready = {fd, POLLIN, 0};
+            poll(&ready, 1, -1);
+        } else if (errno != EINTR) {
+            return -1;
+        }
+    }
+    return (ssize_t)at;
+}
+
+io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
+                   char err[IO_ERR_MAX])
+{
+    if (size == 0)
+        return io_damaged(err, path, "it is empty");
+    if (size >= 6 && memcmp(data, "\x93NUMPY", 6) == 0)
+        return io_damaged(err, path, "it is a single .npy array (give its arrays names with numpy.savez)");
+    if (format == IO_NPZ)
+        return io_npz_read(path, data, size, set, err);
+    if (format == IO_SAFETENSORS)
+        return io_safetensors_read(path, data, size, set, err);
+    return io_damaged(err, path, "it is neither .npz nor .safetensors");
+}
+
+/* Read an open file. Its first bytes tell whether it can be of the format, before an endless pipe is read or a huge file loaded. It is not
+ * mapped into memory: if another process made the file shorter, reading it would end this process. */
+static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
+                           char err[IO_ERR_MAX])
+{
+    struct stat st;
+    unsigned char start[8];
+    if (fstat(fd, &st) != 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return io_fail(err, path, "it is a directory");
+    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
+        return io_fail(err, path, "it is a device (give a file or a pipe)");
+
+    const ssize_t n_start = read_up_to(fd, start, sizeof start);
+    if (n_start < 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    const io_format seen = sniff(start, (size_t)n_start);
+    if (format == IO_UNKNOWN)
+        format = seen;
+    if (seen == IO_UNKNOWN || format != seen) {
+        const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
+        return status == IO_OK ? io_damaged(err, path, "its first bytes are not those of its format") : status;
+    }
+
+    /* For a regular file the buffer has one byte more than the file, to see that it ends; for a pipe the buffer is doubled as needed. */
+    const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
+    const size_t limit = known ? (size_t)st.st_size : IO_MAX_PIPE;
+    size_t capacity = known ? limit + 1 : 65536, size = sizeof start;
+    unsigned char *data = malloc(capacity < size ? size : capacity);
+    io_status result = data != NULL ? IO_OK : io_fail(err, path, "out of memory for its %zu bytes", capacity - 1);
+    if (result == IO_OK)
+        memcpy(data, start, size);
+    while (result == IO_OK && size < capacity) {
+        const ssize_t n = read_up_to(fd, data + size, capacity - size);
+        if (n < 0) {
+            result = io_fail(err, path, "cannot be read at byte %zu: %s", size, strerror(errno));
+            break;
+        }
+        size += (size_t)n;
+        if (size < capacity || size > limit)
+            break;
+        capacity = capacity < limit / 2 ? 2 * capacity : limit + 1;
+        unsigned char *more = realloc(data, capacity);
+        if (more == NULL)
+            result = io_fail(err, path, "out of memory after %zu bytes", size);
+        else
+            data = more;
+    }
+    if (result == IO_OK && size > limit)
+        result = io_fail(err, path,
+                         known ? "it grew while it was read" : "it goes on after 16 GiB (save it in a file first)");
+    if (result == IO_OK && known && size < limit)
+        result = io_fail(err, path, "it became shorter while it was read");
+    if (result == IO_OK)
+        result = io_parse(path, format, data, size, set, err);
+    free(data);
+    if (result == IO_OK && found != NULL)
+        *found = format;
+    return result;
+}
+
+bool io_is_standard(const char *path, const char *device)
+{
+    return strcmp(path, "-") == 0 || strcmp(path, device) == 0;
+}
+
+io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
+{
+    memset(set, 0, sizeof *set);
+    if (found != NULL)
+        *found = IO_UNKNOWN;
+    io_status result;
+    if (io_is_standard(path, "/dev/stdin")) {
+        result = read_open("standard input", STDIN_FILENO, IO_UNKNOWN, set, found, err);
+    } else {
+        /* Non-blocking: else a pipe without a writer would block here. It then reads as empty. */
+        const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0) {
+            const io_status status = errno == ENOENT ? IO_ABSENT : IO_FAILED;
+            io_fail(err, path, "cannot be opened: %s", strerror(errno));
+            return status;
+        }
+        result = read_open(path, fd, io_format_of(path), set, found, err);
+        close(fd);
+    }
+    if (result != IO_OK)
+        io_free(set);
+    return result;
+}

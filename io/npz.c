@@ -1,0 +1,290 @@
+/* npz.c -- .npz: a zip archive of .npy files. libzip reads and writes the archive in memory; npy.c reads the header of each member.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/formats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zip.h>
+
+/* Deflate compresses by 1032 : 1 at best (a match of 258 bytes in 2 bits), so a member that claims more is refused, and allocations stay in
+ * proportion to the size of the file. */
+#define INFLATE_MAX 1032
+#define FIELDS      (ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD)
+#define ENTRY_MIN   (30 + 46) /* bytes of a member's two headers without names */
+
+/* The error of libzip. It is out of memory if libzip or zlib says so, and also if libzip fails without an error. */
+static io_status zip_why(char why[IO_WHY_MAX], zip_error_t *error)
+{
+    enum { ZLIB_MEMORY = -4 }; /* Z_MEM_ERROR */
+    const int code = zip_error_code_zip(error);
+    if (code == ZIP_ER_MEMORY || code == ZIP_ER_OK ||
+        (code == ZIP_ER_ZLIB && zip_error_code_system(error) == ZLIB_MEMORY))
+        return io_no_memory(why);
+    return io_why(why, "%s", zip_error_strerror(error));
+}
+
+/* Read exactly `size` bytes of a member. */
+static io_status read_exactly(zip_file_t *file, void *data, size_t size, char why[IO_WHY_MAX])
+{
+    size_t at = 0;
+    while (at < size) {
+        const zip_int64_t n = zip_fread(file, (char *)data + at, size - at);
+        if (n < 0) {
+            char reason[IO_WHY_MAX];
+            const io_status status = zip_why(reason, zip_file_get_error(file));
+            io_why(why, "its data is damaged at byte %zu: %.160s", at, reason);
+            return status;
+        }
+        if (n == 0)
+            return io_why(why, "its data ends early");
+        at += (size_t)n;
+    }
+    return IO_OK;
+}
+
+/* Read and discard the elements of an array that cannot be used: a wrong checksum would show that the type is damaged. */
+static io_status skip_elements(zip_file_t *file, zip_uint64_t size, char why[IO_WHY_MAX])
+{
+    char block[4096];
+    zip_int64_t n = 1;
+    while (n > 0) {
+        n = zip_fread(file, block, sizeof block);
+        if (n < 0)
+            return zip_why(why, zip_file_get_error(file));
+        if ((zip_uint64_t)n > size)
+            return io_why(why, "its data does not end");
+        size -= (zip_uint64_t)n;
+    }
+    return IO_OK;
+}
+
+/* Read the elements after the header, and on to the end of the member, where libzip compares the checksum. */
+static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *array, char why[IO_WHY_MAX])
+{
+    char more;
+    void *data = npy->bytes > 0 ? malloc(npy->bytes) : NULL;
+    if (npy->bytes > 0 && data == NULL)
+        return io_no_memory(why);
+    io_status status = read_exactly(file, data, npy->bytes, why);
+    const zip_int64_t rest = status == IO_OK ? zip_fread(file, &more, 1) : 0;
+    if (rest > 0)
+        status = io_why(why, "its data goes on after the last element");
+    if (rest < 0)
+        status = zip_why(why, zip_file_get_error(file));
+    if (status == IO_OK && !io_npy_to_native(npy, &data))
+        status = io_no_memory(why);
+    if (status != IO_OK) {
+        free(data);
+        return status;
+    }
+    array->data = data;
+    array->bytes = npy->bytes;
+    return IO_OK;
+}
+
+static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char why[IO_WHY_MAX])
+{
+    unsigned char *header = malloc(IO_NPY_START + IO_NPY_HEADER_MAX);
+    size_t begin, end;
+    io_npy npy;
+    if (header == NULL)
+        return io_no_memory(why);
+    io_status status = read_exactly(file, header, IO_NPY_START, why);
+    if (status == IO_OK && !io_npy_extent(header, &begin, &end, why))
+        status = IO_DAMAGED;
+    if (status == IO_OK)
+        status = read_exactly(file, header + IO_NPY_START, end - IO_NPY_START, why);
+    if (status == IO_OK && !io_npy_header(header, begin, end, &npy, why))
+        status = IO_DAMAGED;
+    free(header);
+    if (status != IO_OK)
+        return status;
+    array->ndim = npy.ndim;
+    memcpy(array->shape, npy.shape, sizeof array->shape);
+    if (npy.unsupported[0]) {
+        status = skip_elements(file, size, why);
+        return status == IO_OK && !io_unsupported(array, npy.unsupported) ? io_no_memory(why) : status;
+    }
+    array->dtype = npy.dtype;
+    if (size - end != npy.bytes || size < end)
+        return io_why(why, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
+                      (long long)(size - end));
+    return read_elements(file, &npy, array, why);
+}
+
+/* Read one member into array. */
+static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array,
+                             char why[IO_WHY_MAX])
+{
+    if (st->encryption_method != ZIP_EM_NONE)
+        return io_why(why, "it is encrypted (save it with numpy.savez)");
+    if (st->comp_method != ZIP_CM_STORE && st->comp_method != ZIP_CM_DEFLATE)
+        return io_why(why, "compression method %u is neither store nor deflate (save it with numpy.savez)",
+                      st->comp_method);
+    if (st->comp_method == ZIP_CM_STORE && st->comp_size != st->size)
+        return io_why(why, "it is stored but has two sizes");
+    if (st->size / INFLATE_MAX > st->comp_size)
+        return io_why(why, "%llu bytes cannot inflate to the %llu it claims", (unsigned long long)st->comp_size,
+                      (unsigned long long)st->size);
+    zip_file_t *file = zip_fopen_index(zip, index, 0);
+    if (file == NULL)
+        return zip_why(why, zip_get_error(zip));
+    const io_status status = read_npy(file, st->size, array, why);
+    zip_fclose(file);
+    return status;
+}
+
+static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set, char err[IO_ERR_MAX])
+{
+    char why[IO_WHY_MAX] = "", reason[IO_WHY_MAX], safe[100];
+    io_status status = IO_OK;
+    const zip_int64_t n = zip_get_num_entries(zip, 0);
+    zip_uint64_t left = size;
+
+    if (n > IO_MAX_ARRAYS)
+        return io_damaged(err, path, "it has %lld arrays (%d are possible)", (long long)n, IO_MAX_ARRAYS);
+    for (zip_uint64_t index = 0; index < (zip_uint64_t)n; index++) {
+        zip_stat_t st;
+        if (zip_stat_index(zip, index, 0, &st) != 0 || (st.valid & FIELDS) != FIELDS) {
+            status = zip_why(reason, zip_get_error(zip));
+            io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
+            return status;
+        }
+        /* Overlapping members, as in zip bombs, need more space than the file has. */
+        if (left < ENTRY_MIN || left - ENTRY_MIN < st.comp_size)
+            return io_damaged(err, path, "members overlap (NumPy writes no such file)");
+        left -= ENTRY_MIN + st.comp_size;
+
+        /* Names are UTF-8 if they are valid UTF-8, else in code page 437. */
+        const char *name = zip_get_name(zip, index, ZIP_FL_ENC_RAW);
+        if (name != NULL && !io_utf8_all(name, strlen(name)))
+            name = zip_get_name(zip, index, ZIP_FL_ENC_GUESS);
+        if (name == NULL) {
+            status = zip_why(reason, zip_get_error(zip));
+            io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
+            return status;
+        }
+        const size_t length = strlen(name);
+        const bool npy = length >= 4 && memcmp(name + length - 4, ".npy", 4) == 0;
+        io_array *array = io_push(set, name);
+        if (array == NULL)
+            return io_fail(err, path, "out of memory");
+        if (npy)
+            array->name[length - 4] = 0;
+        if (npy && (status = read_member(zip, index, &st, array, why)) != IO_OK) {
+            io_fail(err, path, "array '%s': %s", io_safe(safe, sizeof safe, array->name), why);
+            return status;
+        }
+        if (!npy && !io_unsupported(array, "it is not an .npy file"))
+            return io_fail(err, path, "out of memory");
+    }
+    const char *twice;
+    if (!io_duplicate(set, &twice))
+        return io_fail(err, path, "out of memory");
+    if (twice != NULL)
+        return io_damaged(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
+    return IO_OK;
+}
+
+io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
+{
+    zip_error_t error;
+    zip_error_init(&error);
+    zip_source_t *source = zip_source_buffer_create(data, size, 0, &error);
+    zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error);
+    io_status result;
+    if (zip == NULL) {
+        char why[IO_WHY_MAX];
+        result = zip_why(why, &error);
+        io_fail(err, path, "cannot be read as .npz: %s", why);
+        zip_source_free(source);
+    } else {
+        result = read_all(path, zip, size, set, err);
+        zip_discard(zip);
+    }
+    zip_error_fini(&error);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------ writing */
+
+/* Add one array to the archive. libzip reads its header from *text when the archive is written. */
+static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_MAX])
+{
+    zip_buffer_fragment_t fragments[2] = {{(zip_uint8_t *)text, io_npy_text(array, text)}, {array->data, array->bytes}};
+    const size_t length = strlen(array->name);
+    char *name = malloc(length + sizeof ".npy");
+    if (name == NULL) {
+        zip_error_set(zip_get_error(zip), ZIP_ER_MEMORY, 0);
+        return false;
+    }
+    memcpy(name, array->name, length);
+    memcpy(name + length, ".npy", sizeof ".npy");
+    zip_source_t *source = zip_source_buffer_fragment(zip, fragments, array->bytes > 0 ? 2 : 1, 0);
+    const zip_int64_t index = source == NULL ? -1 : zip_file_add(zip, name, source, ZIP_FL_ENC_UTF_8);
+    free(name);
+    if (index < 0) {
+        zip_source_free(source);
+        return false;
+    }
+    /* 1980-01-01, the first day of zip, as NumPy writes: equal arrays give equal files. */
+    return zip_set_file_compression(zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) == 0 &&
+           zip_file_set_dostime(zip, (zip_uint64_t)index, 0, 0x21, 0) == 0;
+}
+
+/* Copy the finished archive to the file. */
+static int put_source(io_out *out, zip_source_t *source, char err[IO_ERR_MAX])
+{
+    enum { BLOCK = 1 << 20 };
+    char *block = malloc(BLOCK);
+    zip_int64_t n = 0;
+    if (block == NULL)
+        return io_fail(err, out->path, "out of memory");
+    int result = zip_source_open(source) == 0 ? 0 : -1;
+    if (result == 0) {
+        while (result == 0 && (n = zip_source_read(source, block, BLOCK)) > 0)
+            result = io_put(out, block, (size_t)n, err);
+        zip_source_close(source);
+    }
+    if (n < 0 || (result != 0 && n == 0))
+        result = io_fail(err, out->path, "cannot be written: %s", zip_error_strerror(zip_source_error(source)));
+    free(block);
+    return result;
+}
+
+int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
+{
+    /* libzip does not write an archive without members. */
+    static const char empty[22] = "PK\5\6";
+    if (set->n_arrays == 0)
+        return io_put(out, empty, sizeof empty, err);
+
+    zip_error_t error;
+    zip_error_init(&error);
+    zip_source_t *source = zip_source_buffer_create(NULL, 0, 0, &error);
+    zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_TRUNCATE, &error);
+    char(*text)[IO_NPY_TEXT_MAX] = calloc(set->n_arrays, sizeof *text);
+    int result = 0;
+    if (zip == NULL) {
+        result = io_fail(err, out->path, "cannot be written: %s", zip_error_strerror(&error));
+        zip_source_free(source);
+    } else {
+        bool good = text != NULL;
+        zip_source_keep(source); /* else zip_close would free it with the archive in it */
+        for (size_t n = 0; good && n < set->n_arrays; n++)
+            good = add_member(zip, &set->arrays[n], text[n]);
+        if (text == NULL)
+            result = io_fail(err, out->path, "out of memory");
+        else if (!good || zip_close(zip) != 0)
+            result = io_fail(err, out->path, "cannot be written: %s", zip_strerror(zip));
+        if (result != 0)
+            zip_discard(zip);
+        else
+            result = put_source(out, source, err);
+        zip_source_free(source);
+    }
+    free(text);
+    zip_error_fini(&error);
+    return result;
+}

@@ -1,0 +1,259 @@
+/* write.c -- write a file completely or not at all: a temporary file beside the target is renamed over it at the end. The formats' writers
+ * see io_put alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/formats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Write, with the two signals that a failing write can send blocked, so that the caller gets an error and is not killed. A signal that was
+ * pending before stays pending. Returns 0, or the error number. */
+static int write_all(int fd, const char *data, size_t size)
+{
+    sigset_t signals, old, before;
+    const struct timespec now = {0, 0};
+    int error = 0;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGPIPE);
+    sigaddset(&signals, SIGXFSZ);
+    sigpending(&before);
+    pthread_sigmask(SIG_BLOCK, &signals, &old);
+    while (size > 0 && error == 0) {
+        const ssize_t n = write(fd, data, size);
+        if (n > 0) {
+            data += n;
+            size -= (size_t)n;
+        } else if (n == 0) {
+            error = ENOSPC; /* nothing was written, without an error: trying again might never end */
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            struct pollfd ready = {fd, POLLOUT, 0};
+            poll(&ready, 1, -1);
+        } else if (errno != EINTR) {
+            error = errno;
+        }
+    }
+    if (error == EPIPE || error == EFBIG) {
+        const int sent = error == EPIPE ? SIGPIPE : SIGXFSZ;
+        sigemptyset(&signals);
+        sigaddset(&signals, sent);
+        while (!sigismember(&before, sent) && sigtimedwait(&signals, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return error;
+}
+
+int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    const int error = size > 0 ? write_all(out->fd, data, size) : 0;
+    return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
+}
+
+/* `name` in the directory of the file `beside`; to be freed. */
+static char *sibling(const char *beside, const char *name)
+{
+    const char *slash = strrchr(beside, '/');
+    const size_t n = name[0] == '/' || slash == NULL ? 0 : (size_t)(slash - beside) + 1, m = strlen(name) + 1;
+    char *path = malloc(n + m);
+    if (path != NULL) {
+        memcpy(path, beside, n);
+        memcpy(path + n, name, m);
+    }
+    return path;
+}
+
+/* The path that the links from `path` lead to, where a file need not exist yet; to be freed. NULL with errno. */
+static char *follow_links(const char *path)
+{
+    enum { MAX_LINKS = 40, PATH_SIZE = 4096 };
+    char *target = strdup(path);
+    for (int n = 0; target != NULL; n++) {
+        struct stat st;
+        char link[PATH_SIZE];
+        if (lstat(target, &st) != 0 || !S_ISLNK(st.st_mode))
+            return target;
+        const ssize_t length = readlink(target, link, sizeof link - 1);
+        if (length < 0 || n == MAX_LINKS) {
+            const int error = n == MAX_LINKS ? ELOOP : errno;
+            free(target);
+            errno = error;
+            return NULL;
+        }
+        link[length] = 0;
+        char *next = sibling(target, link);
+        free(target);
+        target = next;
+    }
+    return NULL;
+}
+
+/* Create the temporary file beside the target. At no time its mode allows more than the target's. */
+static int create_beside(io_out *out, mode_t mode)
+{
+    static unsigned count; /* if two programs choose the same name, O_EXCL lets one of them fail */
+    for (int tries = 0; tries < 100; tries++) {
+        struct timespec now;
+        char name[80];
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(name, sizeof name, ".relpos-%ld-%lx-%x.tmp", (long)getpid(), (unsigned long)now.tv_nsec,
+                 __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
+        out->temp = sibling(out->target, name);
+        if (out->temp == NULL)
+            return -1;
+        out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+        if (out->fd >= 0)
+            return 0;
+        const int error = errno;
+        free(out->temp);
+        out->temp = NULL;
+        errno = error;
+        if (error != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
+/* own: only this program uses path, so no link there is followed and no pipe or device is written. */
+static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    memset(out, 0, sizeof *out);
+    out->path = path;
+    if (!own && io_is_standard(path, "/dev/stdout")) {
+        out->path = "standard output";
+        out->fd = STDOUT_FILENO;
+        out->keep_open = true;
+        return 0;
+    }
+    const bool exists = !own && stat(path, &st) == 0;
+    if (exists && S_ISDIR(st.st_mode))
+        return io_fail(err, path, "it is a directory");
+    if (exists && !S_ISREG(st.st_mode)) {
+        /* Non-blocking: a pipe without a reader is an error. write_all waits where it has to. */
+        out->fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+        return out->fd >= 0 ? 0 : io_fail(err, path, "cannot be opened: %s", strerror(errno));
+    }
+    if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename does not check that */
+        return io_fail(err, path, "cannot be written: %s", strerror(errno));
+    out->target = own ? strdup(path) : follow_links(path);
+    if (out->target == NULL || create_beside(out, exists ? st.st_mode & 0777 : 0666) != 0) {
+        io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
+        free(out->target);
+        return -1;
+    }
+    /* The umask may have removed bits that the target has. On a file system without modes this fails, which does not matter. */
+    if (exists && fchmod(out->fd, st.st_mode & 07777) != 0)
+        errno = 0;
+    return 0;
+}
+
+/* Flush the directory, so that the renaming survives a crash. Returns 0, or the error number. */
+static int sync_directory(const char *file)
+{
+    char *path = sibling(file, ".");
+    const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = 0;
+    free(path);
+    if (fd < 0)
+        return 0;                                              /* the directory may be written but not read */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) /* some file systems do not support it */
+        error = errno;
+    close(fd);
+    return error;
+}
+
+/* Finish: rename the temporary file to the target, or, after a failure (result -1), remove it. */
+static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
+{
+    if (result == 0 && out->temp != NULL && fsync(out->fd) != 0)
+        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
+    if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
+        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
+    if (out->temp != NULL) {
+        if (result == 0 && rename(out->temp, out->target) != 0)
+            result = io_fail(err, out->path, "cannot be replaced: %s", strerror(errno));
+        if (result != 0) {
+            unlink(out->temp);
+        } else {
+            const int error = sync_directory(out->target);
+            if (error != 0)
+                result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
+        }
+    }
+    free(out->temp);
+    free(out->target);
+    return result;
+}
+
+/* Check the set before a file is touched. */
+static int check_set(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    char safe[100];
+    const char *twice = NULL;
+    if (format != IO_NPZ && format != IO_SAFETENSORS)
+        return io_fail(err, path, "the suffix tells no format (.npz or .safetensors)");
+    if (set->n_arrays > IO_MAX_ARRAYS)
+        return io_fail(err, path, "%zu arrays (%d are possible)", set->n_arrays, IO_MAX_ARRAYS);
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        const io_array *array = &set->arrays[n];
+        const size_t length = strlen(array->name);
+        const char *why = NULL;
+        if (array->unsupported != NULL)
+            why = array->unsupported;
+        else if (io_dtype_size(array->dtype) == 0)
+            why = "it has no dtype";
+        else if (array->data == NULL && array->bytes > 0)
+            why = "it has no data";
+        else if (!io_utf8_all(array->name, length))
+            why = "its name is not UTF-8";
+        else if (format == IO_NPZ && array->dtype == RP_BF16)
+            why = "NumPy has no bfloat16 (convert it to f32, or write .safetensors)";
+        else if (format == IO_NPZ && length > 65535 - strlen(".npy"))
+            why = "its name is too long for a zip archive";
+        else if (format == IO_SAFETENSORS && strcmp(array->name, "__metadata__") == 0)
+            why = "this name has a meaning of its own in .safetensors";
+        if (why != NULL)
+            return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
+    }
+    if (!io_duplicate(set, &twice))
+        return io_fail(err, path, "out of memory");
+    if (twice != NULL)
+        return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
+    for (size_t n = 0; n < set->n_meta; n++)
+        if (!io_utf8_all(set->meta_keys[n], strlen(set->meta_keys[n])) ||
+            !io_utf8_all(set->meta_values[n], strlen(set->meta_values[n])))
+            return io_fail(err, path, "metadata '%s' is not UTF-8", io_safe(safe, sizeof safe, set->meta_keys[n]));
+    return 0;
+}
+
+static int write_set(const char *path, bool own, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    io_out out;
+    if (check_set(path, format, set, err) != 0 || open_out(&out, path, own, err) != 0)
+        return -1;
+    return close_out(&out, format == IO_NPZ ? io_npz_write(&out, set, err) : io_safetensors_write(&out, set, err), err);
+}
+
+int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    return write_set(path, false, format, set, err);
+}
+
+int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX])
+{
+    return write_set(path, true, format, set, err);
+}
+
+int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX])
+{
+    io_out out;
+    return open_out(&out, path, false, err) != 0 ? -1 : close_out(&out, io_put(&out, data, size, err), err);
+}

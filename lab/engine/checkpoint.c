@@ -1,0 +1,306 @@
+/* checkpoint.c -- the state of a training run in a file, which is written completely or not at all, is checked when it is read, and
+ * leaves the checkpoint before it in place.
+ *
+ * A .safetensors file: every parameter under its name, the optimizer's averages as "optimizer.m.NAME" and "optimizer.v.NAME",
+ * the tokenizer's file as "tokenizer.model", and as metadata the configuration, the step and a checksum over all stored bytes. A model
+ * that is only used, and not trained on, may be stored in f16 or bf16. This file knows io and the parameters, and no layer.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "src/base/random.h"
+#include "io/io.h"
+#include "lab/engine/nn.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CURRENT   "checkpoint.safetensors"
+#define PREVIOUS  "previous.safetensors"
+#define TOKENIZER "tokenizer.model"
+
+/* Eight bytes at a time through the mixer: any changed bit changes the sum. */
+uint64_t nn_checksum(uint64_t z, const void *data, size_t size)
+{
+    const unsigned char *p = data;
+    uint64_t word;
+    for (; size >= 8; p += 8, size -= 8) {
+        memcpy(&word, p, 8);
+        z = (z ^ word) * 0x9e3779b97f4a7c15u;
+        z ^= z >> 29;
+    }
+    word = 0;
+    memcpy(&word, p, size);
+    return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
+}
+
+static const char *const prefixes[] = {"", "optimizer.m.", "optimizer.v."};
+
+static const io_array *find(const io_set *set, int arena, const nn_param *p, char name[128])
+{
+    snprintf(name, 128, "%s%s", prefixes[arena], p->name);
+    return io_find(set, name);
+}
+
+/* The arrays in the order of the parameters, however the file has them, and the tokenizer's. */
+static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
+{
+    uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
+    char name[128];
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params; n++) {
+            const io_array *array = find(set, a, &m->params[n], name);
+            if (array)
+                z = nn_checksum(z, array->data, array->bytes);
+        }
+    const io_array *tokenizer = m->c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
+    return tokenizer ? nn_checksum(z, tokenizer->data, tokenizer->bytes) : z;
+}
+
+/* Weights of another type are copies that the set owns. */
+static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
+{
+    real *const arenas[] = {m->w, m->m, m->v};
+    nn_fail(err, "lab: out of memory for the arrays of a checkpoint (close other programs)");
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params && arenas[a]; n++) {
+            const nn_param *p = &m->params[n];
+            real *from = arenas[a] + p->offset;
+            char name[128];
+            snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
+            if (type == NN_REAL) {
+                if (io_add(set, name, type, p->ndim, p->shape, from, true) != 0)
+                    return -1;
+                continue;
+            }
+            for (int64_t x = 0; type == RP_F16 && x < p->size; x++)
+                if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
+                    return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", name,
+                                   (double)from[x]);
+            void *to = malloc((size_t)p->size * rp_dtype_size(type) + 1);
+            if (!to || rp_convert(to, type, from, NN_REAL, p->size) != RP_OK ||
+                io_add(set, name, type, p->ndim, p->shape, to, false) != 0) {
+                free(to);
+                return -1;
+            }
+        }
+    const int64_t size = m->tokenizer ? (int64_t)m->tokenizer->size : 0;
+    return m->tokenizer ? io_add(set, TOKENIZER, RP_U8, 1, &size, m->tokenizer->model, true) : 0;
+}
+
+static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type,
+                int (*write)(const char *, io_format, const io_set *, char *), char err[NN_ERR_MAX])
+{
+    char config[NN_PRINT_MAX], number[32], sum[32], texts[32], why[IO_ERR_MAX];
+    io_set set = {0};
+    nn_config_print(&m->c, config);
+    snprintf(number, sizeof number, "%lld", (long long)step);
+    if (add_arrays(&set, m, type, err) != 0) {
+        io_free(&set);
+        return -1;
+    }
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
+    snprintf(texts, sizeof texts, "%016llx", (unsigned long long)m->texts);
+    if (io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
+        io_add_meta(&set, "checksum", sum) != 0 || (m->texts != 0 && io_add_meta(&set, "texts", texts) != 0)) {
+        io_free(&set);
+        return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
+    }
+    const int code = write(path, IO_SAFETENSORS, &set, why);
+    io_free(&set);
+    return code == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX])
+{
+    return save(m, path, step, type, io_write, err);
+}
+
+int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], before[NN_TEXT_MAX], next[NN_TEXT_MAX], link_name[NN_TEXT_MAX];
+    if (strlen(dir) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "lab: the directory's name is too long (at most %d bytes)", NN_TEXT_MAX - 40);
+    snprintf(path, sizeof path, "%s/" CURRENT, dir);
+    snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
+    snprintf(next, sizeof next, "%s/next.safetensors", dir);
+    snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
+    if (save(m, next, step, NN_REAL, io_replace, err) != 0)
+        return -1;
+    /* CURRENT is a complete file at every moment: the old one gets a second name, then the new one is renamed over it. */
+    unlink(link_name);
+    if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
+        rename(path, before) != 0)
+        return nn_fail(err, "%.300s: cannot be kept as " PREVIOUS ": %s", path, strerror(errno));
+    if (rename(next, path) != 0)
+        return nn_fail(err, "%.300s: cannot be replaced: %s", path, strerror(errno));
+    return 0;
+}
+
+/* The content of the file is wrong; the system did its part. */
+__attribute__((format(printf, 2, 3))) static io_status damaged(char err[NN_ERR_MAX], const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(err, NN_ERR_MAX, format, list);
+    va_end(list);
+    return IO_DAMAGED;
+}
+
+/* Whether a file of this size can hold the model that it describes: memory is allocated for no larger one. */
+static io_status fits_file(const nn_config *c, const io_set *set, const char *path, char err[NN_ERR_MAX])
+{
+    nn_model m;
+    size_t bytes = 0, numbers = 0;
+    char why[NN_ERR_MAX];
+    for (size_t n = 0; n < set->n_arrays; n++) {
+        const io_array *array = io_take(set, set->arrays[n].name, why);
+        if (!array) /* a checkpoint is written with arrays of known types alone */
+            return damaged(err, "%.200s: %.300s", path, why);
+        bytes += array->bytes;
+        numbers += array->bytes / rp_dtype_size(array->dtype);
+    }
+    io_status status = IO_OK;
+    if (nn_model_plan(&m, c, why) != 0) {
+        nn_fail(err, "%.200s: %.300s", path, why);
+        status = m.no_memory ? IO_FAILED : IO_DAMAGED;
+    } else if (m.n_weights > 15 * (int64_t)m.n_params && (size_t)(m.n_weights - 15 * (int64_t)m.n_params) > numbers) {
+        status = damaged(err, "%.300s: damaged: %zu bytes of arrays cannot be a model of %lld weights", path, bytes,
+                         (long long)m.n_weights);
+    }
+    nn_model_destroy(&m);
+    return status;
+}
+
+/* Read the weights, and the averages; *averages says whether the file has all of them. */
+static io_status read_arrays(nn_model *m, const io_set *set, const char *path, bool *averages, char err[NN_ERR_MAX])
+{
+    real *const arenas[] = {m->w, m->m, m->v};
+    *averages = m->n_params > 0;
+    for (int a = 0; a < 3; a++)
+        for (int32_t n = 0; n < m->n_params; n++) {
+            const nn_param *p = &m->params[n];
+            char name[128];
+            const io_array *from = find(set, a, p, name);
+            if (!from && a > 0) { /* as in a model that is only used */
+                *averages = false;
+                continue;
+            }
+            const bool half = from && a == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
+            bool fits = from && (half || from->dtype == NN_REAL) && from->ndim == p->ndim;
+            for (int32_t x = 0; fits && x < p->ndim; x++)
+                fits = from->shape[x] == p->shape[x];
+            if (!fits)
+                return damaged(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
+                               from ? "has another shape or type" : "is missing");
+            rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
+            for (int64_t x = 0; x < p->size; x++)
+                if (!isfinite(arenas[a][p->offset + x]))
+                    return damaged(err, "%.300s: array \"%s\" has %g at %lld (weights are finite numbers)", path, name,
+                                   (double)arenas[a][p->offset + x], (long long)x);
+        }
+    return IO_OK;
+}
+
+/* Make the model that a set describes and fill it. A failure after the checksum was compared is not called damage. */
+static io_status read_set(nn_model *m, const io_set *set, const char *path, bool train, int64_t *step,
+                          char err[NN_ERR_MAX])
+{
+    const char *config = io_meta(set, "relpos.lab"), *number = io_meta(set, "step"), *sum = io_meta(set, "checksum");
+    const char *texts = io_meta(set, "texts");
+    char now[32];
+    bool averages;
+    nn_config c;
+    io_status status;
+    nn_config_init(&c);
+    if (!config || !number || !sum)
+        return damaged(
+            err, "%.300s: it is not a model of relpos lab: its metadata lacks %s (relpos lab train makes one)", path,
+            !config   ? "relpos.lab"
+            : !number ? "step"
+                      : "checksum");
+    if (nn_config_parse(&c, path, config, NULL, NULL, err) != 0)
+        return IO_DAMAGED;
+    if ((status = fits_file(&c, set, path, err)) != IO_OK)
+        return status;
+    if (nn_model_create(m, &c, true, err) != 0)
+        return IO_FAILED; /* out of memory: the configuration was checked */
+    if ((status = read_arrays(m, set, path, &averages, err)) != IO_OK)
+        return status;
+    const io_array *tokenizer = c.tokenizer[0] ? io_find(set, TOKENIZER) : NULL;
+    if (c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8 || tokenizer->bytes == 0))
+        return damaged(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
+    *step = strtoll(number, NULL, 10);
+    m->texts = texts ? strtoull(texts, NULL, 16) : 0;
+    if (*step < 0 || *step > c.steps)
+        return damaged(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,
+                       (long long)c.steps);
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)set_checksum(m, set, config, number));
+    if (strcmp(now, sum) != 0)
+        return damaged(err, "%.300s: damaged: its checksum is %s and should be %.20s", path, now, sum);
+    if (tokenizer && nn_tokenizer_parse(&m->tokenizer, tokenizer->data, tokenizer->bytes, path, err) != 0)
+        return IO_FAILED;
+    if (train && !averages)
+        return nn_fail(err, "%.300s: it has no averages of the optimizer (it can be used, not trained on)", path);
+    if (!train || !averages) {
+        free(m->m);
+        free(m->v);
+        m->m = m->v = NULL;
+    }
+    if (!train) {
+        free(m->g);
+        m->g = NULL;
+    }
+    return IO_OK;
+}
+
+static io_status read_one(nn_model *m, const char *path, bool train, int64_t *step, char err[NN_ERR_MAX])
+{
+    char why[IO_ERR_MAX];
+    io_set set;
+    memset(m, 0, sizeof *m);
+    io_status status = io_read(path, &set, NULL, why);
+    if (status != IO_OK) {
+        nn_fail(err, "%.400s", why);
+        return status;
+    }
+    status = read_set(m, &set, path, train, step, err);
+    if (status != IO_OK)
+        nn_model_destroy(m);
+    io_free(&set);
+    return status;
+}
+
+int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
+                       char err[NN_ERR_MAX])
+{
+    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX];
+    struct stat st;
+    warning[0] = 0;
+    if (strlen(path) + 40 > NN_TEXT_MAX)
+        return nn_fail(err, "lab: a path of %zu bytes (at most %d)", strlen(path), NN_TEXT_MAX - 40);
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
+    snprintf(file, sizeof file, "%s/" CURRENT, path);
+    if (lstat(file, &st) == 0 &&
+        (stat(file, &st) == 0 ? S_ISFIFO(st.st_mode) : errno == ENOENT)) /* neither absent nor damaged */
+        return nn_fail(err, "%.300s: it is a pipe, or a link to no file (replace it, or remove it)", file);
+    const io_status status = read_one(m, file, train, step, first);
+    if (status == IO_OK)
+        return 0;
+    if (status == IO_FAILED) /* it may be intact: nobody should get older weights without knowing */
+        return nn_fail(err, "%s", first);
+    snprintf(other, sizeof other, "%s/" PREVIOUS, path);
+    const io_status before = read_one(m, other, train, step, second);
+    if (before == IO_ABSENT)
+        return nn_fail(err, "%s", first);
+    if (before != IO_OK)
+        return nn_fail(err, "%.240s; %.240s", first, second);
+    snprintf(other, sizeof other, "%s/damaged.safetensors", path);
+    const bool moved = train && rename(file, other) == 0; /* else the next checkpoint would replace a good one by it */
+    nn_fail(warning, "%.350s; the one before it is used, of step %lld%s", first, (long long)*step,
+            moved ? ", and it is kept as damaged.safetensors" : "");
+    return 0;
+}

@@ -1,0 +1,309 @@
+/* config.c -- an experiment as text: one table of keys, from which the parser, the checks, the printer and the help are made. It reads
+ * text that is in memory, and knows no file and no layer.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "src/base/edits.h"
+#include "lab/engine/nn.h"
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int nn_fail(char err[NN_ERR_MAX], const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(err, NN_ERR_MAX, format, list);
+    va_end(list);
+    return -1;
+}
+
+const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX])
+{
+    return rp_last_error_in(desc, NULL, NULL, text, NN_ERR_MAX);
+}
+
+typedef enum key_type { KEY_INT, KEY_REAL, KEY_CHOICE, KEY_TEXT } key_type;
+typedef struct key {
+    const char *name;
+    key_type type;
+    size_t offset;
+    const char *choices; /* "a|b": 0, 1, … */
+    double min, max;
+    const char *default_value;
+    const char *help;
+} key;
+
+#define AT(field) offsetof(nn_config, field)
+static const key keys[] = {
+    {"task", KEY_CHOICE, AT(task), "decoder|classifier", 0, 0, "decoder",
+     "a decoder predicts the next token; a classifier sees all of a text"},
+    {"layers", KEY_INT, AT(layers), NULL, 1, 256, "2", "number of blocks of attention and MLP"},
+    {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels of the residual stream"},
+    {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "heads of each attention; width is a multiple of them"},
+    {"mlp", KEY_INT, AT(mlp), NULL, 1, 1 << 20, "256", "channels inside the MLP"},
+    {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu", 0, 0, "gelu",
+     "activation of the MLP; gelu by its tanh formula, swiglu is gated and has a third matrix"},
+    {"norm", KEY_CHOICE, AT(norm), "layernorm|rmsnorm", 0, 0, "layernorm",
+     "the norm before each attention and MLP, and at the end"},
+    {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256",
+     "number of tokens; 256: bytes; with a tokenizer, at least as many as it has"},
+    {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "classes of a classifier; each file of text is one"},
+    {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1", "1: a decoder's last matrix is the embedding"},
+    {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
+     "none, or joined by +: sinusoidal, learned, and terms as after relpos attend --bias or their own option"},
+    {"position_layers", KEY_CHOICE, AT(position_layers), "own|shared", 0, 0, "own",
+     "own: every layer has arrays of its own for the terms; shared: all layers use the same"},
+    {"position_heads", KEY_CHOICE, AT(position_heads), "own|shared", 0, 0, "own",
+     "own: every head has arrays of its own; shared: one for all heads, where a term allows it"},
+    {"scale", KEY_REAL, AT(scale), NULL, 0, 1e6, "0",
+     "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
+    {"dropout", KEY_REAL, AT(dropout), NULL, 0, 0.99, "0",
+     "probability of dropout, of attention weights and of what is added to the residual stream"},
+    {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128", "tokens of a training window"},
+    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows of a step"},
+    {"steps", KEY_INT, AT(steps), NULL, 1, 1000000000, "300", "steps of the optimizer"},
+    {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps in which the rate rises to lr"},
+    {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
+    {"lr_min", KEY_REAL, AT(lr_min), NULL, 0, 100, "0.0003", "learning rate at the end of the cosine"},
+    {"beta1", KEY_REAL, AT(beta1), NULL, 0, 0.999999, "0.9", "AdamW: decay of the running mean of the gradients"},
+    {"beta2", KEY_REAL, AT(beta2), NULL, 0, 0.999999, "0.95", "AdamW: decay of the running mean of their squares"},
+    {"eps", KEY_REAL, AT(eps), NULL, 1e-20, 1, "1e-8", "AdamW: added to the square root"},
+    {"weight_decay", KEY_REAL, AT(weight_decay), NULL, 0, 100, "0.1",
+     "AdamW: decay of matrices, multiplied by the learning rate"},
+    {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1", "largest norm of all gradients together; 0: no limit"},
+    {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the first weights, the windows and the dropout"},
+    {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines of the log"},
+    {"eval_every", KEY_INT, AT(eval_every), NULL, 0, 1000000000, "0",
+     "steps between measurements on the held-out text; 0: at the end alone"},
+    {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
+     "bytes of the held-out text that each measurement reads"},
+    {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, 0, 1000000000, "0",
+     "steps between checkpoints; 0: at the end alone"},
+    {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
+     "files to learn from, separated by blanks; a classifier learns which of them a window is from"},
+    {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
+     "a .model file of SentencePiece, whose word pieces are the tokens; without it, tokens are bytes"},
+    {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "files held out; without them the end of the text is"},
+    {"eval_lengths", KEY_TEXT, AT(eval_lengths), NULL, 0, 0, "",
+     "lengths at which relpos lab sweep measures, separated by blanks; without them, the length of training"},
+    {"eval_position", KEY_TEXT, AT(eval_position), NULL, 0, 0, "",
+     "terms that relpos lab sweep measures with in place of position, such as a rope with scaling; the weights stay "
+     "the same"},
+    {"valid_share", KEY_REAL, AT(valid_share), NULL, 0, 0.9, "0.1",
+     "share of the text that is held out where valid names no file"},
+};
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+bool nn_config_key(int index, const char **name, const char **value, const char **help)
+{
+    if (index < 0 || index >= N_KEYS)
+        return false;
+    *name = keys[index].name;
+    *value = keys[index].default_value;
+    *help = keys[index].help;
+    return true;
+}
+
+/* Attention as in well-known sources: a preset sets these keys. */
+static const struct preset {
+    const char *name, *position;
+    int32_t layers, heads;
+    double scale;
+} presets[] = {
+    {"log", "log,lambda=0.3", 0, 0, 0},                                   /* logarithmic decay */
+    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", 0, 1, 0}, /* Shaw 2018: one table for all heads */
+    {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", 1, 0,
+     1}, /* Raffel 2020: one bias for all layers, scale 1 */
+    {"real", "real,max_distance=128,sign=-1", 0, 1,
+     0}, /* one table for all heads, over positions that may be fractions */
+};
+enum { N_PRESETS = sizeof presets / sizeof *presets };
+
+/* A number with nothing after it. The parser of terms reads it, because that ignores the locale. */
+static bool read_real(const char *value, double *x)
+{
+    char text[96], names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    rp_term t;
+    if (strlen(value) > 64 || strchr(value, ','))
+        return false;
+    snprintf(text, sizeof text, "log,lambda=%s", value);
+    if (rp_term_parse(text, &t, names) != RP_OK)
+        return false;
+    *x = t.lambda;
+    return true;
+}
+
+void nn_print_real(char to[NN_REAL_MAX], double x)
+{
+    rp_term t = rp_term_init(RP_TERM_LOG);
+    char text[128];
+    t.lambda = x;
+    if (rp_term_print(&t, text, sizeof text) != RP_OK)
+        snprintf(text, sizeof text, "log,lambda=0.0");
+    snprintf(to, NN_REAL_MAX, "%.*s", NN_REAL_MAX - 1, strchr(text, '=') + 1);
+}
+
+static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ERR_MAX])
+{
+    char *field = (char *)c + k->offset;
+    if (k->type == KEY_TEXT) {
+        if (strlen(value) >= NN_TEXT_MAX)
+            return nn_fail(err, "%s: %zu bytes (at most %d)", k->name, strlen(value), NN_TEXT_MAX - 1);
+        snprintf(field, NN_TEXT_MAX, "%s", value);
+        return 0;
+    }
+    if (k->type == KEY_CHOICE) {
+        int32_t n = 0;
+        for (const char *from = k->choices; from; n++) {
+            const char *end = strchr(from, '|');
+            const size_t size = end ? (size_t)(end - from) : strlen(from);
+            if (strlen(value) == size && strncmp(value, from, size) == 0) {
+                memcpy(field, &n, sizeof n);
+                return 0;
+            }
+            from = end ? end + 1 : NULL;
+        }
+        return nn_fail(err, "%s: \"%.40s\" is none of %s", k->name, value, k->choices);
+    }
+    double x;
+    char *end;
+    errno = 0;
+    const long long n = strtoll(value, &end, 10);
+    const bool integer = isdigit((unsigned char)value[*value == '-']) && *end == 0 && errno == 0;
+    if (k->type == KEY_INT ? !integer : !read_real(value, &x))
+        return nn_fail(err, "%s: \"%.40s\" is not %s (%g to %g)", k->name, value,
+                       k->type == KEY_INT ? "an integer" : "a finite number", k->min, k->max);
+    if (k->type == KEY_INT)
+        x = (double)n;
+    if (!(x >= k->min && x <= k->max))
+        return nn_fail(err, "%s: %s is out of range (%g to %g)", k->name, value, k->min, k->max);
+    const int64_t i = n;
+    memcpy(field, k->type == KEY_INT ? (const void *)&i : (const void *)&x, 8);
+    return 0;
+}
+
+int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN_ERR_MAX])
+{
+    const char *best = NULL;
+    size_t fewest = 4; /* edits between a misspelt key and the one that is meant */
+    if (strcmp(name, "preset") == 0) {
+        for (int n = 0; n < N_PRESETS; n++)
+            if (strcmp(presets[n].name, value) == 0) {
+                snprintf(c->position, NN_TEXT_MAX, "%s", presets[n].position);
+                c->position_layers = presets[n].layers;
+                c->position_heads = presets[n].heads;
+                c->scale = presets[n].scale;
+                return 0;
+            }
+        return nn_fail(err, "preset: \"%.40s\" is none of log, shaw, t5, real", value);
+    }
+    for (int n = 0; n < N_KEYS; n++) {
+        if (strcmp(keys[n].name, name) == 0)
+            return set_key(c, &keys[n], value, err);
+        const size_t edits = rpi_edits(name, keys[n].name);
+        if (edits < fewest && edits < strlen(keys[n].name))
+            fewest = edits, best = keys[n].name;
+    }
+    if (best)
+        return nn_fail(err, "no key is called \"%.40s\" (did you mean %s?)", name, best);
+    return nn_fail(err, "no key is called \"%.40s\" (relpos lab --help lists them)", name);
+}
+
+void nn_config_init(nn_config *c)
+{
+    char err[NN_ERR_MAX];
+    memset(c, 0, sizeof *c);
+    for (int n = 0; n < N_KEYS; n++)
+        set_key(c, &keys[n], keys[n].default_value, err);
+}
+
+int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
+{
+    if (c->width % c->heads != 0)
+        return nn_fail(err, "width: %lld is not a multiple of heads, %lld", (long long)c->width, (long long)c->heads);
+    if (c->warmup > c->steps)
+        return nn_fail(err, "warmup: %lld is beyond steps, %lld", (long long)c->warmup, (long long)c->steps);
+    if (c->lr_min > c->lr)
+        return nn_fail(err, "lr_min: %g is above lr, %g", c->lr_min, c->lr);
+    return 0;
+}
+
+/* Cut blanks off both ends, in place. */
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    for (size_t n = strlen(text); n > 0 && isspace((unsigned char)text[n - 1]); n--)
+        text[n - 1] = 0;
+    return text;
+}
+
+int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
+                    char err[NN_ERR_MAX])
+{
+    char line[2 * NN_TEXT_MAX], seen[64][40], why[NN_ERR_MAX];
+    int n_seen = 0, number = 0;
+    while (*text) {
+        const size_t size = strcspn(text, "\n");
+        number++;
+        if (size >= sizeof line)
+            return nn_fail(err, "%s:%d: a line of %zu bytes (at most %zu)", name, number, size, sizeof line - 1);
+        memcpy(line, text, size);
+        line[size] = 0;
+        text += size + (text[size] == '\n');
+        line[strcspn(line, "#")] = 0;
+        char *left = trim(line), *equal = strchr(left, '=');
+        if (!*left)
+            continue;
+        if (!equal)
+            return nn_fail(err, "%s:%d: \"%.60s\" is not key = value", name, number, left);
+        *equal = 0;
+        left = trim(left);
+        char *right = trim(equal + 1);
+        for (int n = 0; n < n_seen; n++)
+            if (strcmp(seen[n], left) == 0)
+                return nn_fail(err, "%s:%d: %.40s is given twice", name, number, left);
+        if (n_seen < 64)
+            snprintf(seen[n_seen++], 40, "%.39s", left);
+        const bool extra =
+            other && (strncmp(left, "vary.", 5) == 0 || strncmp(left, "quick.", 6) == 0 || strcmp(left, "seeds") == 0);
+        if (extra ? other(context, left, right, why) != 0 : nn_config_set(c, left, right, why) != 0)
+            return nn_fail(err, "%s:%d: %.400s", name, number, why);
+    }
+    return 0;
+}
+
+void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX])
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int n = 0; n < N_KEYS; n++) {
+        const key *k = &keys[n];
+        const char *field = (const char *)c + k->offset;
+        char value[NN_TEXT_MAX];
+        int64_t i;
+        int32_t choice;
+        double x;
+        if (k->type == KEY_TEXT) {
+            snprintf(value, sizeof value, "%s", field);
+        } else if (k->type == KEY_INT) {
+            memcpy(&i, field, sizeof i);
+            snprintf(value, sizeof value, "%lld", (long long)i);
+        } else if (k->type == KEY_REAL) {
+            memcpy(&x, field, sizeof x);
+            nn_print_real(value, x);
+        } else {
+            const char *from = k->choices;
+            memcpy(&choice, field, sizeof choice);
+            for (; choice > 0; choice--)
+                from = strchr(from, '|') + 1;
+            snprintf(value, sizeof value, "%.*s", (int)strcspn(from, "|"), from);
+        }
+        used += (size_t)snprintf(text + used, NN_PRINT_MAX - used, "%s = %s\n", k->name, value);
+    }
+}

@@ -1,0 +1,274 @@
+/* nn.h -- a small transformer over the public operator of relpos.h: what `relpos lab` trains. Not part of librelpos.
+ *
+ * Three nouns: nn_config says what the model is and how it is trained (plain data, read from text), nn_model has its weights,
+ * nn_net is a model at one batch and length: a list of layers over activations, forward and backward.
+ *
+ * Every result has the same bits for any number of threads: work is cut into chunks by shape alone, each chunk is computed by
+ * one thread, and partial sums are added in order.
+ *
+ * Functions that may fail return 0, or -1 with one line in err: the field, the value, the bound, how to mend it.
+ *
+ * The files of lab/engine see the public header, io, and of src/ the random numbers, the edit distance and the macro that compiles a
+ * loop for wider vectors. They print nothing and know no command.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_NN_H
+#define RELPOS_NN_H
+
+#include <relpos/relpos.h>
+#include <stdbool.h>
+
+/* The type of weights and activations. The tests build all of this in double too: differences need the digits. */
+#ifdef NN_DOUBLE
+typedef double real;
+#define NN_REAL RP_F64
+#else
+typedef float real;
+#define NN_REAL RP_F32
+#endif
+
+#define NN_ERR_MAX 512
+
+/* ------------------------------------------------------------------------------------------------ what: the configuration */
+
+typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1 } nn_task;
+typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
+typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2 } nn_act;
+
+#define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
+
+/* An experiment. Keys, bounds and meanings: the table in config.c, which `relpos lab --help` prints. */
+typedef struct nn_config {
+    /* the model */
+    int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
+    int64_t layers, width, heads, mlp, vocab, classes;
+    int32_t tied;
+    char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
+    int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
+    double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
+    double dropout;
+    /* the training */
+    int64_t length, batch, steps, warmup, seed;
+    double lr, lr_min, beta1, beta2, eps, weight_decay, clip;
+    int64_t log_every, eval_every, checkpoint_every;
+    int64_t eval_bytes;
+    char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
+    char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
+    char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
+    double valid_share;
+} nn_config;
+
+/* Set all defaults; set one key, or the keys of a preset; check keys against each other. */
+void nn_config_init(nn_config *c);
+int nn_config_set(nn_config *c, const char *key, const char *value, char err[NN_ERR_MAX]);
+int nn_config_check(const nn_config *c, char err[NN_ERR_MAX]);
+/* Each line is "key = value", # begins a comment. `other` (may be NULL) is called for "seeds" and for keys that begin with "vary." or
+ * "quick.". */
+typedef int nn_other_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX]);
+int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
+                    char err[NN_ERR_MAX]);
+/* Write all keys as such lines, which read back as the same configuration. */
+#define NN_PRINT_MAX 8192
+void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
+/* The fewest digits that read back as x. */
+enum { NN_REAL_MAX = 64 };
+void nn_print_real(char to[NN_REAL_MAX], double x);
+/* Key number `index` with its default and its help; false past the end. */
+bool nn_config_key(int index, const char **key, const char **value, const char **help);
+
+/* ------------------------------------------------------------------------------------------------ matrix products */
+
+/* Load a CBLAS: that of RELPOS_BLAS, or the system's OpenBLAS. It is told to use one thread, because the pool divides the work. Where it
+ * would run kernels for an older core than this processor, it is told the core, unless OPENBLAS_CORETYPE is set. */
+int nn_blas_open(char err[NN_ERR_MAX]);
+/* Check that there is memory for the CBLAS's buffers, one for each thread: without it, OpenBLAS would try to allocate them for ever. */
+int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX]);
+const char *nn_blas_name(void); /* such as "OpenBLAS 0.3.21 SkylakeX", once it is loaded */
+const char *nn_blas_note(void); /* a warning that it runs slower kernels than it could; "": none */
+/* The core that OpenBLAS should name in place of `core` on a processor with these instruction sets; NULL: none is better. */
+const char *nn_blas_core(const char *core, bool avx2, bool avx512);
+
+/* Row-major, y [rows, out], x [rows, in], w [out, in] as torch.nn.Linear has it; ld: elements between rows. */
+void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
+               int64_t ldy); /* y = x w^T */
+void nn_linear_dx(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *w,
+                  real beta, real *dx, int64_t lddx); /* dx = beta dx + dy w */
+void nn_linear_dw(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *x,
+                  int64_t ldx, real *dw); /* dw += dy^T x */
+
+/* ------------------------------------------------------------------------------------------------ rows */
+
+enum { NN_ROWS = 64 }; /* rows of a chunk */
+
+void nn_norm_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+                     const real *beta, real *y, real *stat);
+/* dx = or += ; dgamma, dbeta += ; partial has 2 n (rows / NN_ROWS + 1) numbers */
+void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+                      const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta, real *partial);
+void nn_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y);
+void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh);
+/* With dropout of probability p: y = x + keep z / (1 - p), dz = keep dy / (1 - p). keep depends on seed, row and column. */
+void nn_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
+                    real *y);
+void nn_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz);
+/* Cross-entropy of rows of logits, in nats: loss[r]; the logits become their gradient times `share` where share > 0. */
+void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double share,
+                     double *loss);
+void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
+
+/* ------------------------------------------------------------------------------------------------ text */
+
+/* A SentencePiece model, whose own programs split text into its tokens (word pieces). */
+typedef struct nn_tokenizer {
+    unsigned char *model; /* the .model file */
+    size_t size;
+    int32_t n, line_feed; /* number of tokens; the token of a line feed */
+    char *text;           /* the texts that the tokens stand for, one after another */
+    size_t *offset;       /* where each begins [n + 1] */
+} nn_tokenizer;
+int nn_tokenizer_read(nn_tokenizer **t, const char *path, char err[NN_ERR_MAX]);
+/* The same from the bytes of a .model file; `name` is for messages. */
+int nn_tokenizer_parse(nn_tokenizer **t, const void *model, size_t size, const char *name, char err[NN_ERR_MAX]);
+void nn_tokenizer_free(nn_tokenizer *t);
+/* UTF-8 text as tokens that stand for exactly this text, to be freed: at most one for each byte. NULL with err. */
+int32_t *nn_tokenizer_encode(const nn_tokenizer *t, const unsigned char *text, int64_t size, int64_t *n,
+                             char err[NN_ERR_MAX]);
+
+/* Text as tokens: those of the tokenizer, or bytes of UTF-8 where it is NULL. */
+typedef struct nn_text {
+    int32_t *tokens;
+    int64_t n;
+    int64_t *end; /* of each file [n_files], in tokens */
+    int32_t n_files;
+    const nn_tokenizer *tokenizer;
+} nn_text;
+/* The bytes of a regular file that is not empty, followed by a zero, to be freed; NULL with err. */
+unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]);
+/* Read files, whose names are separated by blanks, one after another; fewer than min_tokens tokens in all are an error. */
+int nn_text_read(nn_text *t, const char *files, const nn_tokenizer *tokenizer, int64_t min_tokens,
+                 char err[NN_ERR_MAX]);
+void nn_text_free(nn_text *t);
+/* Move the end of the text, or with by_file of each file, to `held`. `share` is of the bytes, so that the same text is held out whatever
+ * the tokens are. */
+int nn_text_split(nn_text *t, bool by_file, double share, nn_text *held, char err[NN_ERR_MAX]);
+/* The bytes that tokens from..to-1 stand for; and how many tokens, from `from` on, stand for at most `bytes` bytes. */
+int64_t nn_text_bytes(const nn_text *t, int64_t from, int64_t to);
+int64_t nn_text_within(const nn_text *t, int64_t from, int64_t to, int64_t bytes);
+/* The windows of a step: tokens, and for each the next token as its target, [batch, length] each. They depend on seed and step alone. */
+void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                   int32_t *target);
+/* The same for a classifier: windows from each file in turn, and the number of the file as the target [batch]. */
+void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
+                         int32_t *target);
+int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
+/* The name of a file of a list; false past the end. */
+bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
+
+/* ------------------------------------------------------------------------------------------------ weights */
+
+typedef struct nn_param {
+    char name[96]; /* as in a state_dict: "layers.0.attn.qkv.weight" */
+    int32_t ndim;
+    int64_t shape[RP_MAX_AXES];
+    int64_t offset, size; /* in the arenas, in elements */
+    bool decay;           /* a matrix, which weight decay shrinks */
+    double min;           /* training keeps weights at or above it; -INFINITY: no bound */
+} nn_param;
+
+/* A position term of the attention: its arrays come from parameters, or from a projection made in each call. */
+typedef enum nn_source {
+    NN_ABSENT = 0,
+    NN_LEARNED,  /* a parameter */
+    NN_SINUSOID, /* sinusoids of the distance times a matrix: xl's r */
+    NN_COLUMNS   /* columns of the projection that gives q, k and v: band's r */
+} nn_source;
+typedef struct nn_term {
+    rp_term term;
+    char name[24]; /* "t5", or "t5_1" for a second one */
+    nn_source source[RP_MAX_ARRAYS];
+    int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS: first of them */
+} nn_term;
+
+typedef struct nn_model {
+    nn_config c;
+    bool sinusoidal, learned; /* absolute positions */
+    nn_term terms[RP_MAX_TERMS];
+    int32_t n_terms;
+    int64_t columns; /* of the projection: 3 width, and the columns of the terms */
+    nn_param *params;
+    int32_t n_params;
+    int64_t n_weights;
+    real *w;                 /* weights [n_weights] */
+    real *g, *m, *v;         /* gradients and the optimizer's averages; NULL where not trained */
+    nn_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    uint64_t texts;          /* checksum of the text that it learns from and the text that is held out; 0: not known */
+    bool no_memory;          /* planning it failed only because memory ran out */
+} nn_model;
+
+/* nn_model_plan finds names, shapes and sizes alone; nn_model_create also allocates memory and sets the first values. */
+int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX]);
+int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR_MAX]);
+void nn_model_destroy(nn_model *m);
+/* A copy of the weights for another `position`, to use and not to train: both positions need the same parameters. */
+int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
+int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
+
+/* ------------------------------------------------------------------------------------------------ forward and backward */
+
+typedef struct nn_net nn_net;
+
+/* A net for at most batch x length tokens; with `train` it has a backward pass; with cache > 0 it keeps keys and values of up to `cache`
+ * tokens between calls (batch 1). The model outlives the net. *bytes (may be NULL) gets the memory that it takes; with net NULL
+ * nothing else is done. Returns -1 also if memory runs out. */
+int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
+                  size_t *bytes, char err[NN_ERR_MAX]);
+void nn_net_destroy(nn_net *net);
+
+/* tokens [batch, length]; target [batch, length], or [batch] for a classifier; -1: this one has no loss. seed: of dropout, 0: no
+ * dropout. loss [batch * length] gets the loss of each target in nats (0 without one), *mean their mean. A net with `train` also sets
+ * the model's gradients g. length may be below the net's. */
+int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
+                double *mean, char err[NN_ERR_MAX]);
+/* Logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache the tokens follow those of earlier
+ * calls. */
+int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
+/* The attention that every layer computes; terms and mask are the caller's memory, to which the description points. */
+rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
+                           rp_mask *mask);
+/* The arrays of a layer's attention in the last call: q, k, v, out and those of the terms, as views that the next call overwrites.
+ * plans (may be NULL) gets a plan of this attention and one of the same without its terms, to be destroyed. */
+int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
+void nn_net_clear(nn_net *net); /* empty the cache */
+int64_t nn_net_cached(const nn_net *net);
+
+/* ------------------------------------------------------------------------------------------------ training */
+
+/* The learning rate of a step, counted from 0: it rises linearly to lr over `warmup` steps, then falls as a cosine to lr_min at `steps`. */
+double nn_rate(const nn_config *c, int64_t step);
+/* One step of AdamW with the model's gradients, scaled so that their norm is at most clip (0: not scaled). Returns the norm before that,
+ * or NAN if memory runs out; where it is not finite, no weight has changed. */
+double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
+
+/* A checksum that every changed bit of the data changes; z: the checksum of the data before it. */
+uint64_t nn_checksum(uint64_t z, const void *data, size_t size);
+/* Write a checkpoint: weights, averages and step in a .safetensors file, completely or not at all. The one before is kept beside it. */
+int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char err[NN_ERR_MAX]);
+/* The same to a file of any name, without averages where the model has none. Stored as f16 or bf16 it takes half the space, and can be used
+ * but not trained on. */
+int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dtype type, char err[NN_ERR_MAX]);
+/* Read a checkpoint and make its model; path is a directory or a file. In a directory, if the checkpoint is damaged or missing, *warning
+ * names it and the one before it is used; with `train` the damaged one is renamed, so that the next checkpoint does not replace the good
+ * one by it. If the file cannot be read, or memory runs out, that is an error, because the checkpoint may be intact. */
+int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
+                       char err[NN_ERR_MAX]);
+
+/* Random numbers that depend on their arguments alone. */
+uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
+double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n); /* 0 <= u < 1 */
+double nn_normal(uint64_t seed, uint64_t stream, uint64_t n);
+
+__attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
+/* What the library refused, without names of its fields; desc may be NULL. Returns text. */
+const char *nn_words(const rp_desc *desc, char text[NN_ERR_MAX]);
+#define NN_WORDS(desc) nn_words(desc, (char[NN_ERR_MAX]){0})
+
+#endif

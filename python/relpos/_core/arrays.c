@@ -1,0 +1,436 @@
+/* arrays.c -- how an array of NumPy, torch or another library becomes an rp_array, where it lies and without a copy; how an output is
+ * made by the library that q came from; and what a call holds until it ends. It knows neither options nor terms nor plans.
+ *
+ *     BUFFER    NumPy and whatever has the buffer protocol; bfloat16, which NumPy does not show, as uint16
+ *     EXCHANGE  torch, by the table of functions that its type shows (dlpack.h): a view that holds nothing, so that
+ *               still_there looks again before the library computes
+ *     CAPSULE   torch before that table; for any other library __dlpack__() is read too, and its outputs are NumPy's
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+
+void call_start(call *c, state *st, bool asks)
+{
+    c->st = st;
+    c->n_buffers = c->n_objects = c->n_views = 0;
+    c->grad = c->casts = c->foreign = c->raised = false;
+    c->asks = asks;
+    c->elsewhere = NULL;
+    c->pages = NULL;
+    c->next = 0;
+    c->t = rp_tensors_init();
+}
+
+void call_end(call *c)
+{
+    while (c->n_buffers > 0)
+        PyBuffer_Release(&c->buffer[--c->n_buffers]);
+    while (c->n_objects > 0)
+        Py_DECREF(c->object[--c->n_objects]);
+    PyMem_Free(c->pages);
+}
+
+static int too_many_arrays(void)
+{
+    PyErr_SetString(PyExc_ValueError, "too many arrays in one call");
+    return -1;
+}
+
+/* Keep an object, of which the call takes the reference, until the call ends. */
+int hold(call *c, PyObject *object)
+{
+    if (!object)
+        return -1;
+    if (c->n_objects == MAX_HELD) {
+        Py_DECREF(object);
+        return too_many_arrays();
+    }
+    c->object[c->n_objects++] = object;
+    return 0;
+}
+
+const char *const dtype_words[] = {"float32", "float64", "float16", "bfloat16"};
+
+static const char empty_place[8]; /* an array without elements has an address too */
+
+/* The type that a format of the buffer protocol says; -1 for one that is none of the library's. */
+static int dtype_of_format(const char *format, Py_ssize_t size)
+{
+    const rp_dtype whole[2][4] = {{RP_U8, RP_U16, RP_U32, RP_U64}, {RP_I8, RP_I16, RP_I32, RP_I64}};
+    if (!format)
+        return RP_U8;
+    if (*format == '@' || *format == '=' || *format == '<') /* every machine that has a kernel is little-endian */
+        format++;
+    if (!format[0] || format[1])
+        return -1;
+    switch (*format) {
+    case 'f': return RP_F32;
+    case 'd': return RP_F64;
+    case 'e': return RP_F16;
+    case '?': return RP_BOOL;
+    default: break;
+    }
+    const bool is_signed = strchr("bhilqn", *format) != NULL;
+    if (!is_signed && !strchr("BHILQN", *format))
+        return -1;
+    for (int n = 0; n < 4; n++)
+        if (size == (Py_ssize_t)1 << n)
+            return (int)whole[is_signed][n];
+    return -1;
+}
+
+static int dtype_of_dl(dl_type type)
+{
+    static const struct {
+        uint8_t code, bits;
+        rp_dtype dtype;
+    } types[] = {{DL_FLOAT, 32, RP_F32}, {DL_FLOAT, 64, RP_F64}, {DL_FLOAT, 16, RP_F16}, {DL_BFLOAT, 16, RP_BF16},
+                 {DL_BOOL, 8, RP_BOOL},  {DL_UINT, 8, RP_U8},    {DL_INT, 8, RP_I8},     {DL_UINT, 16, RP_U16},
+                 {DL_INT, 16, RP_I16},   {DL_UINT, 32, RP_U32},  {DL_INT, 32, RP_I32},   {DL_UINT, 64, RP_U64},
+                 {DL_INT, 64, RP_I64}};
+    for (size_t n = 0; n < sizeof types / sizeof *types && type.lanes == 1; n++)
+        if (types[n].code == type.code && types[n].bits == type.bits)
+            return (int)types[n].dtype;
+    return -1;
+}
+
+static dl_type dl_of_dtype(rp_dtype dtype)
+{
+    return (dl_type){
+        .code = dtype == RP_BF16 ? DL_BFLOAT : DL_FLOAT, .bits = (uint8_t)(8 * rp_dtype_size(dtype)), .lanes = 1};
+}
+
+static int too_many_axes(const char *name, int ndim)
+{
+    PyErr_Format(PyExc_ValueError, "%s: %d axes: 0 to %d are allowed", name, ndim, RP_MAX_AXES);
+    return -1;
+}
+
+static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *name)
+{
+    if (dtype < 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of format \"%s\" are none that relpos reads: f32, f64, f16, bf16, bool or integers",
+                     name, b->format);
+        return -1;
+    }
+    if (b->ndim > RP_MAX_AXES)
+        return too_many_axes(name, b->ndim);
+    int64_t shape[RP_MAX_AXES];
+    for (int x = 0; x < b->ndim; x++)
+        shape[x] = b->shape[x];
+    *a = rp_array_of(b->buf ? b->buf : empty_place, (rp_dtype)dtype, b->ndim, shape);
+    for (int x = 0; b->strides && x < b->ndim; x++) { /* ctypes gives none */
+        if (b->shape[x] > 1 && b->strides[x] % b->itemsize != 0) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s: the stride of axis %d is %zd bytes: a multiple of the %zd of an element is needed", name,
+                         x, b->strides[x], b->itemsize);
+            return -1;
+        }
+        a->stride[x] = b->strides[x] / b->itemsize;
+    }
+    return 0;
+}
+
+static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
+{
+    const int dtype = dtype_of_dl(d->dtype);
+    if (d->device.type != DL_CPU && d->device.type != DL_CUDA_HOST) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s is on a device that is not the CPU (DLPack type %d): relpos computes on the CPU, use %s.cpu()",
+                     name, (int)d->device.type, name);
+        return -1;
+    }
+    if (dtype < 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: elements of DLPack type %d with %d bits are none that relpos reads: f32, f64, f16, bf16, "
+                     "bool or integers",
+                     name, (int)d->dtype.code, (int)d->dtype.bits);
+        return -1;
+    }
+    if (d->ndim > RP_MAX_AXES)
+        return too_many_axes(name, d->ndim);
+    bool empty = false;
+    for (int32_t x = 0; x < d->ndim; x++)
+        empty |= d->shape[x] == 0;
+    if (!d->data && !empty) {
+        PyErr_Format(PyExc_ValueError, "%s has no memory: its storage was freed, or it stands for a tensor only", name);
+        return -1;
+    }
+    *a = rp_array_of(d->data ? (char *)d->data + d->byte_offset : empty_place, (rp_dtype)dtype, d->ndim, d->shape);
+    for (int32_t x = 0; d->strides && x < d->ndim; x++)
+        a->stride[x] = d->strides[x];
+    return 0;
+}
+
+/* An object with a buffer that it does not give: says why. */
+static int no_buffer(PyObject *object, bool writable, const char *name)
+{
+    Py_buffer b;
+    PyErr_Clear();
+    if (writable && PyObject_GetBuffer(object, &b, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+        PyBuffer_Release(&b);
+        PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+        if (type)
+            PyErr_Format(PyExc_ValueError, "%s is read-only (%U): an array that may be written is needed", name, type);
+        Py_XDECREF(type);
+        return -1;
+    }
+    PyErr_Clear();
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    if (!dtype)
+        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+    PyErr_Format(PyExc_TypeError,
+                 "%s: elements of dtype %S are none that relpos reads: f32, f64, f16, bf16, bool or integers", name,
+                 dtype);
+    Py_DECREF(dtype);
+    return -1;
+}
+
+/* 0, -1 with an error set, or 1: the object gives no buffer, and *its* error is set. */
+static int take_buffer(call *c, PyObject *object, bool writable, int dtype, rp_array *a, const char *name)
+{
+    if (c->n_buffers == MAX_HELD)
+        return too_many_arrays();
+    Py_buffer *b = &c->buffer[c->n_buffers];
+    if (PyObject_GetBuffer(object, b, PyBUF_STRIDES | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) != 0)
+        return 1;
+    c->n_buffers++;
+    return view_buffer(a, b, dtype >= 0 ? dtype : dtype_of_format(b->format, b->itemsize), name);
+}
+
+/* Whether an array's type is bfloat16, in the machine's order of bytes; another error than of a missing attribute stays set. */
+static bool is_bfloat16(PyObject *object)
+{
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    PyObject *word = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
+    PyObject *native = word ? PyObject_GetAttrString(dtype, "isnative") : NULL;
+    const bool is =
+        native == Py_True && PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "bfloat16") == 0;
+    Py_XDECREF(dtype);
+    Py_XDECREF(word);
+    Py_XDECREF(native);
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_AttributeError))
+        PyErr_Clear();
+    return is;
+}
+
+/* NumPy does not show bfloat16 by its buffer: the same memory as uint16 is asked for. */
+static int take_bfloat16(call *c, PyObject *object, bool writable, rp_array *a, const char *name)
+{
+    PyErr_Clear();
+    if (!is_bfloat16(object))
+        return PyErr_Occurred() ? -1 : no_buffer(object, writable, name);
+    PyObject *view = PyObject_CallMethod(object, "view", "s", "uint16");
+    if (hold(c, view) != 0)
+        return -1;
+    const int failed = take_buffer(c, view, writable, RP_BF16, a, name);
+    return failed > 0 ? no_buffer(view, writable, name) : failed;
+}
+
+/* The exchange API of a type, kept for the next call; NULL without an error where there is none. */
+static const dl_exchange *exchange_of(call *c, PyObject *type)
+{
+    state *st = c->st;
+    for (int n = 0; n < MAX_TYPES; n++)
+        if (st->tensor[n].type == type) {
+            c->foreign = c->foreign || st->tensor[n].own;
+            return st->tensor[n].exchange;
+        }
+    c->foreign = true;
+    PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+    const dl_exchange *e = NULL;
+    if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
+        e = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    PyErr_Clear();
+    Py_XDECREF(capsule);
+    while (e && e->header.version.major != 1)
+        e = (const dl_exchange *)e->header.previous;
+    if (!e || !e->view || dispatches(type))
+        return NULL;
+    const int n = st->next_tensor;
+    PyObject *before = st->tensor[n].type;
+    st->tensor[n].type = Py_NewRef(type);
+    st->tensor[n].exchange = e;
+    st->tensor[n].own = !is_of_torch(type);
+    st->next_tensor = (n + 1) % MAX_TYPES;
+    Py_XDECREF(before);
+    return e;
+}
+
+/* torch gives no view of a tensor: its reason has many lines, of which the first tells. */
+static int no_view(const char *name)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : NULL, *lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *first = lines ? PyList_GetItem(lines, 0) : NULL;
+    PyErr_Clear();
+    if (first)
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed (%U)",
+                     name, first);
+    else
+        PyErr_Format(PyExc_ValueError, "%s has no memory that relpos reads: a dense tensor on the CPU is needed", name);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    Py_XDECREF(text);
+    Py_XDECREF(lines);
+    return -1;
+}
+
+static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
+{
+    PyObject *source =
+        PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
+    PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
+    Py_XDECREF(source);
+    if (!capsule && PyObject_HasAttr(object, c->st->requires_grad)) /* a tensor of torch */
+        return no_view(name);
+    if (hold(c, capsule) != 0)
+        return -1;
+    const dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor"); /* the capsule, never renamed, frees it */
+    return m ? view_dl(a, &m->tensor, name) : -1;
+}
+
+static int remember(call *c, PyObject *object, const dl_exchange *e, const void *data)
+{
+    if (c->n_views == MAX_HELD)
+        return too_many_arrays();
+    c->view[c->n_views].object = object;
+    c->view[c->n_views].exchange = e;
+    c->view[c->n_views++].data = data;
+    return 0;
+}
+
+/* After the last code that is not known: every tensor lies where it lay. */
+int still_there(const call *c)
+{
+    for (int n = 0; c->foreign && n < c->n_views; n++) {
+        const void *now = NULL;
+        if (c->view[n].exchange) {
+            dl_tensor d;
+            if (c->view[n].exchange->view(c->view[n].object, &d) != 0)
+                return no_view("a tensor of the call");
+            now = d.data ? (const char *)d.data + d.byte_offset : NULL;
+        } else { /* torch before its exchange API */
+            PyObject *at = PyObject_CallMethod(c->view[n].object, "data_ptr", NULL);
+            now = at ? PyLong_AsVoidPtr(at) : NULL;
+            Py_XDECREF(at);
+            if (PyErr_Occurred())
+                return -1;
+        }
+        if ((now ? now : empty_place) != c->view[n].data) {
+            PyErr_SetString(PyExc_RuntimeError, "a tensor of the call lost its memory while another argument was read");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Read an array where it lies. `o`, if not NULL, learns where it came from. */
+int take_array(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o)
+{
+    const dl_exchange *e = NULL;
+    way from = BUFFER;
+    int failed;
+    if (PyObject_CheckBuffer(object)) {
+        c->foreign = c->foreign || (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE) != 0;
+        failed = take_buffer(c, object, writable, -1, a, name);
+        if (failed > 0)
+            failed = take_bfloat16(c, object, writable, a, name);
+    } else if ((e = exchange_of(c, (PyObject *)Py_TYPE(object)))) {
+        dl_tensor d;
+        from = EXCHANGE;
+        failed = note_torch(c, object, name) < 0 || (e->view(object, &d) != 0 && no_view(name)) ||
+                 view_dl(a, &d, name) != 0 || remember(c, object, e, a->data) != 0;
+    } else if (dispatches((PyObject *)Py_TYPE(object))) {
+        c->elsewhere = &by_operator;
+        return wrong_type(name, object, "tensors without memory of their own go to relpos.attention alone");
+    } else if (PyObject_HasAttrString(object, "__dlpack__")) {
+        c->foreign = true;
+        const int torch = note_torch(c, object, name);
+        from = torch ? CAPSULE : BUFFER; /* results for libraries that are not torch are NumPy's */
+        failed =
+            torch < 0 || take_capsule(c, object, a, name) != 0 || (torch && remember(c, object, NULL, a->data) != 0);
+    } else {
+        return wrong_type(name, object, "a NumPy array or a torch tensor is needed");
+    }
+    if (o)
+        *o = (origin){object, from, e};
+    return failed ? -1 : 0;
+}
+
+static void dl_failed(void *context, const char *type, const char *message)
+{
+    (void)context;
+    PyErr_Format(PyExc_RuntimeError, "DLPack: %s: %s", type, message);
+}
+
+PyObject *shape_tuple(int32_t ndim, const int64_t *shape)
+{
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int32_t x = 0; tuple && x < ndim; x++) {
+        PyObject *n = PyLong_FromLongLong(shape[x]);
+        if (!n || PyTuple_SetItem(tuple, x, n) != 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* A new array of the kind of `like`, on the heap of its own library, and its view. A new reference. */
+PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a)
+{
+    const state *st = c->st;
+    PyObject *object = NULL, *tuple = NULL, *type = NULL;
+    if (like->way == EXCHANGE) {
+        dl_managed_versioned *m = NULL;
+        int64_t sizes[RP_MAX_AXES] = {0};
+        memcpy(sizes, shape, (size_t)ndim * sizeof *shape);
+        dl_tensor prototype = {.device = {.type = DL_CPU}, .ndim = ndim, .dtype = dl_of_dtype(dtype), .shape = sizes};
+        void *made = NULL;
+        if (like->exchange->allocate(&prototype, &m, NULL, dl_failed) != 0)
+            return NULL;
+        if (view_dl(a, &m->tensor, "out") == 0 && like->exchange->to_object(m, &made) == 0)
+            return made;
+        if (m->deleter)
+            m->deleter(m);
+        return NULL;
+    }
+    tuple = shape_tuple(ndim, shape);
+    if (like->way == CAPSULE) { /* torch before its exchange API */
+        PyObject *torch = PyImport_ImportModule("torch");
+        type = torch ? PyObject_GetAttrString(torch, dtype_words[dtype]) : NULL;
+        PyObject *maker = torch ? PyObject_GetAttrString(torch, "empty") : NULL;
+        PyObject *args = tuple && type && maker ? Py_BuildValue("(O)", tuple) : NULL;
+        PyObject *kwargs = args ? Py_BuildValue("{s:O}", "dtype", type) : NULL;
+        object = kwargs ? PyObject_Call(maker, args, kwargs) : NULL;
+        Py_XDECREF(torch);
+        Py_XDECREF(maker);
+        Py_XDECREF(args);
+        Py_XDECREF(kwargs);
+        if (object && take_capsule(c, object, a, "out") != 0)
+            Py_CLEAR(object);
+    } else if (tuple) {
+        type = dtype == RP_BF16 ? PyObject_GetAttrString(like->object, "dtype") : Py_NewRef(st->dtype[dtype]);
+        object = type ? PyObject_CallFunctionObjArgs(st->empty, tuple, type, NULL) : NULL;
+        if (object && (dtype == RP_BF16 ? take_bfloat16(c, object, true, a, "out")
+                                        : take_buffer(c, object, true, -1, a, "out")) != 0)
+            Py_CLEAR(object);
+    }
+    Py_XDECREF(tuple);
+    Py_XDECREF(type);
+    return object;
+}
+
+/* [H, L, D] is [1, H, L, D]. */
+void add_batch_axis(rp_array *a)
+{
+    for (int x = a->ndim; x > 0; x--) {
+        a->shape[x] = a->shape[x - 1];
+        a->stride[x] = a->stride[x - 1];
+    }
+    a->shape[0] = 1;
+    a->stride[0] = 0;
+    a->ndim++;
+}

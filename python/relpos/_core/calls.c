@@ -1,0 +1,396 @@
+/* calls.c -- one call from its arguments to its results: attention forward, and backward. attend and backward_now are the walk: options,
+ * q, k and v, the arrays of the options, a plan, results to write to, and the library without the interpreter's lock. Where torch
+ * wants a gradient, or reads the call, a function of Python takes the call instead (torch.c). It knows no Plan object: plan.c calls
+ * attend with what one holds.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+#include <time.h>
+
+/* How often a long call looks whether Ctrl-C was pressed, in seconds. */
+#define SIGNALS_EVERY 0.05
+
+/* An rp_progress: between blocks of work, without the interpreter's lock but for the moments in which signals are looked at. */
+static int look_at_signals(void *context, double share)
+{
+    call *c = context;
+    struct timespec now;
+    (void)share;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    if (c->next == 0)
+        c->next = at + SIGNALS_EVERY;
+    if (at < c->next)
+        return 0;
+    c->next = at + SIGNALS_EVERY;
+    PyEval_RestoreThread(c->thread);
+    c->raised = PyErr_CheckSignals() != 0;
+    c->thread = PyEval_SaveThread();
+    return c->raised;
+}
+
+/* rp_attend, or rp_backward where g is given, without the interpreter's lock. 0, or -1 with an error set. */
+static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
+{
+    c->t.progress = look_at_signals;
+    c->t.progress_context = c;
+    c->thread = PyEval_SaveThread();
+    const rp_status status = g ? rp_backward(plan, &c->t, g, NULL) : rp_attend(plan, &c->t, NULL);
+    PyEval_RestoreThread(c->thread);
+    if (status != RP_OK && !c->raised)
+        raise_status(p, status);
+    return status == RP_OK && !c->raised ? 0 : -1;
+}
+
+/* q, k and v, and the sizes that they tell. *single: they have no batch axis. */
+int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *single)
+{
+    rp_array *a[3] = {&c->t.q, &c->t.k, &c->t.v};
+    rp_desc *d = &p->desc;
+    for (int n = 0; n < 3; n++) {
+        const char name[2] = {"qkv"[n], 0};
+        if (take_array(c, args[n], false, name, a[n], &from[n]) != 0)
+            return -1;
+        if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 3) {
+            if (n == 0 || a[0]->ndim == a[n]->ndim)
+                PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D)", name,
+                             (int)a[n]->ndim);
+            else
+                PyErr_Format(PyExc_ValueError,
+                             "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D)", name,
+                             (int)a[n]->ndim, *single ? 3 : 4);
+            return -1;
+        }
+        if (a[n]->dtype != a[0]->dtype) {
+            PyErr_Format(PyExc_TypeError, "%s: its elements are %s, and those of q %s: they must be the same", name,
+                         rp_dtype_name(a[n]->dtype), rp_dtype_name(a[0]->dtype));
+            return -1;
+        }
+        *single = a[0]->ndim == 3;
+    }
+    if (a[0]->dtype > RP_BF16) {
+        PyErr_Format(PyExc_TypeError, "q: its elements are %s: f32, f64, f16 or bf16 are needed",
+                     rp_dtype_name(a[0]->dtype));
+        return -1;
+    }
+    for (int n = 0; n < 3 && *single; n++)
+        add_batch_axis(a[n]);
+    d->batch = c->t.q.shape[0];
+    d->heads = c->t.q.shape[1];
+    d->kv_heads = c->t.k.shape[1];
+    d->len_q = c->t.q.shape[2];
+    d->len_k = c->t.k.shape[2];
+    d->dim_k = c->t.q.shape[3];
+    d->dim_v = c->t.v.shape[3];
+    d->dtype = c->t.q.dtype;
+    if (d->heads < 1 || d->kv_heads < 1 || d->dim_v < 1) { /* where 0 would stand for a default */
+        PyErr_Format(PyExc_ValueError, "%s has an axis of length 0: at least one head and one channel are needed",
+                     d->heads < 1      ? "q"
+                     : d->kv_heads < 1 ? "k"
+                                       : "v");
+        return -1;
+    }
+    return 0;
+}
+
+/* The results of one call in the order of the named tuple; NULL where not asked for. */
+typedef struct results {
+    PyObject *out, *weights, *lse, *summary;
+} results;
+
+static PyObject *results_end(results *r, bool ok)
+{
+    PyObject *answer = NULL;
+    if (ok && (r->weights || r->lse || r->summary))
+        answer = PyTuple_Pack(4, r->out, r->weights ? r->weights : Py_None, r->lse ? r->lse : Py_None,
+                              r->summary ? r->summary : Py_None);
+    else if (ok)
+        answer = Py_NewRef(r->out);
+    Py_XDECREF(r->out);
+    Py_XDECREF(r->weights);
+    Py_XDECREF(r->lse);
+    Py_XDECREF(r->summary);
+    return answer;
+}
+
+/* An output without its batch axis where q has none. */
+static PyObject *make_output(call *c, const origin *like, bool single, rp_dtype dtype, int32_t ndim,
+                             const int64_t *shape, rp_array *a)
+{
+    PyObject *object = make_array(c, like, dtype, ndim - single, shape + single, a);
+    if (object && single)
+        add_batch_axis(a);
+    return object;
+}
+
+static rp_dtype wide(rp_dtype dtype)
+{
+    return dtype == RP_F64 ? RP_F64 : RP_F32;
+}
+
+/* What of the results is asked for beside out; read before any array, since a flag may be of a class with code of its own. */
+typedef struct extras {
+    int32_t weights, lse, summary;
+} extras;
+
+static int read_extras(extras *a, PyObject *const *option)
+{
+    int32_t *const to[] = {&a->weights, &a->lse, &a->summary};
+    for (int n = 0; n < 3; n++) {
+        PyObject *flag = option[RETURN_WEIGHTS + n];
+        *to[n] = 0;
+        if (given(flag) && read_flag(flag, option_names[RETURN_WEIGHTS + n], to[n]) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, bool single,
+                        PyObject *const *option)
+{
+    const rp_desc *d = &p->desc;
+    const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
+                  profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
+    const rp_dtype type = wide(d->dtype);
+    if (given(option[OUT])) {
+        if (take_array(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
+            return -1;
+        if (c->t.out.ndim != 4 - single) {
+            PyErr_Format(PyExc_ValueError, "out: %d axes, and q has %d", (int)c->t.out.ndim, 4 - single);
+            return -1;
+        }
+        if (single)
+            add_batch_axis(&c->t.out);
+        r->out = Py_NewRef(option[OUT]);
+    } else if (!(r->out = make_output(c, like, single, d->dtype, 4, full, &c->t.out))) {
+        return -1;
+    }
+    if (asked->weights && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
+        return -1;
+    if (asked->lse && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
+        return -1;
+    if (asked->summary) {
+        PyObject *part[3] = {NULL, NULL, NULL};
+        if ((part[0] = make_output(c, like, single, type, 3, profile, &c->t.profile)) &&
+            (part[1] = make_output(c, like, single, type, 3, keys, &c->t.key_mass)) &&
+            (part[2] = make_output(c, like, single, type, 3, full, &c->t.entropy)))
+            r->summary = PyTuple_Pack(3, part[0], part[1], part[2]);
+        for (int n = 0; n < 3; n++)
+            Py_XDECREF(part[n]);
+        if (!r->summary)
+            return -1;
+    }
+    return 0;
+}
+
+/* One forward call, once options are read: q, k and v, and for a Plan pages and len_k after them; `plan` and `prepared` are those of
+ * a Plan, or NULL: made for this call. Where torch wants a gradient, *record is set instead, and NULL comes back without an error; a
+ * Plan refuses. */
+PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
+                 const rp_prepared *prepared, bool *record)
+{
+    origin from[3];
+    results r = {NULL, NULL, NULL, NULL};
+    extras asked;
+    bool single = false, ok = false;
+    rp_plan *own = NULL;
+    int torch_out = 0; /* out is a tensor of torch */
+    if (plan && !given(args[3]) && given(args[4])) {
+        PyErr_SetString(PyExc_TypeError, "len_k goes with pages: without them the length of k tells it");
+        return NULL;
+    }
+    if (read_extras(&asked, option) == 0 &&
+        (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
+                                : take_qkv(p, c, args, from, &single)) == 0 &&
+        take_option_arrays(p, c, NULL) == 0 &&
+        (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
+        const int wanted = plan ? refuse_gradient(c) : records(c);
+        if (wanted != 0) {
+            *record = wanted > 0;
+            return NULL;
+        }
+        const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
+        if (status != RP_OK) {
+            raise_status(p, status);
+        } else if (make_results(&r, p, &asked, c, &from[0], single, option) == 0 && still_there(c) == 0) {
+            c->t.prepared = prepared;
+            ok = compute(p, c, plan ? plan : own, NULL) == 0;
+            if (torch_out && (ok || c->raised))
+                ok = was_written(option[OUT]) == 0 && ok;
+        }
+    }
+    rp_plan_destroy(own);
+    return results_end(&r, ok);
+}
+
+static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t n, bool asks)
+{
+    PyObject *answer = NULL;
+    problem p;
+    call c;
+    bool record = false;
+    if (n != 3 + END_FORWARD)
+        return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
+    call_start(&c, state_of(module), asks);
+    c.casts = asks;
+    if (read_options(&p, &c, args + 3) == 0)
+        answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
+    call_end(&c);
+    if (c.elsewhere) {
+        PyErr_Clear();
+        return hand_over(c.elsewhere, args, n);
+    }
+    return record ? hand_over(&recorded, args, n) : answer;
+}
+
+/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
+PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    return attend_now(module, args, n, true);
+}
+
+/* The same for those whom torch has shown the call already. */
+PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    return attend_now(module, args, n, false);
+}
+
+/* `wanted`, None or a collection of names, as a tuple of text that the call holds, or NULL for None. Each has to be of an array
+ * of the call. */
+static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
+{
+    *wanted = NULL;
+    if (!given(object))
+        return 0;
+    if (PyUnicode_Check(object))
+        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
+    PyObject *names = PySequence_Tuple(object);
+    if (!names)
+        return wrong_type("wanted", object, "a collection of names is needed, such as (\"q\", \"table\")");
+    if (hold(c, names) != 0)
+        return -1;
+    for (Py_ssize_t n = 0; n < PyTuple_Size(names); n++) {
+        PyObject *name = PyTuple_GetItem(names, n);
+        if (!PyUnicode_Check(name))
+            return wrong_type("wanted", name, "names are needed, such as \"q\" or \"table\"");
+        bool known = PyUnicode_CompareWithASCIIString(name, "q") == 0 ||
+                     PyUnicode_CompareWithASCIIString(name, "k") == 0 ||
+                     PyUnicode_CompareWithASCIIString(name, "v") == 0;
+        for (int32_t t = 0; !known && t < p->desc.n_terms; t++)
+            for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[t].kind, x); x++)
+                known = known || (rp_term_array_learned(p->terms[t].kind, x) &&
+                                  PyUnicode_CompareWithASCIIString(name, rp_term_array(p->terms[t].kind, x)) == 0);
+        if (!known) {
+            PyErr_Format(
+                PyExc_ValueError,
+                "wanted has %R: \"q\", \"k\", \"v\" and the names of learned arrays of the call's terms are allowed",
+                name);
+            return -1;
+        }
+    }
+    *wanted = names;
+    return 0;
+}
+
+/* Whether `wanted` of read_wanted has a name. */
+static bool wants(PyObject *wanted, const char *name)
+{
+    for (Py_ssize_t n = 0; wanted && n < PyTuple_Size(wanted); n++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(wanted, n), name) == 0)
+            return true;
+    return !wanted;
+}
+
+/* A gradient of the shape, type and library of the array it belongs to; None where it is not wanted. A new reference. */
+static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, bool single, PyObject *wanted,
+                               const char *name, rp_array *g)
+{
+    if (!wants(wanted, name))
+        return Py_NewRef(Py_None);
+    if (of->dtype > RP_BF16) {
+        PyErr_Format(PyExc_TypeError, "%s: its elements are %s: f32, f64, f16 or bf16 are needed", name,
+                     rp_dtype_name(of->dtype));
+        return NULL;
+    }
+    return make_output(c, like, single, of->dtype, of->ndim, of->shape, g);
+}
+
+static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS],
+                                     PyObject *wanted, rp_grads *g)
+{
+    PyObject *terms = PyTuple_New(p->desc.n_terms);
+    for (int32_t n = 0; terms && n < p->desc.n_terms; n++) {
+        PyObject *one = PyDict_New();
+        for (int x = 0; one && x < RP_MAX_ARRAYS; x++) {
+            const char *name = rp_term_array(p->terms[n].kind, x);
+            if (!c->t.term[n][x].data || !rp_term_array_learned(p->terms[n].kind, x))
+                continue;
+            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], false, wanted, name, &g->term[n][x]);
+            if (!made || PyDict_SetItemString(one, name, made) != 0)
+                Py_CLEAR(one);
+            Py_XDECREF(made);
+        }
+        if (!one || PyTuple_SetItem(terms, n, one) != 0)
+            Py_CLEAR(terms);
+    }
+    return terms;
+}
+
+static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names, bool asks)
+{
+    PyObject *option[N_NAMES] = {NULL}, *part[4] = {NULL}, *answer = NULL;
+    problem p;
+    call c;
+    origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    rp_grads g = rp_grads_init();
+    rp_plan *plan = NULL;
+    bool single = false;
+    if (n != 4)
+        return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
+    if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
+        return NULL;
+    call_start(&c, state_of(module), asks);
+    PyObject *wanted = NULL;
+    const struct {
+        int option;
+        const char *name;
+        rp_array *to;
+        int ndim;
+    } inputs[] = {{N_NAMES, "dout", &g.dout, 4}, {FORWARD_OUT, "out", &c.t.out, 4}, {FORWARD_LSE, "lse", &c.t.lse, 3}};
+    bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
+              take_qkv(&p, &c, args + 1, from, &single) == 0 && take_option_arrays(&p, &c, array_from) == 0;
+    for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
+        PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
+        if (x > 0 && !given(object))
+            continue;
+        ok = take_array(&c, object, false, inputs[x].name, inputs[x].to, NULL) == 0;
+        if (ok && inputs[x].to->ndim == inputs[x].ndim - 1 && single)
+            add_batch_axis(inputs[x].to);
+    }
+    const rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
+    if (status != RP_OK)
+        ok = raise_status(&p, status);
+    ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, single, wanted, "q", &g.dq)) &&
+         (part[1] = make_gradient(&c, &from[1], &c.t.k, single, wanted, "k", &g.dk)) &&
+         (part[2] = make_gradient(&c, &from[2], &c.t.v, single, wanted, "v", &g.dv)) &&
+         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && still_there(&c) == 0;
+    if (ok && compute(&p, &c, plan, &g) == 0)
+        answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
+    for (int x = 0; x < 4; x++)
+        Py_XDECREF(part[x]);
+    rp_plan_destroy(plan);
+    call_end(&c);
+    return answer;
+}
+
+/* attention_backward(dout, q, k, v): (dq, dk, dv, ({array: gradient}, …)). */
+PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return backward_now(module, args, n, names, true);
+}
+
+/* The same for those whom torch has shown the call already. */
+PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    return backward_now(module, args, n, names, false);
+}

@@ -1,0 +1,135 @@
+/* module.c -- relpos._core, the extension module: its functions by name, its state, and relpos.config(). What a function does is
+ * elsewhere: calls.c, plan.c, inspect.c and term.c. It knows no array and no option but their names.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+
+#if defined(__clang__)
+#define COMPILER __VERSION__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+static PyObject *core_config(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *found = PyList_New(0);
+    for (int n = 0; found && rp_isa_name(n); n++) {
+        PyObject *name = rp_isa_found(rp_isa_name(n)) == 1 ? PyUnicode_FromString(rp_isa_name(n)) : NULL;
+        if (name ? PyList_Append(found, name) != 0 : PyErr_Occurred() != NULL)
+            Py_CLEAR(found);
+        Py_XDECREF(name);
+    }
+    if (!found)
+        return NULL;
+    return Py_BuildValue("{s:s,s:s,s:N,s:i,s:s}", "version", rp_version(), "isa", rp_isa_default(), "isas", found,
+                         "threads", (int)rp_pool_threads(NULL), "compiler", COMPILER);
+}
+
+/* METH_FASTCALL functions have another type than PyMethodDef says; by way of a function of no arguments no compiler warns. */
+#define FUNCTION(f) ((PyCFunction)(void (*)(void))(f))
+#define FASTCALL(f) FUNCTION(f), METH_FASTCALL | METH_KEYWORDS
+
+static PyMethodDef methods[] = {
+    {"attention", FUNCTION(core_attention), METH_FASTCALL, "attention(q, k, v, *options)"},
+    {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention, which does not ask whether torch traces the call"},
+    {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
+    {"gradients", FASTCALL(core_gradients), "backward, which does not ask whether torch traces the call"},
+    {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
+    {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
+    {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
+    {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
+    {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},
+    {"term_info", core_term_info, METH_O, "what the library says of a kind of term"},
+    {"mask_info", core_mask_info, METH_O, "what the library says of a kind of mask"},
+    {"config", core_config, METH_NOARGS, "version, instruction sets, threads, compiler"},
+    {0},
+};
+
+static int module_exec(PyObject *module)
+{
+    state *st = state_of(module);
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    bool ok = numpy && (st->empty = PyObject_GetAttrString(numpy, "empty"));
+    for (int n = 0; ok && n < RP_BF16; n++)
+        ok = (st->dtype[n] = PyObject_CallMethod(numpy, "dtype", "s", dtype_words[n]));
+    Py_XDECREF(numpy);
+    for (int n = 0; ok && n < N_NAMES; n++)
+        ok = (st->name[n] = PyUnicode_InternFromString(option_names[n]));
+    ok = ok && (st->requires_grad = PyUnicode_InternFromString("requires_grad")) &&
+         (st->is_neg = PyUnicode_InternFromString("is_neg")) &&
+         (st->grad_enabled = PyUnicode_InternFromString("is_grad_enabled")) &&
+         (st->current_level = PyUnicode_InternFromString("_current_level")) && (st->pools = PyDict_New());
+    ok = ok && (st->term = (PyTypeObject *)PyType_FromModuleAndSpec(module, &term_spec, NULL)) &&
+         PyModule_AddType(module, st->term) == 0 &&
+         (st->plan = (PyTypeObject *)PyType_FromModuleAndSpec(module, &plan_spec, NULL));
+    PyObject *names = ok ? PyTuple_New(END_FORWARD) : NULL;
+    for (int n = 0; names && n < END_FORWARD; n++)
+        if (PyTuple_SetItem(names, n, Py_NewRef(st->name[n])) != 0)
+            Py_CLEAR(names);
+    ok = names && PyModule_AddObjectRef(module, "NAMES", names) == 0; /* of the options, in their order */
+    Py_XDECREF(names);
+    return ok ? PyModule_AddIntConstant(module, "MAX_ARRAYS", RP_MAX_ARRAYS) : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    state *st = state_of(module);
+    Py_VISIT(st->term);
+    Py_VISIT(st->plan);
+    Py_VISIT(st->empty);
+    Py_VISIT(st->pools);
+    for (int n = 0; n < N_QUESTIONS; n++)
+        Py_VISIT(st->asked[n]);
+    Py_VISIT(st->forward_ad);
+    for (int n = 0; n < MAX_TYPES; n++)
+        Py_VISIT(st->tensor[n].type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    state *st = state_of(module);
+    Py_CLEAR(st->term);
+    Py_CLEAR(st->plan);
+    for (int n = 0; n < N_NAMES; n++)
+        Py_CLEAR(st->name[n]);
+    for (int n = 0; n < RP_BF16; n++)
+        Py_CLEAR(st->dtype[n]);
+    Py_CLEAR(st->empty);
+    Py_CLEAR(st->pools);
+    for (int n = 0; n < N_QUESTIONS; n++)
+        Py_CLEAR(st->asked[n]);
+    Py_CLEAR(st->forward_ad);
+    Py_CLEAR(st->current_level);
+    for (int n = 0; n < MAX_TYPES; n++)
+        Py_CLEAR(st->tensor[n].type);
+    Py_CLEAR(st->requires_grad);
+    Py_CLEAR(st->is_neg);
+    Py_CLEAR(st->grad_enabled);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, SLOT(module_exec)}, {0, NULL}};
+
+static struct PyModuleDef module_def = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "relpos._core",
+    .m_doc = "relpos over its C interface; relpos is the package to import.",
+    .m_size = sizeof(state),
+    .m_methods = methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_def);
+}

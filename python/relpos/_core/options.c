@@ -1,0 +1,339 @@
+/* options.c -- how the keywords of a call become an rp_desc: terms, masks, numbers, precision and threads; and then the arrays of terms
+ * and masks, whose sizes the terms need. A new option is a name here and in core.h, and a place in relpos/__init__.py. It knows
+ * nothing of q, k and v, from which the other sizes come (calls.c).
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+#include <math.h>
+
+#define POOL "relpos.pool"
+enum { MAX_POOLS = 4 };
+
+const char *const option_names[N_NAMES] = {
+    [BIAS] = "bias",
+    [ROPE] = "rope",
+    [RELKEY] = "relkey",
+    [RELVAL] = "relval",
+    [SINK] = "sink",
+#define RP_X(ENUM, name, meaning) [MASKS + RP_MASK_##ENUM - 1] = #name,
+#include <relpos/masks.def>
+#undef RP_X
+    [SCALE] = "scale",
+    [SOFTCAP] = "softcap",
+    [SOFTCAP_AFTER] = "softcap_after",
+    [Q_OFFSET] = "q_offset",
+    [DROPOUT] = "dropout",
+    [SEED] = "seed",
+    [THREADS] = "threads",
+    [PRECISION] = "precision",
+    [OUT] = "out",
+    [RETURN_WEIGHTS] = "return_weights",
+    [RETURN_LSE] = "return_lse",
+    [SUMMARY] = "summary",
+    [FORWARD_OUT] = "out",
+    [FORWARD_LSE] = "lse",
+    [WANTED] = "wanted",
+};
+
+/* Keyword arguments into slots: the options, and the names from `first` up to `end`. */
+int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
+{
+    const Py_ssize_t n = names ? PyTuple_Size(names) : 0;
+    for (Py_ssize_t k = 0; k < n; k++) {
+        PyObject *name = PyTuple_GetItem(names, k);
+        int at = 0;
+        while (at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0)
+            at = at + 1 == N_OPTIONS ? first : at + 1;
+        if (at >= end) {
+            PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"", name);
+            return -1;
+        }
+        slot[at] = values[k];
+    }
+    return 0;
+}
+
+/* The keyword that takes a kind of term. */
+static int option_of(rp_term_kind kind)
+{
+    switch (rp_term_role(kind)) {
+    case RP_ROLE_PRODUCT: return RELKEY;
+    case RP_ROLE_VALUE: return RELVAL;
+    case RP_ROLE_ROTATION: return ROPE;
+    case RP_ROLE_SINK: return SINK;
+    default: return BIAS;
+    }
+}
+
+static int add_term(problem *p, const state *st, PyObject *object, int option)
+{
+    if (!PyObject_TypeCheck(object, st->term))
+        return wrong_type(option_names[option], object,
+                          "a term is needed, such as relpos.T5(table), or a sum of terms");
+    term *t = (term *)object;
+    if (option_of(t->term.kind) != option) {
+        char name[WORD_MAX];
+        PyErr_Format(PyExc_TypeError, "%s: %s is given as %s=", option_names[option],
+                     name_array(Py_TYPE(object), "", name), option_names[option_of(t->term.kind)]);
+        return -1;
+    }
+    const int n = p->desc.n_terms;
+    if (n == RP_MAX_TERMS) {
+        PyErr_Format(PyExc_ValueError, "%s: more than %d terms", option_names[option], RP_MAX_TERMS);
+        return -1;
+    }
+    p->terms[n] = t->term;
+    p->term[n] = t;
+    p->desc.n_terms++;
+    return 0;
+}
+
+static int add_terms(problem *p, const state *st, PyObject *object, int option)
+{
+    if (!PyTuple_Check(object))
+        return add_term(p, st, object, option);
+    for (Py_ssize_t n = 0; n < PyTuple_Size(object); n++) /* a sum */
+        if (add_term(p, st, PyTuple_GetItem(object, n), option) != 0)
+            return -1;
+    return 0;
+}
+
+static int read_real(PyObject *object, const char *name, double *x)
+{
+    if (wants_gradient(object))
+        return wrong_type(
+            name, object,
+            "it requires a gradient, and relpos.attention has none of it: use .detach(), or multiply q by it");
+    *x = PyFloat_AsDouble(object);
+    return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "a number is needed") : 0;
+}
+
+int read_int(PyObject *object, const char *name, int64_t *n)
+{
+    PyObject *index = PyNumber_Index(object);
+    if (!index)
+        return wrong_type(name, object, "an integer is needed");
+    *n = PyLong_AsLongLong(index);
+    Py_DECREF(index);
+    if (*n == -1 && PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "%s does not fit in 63 bits", name);
+        return -1;
+    }
+    return 0;
+}
+
+int read_flag(PyObject *object, const char *name, int32_t *flag)
+{
+    const int truth = PyObject_IsTrue(object);
+    *flag = truth > 0;
+    return truth < 0 ? wrong_type(name, object, "True or False is needed") : 0;
+}
+
+/* What stands for the parameters of a mask: a whole number, or a tuple of so many; None is a default. */
+static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
+{
+    char needed[160] = "(";
+    int count = 0;
+    for (const rp_mask_param *q = info->params; q->name; q++, count++) {
+        strncat(needed, count ? ", " : "", sizeof needed - strlen(needed) - 1);
+        strncat(needed, q->name, sizeof needed - strlen(needed) - 1);
+    }
+    strncat(needed, ") is needed, whole numbers; None = the default", sizeof needed - strlen(needed) - 1);
+    if (count > 1 && (!PySequence_Check(object) || PySequence_Size(object) != count)) {
+        PyErr_Clear();
+        return wrong_type(info->name, object, needed);
+    }
+    for (int n = 0; n < count; n++) {
+        int64_t value = info->params[n].initial;
+        PyObject *item = count > 1 ? PySequence_GetItem(object, n) : Py_NewRef(object);
+        const int failed = !item || (item != Py_None && read_int(item, info->name, &value) != 0);
+        Py_XDECREF(item);
+        if (failed)
+            return -1;
+        rp_mask_set(m, &info->params[n], value);
+    }
+    return 0;
+}
+
+/* The mask whose option this is; RP_MASK_NONE: it is another. */
+rp_mask_kind mask_of(int option)
+{
+    return option >= MASKS && option < SCALE ? (rp_mask_kind)(RP_MASK_NONE + 1 + option - MASKS) : RP_MASK_NONE;
+}
+
+/* An array, numbers, or True. */
+static int add_mask(problem *p, int option, PyObject *object)
+{
+    const rp_mask_kind kind = mask_of(option);
+    const rp_mask_info *info = rp_mask_info_of(kind);
+    const int32_t n = p->desc.n_masks;
+    int32_t flag = 1;
+    if (!info->axes && !info->params && read_flag(object, info->name, &flag) != 0)
+        return -1;
+    if (!flag)
+        return 0;
+    if (n == RP_MAX_MASKS) {
+        PyErr_Format(PyExc_ValueError, "%s: more than %d masks", info->name, RP_MAX_MASKS);
+        return -1;
+    }
+    p->masks[n] = rp_mask_init(kind);
+    p->mask[n] = info->axes ? object : NULL;
+    p->desc.n_masks++;
+    return info->params ? read_params(object, info, &p->masks[n]) : 0;
+}
+
+/* What _operator.py asks of a kind of mask: (name, number of parameters, whether it has an array); None past the last. */
+PyObject *core_mask_info(PyObject *module, PyObject *object)
+{
+    (void)module;
+    const int kind = (int)PyLong_AsLong(object);
+    if (PyErr_Occurred())
+        return NULL;
+    const rp_mask_info *info = rp_mask_info_of((rp_mask_kind)kind);
+    int count = 0;
+    if (!info)
+        Py_RETURN_NONE;
+    while (info->params && info->params[count].name)
+        count++;
+    return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
+}
+
+static void destroy_pool(PyObject *capsule)
+{
+    rp_pool *pool = PyCapsule_GetPointer(capsule, POOL);
+    Py_BEGIN_ALLOW_THREADS
+    rp_pool_destroy(pool);
+    Py_END_ALLOW_THREADS
+}
+
+/* The pool of a number of threads, as a capsule: a new reference. The last few are kept. */
+static PyObject *pool_of(const state *st, PyObject *threads)
+{
+    int64_t n;
+    rp_pool *pool;
+    if (read_int(threads, "threads", &n) != 0)
+        return NULL;
+    if (n < 1 || n > 4096)
+        return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to 4096, or None for all", (long long)n);
+    PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
+    PyObject *capsule = key ? PyDict_GetItemWithError(st->pools, key) : NULL;
+    if (capsule || PyErr_Occurred()) {
+        Py_XDECREF(key);
+        return Py_XNewRef(capsule);
+    }
+    const rp_status status = rp_pool_create(&pool, (int32_t)n);
+    if (status != RP_OK)
+        raise_status(NULL, status);
+    else if (!(capsule = PyCapsule_New(pool, POOL, destroy_pool)))
+        rp_pool_destroy(pool);
+    Py_ssize_t at = 0;
+    bool failed = !capsule || PyDict_SetItem(st->pools, key, capsule) != 0;
+    if (!failed && PyDict_Size(st->pools) > MAX_POOLS && PyDict_Next(st->pools, &at, &oldest, &value)) {
+        Py_INCREF(oldest);
+        failed = PyDict_DelItem(st->pools, oldest) != 0;
+        Py_DECREF(oldest);
+    }
+    Py_XDECREF(key);
+    if (failed)
+        Py_CLEAR(capsule);
+    return capsule;
+}
+
+/* All but the sizes, which come from the arrays. */
+int read_options(problem *p, call *c, PyObject *const *option)
+{
+    const state *st = c->st;
+    rp_desc *d = &p->desc;
+    *d = rp_desc_init(0, 1, 0, 0, 1);
+    d->terms = p->terms;
+    d->masks = p->masks;
+    p->q_offset = p->pool = NULL;
+    for (int n = BIAS; n <= SINK; n++)
+        if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
+            return -1;
+    for (int n = MASKS; n < SCALE; n++)
+        if (given(option[n]) && add_mask(p, n, option[n]) != 0)
+            return -1;
+    if (given(option[SCALE])) {
+        if (read_real(option[SCALE], "scale", &d->scale) != 0)
+            return -1;
+        if (!isfinite(d->scale)) { /* -inf would be RP_SCALE_AUTO */
+            PyErr_Format(PyExc_ValueError, "scale is %R: -1e20 to 1e20, or None for 1/sqrt(D)", option[SCALE]);
+            return -1;
+        }
+    }
+    if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
+        return -1;
+    if (given(option[SOFTCAP_AFTER]) && read_flag(option[SOFTCAP_AFTER], "softcap_after", &d->cap_after) != 0)
+        return -1;
+    if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
+        if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)
+            return -1;
+    } else if (given(option[Q_OFFSET])) {
+        p->q_offset = option[Q_OFFSET];
+    }
+    if (given(option[DROPOUT]) && read_real(option[DROPOUT], "dropout", &d->dropout) != 0)
+        return -1;
+    if (given(option[SEED])) {
+        PyObject *index = PyNumber_Index(option[SEED]);
+        if (!index)
+            return wrong_type("seed", option[SEED], "an integer is needed");
+        d->seed = PyLong_AsUnsignedLongLong(index);
+        Py_DECREF(index);
+        if (d->seed == (uint64_t)-1 && PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "seed: 0 to 2^64-1 is needed");
+            return -1;
+        }
+    }
+    if (given(option[THREADS])) {
+        if (hold(c, pool_of(st, option[THREADS])) != 0)
+            return -1;
+        p->pool = c->object[c->n_objects - 1];
+    }
+    if (given(option[PRECISION])) {
+        PyObject *word = option[PRECISION];
+        const bool high = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "high") == 0;
+        if (!high && !(PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "highest") == 0)) {
+            PyErr_Format(PyExc_ValueError, "precision is %R: \"highest\" or \"high\"", word);
+            return -1;
+        }
+        d->precision = high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
+    }
+    return 0;
+}
+
+/* The arrays of the terms into the call, and the sizes that they tell. */
+int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
+{
+    char name[WORD_MAX];
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
+        rp_array *a = c->t.term[n];
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            PyObject *object = PyTuple_GetItem(p->term[n]->arrays, x);
+            if (!object)
+                return -1;
+            if (object == Py_None)
+                continue;
+            name_array(Py_TYPE((PyObject *)p->term[n]), rp_term_array(p->terms[n].kind, x), name);
+            if (take_array(c, object, false, name, &a[x], from ? &from[n][x] : NULL) != 0)
+                return -1;
+        }
+        const rp_status status = rp_term_sizes(&p->terms[n], a);
+        if (status != RP_OK)
+            return raise_of_term(Py_TYPE((PyObject *)p->term[n]), p->terms[n].kind), -1;
+    }
+    return 0;
+}
+
+/* Those of terms and masks, and the pool. */
+int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
+{
+    if (take_terms(p, c, from) != 0)
+        return -1;
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        if (p->mask[n] && take_array(c, p->mask[n], false, rp_mask_name(p->masks[n].kind), &c->t.mask[n], NULL) != 0)
+            return -1;
+    if (p->q_offset && take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0)
+        return -1;
+    c->t.pool = p->pool ? PyCapsule_GetPointer(p->pool, POOL) : NULL;
+    return 0;
+}

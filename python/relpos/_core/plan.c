@@ -1,0 +1,170 @@
+/* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with what rp_prepare made of the terms' arrays, and a call of it.
+ * It has no array of a call: attend of calls.c takes those.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+
+/* A flexible plan with what its calls share. */
+typedef struct plan_object {
+    PyObject_HEAD problem p;
+    rp_plan *plan;
+    rp_prepared *prepared;
+    PyObject *options; /* tuple: what p borrows */
+    PyObject *pool;
+} plan_object;
+
+static int plan_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(((plan_object *)object)->options); /* a tuple: what makes a cycle with it is cleared elsewhere */
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+static void plan_dealloc(PyObject *object)
+{
+    plan_object *self = (plan_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    rp_prepared_destroy(self->prepared);
+    rp_plan_destroy(self->plan);
+    Py_XDECREF(self->options);
+    Py_XDECREF(self->pool);
+    ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot plan_slots[] = {
+    {Py_tp_doc, "What relpos.Plan holds."},
+    {Py_tp_traverse, SLOT(plan_traverse)},
+    {Py_tp_dealloc, SLOT(plan_dealloc)},
+    {0, NULL},
+};
+
+PyType_Spec plan_spec = {
+    .name = "relpos._core.Plan",
+    .basicsize = sizeof(plan_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
+    .slots = plan_slots,
+};
+
+static int read_dtype(PyObject *object, rp_dtype *dtype)
+{
+    PyObject *text = PyObject_Str(object); /* "float32", and of torch "torch.float32" */
+    const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    int found = -1;
+    for (int n = 0; utf8 && n <= RP_BF16; n++)
+        if (strcmp(dtype_words[n], strncmp(utf8, "torch.", 6) == 0 ? utf8 + 6 : utf8) == 0)
+            found = n;
+    if (utf8 && found < 0)
+        PyErr_Format(PyExc_ValueError, "dtype is %R: \"float32\", \"float64\", \"float16\" or \"bfloat16\"", object);
+    Py_XDECREF(text);
+    *dtype = (rp_dtype)found;
+    return found < 0 ? -1 : 0;
+}
+
+/* plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype): the sizes are bounds of the lengths. */
+PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    static const char *const sizes[] = {"batch", "heads", "len_q", "len_k", "dim", "kv_heads", "dim_v"};
+    PyObject *option[N_NAMES] = {NULL};
+    state *st = state_of(module);
+    int64_t size[7];
+    call c;
+    if (n != 8)
+        return PyErr_Format(PyExc_TypeError, "seven sizes and a dtype are needed");
+    if (read_keywords(st, args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
+        return NULL;
+    for (int x = 0; x < 7; x++)
+        if (read_int(args[x], sizes[x], &size[x]) != 0)
+            return NULL;
+    const allocfunc alloc = (allocfunc)(uintptr_t)PyType_GetSlot(st->plan, Py_tp_alloc);
+    plan_object *self = (plan_object *)alloc(st->plan, 0);
+    if (!self)
+        return NULL;
+    problem *p = &self->p;
+    call_start(&c, st, true);
+    bool ok = (self->options = PyTuple_New(N_OPTIONS));
+    for (int x = 0; ok && x < N_OPTIONS; x++)
+        ok = PyTuple_SetItem(self->options, x, Py_NewRef(option[x] ? option[x] : Py_None)) == 0;
+    ok = ok && read_options(p, &c, option) == 0 && read_dtype(args[7], &p->desc.dtype) == 0;
+    if (ok && p->pool)
+        self->pool = Py_NewRef(p->pool);
+    p->desc.batch = size[0];
+    p->desc.heads = size[1];
+    p->desc.len_q = size[2];
+    p->desc.len_k = size[3];
+    p->desc.dim_k = size[4];
+    p->desc.kv_heads = size[5];
+    p->desc.dim_v = size[6];
+    p->desc.flexible = 1;
+    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0;
+    if (ok) {
+        rp_status status;
+        Py_BEGIN_ALLOW_THREADS
+        status = rp_plan_create(&self->plan, &p->desc);
+        if (status == RP_OK)
+            status = rp_prepare(&self->prepared, self->plan, &c.t);
+        Py_END_ALLOW_THREADS
+        if (status != RP_OK)
+            ok = raise_status(p, status);
+    }
+    call_end(&c);
+    if (!ok)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+/* Arrays of masks, and q_offset, of one call in place of those of the plan. */
+static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offset)
+{
+    for (int x = 0; x < N_OPTIONS; x++) {
+        if (!given(option[x]) || x == Q_OFFSET)
+            continue;
+        const rp_mask_kind mask = mask_of(x);
+        int32_t at = 0;
+        while (at < p->desc.n_masks && (p->masks[at].kind != mask || !p->mask[at]))
+            at++;
+        if (at == p->desc.n_masks) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s belongs to the plan: give it to relpos.Plan; a call may replace q_offset, and the arrays "
+                         "of masks that "
+                         "the plan was made with",
+                         option_names[x]);
+            return -1;
+        }
+        p->mask[at] = option[x];
+    }
+    if (given(option[Q_OFFSET])) {
+        p->q_offset = NULL;
+        if (!PyLong_Check(option[Q_OFFSET])) {
+            p->q_offset = option[Q_OFFSET];
+        } else {
+            if (read_int(option[Q_OFFSET], "q_offset", q_offset) != 0)
+                return -1;
+            c->t.q_offset = rp_array_of(q_offset, RP_I64, 0, NULL);
+        }
+    }
+    return 0;
+}
+
+PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
+    state *st = state_of(module);
+    int64_t q_offset;
+    problem p;
+    call c;
+    bool record = false;
+    if (n != 6 || !PyObject_TypeCheck(args[0], st->plan))
+        return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
+    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
+        return NULL;
+    const plan_object *self = (plan_object *)args[0];
+    p = self->p;
+    p.desc.terms = p.terms;
+    p.desc.masks = p.masks;
+    call_start(&c, st, true);
+    if (replace(&p, &c, option, &q_offset) == 0)
+        answer = attend(&p, &c, args + 1, option, self->plan, self->prepared, &record);
+    call_end(&c);
+    return answer;
+}

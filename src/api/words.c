@@ -1,0 +1,107 @@
+/* api/words.c -- the last error in the words of a client's user, who knows neither rp_desc nor rp_tensors.
+ * It may not know plans or arrays.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How texts of errors name fields; base/error.h holds their authors to it. */
+static const struct {
+    const char *begin;
+    rp_field_of of;
+    bool indexed;
+} notations[] = {{"desc.", RP_FIELD_DESC, false},      {"tensors.", RP_FIELD_TENSORS, false},
+                 {"pages.", RP_FIELD_PAGES, false},    {"terms[", RP_FIELD_TERM, true},
+                 {"term[", RP_FIELD_TERM_ARRAY, true}, {"masks[", RP_FIELD_MASK, true},
+                 {"mask[", RP_FIELD_MASK_ARRAY, true}};
+
+static bool in_word(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* The kind comes first in rp_term and rp_mask, whose size in the description is the caller's. */
+static const char *kind_of(const rp_desc *d, const rp_field *f)
+{
+    const bool term = f->of == RP_FIELD_TERM || f->of == RP_FIELD_TERM_ARRAY;
+    const char *name = NULL;
+    if (d && f->index < (term ? d->n_terms : d->n_masks)) {
+        const char *list = term ? (const char *)d->terms : (const char *)d->masks;
+        int kind;
+        memcpy(&kind, list + (size_t)f->index * (term ? d->term_size : d->mask_size), sizeof kind);
+        name = term ? rp_term_name((rp_term_kind)kind) : rp_mask_name((rp_mask_kind)kind);
+    }
+    return name ? name : term ? "term" : "mask";
+}
+
+enum { NAME_MAX_BYTES = 64 };
+
+/* A field that is named at `at`, with the " (of t5)" behind it, which the description tells: its length; 0: there is none. */
+static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char name[NAME_MAX_BYTES])
+{
+    for (size_t n = 0; n < sizeof notations / sizeof *notations; n++) {
+        const char *c = at + strlen(notations[n].begin);
+        size_t length = 0;
+        if (strncmp(at, notations[n].begin, (size_t)(c - at)) != 0)
+            continue;
+        *f = (rp_field){.of = notations[n].of, .name = name, .kind = ""};
+        if (notations[n].indexed) {
+            char *end;
+            f->index = (int32_t)strtol(c, &end, 10);
+            if (*end != ']') /* the text was cut */
+                return 0;
+            f->kind = kind_of(desc, f);
+            c = end + 1;
+            c += *c == '.' && in_word(c[1]);
+        }
+        if (!notations[n].indexed || c[-1] == '.')
+            while (in_word(c[length]) && length + 1 < NAME_MAX_BYTES)
+                length++;
+        memcpy(name, c, length);
+        name[length] = 0;
+        c += length;
+        if (strncmp(c, " (of ", 5) == 0) {
+            c += strcspn(c, ")");
+            c += *c == ')';
+        }
+        return (size_t)(c - at);
+    }
+    return 0;
+}
+
+static void default_word(const rp_field *f, char *text, size_t size)
+{
+    if (f->of == RP_FIELD_MASK_ARRAY || !*f->name)
+        snprintf(text, size, "%s", f->kind);
+    else
+        snprintf(text, size, "%s%s%s", f->name, *f->kind ? " of " : "", f->kind);
+}
+
+const char *rp_last_error_in(const rp_desc *desc, rp_word word, void *context, char *text, size_t size)
+{
+    const char *from = rp_last_error();
+    size_t used = 0;
+    bool quoted = false; /* what somebody wrote, not we */
+    if (!text || size == 0)
+        return "";
+    while (*from && used + 1 < size) {
+        rp_field f;
+        char name[NAME_MAX_BYTES];
+        const bool begins = !quoted && (from == rp_last_error() || !in_word(from[-1]));
+        const size_t length = begins ? read_field(from, desc, &f, name) : 0;
+        if (length == 0) {
+            quoted ^= *from == '"';
+            text[used++] = *from++;
+            continue;
+        }
+        text[used] = 0;
+        if (!word || !word(context, &f, text + used, size - used))
+            default_word(&f, text + used, size - used);
+        used += strlen(text + used);
+        from += length;
+    }
+    text[used] = 0;
+    return text;
+}

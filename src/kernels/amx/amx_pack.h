@@ -1,0 +1,290 @@
+/* kernels/amx/amx_pack.h -- rows of arrays as operands of AMX products. May not know what is made of them.
+ * Parameters: VL, NR. */
+
+/* Row j as f32, padded with zeros to whole chunks: in the array itself, or copied to `scratch`. Rows past the last are
+ * 0. */
+static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t real_rows, int64_t width,
+                                 real *scratch)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    if (j >= real_rows || !v->data) {
+        memset(scratch, 0, reals(wide, 1));
+        return scratch;
+    }
+    const void *row = rpi_row_of(v, b, h, j);
+    if (v->dtype == RP_F32 && width == wide)
+        return row;
+    for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+        const int64_t m = rpi_min(CHANNELS, width - x0);
+        const real *from = load_channels(v, row, x0, m, scratch + x0);
+        if (from != scratch + x0)
+            memcpy(scratch + x0, from, reals(m, 1));
+    }
+    memset(scratch + width, 0, reals(wide - width, 1));
+    return scratch;
+}
+
+/* Rows that are packed together: their numbers as f32, what to prefetch meanwhile, and the magnitude of what was
+ * packed. */
+typedef struct packing {
+    const real *at[CHUNK];
+    const char *ahead[CHUNK];
+    int64_t size; /* bytes of an element of `ahead` */
+    magnitude seen;
+} packing;
+
+/* Rows j0 … j0+n-1, each as row_at gives it. scratch: n rows. */
+static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
+                           int64_t real_rows, int64_t width, real *scratch)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    s->size = rpi_floating_size(v->dtype);
+    if (j0 + n + AHEAD <= real_rows && !v->page && v->dtype == RP_F32 && width == wide) {
+        const real *at = rpi_row_of(v, b, h, j0);
+        for (int64_t r = 0; r < n; r++, at += v->stride[2]) {
+            s->at[r] = at;
+            s->ahead[r] = (const char *)(at + AHEAD * v->stride[2]);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < n; r++) {
+        s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
+        s->ahead[r] = (const char *)s->at[r];
+        if (j0 + r < real_rows && v->data)
+            s->ahead[r] = row_ahead(v, b, h, j0 + r, real_rows);
+    }
+}
+
+static inline void note_row(magnitude *w, const real *row, int64_t wide)
+{
+    for (int64_t x = 0; x < wide; x += VL)
+        note_magnitude(w, vf_load(row + x));
+}
+
+/* Whether the noted numbers are finite and none exceeds `limit`. */
+static inline bool is_moderate(const magnitude *w, real limit)
+{
+    return is_finite(w) && vf_max_lane(w->max) <= limit;
+}
+
+/* Replace rows that are extreme by zeros and set extreme[r]; true if there are any. */
+static bool clear_rows(packing *s, int64_t n, int64_t wide, real limit, real *scratch, uint8_t *extreme)
+{
+    bool any = false;
+    for (int64_t r = 0; r < n; r++) {
+        magnitude w = {vf_set1(0)};
+        note_row(&w, s->at[r], wide);
+        extreme[r] = !is_moderate(&w, limit);
+        any |= extreme[r];
+        if (extreme[r])
+            s->at[r] = memset(scratch + r * wide, 0, reals(wide, 1));
+    }
+    return any;
+}
+
+/* Replace rows j0 … by rotated copies in scratch. */
+static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *rotate, const real *rope, int64_t j0,
+                           int64_t real_rows, real *scratch)
+{
+    for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
+        if (s->at[r] != scratch + r * wide)
+            s->at[r] = memcpy(scratch + r * wide, s->at[r], reals(wide, 1));
+        rotate_row(rotate, rope + (j0 + r) * rotate->dim, 1, scratch + r * wide, 1);
+    }
+}
+
+/* The components of 16 pairs (x, y); notes their magnitude, and prefetches later rows. */
+ALWAYS_INLINE void take_pair(magnitude *seen, const real *x, const real *y, const char *ahead_x, const char *ahead_y,
+                             int components, vu *to)
+{
+    const vf a = vf_load(x), b = vf_load(y);
+    __builtin_prefetch(ahead_x, 0, 2);
+    __builtin_prefetch(ahead_y, 0, 2);
+    note_magnitude(seen, a);
+    note_magnitude(seen, b);
+    bf16_pair(a, b, components, to);
+}
+
+/* Pack a chunk of channels of 16 rows: fragments with a column for each row. */
+ALWAYS_INLINE void transposed_fragments(packing *s, int64_t x, int components, uint32_t *to)
+{
+    vu fragment[3][TILE_SIDE];
+    magnitude seen = s->seen;
+    RPI_UNROLL
+    for (int r = 0; r < TILE_SIDE; r++) {
+        vu component[3];
+        const char *ahead = s->ahead[r] + x * s->size;
+        take_pair(&seen, s->at[r] + x, s->at[r] + x + TILE_SIDE, ahead, ahead + TILE_SIDE * s->size, components,
+                  component);
+        RPI_UNROLL
+        for (int p = 0; p < components; p++)
+            fragment[p][r] = component[p];
+    }
+    s->seen = seen;
+    RPI_UNROLL
+    for (int p = 0; p < components; p++) {
+        vf_transpose((vf *)fragment[p]);
+        memcpy(to + p * FRAGMENT, fragment[p], sizeof fragment[p]);
+    }
+}
+
+static void pack_transposed(packing *s, int64_t x, int components, uint32_t *to)
+{
+    BY_COMPONENTS(COMPONENTS, components, transposed_fragments(s, x, COMPONENTS, to));
+}
+
+/* Pack n rows of an array as right operand of a sum over their channels: [16 rows][chunk][component]. Rows that are
+ * extreme become 0; extreme[panel of NR] is set for them, and extreme_rows[row] unless it is NULL. scratch: 16 rows. */
+static void amx_pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                            int64_t width, const rp_term *rotate, const real *rope, int components, uint32_t *to,
+                            uint8_t *extreme, uint8_t *extreme_rows, real *scratch)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    for (int64_t r0 = 0; r0 < n; r0 += TILE_SIDE, to += wide / CHUNK * components * FRAGMENT) {
+        uint8_t cleared[TILE_SIDE];
+        packing s;
+        bool look = rotate; /* else magnitudes are noted while packing */
+        rows_at(&s, v, b, h, j0 + r0, TILE_SIDE, real_rows, width, scratch);
+        do {
+            if (look && clear_rows(&s, TILE_SIDE, wide, (real)RPI_MODERATE, scratch,
+                                   extreme_rows ? extreme_rows + r0 : cleared))
+                extreme[r0 / NR] = 1;
+            if (rotate)
+                rotated_copies(&s, TILE_SIDE, wide, rotate, rope, j0 + r0, real_rows, scratch);
+            s.seen = (magnitude){vf_set1(0)};
+            for (int64_t x = 0; x < wide; x += CHUNK)
+                pack_transposed(&s, x, components, to + x / CHUNK * components * FRAGMENT);
+        } while (!look && (look = !is_moderate(&s.seen, (real)RPI_MODERATE)));
+    }
+}
+
+/* Pack n times 16 pairs (x, y), `step` apart: each is a row of a fragment. */
+ALWAYS_INLINE void run_fragments(const real *x, const real *y, int64_t step, int64_t n, int components, uint32_t *to)
+{
+    for (; n > 0; n--, x += step, y += step, to += components * FRAGMENT) {
+        vu component[3];
+        bf16_pair(vf_load(x), vf_load(y), components, component);
+        RPI_UNROLL
+        for (int p = 0; p < components; p++)
+            store_pairs(to + p * FRAGMENT, component[p]);
+    }
+}
+
+static void pack_run(const real *x, const real *y, int64_t step, int64_t n, int components, uint32_t *to)
+{
+    BY_COMPONENTS(COMPONENTS, components, run_fragments(x, y, step, n, COMPONENTS, to));
+}
+
+/* Pack 32 rows of an array as pairs of rows r and r + 16: [16 channels][component]. */
+ALWAYS_INLINE void across_fragments(packing *s, int64_t columns, int components, uint32_t *to)
+{
+    const int64_t size = s->size;
+    magnitude seen = s->seen;
+    for (int64_t r = 0; r < TILE_SIDE; r++) {
+        const real *x = s->at[r], *y = s->at[r + TILE_SIDE];
+        const char *a = s->ahead[r], *b = s->ahead[r + TILE_SIDE];
+        uint32_t *fragment = to + r * TILE_SIDE;
+        for (int64_t m = 0; m < columns; m++, fragment += components * FRAGMENT) {
+            vu component[3];
+            take_pair(&seen, x + m * TILE_SIDE, y + m * TILE_SIDE, a + m * TILE_SIDE * size, b + m * TILE_SIDE * size,
+                      components, component);
+            RPI_UNROLL
+            for (int p = 0; p < components; p++)
+                store_pairs(fragment + p * FRAGMENT, component[p]);
+        }
+    }
+    s->seen = seen;
+}
+
+static void pack_across(packing *s, int64_t columns, int components, uint32_t *to)
+{
+    BY_COMPONENTS(COMPONENTS, components, across_fragments(s, columns, COMPONENTS, to));
+}
+
+/* Pack n rows of an array as right operand of a sum over the rows: [chunk of rows][16 channels][component]. Rows with a
+ * number that is not finite or exceeds `limit` become 0, and extreme[r] is set. scratch: 32 rows. */
+static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                             int64_t width, const rp_term *rotate, const real *rope, int components, real limit,
+                             uint32_t *to, uint8_t *extreme, real *scratch)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK), columns = rpi_round_up(width, TILE_SIDE) / TILE_SIDE;
+    for (int64_t r0 = 0; r0 < n; r0 += CHUNK, to += columns * components * FRAGMENT) {
+        packing s;
+        bool look = rotate; /* else magnitudes are noted while packing */
+        rows_at(&s, v, b, h, j0 + r0, CHUNK, real_rows, width, scratch);
+        memset(extreme + r0, 0, CHUNK);
+        do {
+            if (look)
+                clear_rows(&s, CHUNK, wide, limit, scratch, extreme + r0);
+            if (rotate)
+                rotated_copies(&s, CHUNK, wide, rotate, rope, j0 + r0, real_rows, scratch);
+            s.seen = (magnitude){vf_set1(0)};
+            pack_across(&s, columns, components, to);
+        } while (!look && (look = !is_moderate(&s.seen, limit)));
+    }
+}
+
+/* Pack rows of numbers, `step` apart, as left operand of a sum along them: [16 rows][chunk][component]. */
+static inline void pack_rows(const real *from, int64_t step, int64_t rows, int64_t width, int components, uint32_t *to)
+{
+    const int64_t chunks = width / CHUNK;
+    for (int64_t r = 0; r < rows; r++)
+        pack_run(from + r * step, from + r * step + TILE_SIDE, CHUNK, chunks, components,
+                 to + r / TILE_SIDE * chunks * components * FRAGMENT + r % TILE_SIDE * TILE_SIDE);
+}
+
+/* Pack 32 rows of an array as left operand of a sum along them: [16 rows][chunk][component]. */
+ALWAYS_INLINE void along_fragments(packing *s, int64_t chunks, int components, uint32_t *to)
+{
+    const int64_t size = s->size;
+    magnitude seen = s->seen;
+    for (int64_t r = 0; r < CHUNK; r++) {
+        const real *x = s->at[r];
+        const char *ahead = s->ahead[r];
+        uint32_t *fragment = to + r / TILE_SIDE * chunks * components * FRAGMENT + r % TILE_SIDE * TILE_SIDE;
+        for (int64_t m = 0; m < chunks; m++, x += CHUNK, ahead += CHUNK * size, fragment += components * FRAGMENT) {
+            vu component[3];
+            take_pair(&seen, x, x + TILE_SIDE, ahead, ahead + TILE_SIDE * size, components, component);
+            RPI_UNROLL
+            for (int p = 0; p < components; p++)
+                store_pairs(fragment + p * FRAGMENT, component[p]);
+        }
+    }
+    s->seen = seen;
+}
+
+static void pack_along(packing *s, int64_t chunks, int components, uint32_t *to)
+{
+    BY_COMPONENTS(COMPONENTS, components, along_fragments(s, chunks, COMPONENTS, to));
+}
+
+static int64_t key_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_k, CHUNK) * 2 * key_components(plan);
+}
+
+static int64_t value_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_v, TILE_SIDE) * 2 * value_components(plan);
+}
+
+static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    amx_pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b),
+                    key_components(c->plan), to, extreme, NULL, k->products.rows_scratch);
+}
+
+static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
+                        int64_t pad, uint8_t *extreme)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int components = value_components(c->plan);
+    (void)pad;
+    amx_pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, components, (real)MAX_VALUE,
+                     (uint32_t *)to + first / CHUNK * (c->pad_v / TILE_SIDE) * components * FRAGMENT, extreme,
+                     k->products.rows_scratch);
+}

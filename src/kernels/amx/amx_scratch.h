@@ -1,0 +1,38 @@
+/* kernels/amx/amx_scratch.h -- what products on AMX tiles add to the scratch of a block and of a backward task; fma/
+ * has the same types. May not know what is computed with it.
+ * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS. */
+
+typedef struct products_block {
+    uint32_t *q_operand, *w_operand; /* left operands: queries; weights of 32 rows and 64 keys, twice */
+    int q_components;
+    real *q_rows;       /* [BLOCK_ROWS][Dk in chunks] scaled and rotated */
+    real *rows_scratch; /* [32][Dk or Dv in chunks] */
+    real *panel;        /* [NR][Dk padded] keys, where some are extreme */
+    real *sums;         /* [BLOCK_ROWS][VL] sums of weights */
+    real *values;       /* [32][Dv padded] sums of weighted values */
+} products_block;
+
+typedef struct products_backward {
+    uint32_t *values, *key_rows;                     /* right operands: values by channels, keys by keys */
+    uint32_t *dout, *dout_transposed, *q_transposed; /* left operands: of dp, of dv, of dk */
+    uint32_t *p, *ds;   /* p, later ds, as right operand by rows; ds as left operand by keys */
+    real *dout_scratch; /* [BLOCK_ROWS][Dv in chunks] */
+    real *dk, *dv;      /* [Dk or Dv in chunks][BACKWARD_KEYS] */
+    int dout_components;
+    uint8_t *extreme_key, *extreme_value,
+        *extreme_dout; /* [BACKWARD_KEYS], [BACKWARD_KEYS], [BLOCK_ROWS] rows that are extreme: 0 in the operands */
+    bool any_key, any_value, any_dout;
+} products_backward;
+
+static void products_block_layout(const rpi_call *c, products_block *p, rpi_arena *a)
+{
+    const rp_desc *d = &c->plan->desc;
+    const int64_t wide_k = rpi_round_up(d->dim_k, CHUNK), wide_v = rpi_round_up(d->dim_v, CHUNK);
+    p->rows_scratch = rpi_arena_take(a, CHUNK, rpi_max(wide_k, wide_v), sizeof(real));
+    p->q_rows = rpi_arena_take(a, BLOCK_ROWS, wide_k, sizeof(real));
+    p->q_operand = rpi_arena_take(a, BLOCK_ROWS, wide_k, 6);
+    p->w_operand = rpi_arena_take(a, 3 * 32, 64, 6);
+    p->panel = rpi_arena_take(a, NR, rpi_round_up(d->dim_k, VL), sizeof(real));
+    p->sums = rpi_arena_take(a, BLOCK_ROWS, VL, sizeof(real));
+    p->values = rpi_arena_take(a, CHUNK, rpi_round_up(d->dim_v, TILE_SIDE), sizeof(real));
+}

@@ -1,0 +1,228 @@
+/* kernels/amx/amx_unpacked.h -- one query, or two, against unpacked keys and values: what AMX tiles would give, bit for
+ * bit, by vectors. May not know which call they are of.
+ * Parameters: VL, NR, TILE_KEYS.
+ *
+ * An AMX tile adds to each of its sums, for each chunk and pair of components: the products of the first numbers of 16
+ * pairs, summed from zero, plus those of the second numbers, summed from zero. Vectors do the same in the same order,
+ * and nothing is packed. */
+
+/* Whether few rows read keys and values of the caller's arrays; heads that share keys, and more rows, share a packed
+ * copy instead. */
+static bool unpacked_pays(int64_t share, int64_t rows)
+{
+    return share == 1 && rows <= 2;
+}
+
+/* Tiles 0 … 3 += A B over chunks: rows of A are 64 keys, columns of B queries. The components are multiplied in the
+ * order of dot_chunks, where the queries are the left operand. */
+ALWAYS_INLINE void dot_key_chunks(amx_tiles *R, const operand *a, const operand *b, int64_t chunks, int a_components,
+                                  int b_components)
+{
+    const int max = a_components > b_components ? a_components : b_components;
+    const uint32_t *x = a->at, *y = b->at;
+    (void)R;
+    for (int64_t c = 0; c < chunks; c++, x += a->chunk, y += b->chunk) {
+        RPI_UNROLL
+        for (int j = b_components - 1; j >= 0; j--) {
+            amx_load(R, 6, y + j * FRAGMENT, 64);
+            RPI_UNROLL
+            for (int i = a_components - 1; i >= 0; i--) {
+                if (i + j >= max)
+                    continue;
+                amx_load(R, 4, x + i * FRAGMENT, 64);
+                amx_dot(R, 0, 4, 6);
+                amx_load(R, 5, x + a->tile + i * FRAGMENT, 64);
+                amx_dot(R, 1, 5, 6);
+                amx_load(R, 4, x + 2 * a->tile + i * FRAGMENT, 64);
+                amx_dot(R, 2, 4, 6);
+                amx_load(R, 5, x + 3 * a->tile + i * FRAGMENT, 64);
+                amx_dot(R, 3, 5, 6);
+            }
+        }
+    }
+}
+
+/* s[64 keys][16 queries] += A B */
+static void key_product(const operand *a, const operand *b, int64_t chunks, real *s)
+{
+    amx_tiles scratch, *R = &scratch;
+    (void)R;
+    amx_fence();
+    amx_load(R, 0, s, 64);
+    amx_load(R, 1, s + FRAGMENT, 64);
+    amx_load(R, 2, s + 2 * FRAGMENT, 64);
+    amx_load(R, 3, s + 3 * FRAGMENT, 64);
+    BY_COMPONENTS(PA, a->components, BY_COMPONENTS(PB, b->components, dot_key_chunks(R, a, b, chunks, PA, PB)));
+    amx_store(R, 0, s, 64);
+    amx_store(R, 1, s + FRAGMENT, 64);
+    amx_store(R, 2, s + 2 * FRAGMENT, 64);
+    amx_store(R, 3, s + 3 * FRAGMENT, 64);
+    amx_fence();
+}
+
+/* key_scores of one group of rows from unpacked keys, which are the left operand, since its fragments need no
+ * transposing. false: some key is extreme, and k->s is undefined. */
+static bool unpacked_scores(block *k, const tile *t, const real *const *in)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const real *rope = rpi_rope_of(c, true, k->b);
+    const int64_t head = k->h / (d->heads / d->kv_heads), wide = rpi_round_up(d->dim_k, CHUNK), chunks = wide / CHUNK;
+    const int components = key_components(c->plan);
+    const operand left = {k->unpacked, chunks * components * FRAGMENT, components * FRAGMENT, components};
+    const operand right = {k->products.q_operand + 2 * chunks * k->products.q_components * FRAGMENT, 0,
+                           k->products.q_components * FRAGMENT, k->products.q_components};
+    real s[NR * TILE_SIDE] = {0};
+    int32_t lane[VL];
+    packing rows = {.size = 0};
+    for (int64_t r = 0; r < TILE_SIDE; r++) {
+        rows.at[r] = k->products.q_rows + r * wide;
+        rows.ahead[r] = (const char *)rows.at[r];
+        lane[r] = (int32_t)(r * TILE_SIDE);
+    }
+    for (int64_t x = 0; x < chunks; x++)
+        pack_transposed(&rows, x * CHUNK, k->products.q_components, (uint32_t *)right.at + x * right.chunk);
+    for (int64_t col = t->from[0]; col < t->to[0]; col += NR) {
+        rows.seen = (magnitude){vf_set1(0)};
+        for (int64_t r = 0; r < k->rows; r++)
+            for (int64_t j = 0; j < NR; j++)
+                s[j * TILE_SIDE + r] = in ? in[r][col + j] : 0;
+        for (int64_t j = 0; j < NR; j += CHUNK) {
+            const int64_t at = t->tile0 + col + j;
+            rows_at(&rows, &c->args->k, k->b, head, at, CHUNK, d->len_k, d->dim_k, k->products.rows_scratch);
+            magnitude seen = rows.seen; /* of the keys before they are rotated */
+            for (int64_t r = 0; rotate && r < CHUNK; r++)
+                note_row(&seen, rows.at[r], wide);
+            if (rotate)
+                rotated_copies(&rows, CHUNK, wide, rotate, rope, at, d->len_k, k->products.rows_scratch);
+            pack_along(&rows, chunks, components, (uint32_t *)left.at + j / TILE_SIDE * left.tile);
+            if (rotate)
+                rows.seen = seen;
+        }
+        if (!is_moderate(&rows.seen, (real)RPI_MODERATE))
+            return false;
+        key_product(&left, &right, chunks, s);
+        for (int64_t r = 0; r < k->rows; r++)
+            for (int64_t j = 0; j < NR; j += VL)
+                vf_store(k->s + r * ROW_STEP + col + j, vf_gather(s + j * TILE_SIDE + r, lane));
+    }
+    return true;
+}
+
+/* sum + the products of a chunk of 32 numbers, whose components are `step` apart, with 16 channels from x on of 32
+ * rows. */
+ALWAYS_INLINE vf unpacked_chunk(const real *left, int64_t step, const packing *s, int64_t x, int left_components,
+                                int components, vf sum, magnitude *seen)
+{
+    const int max = left_components > components ? left_components : components;
+    vf first[6], second[6];
+    RPI_UNROLL
+    for (int n = 0; n < 6; n++)
+        first[n] = second[n] = vf_set1(0);
+    for (int p = 0; p < TILE_SIDE; p++) {
+        const vf a = vf_load(s->at[p] + x), b = vf_load(s->at[p + TILE_SIDE] + x);
+        vf one[3], two[3];
+        int n = 0;
+        __builtin_prefetch(s->ahead[p] + x * s->size, 0, 2);
+        __builtin_prefetch(s->ahead[p + TILE_SIDE] + x * s->size, 0, 2);
+        note_magnitude(seen, a);
+        note_magnitude(seen, b);
+        bf16_vector(a, components, one);
+        bf16_vector(b, components, two);
+        RPI_UNROLL
+        for (int i = left_components - 1; i >= 0; i--) {
+            RPI_UNROLL
+            for (int j = components - 1; j >= 0; j--) {
+                if (i + j >= max)
+                    continue;
+                first[n] = vf_fma(vf_set1(left[i * step + p]), one[j], first[n]);
+                second[n] = vf_fma(vf_set1(left[i * step + p + TILE_SIDE]), two[j], second[n]);
+                n++;
+            }
+        }
+    }
+    int n = 0;
+    RPI_UNROLL
+    for (int i = left_components - 1; i >= 0; i--) {
+        RPI_UNROLL
+        for (int j = components - 1; j >= 0; j--)
+            if (i + j < max) {
+                sum = sum + (first[n] + second[n]);
+                n++;
+            }
+    }
+    return sum;
+}
+
+/* sums of n vectors += the products of a chunk. */
+ALWAYS_INLINE void unpacked_chunks(const real *left, int64_t step, int left_components, packing *s, int64_t n,
+                                   int components, real *sums)
+{
+    magnitude seen = s->seen;
+    for (int64_t x = 0; x < n; x++)
+        vf_store(sums + x * VL,
+                 unpacked_chunk(left, step, s, x * VL, left_components, components, vf_load(sums + x * VL), &seen));
+    s->seen = seen;
+}
+
+static void unpacked_products(const real *left, int64_t step, int left_components, packing *s, int64_t n,
+                              int components, real *sums)
+{
+    BY_COMPONENTS(PA, left_components, BY_COMPONENTS(PB, components, unpacked_chunks(left, step, PA, s, n, PB, sums)));
+}
+
+/* The weights of row r, their sum, and their components in left[component][TILE_KEYS]. */
+static void unpacked_weights(block *k, const tile *t, int64_t r, int components, bool kept, real *left)
+{
+    const bool dropout = k->c->args->desc.dropout > 0;
+    const vf base = score_shift(k, r);
+    real *s = k->s + r * ROW_STEP;
+    vf sum = vf_set1(0);
+    for (int64_t x = t->from[0]; x < t->to[0]; x += CHUNK) {
+        vf w[2] = {vf_exp(vf_load(s + x) - base), vf_exp(vf_load(s + x + TILE_SIDE) - base)};
+        sum = sum + (w[0] + w[1]);
+        if (kept) {
+            vf_store(s + x, w[0]);
+            vf_store(s + x + TILE_SIDE, w[1]);
+        }
+        if (dropout) {
+            apply_dropout(k, t, r, x, x + CHUNK, s);
+            w[0] = vf_load(s + x);
+            w[1] = vf_load(s + x + TILE_SIDE);
+        }
+        for (int m = 0; m < 2; m++) {
+            vf component[3];
+            BY_COMPONENTS(COMPONENTS, components, bf16_vector_truncated(w[m], COMPONENTS, component));
+            for (int n = 0; n < components; n++)
+                vf_store(left + n * TILE_KEYS + x + m * TILE_SIDE, component[n]);
+        }
+    }
+    k->sum[r] += vf_sum(sum);
+}
+
+/* weigh_tile of one group of rows from unpacked values. One that is extreme ends the attempt to go tile by tile. */
+static void unpacked_weigh(block *k, const tile *t, bool values, const real *alpha, real *o, bool kept)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t head = k->h / (d->heads / d->kv_heads), columns = c->pad_v / TILE_SIDE;
+    const int components = weight_components(c->plan), v_components = value_components(c->plan);
+    real *left = k->unpacked;
+    packing s = {.seen = {vf_set1(0)}};
+    for (int64_t r = 0; r < k->rows; r++)
+        unpacked_weights(k, t, r, components, kept, left + r * components * TILE_KEYS);
+    memset(k->products.values, 0, reals(k->rows, c->pad_v));
+    for (int64_t col = t->from[0]; values && col < t->to[0]; col += CHUNK) {
+        rows_at(&s, &c->args->v, k->b, head, t->tile0 + col, CHUNK, d->len_k, d->dim_v, k->products.rows_scratch);
+        for (int64_t r = 0; r < k->rows; r++)
+            unpacked_products(left + r * components * TILE_KEYS + col, TILE_KEYS, components, &s, columns, v_components,
+                              k->products.values + r * c->pad_v);
+    }
+    if (!is_moderate(&s.seen, (real)MAX_VALUE))
+        atomic_store(&c->decode->extreme, 1);
+    for (int64_t r = 0; values && r < k->rows; r++)
+        for (int64_t x = 0; x < c->pad_v; x += VL)
+            vf_store(o + r * c->pad_v + x, vf_fma(vf_set1(alpha[r]), vf_load(o + r * c->pad_v + x),
+                                                  vf_load(k->products.values + r * c->pad_v + x)));
+}

@@ -1,0 +1,129 @@
+/* kernels/amx/bf16_sums.h -- numbers of f32 as sums of up to three bf16, for products on AMX tiles.
+ * May not know what the numbers are of, but for how many components each array takes.
+ * Parameters: VL, which is 16.
+ *
+ * x = x0 + x1 + x2: each component is the bf16 nearest to x minus those before it, and three leave nothing of an f32.
+ * With n components a product is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3
+ * (docs/numerics.md has the bounds).
+ *
+ * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands, and pair p
+ * of a chunk is summands p and p + 16, so that two vectors make 16 pairs by a shift and an or. Fragments of a left
+ * operand have a row for each of its rows and a column for each pair; those of a right operand have a row for each pair
+ * and a column for each of its columns. */
+
+enum {
+    TILE_SIDE = 16,
+    CHUNK = 2 * TILE_SIDE,
+    FRAGMENT = TILE_SIDE * TILE_SIDE,
+};
+#define MAX_VALUE 1e38 /* of larger values the first component could round to infinity */
+_Static_assert((int)VL == (int)TILE_SIDE, "a vector is a row of a fragment");
+
+/* Components of numbers of a type; of values; of keys, which are f32 once they are rotated; of queries times the scale;
+ * of weights. */
+static inline int type_components(const rp_plan *plan, rp_dtype type)
+{
+    return type == RP_BF16 ? 1 : type == RP_F16 ? 2 : plan->components;
+}
+
+static inline int value_components(const rp_plan *plan)
+{
+    return type_components(plan, plan->desc.dtype);
+}
+
+static inline int key_components(const rp_plan *plan)
+{
+    return plan->rotate >= 0 ? plan->components : value_components(plan);
+}
+
+static inline int query_components(const rp_plan *plan)
+{
+    int exponent;
+    /* bf16 times a power of two is bf16 */
+    const bool exact = plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
+    return exact && plan->desc.dtype == RP_BF16 ? 1 : plan->components;
+}
+
+static inline int weight_components(const rp_plan *plan)
+{
+    return plan->desc.dtype == RP_F32 ? plan->components : 2;
+}
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline)) /* so that numbers of components are constants */
+
+/* Run CALL with N as a constant equal to `components`: the one place where that number, which the plan decides, selects
+ * code. */
+#define BY_COMPONENTS(N, components, CALL)                                                                             \
+    do {                                                                                                               \
+        switch (components) {                                                                                          \
+        case 1: {                                                                                                      \
+            enum { N = 1 };                                                                                            \
+            CALL;                                                                                                      \
+            break;                                                                                                     \
+        }                                                                                                              \
+        case 2: {                                                                                                      \
+            enum { N = 2 };                                                                                            \
+            CALL;                                                                                                      \
+            break;                                                                                                     \
+        }                                                                                                              \
+        default: {                                                                                                     \
+            enum { N = 3 };                                                                                            \
+            CALL;                                                                                                      \
+            break;                                                                                                     \
+        }                                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+/* The components of 16 pairs (x, y). */
+ALWAYS_INLINE void bf16_pair(vf x, vf y, int components, vu *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
+    for (int n = 0; n < components; n++) {
+        const vu add = n == 2 ? (vu){0} : half, a = (vu)x + add, b = (vu)y + add;
+        to[n] = vu_highs(a, b);
+        x = x - (vf)(a & high);
+        y = y - (vf)(b & high);
+    }
+}
+
+/* The same, cheaper: all components but the last are truncated, not rounded. Three components leave nothing either. */
+ALWAYS_INLINE void bf16_pair_truncated(vf x, vf y, int components, vu *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
+    for (int n = 0; n < components; n++) {
+        const bool round = n == components - 1 && n < 2;
+        const vu add = round ? half : (vu){0};
+        to[n] = vu_highs((vu)x + add, (vu)y + add);
+        x = x - (vf)((vu)x & high);
+        y = y - (vf)((vu)y & high);
+    }
+}
+
+static inline void store_pairs(uint32_t *to, vu pairs)
+{
+    memcpy(to, &pairs, sizeof pairs);
+}
+
+/* The components that bf16_pair makes of x, each as f32. */
+ALWAYS_INLINE void bf16_vector(vf x, int components, vf *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
+    for (int n = 0; n < components; n++) {
+        to[n] = (vf)(((vu)x + (n == 2 ? (vu){0} : half)) & high);
+        x = x - to[n];
+    }
+}
+
+/* Those that bf16_pair_truncated makes. */
+ALWAYS_INLINE void bf16_vector_truncated(vf x, int components, vf *to)
+{
+    const vu high = (vu){0} + 0xffff0000u, half = (vu){0} + 0x8000u;
+    RPI_UNROLL
+    for (int n = 0; n < components; n++) {
+        to[n] = (vf)(((vu)x + (n == components - 1 && n < 2 ? half : (vu){0})) & high);
+        x = x - (vf)((vu)x & high);
+    }
+}

@@ -1,0 +1,209 @@
+/* kernels/backward_task.h -- the backward pass of a block of keys: weights computed again from lse, then the five
+ * products. May not know how products are made, nor schemes by name.
+ * Parameters: BLOCK_ROWS, BACKWARD_KEYS.
+ *
+ * A task holds BACKWARD_KEYS keys of one kv head. It walks over the query heads that share them and over their blocks
+ * of BLOCK_ROWS rows:
+ *
+ *     scores s, weights p = exp(s - lse)       dp = dout v^T       ds = p (dp - <dout, out>)
+ *     dv += p^T dout     dk += ds^T q          dq += ds k          biases: sums of ds
+ *
+ * dk and dv belong to the task. Several tasks add to dq, to the sums of a head and to the sums of pairs, one after the
+ * other in the order of the tasks: each waits for its ticket. Tasks start in that order, so the one that is waited for
+ * is running.
+ *
+ * The way of a gradient: engine/backward.c hands out the tasks. backward, here, opens tiles; tile_backward
+ * (backward_tile.h) makes ds of each; terms_gradient (backward_terms.h) sums it for the terms; merge_head, here, adds
+ * the sums of a head to those of the call; rpi_fold (engine/fold.c) calls the derivatives of the definitions with
+ * them. */
+
+/* Add the sums of one head to those of the call, when the tasks before have added theirs. Next: engine/fold.c,
+ * rpi_fold. */
+static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
+{
+    const block *k = &w->k;
+    const rpi_call *c = k->c;
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    rpi_ticket_wait(&bw->ticket_head[k->h], k->b * bw->key_blocks + key_block);
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        const rpi_vectors *v = rpi_vectors_of(s);
+        if (s->kind == RPI_STRIP && bw->strips) {
+            /* entry 0 of the task's strip is j - i = j0 - (Lq - 1) */
+            double *to = bw->strips + (s->strip.batch_step ? k->b : 0) * d->heads * s->strip.len + k->h * s->strip.len;
+            const int64_t at = j0 - rpi_position(c->args, k->b, d->len_q - 1) - rpi_strip_low(&s->strip, c->args, k->b);
+            for (int64_t e = 0; e < d->len_q - 1 + rpi_min(BACKWARD_KEYS, d->len_k - j0); e++)
+                to[at + e] += w->strip[e];
+        }
+        if (bw->entries[n])
+            for (int64_t e = 0; e < sums_of(s); e++)
+                bw->entries[n][k->h * sums_of(s) + e] += w->entries[n][e];
+        if (bw->vectors[n]) {
+            const int64_t wide = rpi_round_up(v->width, VL);
+            double *to = bw->vectors[n] + k->h * v->count * v->width;
+            for (int64_t e = 0; e < w->vectors_span[n] && e + w->vectors_low[n] < v->count; e++)
+                for (int64_t x = 0; x < v->width; x++)
+                    to[(e + w->vectors_low[n]) * v->width + x] += (double)w->vectors[n][e * wide + x];
+        }
+    }
+    rpi_ticket_pass(&bw->ticket_head[k->h]);
+}
+
+/* Start the sums of one head from zero. */
+static void begin_head(backward_scratch *w, int64_t j0)
+{
+    const rpi_call *c = w->k.c;
+    const rp_desc *d = &c->args->desc;
+    memset(w->strip, 0, (size_t)(d->len_q + BACKWARD_KEYS) * sizeof(double));
+    memset(w->column, 0, BACKWARD_KEYS * sizeof(double));
+    memset(w->fold_column, 0, BACKWARD_KEYS * sizeof(double));
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        const rpi_vectors *v = rpi_vectors_of(s);
+        if (w->entries[n])
+            memset(w->entries[n], 0, (size_t)sums_of(s) * sizeof(double));
+        if (!v)
+            continue;
+        memset(w->vectors[n], 0, reals(w->vectors_span[n] + MR, rpi_round_up(v->width, VL)));
+        const int64_t first =
+            j0 - (v->product->by_index ? d->len_q - 1 : rpi_position(c->args, w->k.b, d->len_q - 1)) - v->first;
+        w->vectors_low[n] = by_index(s) ? 0 : rpi_clamp(first, 0, v->count - 1);
+        if (!by_index(s) && w->vectors_span[n] >= v->count)
+            w->vectors_low[n] = 0;
+    }
+}
+
+/* Use the sums of ds over the rows of a head: for `fold`, and for COLUMN, whose vector and keys get gradients. */
+static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
+{
+    const block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    rpi_backward *bw = c->backward;
+    if (bw->sums_column)
+        for (int64_t j = 0; j < keys; j++)
+            bw->sums_column[(k->b * d->heads + k->h) * d->len_k + j0 + j] = w->fold_column[j];
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        if (s->kind != RPI_COLUMN)
+            continue;
+        const rpi_vectors *v = &s->column.vectors;
+        const rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, 0);
+        const int64_t wide = rpi_round_up(d->dim_k, VL);
+        for (int64_t x = 0; x < v->width; x++) {
+            const double vec = v->product->vec(&p, 0, x);
+            double sum = 0;
+            for (int64_t j = 0; j < keys; j++) {
+                w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
+                if (w->column[j] != 0)
+                    sum += w->column[j] * rpi_value(rpi_row_of(&c->args->k, k->b, g, j0 + j), c->args->k.dtype, x);
+            }
+            if (bw->columns)
+                bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + j0 / BACKWARD_KEYS) * v->width + x] =
+                    sum * v->factor;
+        }
+    }
+}
+
+/* Write dk and dv of the task's keys, rotated back. */
+static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
+{
+    const rpi_call *c = w->k.c;
+    const rp_desc *d = &c->args->desc;
+    const rpi_view *dk = &c->grads->dk, *dv = &c->grads->dv;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
+    const real *rope = rpi_rope_of(c, true, w->k.b);
+    for (int64_t j = 0; j < keys; j++) {
+        real *from = w->dk + j * wide_k;
+        if (rotate)
+            rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
+        for (int64_t x = 0; x < d->dim_k; x++)
+            from[x] += w->dk_plain[j * wide_k + x];
+        if (dk->data)
+            store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
+        if (dv->data)
+            store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
+    }
+}
+
+/* A task: BACKWARD_KEYS keys of one kv head of the group. Next, for each tile: backward_tile.h, tile_backward. */
+static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
+    const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
+                  wide_k = rpi_round_up(d->dim_k, VL);
+    const int64_t padded = rpi_round_up(keys, NR);
+    rpi_backward *bw = c->backward;
+    backward_scratch w;
+    block *k = &w.k;
+    amx_begin();
+    rpi_arena a = scratch_of(c, worker);
+    backward_layout(c, &w, &a);
+    w.private_sums = bw->private_sums ? bw->private_sums[worker].term : NULL;
+    k->c = c;
+    k->b = b;
+    k->kv = kv;
+    memset(w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
+    products_begin(&w, g, j0, padded);
+    memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
+    for (int64_t n = 0; n < share; n++) {
+        const int64_t head = kv * share + n;
+        k->h = g * share + n;
+        begin_head(&w, j0);
+        for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
+            const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;
+            tile t;
+            k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
+            k->groups = (k->rows + MR - 1) / MR;
+            find_intervals(k);
+            k->extreme_q = false;
+            const bool some = open_tile(k, &t, j0, BACKWARD_KEYS, w.extreme_k, w.extreme_v);
+            if (some)
+                tile_backward(&w, &t, head);
+            else
+                for (int32_t m = 0; m < c->n_sources; m++)
+                    if (bw->run_dq[m]) {
+                        rpi_ticket_wait(bw->ticket_run_dq[m] + block_n, key_block);
+                        rpi_ticket_pass(bw->ticket_run_dq[m] + block_n);
+                    }
+            if (bw->any_pairs) {
+                atomic_llong *at = bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block;
+                rpi_ticket_wait(at, b * d->heads + k->h);
+                rpi_ticket_pass(at);
+            }
+            rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
+            if (some && c->grads->dq.data) {
+                real *to = (real *)bw->dq + (head * bw->pad_rows + k->row0) * wide_k;
+                for (int64_t x = 0; x < k->rows * wide_k; x += VL)
+                    vf_store(to + x, vf_load(to + x) + vf_load(w.dq + x));
+            }
+            if (some && bw->sums_row)
+                for (int64_t r = 0; r < k->rows; r++)
+                    bw->sums_row[(b * d->heads + k->h) * d->len_q + k->row0 + r] += w.row_sum[r];
+            rpi_ticket_pass(&bw->ticket_rows[block_n]);
+        }
+        use_columns(&w, j0, keys, g);
+        if (bw->any_head)
+            merge_head(&w, j0, key_block);
+    }
+    products_end(&w, keys);
+    store_keys(&w, j0, keys, g);
+    if (w.private_sums) {
+        rpi_ticket_wait(&bw->ticket_task, (c->g0 + kv) * bw->key_blocks + key_block);
+        for (int32_t n = 0; n < d->n_terms; n++)
+            for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+                double *from = w.private_sums[n].array[x].data, *to = bw->sums.term[n].array[x].data;
+                for (int64_t e = 0; from && to && e < bw->sums.elements[n][x]; e++) {
+                    to[e] += from[e];
+                    from[e] = 0;
+                }
+            }
+        rpi_ticket_pass(&bw->ticket_task);
+    }
+    amx_end();
+    rpi_float_end(before);
+}

@@ -1,0 +1,284 @@
+/* kernels/backward_terms.h -- what a tile of ds gives to the gradients of terms: sums by offset, entry, vector, row or
+ * pair, of one head. May not know schemes by name. Next: backward_task.h, merge_head, then engine/fold.c.
+ * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS. */
+
+/* STRIP: sums by offset. Next: merge_head (backward_task.h), fold_strip (engine/fold.c), the `grad` of each OFFSET
+ * term. */
+static void strip_gradient(backward_scratch *w, const tile *t)
+{
+    block *k = &w->k;
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
+    memset(k->diagonal, 0, (BLOCK_ROWS + TILE_KEYS) * sizeof(real));
+    for (int64_t r = 0; r < k->rows; r++) { /* row by row: sums of neighbouring rows overlap in all but one element */
+        const real *ds = w->dp + r * ROW_STEP;
+        real *to = k->diagonal + BLOCK_ROWS - 1 - r;
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL)
+            vf_store(to + j, vf_load(to + j) + vf_load(ds + j));
+    }
+    /* column n of the diagonals is j - i = tile0 + n - (BLOCK_ROWS - 1) - row0; entry 0 of the strip is j - i = -(Lq -
+     * 1) + tile0 */
+    for (int64_t n = BLOCK_ROWS - k->rows; n < BLOCK_ROWS - 1 + keys; n++)
+        w->strip[n - (BLOCK_ROWS - 1) - k->row0 + d->len_q - 1] += (double)k->diagonal[n];
+}
+
+/* GATHER: sums by entry. Next: merge_head, fold_gather, `entry_grad`. */
+static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_source *s = &k->c->source[n];
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    double *sums = w->entries[n];
+    for (int64_t r = 0; r < k->rows; r++) {
+        const real *ds = w->dp + r * ROW_STEP;
+        find_index(k, &s->gather.index, t, r, keys);
+        for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
+            if (k->index[j] >= 0) {
+                sums[k->index[j]] += (double)ds[j];
+            } else if (s->scheme->class_token) { /* else the term's own masks leave the pair out */
+                rpi_pair p = pair_of_row(k, s, r);
+                rpi_pair_key(k->c->args, &p, t->tile0 + j);
+                sums[rpi_source_index(s, &p)] += (double)ds[j];
+            }
+        }
+    }
+}
+
+/* ROWS of terms that have no faster form: pair by pair. Next: the end of `backward` (backward_task.h) adds the worker's
+ * sums up. */
+static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_source *s = &k->c->source[n];
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    for (int64_t r = 0; r < k->rows; r++) {
+        rpi_pair p = pair_of_row(k, s, r);
+        for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
+            const real ds = w->dp[r * ROW_STEP + j];
+            if (ds == 0)
+                continue;
+            rpi_pair_key(k->c->args, &p, t->tile0 + j);
+            rpi_definition_grad(&p, (double)ds, &w->private_sums[s->term]);
+        }
+    }
+}
+
+/* ROWS of terms with row_grad: row by row into sums. Next: merge_head, fold_rows, `fold_sums`. */
+static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_source *s = &k->c->source[n];
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    for (int64_t r = 0; r < k->rows; r++) {
+        const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys);
+        const rpi_pair p = pair_of_row(k, s, r);
+        for (int64_t j = from; j < to; j++)
+            k->row[j] = (double)w->dp[r * ROW_STEP + j];
+        if (from < to)
+            s->scheme->row_grad(&p, t->tile0 + from, to - from, k->row + from, w->entries[n]);
+    }
+}
+
+/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place. */
+static void direct_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->grads->term[c->source[n].term][0];
+    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    for (int64_t r = 0; r < k->rows; r++) {
+        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
+        const real *ds = w->dp + r * ROW_STEP;
+        if (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1)
+            memcpy((real *)v->data + at, ds, reals(keys, 1));
+        else
+            for (int64_t j = 0; j < keys; j++)
+                rpi_put(v->data, v->dtype, at + j * v->stride[3], (double)ds[j]);
+    }
+}
+
+/* ROWS of an array of pairs that heads or batch entries share: they add ds to its sums one after the other. Next:
+ * rpi_sums_store. */
+static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
+    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
+    rpi_ticket_wait(bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + t->tile0 / BACKWARD_KEYS,
+                    k->b * d->heads + k->h);
+    for (int64_t r = 0; r < k->rows; r++) {
+        double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
+        for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++)
+            to[j] += (double)w->dp[r * ROW_STEP + j];
+    }
+}
+
+/* RUN and VALUES: sums of x by vector, which times the vectors are the gradient of the queries, and times the queries
+ * that of the vectors. Next: for vectors merge_head and fold_vectors; for queries rows_of_head (engine/backward.c). */
+static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
+                             bool dq_wanted, bool wanted)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_run *run = &c->source[n].run;
+    const rpi_vectors *v = &run->vectors;
+    const int64_t last = k->groups * MR - 1, R = v->count, wide = rpi_round_up(v->width, VL), step = w->sums_step;
+    const int64_t low = run->gather ? 0 : rpi_clamp(vector_of(k, v, t, last), 0, R - 1);
+    const int64_t high = run->gather ? R : rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
+    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    for (int64_t r = 0; r <= last; r++) {
+        real *sums = w->sums + r * step;
+        memset(sums, 0, reals(high - low + MR, 1));
+        if (r >= k->rows)
+            continue;
+        if (run->gather) {
+            find_index(k, &run->index, t, r, keys);
+            collect_gather(k, x + r * ROW_STEP, t->from[r / MR], rpi_min(t->to[r / MR], keys), sums);
+        } else {
+            collect_run(x + r * ROW_STEP, t->from[r / MR], t->to[r / MR], vector_of(k, v, t, r), R,
+                        v->product->zero_outside, sums, low);
+        }
+    }
+    if (dq_wanted) {
+        memset(w->run_dq, 0, reals(k->groups * MR, wide));
+        for (int64_t g = 0; g < k->groups; g++)
+            add_values(w->sums + g * MR * step, step, 0, high - low, (const real *)v->columns + k->h * v->columns_step,
+                       low, v->padded, w->run_dq + g * MR * wide, wide, ones, -1);
+    }
+    if (wanted) {
+        to_columns(queries, MR, k->groups * MR, v->width, w->run_queries, BLOCK_ROWS, w->extreme_rows);
+        for (int64_t e = 0; e < high - low; e += MR)
+            add_transposed(w->sums + e, step, 0, k->groups * MR, w->run_queries, BLOCK_ROWS,
+                           w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
+    }
+}
+
+/* KEYS: for each pair, ds times its vector is added to dk, and ds times its key to the gradient of the vector. Next: as
+ * RUN. */
+static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wanted)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rpi_vectors *v = &c->source[n].keys.vectors;
+    const int64_t wide = rpi_round_up(v->width, VL), keys = rpi_min(t->end, d->len_k - t->tile0);
+    const int64_t g = k->h / (d->heads / d->kv_heads);
+    real scratch[CHANNELS];
+    for (int64_t j = 0; j < keys; j++) {
+        real *to = k->keys_scratch + j * wide;
+        const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
+        for (int64_t x0 = 0; x0 < wide; x0 += CHANNELS) {
+            const int64_t m = rpi_clamp(v->width - x0, 0, CHANNELS);
+            const real *from = load_channels(&c->args->k, row, x0, m, scratch);
+            for (int64_t x = 0; x < rpi_min(CHANNELS, wide - x0); x++)
+                to[x0 + x] = x < m ? from[x] : 0;
+        }
+    }
+    const real *vectors = (const real *)v->columns + k->h * v->columns_step;
+    const real factor = (real)v->factor;
+    for (int64_t r = 0; r < k->rows; r++)
+        for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
+            const real ds = w->dp[r * ROW_STEP + j];
+            if (ds == 0)
+                continue;
+            const int64_t e = rpi_clamp(vector_of(k, v, t, r) + j, 0, v->count - 1);
+            const vf share = vf_set1(ds * factor);
+            real *dk = w->dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
+            for (int64_t x0 = 0; x0 < wide; x0 += NR) {
+                const int64_t step = rpi_min(NR, wide - x0);
+                for (int64_t x = 0; x < step; x += VL) {
+                    vf_store(dk + x0 + x,
+                             vf_fma(share, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
+                    if (wanted)
+                        vf_store(dv + x0 + x,
+                                 vf_fma(share, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
+                }
+            }
+        }
+}
+
+/* Sums of ds over the rows of each key, and over the keys of each row: for `fold`, and for COLUMN. Next: use_columns
+ * (backward_task.h), then fold_head and fold_column. */
+static void sum_rows_and_columns(backward_scratch *w, const tile *t, double *column, double *row_sum)
+{
+    block *k = &w->k;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const real *ds = w->dp + r * ROW_STEP;
+        double sum = 0;
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j++) {
+            column[j] += (double)ds[j];
+            sum += (double)ds[j];
+        }
+        if (row_sum)
+            row_sum[r] = sum;
+    }
+}
+
+static bool term_wanted(const rpi_call *c, const rpi_source *s)
+{
+    return c->extents->term[s->term].wanted;
+}
+
+/* Sum ds for the terms inside of the softcap, or for those outside of it. */
+static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int64_t head)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_backward *bw = c->backward;
+    bool folded = false;
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        if (s->kind == RPI_VALUES)
+            continue; /* its gradient comes from the weights: tile_backward */
+        const bool in = s->inside || c->args->desc.cap_after || c->args->desc.softcap == 0;
+        if (in != inside)
+            continue;
+        if (s->kind == RPI_STRIP) {
+            if (bw->strips)
+                strip_gradient(w, t);
+            continue;
+        }
+        const bool wanted = term_wanted(c, s);
+        switch (s->kind) {
+        case RPI_RUN: {
+            const bool dq = bw->run_dq[n] != NULL;
+            if (!dq && !wanted)
+                break;
+            vectors_gradient(w, t, n, w->dp, k->vec[n].queries, dq, wanted);
+            const int64_t wide = rpi_round_up(s->run.vectors.width, VL);
+            real *to = dq ? (real *)bw->run_dq[n] + (head * bw->pad_rows + k->row0) * wide : NULL;
+            if (dq)
+                rpi_ticket_wait(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS,
+                                t->tile0 / BACKWARD_KEYS);
+            for (int64_t x = 0; dq && x < k->rows * wide; x += VL)
+                vf_store(to + x, vf_load(to + x) + vf_load(w->run_dq + x));
+            if (dq)
+                rpi_ticket_pass(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS);
+            break;
+        }
+        case RPI_GATHER:
+            if (wanted)
+                entries_gradient(w, t, n);
+            break;
+        case RPI_KEYS: keys_gradient(w, t, n, wanted); break;
+        case RPI_COLUMN: sum_rows_and_columns(w, t, w->column, NULL); break;
+        default:
+            if (!wanted)
+                break;
+            if (bw->direct[n])
+                direct_gradient(w, t, n);
+            else if (bw->pairs[n])
+                shared_gradient(w, t, n);
+            else if (w->entries[n])
+                rows_gradient(w, t, n);
+            else if (!s->scheme->fold)
+                pairs_gradient(w, t, n);
+            else if (!folded)
+                sum_rows_and_columns(w, t, w->fold_column, w->row_sum);
+            folded |= s->scheme->fold != NULL; /* several terms share the sums */
+        }
+    }
+}

@@ -1,0 +1,99 @@
+/* kernels/backward_tile.h -- one tile of the backward pass: weights again from lse, ds, the five products, and the
+ * terms' gradients. May not know how products are made.
+ * Parameters: BLOCK_ROWS, ROW_STEP. */
+
+/* Products of dout with the vectors that are added to values, as a pointer for each row: dp starts from them. */
+static void value_products(backward_scratch *w, const tile *t, const real **rows)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_run *run = &c->value_vectors->values.run;
+    const rpi_vectors *v = &run->vectors;
+    const int64_t Dv = v->width, last = k->groups * MR - 1;
+    const int64_t low = run->gather ? 0 : rpi_clamp(vector_of(k, v, t, last), 0, v->count - 1) / NR * NR;
+    const int64_t high = run->gather ? v->count : rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, v->count);
+    const real *packed = (const real *)run->panels + k->h * run->panels_step;
+    for (int64_t n = low; n < high; n += NR)
+        for (int64_t g = 0; g < k->groups; g++)
+            score_tile(w->dout + g * MR * Dv, packed + n * Dv, Dv, NULL, 0, w->sums + g * MR * w->sums_step + n - low,
+                       w->sums_step, NULL, packed);
+    for (int64_t r = 0; r <= last; r++) {
+        const real *from = w->sums + r * w->sums_step - low;
+        real *to = k->sum_in + r * ROW_STEP;
+        const int64_t at = run->gather ? 0 : vector_of(k, v, t, r);
+        rows[r] = to;
+        if (run->gather)
+            find_index(k, &run->index, t, r, rpi_min(t->end, c->args->desc.len_k - t->tile0));
+        for (int64_t j = 0; j < t->end; j++)
+            to[j] = from[run->gather ? rpi_max(k->index[j], 0) : rpi_clamp(at + j, 0, v->count - 1)];
+    }
+}
+
+/* Of row r, turn scores into weights, and dp into ds; both are 0 where no pair attends. */
+static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const double *stats)
+{
+    block *k = &w->k;
+    const rp_desc *d = &k->c->args->desc;
+    real *s = k->s + r * ROW_STEP, *dp = w->dp + r * ROW_STEP;
+    const int64_t end = rpi_round_up(t->end, MR) + MR, from = r < k->rows ? t->from[r / MR] : 0,
+                  to = r < k->rows ? t->to[r / MR] : 0;
+    /* in two steps: a large score and the logarithm of a sum do not fit in one number */
+    const vf top = vf_set1((real)(stats[0] == -HUGE_VAL ? 0 : stats[0])), rest = vf_set1((real)stats[1]);
+    const vf average = vf_set1((real)stats[2]);
+    const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
+    if (d->dropout > 0 && from < to)
+        apply_dropout(k, t, r, from, to, dp);
+    for (int64_t j = from; j < to; j += VL) {
+        const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
+        vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
+        if (w->extreme_dout[r]) /* dout was packed as 0: its NaN reaches dv by way of the weights */
+            vf_store(s + j, vf_below(x, lowest, zero, vf_set1(NAN)));
+        else
+            vf_store(s + j, p);
+    }
+    if (d->dropout > 0 && from < to)
+        apply_dropout(k, t, r, from, to, s);
+    memset(s, 0, reals(from, 1));
+    memset(dp, 0, reals(from, 1));
+    memset(s + to, 0, reals(end - to, 1));
+    memset(dp + to, 0, reals(end - to, 1));
+}
+
+/* All gradients of one tile. Next, for terms: backward_terms.h, terms_gradient. */
+static void tile_backward(backward_scratch *w, tile *t, int64_t head)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
+    const real *products[BLOCK_ROWS];
+    load_queries(k);
+    if (k->extreme_q) /* only now known: biases of -infinity have to clear keep */
+        open_tile(k, t, t->tile0, BACKWARD_KEYS, w->extreme_k, w->extreme_v);
+    load_dout(w);
+    tile_scores(k, t, w->packed_keys);
+    if (c->value_vectors)
+        value_products(w, t, products);
+    dp_products(w, t, c->value_vectors ? products : NULL);
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
+    if (c->grads->dv.data)
+        dv_products(w, t);
+    if (c->value_vectors && term_wanted(c, c->value_vectors))
+        vectors_gradient(w, t, c->n_sources - 1, k->s, w->dout, false, true);
+    if (d->softcap > 0 && !d->cap_after)
+        terms_gradient(w, t, false, head);
+    if (d->softcap > 0)
+        for (int64_t r = 0; r < k->rows; r++)
+            for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
+                const vf ds = vf_load(w->dp + r * ROW_STEP + j), zero = vf_set1(0);
+                const vf x = ds * vf_load(k->slope + r * ROW_STEP + j);
+                vf_store(w->dp + r * ROW_STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
+            }
+    terms_gradient(w, t, true, head);
+    if (c->grads->dk.data)
+        dk_products(w, t);
+    if (c->grads->dq.data)
+        dq_products(w, t);
+}

@@ -1,0 +1,202 @@
+/* kernels/decode.h -- few queries and many keys: the tiles of a head go to different threads, and a row gets the bits
+ * that one block would have given it. May not know how products are made.
+ * Parameters: MR, the largest number of rows; TILE_KEYS, SUM_KEYS.
+ *
+ *     scores   the scores of every tile, and the largest of each row
+ *     values   weights with the maximum that the row has reached by this tile, their sum, and sums of SUM_KEYS values
+ *              from zero
+ *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does */
+
+/* What one tile leaves for merge, of one query head and rows r < MR. */
+typedef struct decode_tile {
+    int64_t from, to; /* columns computed; from == to: none */
+    real tile_max[MR], alpha[MR], sum[MR];
+} decode_tile;
+
+typedef struct decode_scratch {
+    block k;
+    void *keys, *values; /* of one tile, packed */
+    uint8_t *extreme_k, *extreme_v;
+} decode_scratch;
+
+static void decode_layout(const rpi_call *c, decode_scratch *w, rpi_arena *a)
+{
+    memset(w, 0, sizeof *w);
+    block_layout(c, &w->k, a);
+    w->keys = rpi_arena_take(a, TILE_KEYS, key_bytes(c->plan), 1);
+    w->values = rpi_arena_take(a, TILE_KEYS, value_bytes(c->plan), 1);
+    w->extreme_k = rpi_arena_take(a, TILE_KEYS / NR, 1, 1);
+    w->extreme_v = rpi_arena_take(a, TILE_KEYS, 1, 1);
+}
+
+static int64_t decode_size(const rpi_call *c)
+{
+    decode_scratch w;
+    rpi_arena a = {0};
+    decode_layout(c, &w, &a);
+    return rpi_arena_size(&a);
+}
+
+static decode_tile *decode_tile_at(const rpi_call *c, int64_t head, int64_t n)
+{
+    return (decode_tile *)c->decode->tiles + head * c->decode->n_tiles + n;
+}
+
+/* The head's rows of scores: [Lq][pad_k] */
+static real *decode_scores_at(const rpi_call *c, int64_t head)
+{
+    return (real *)c->decode->scores + head * c->args->desc.len_q * c->pad_k;
+}
+
+/* The head's sums of values: [SUM_KEYS keys each][MR][pad_v] */
+static real *decode_sums_at(const rpi_call *c, int64_t head)
+{
+    return (real *)c->decode->sums + head * c->decode->n_tiles * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
+}
+
+static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32_t worker)
+{
+    block *k = &w->k;
+    rpi_arena a = scratch_of(c, worker);
+    decode_layout(c, w, &a);
+    k->c = c;
+    k->kv = kv;
+    k->b = (c->g0 + kv) / c->args->desc.kv_heads;
+    k->row0 = 0;
+    k->rows = c->args->desc.len_q;
+    k->groups = 1;
+    memset(w->extreme_k, 0, TILE_KEYS / NR);
+    memset(w->extreme_v, 0, TILE_KEYS);
+}
+
+static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    decode_scratch w;
+    block *k = &w.k;
+    bool packed = false;
+    amx_begin();
+    decode_begin(c, &w, kv, worker);
+    for (int64_t m = 0; m < share; m++) {
+        decode_tile *to = decode_tile_at(c, kv * share + m, n);
+        tile t;
+        k->h = g * share + m;
+        find_intervals(k);
+        to->from = to->to = 0;
+        if (!open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v)) /* extreme keys are found while packing */
+            continue;
+        load_queries(k);
+        k->unpacked = w.keys;
+        if (!unpacked_pays(share, k->rows) || k->extreme_q || packed || !tile_scores(k, &t, NULL)) {
+            if (!packed)
+                pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w.keys,
+                          w.extreme_k);
+            packed = true;
+            open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v);
+            tile_scores(k, &t, w.keys);
+        }
+        to->from = t.from[0];
+        to->to = t.to[0];
+        for (int64_t r = 0; r < k->rows; r++) {
+            memcpy(decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + to->from,
+                   k->s + r * ROW_STEP + to->from, reals(to->to - to->from, 1));
+            to->tile_max[r] = vf_max_lane(vf_load(k->tile_max + r * VL));
+        }
+    }
+    amx_end();
+    rpi_float_end(before);
+}
+
+static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    decode_scratch w;
+    block *k = &w.k;
+    const bool unpacked = unpacked_pays(share, d->len_q);
+    bool packed = !c->args->out.data || unpacked;
+    amx_begin();
+    decode_begin(c, &w, kv, worker);
+    k->unpacked = unpacked ? w.values : NULL;
+    for (int64_t m = 0; m < share; m++) {
+        decode_tile *at = decode_tile_at(c, kv * share + m, n);
+        tile t = {.tile0 = tile0};
+        k->h = g * share + m;
+        if (at->from == at->to)
+            continue;
+        t.from[0] = at->from;
+        t.to[0] = t.end = at->to;
+        if (!packed) {
+            pack_values(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w.values, 0,
+                        TILE_KEYS, w.extreme_v);
+            if (memchr(w.extreme_v, 1, (size_t)rpi_min(TILE_KEYS, d->len_k - tile0)))
+                atomic_store(&c->decode->extreme, 1);
+            packed = true;
+        }
+        for (int64_t r = 0; r < MR; r++) {
+            real *s = k->s + r * ROW_STEP;
+            k->running_max[r] = sink_of(c, k->h);
+            k->sum[r] = 0;
+            if (r >= k->rows) { /* fills up the group */
+                memset(s + at->from, 0, reals(at->to - at->from, 1));
+                k->running_max[r] = -INFINITY;
+                continue;
+            }
+            for (int64_t before_it = 0; before_it < n; before_it++) {
+                const decode_tile *other = decode_tile_at(c, kv * share + m, before_it);
+                if (other->from < other->to && other->tile_max[r] > k->running_max[r])
+                    k->running_max[r] = other->tile_max[r];
+            }
+            memcpy(s + at->from, decode_scores_at(c, kv * share + m) + r * c->pad_k + tile0 + at->from,
+                   reals(at->to - at->from, 1));
+            find_row_max(k, r, at->from, at->to);
+        }
+        real alpha[BLOCK_ROWS];
+        for (int64_t r0 = 0; r0 < MR; r0 += VL)
+            raise_running_max(k, r0, alpha);
+        memcpy(at->alpha, alpha, sizeof at->alpha);
+        real *sums = decode_sums_at(c, kv * share + m) + n * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
+        memset(sums, 0, reals(TILE_KEYS / SUM_KEYS * MR, c->pad_v));
+        weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, ones, sums, MR * c->pad_v, false);
+        memcpy(at->sum, k->sum, reals(k->rows, 1));
+    }
+    amx_end();
+    rpi_float_end(before);
+}
+
+static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads;
+    decode_scratch w;
+    block *k = &w.k;
+    decode_begin(c, &w, head / share, worker);
+    k->h = (c->g0 + k->kv) % d->kv_heads * share + head % share;
+    memset(k->o, 0, reals(MR, c->pad_v));
+    for (int64_t r = 0; r < k->rows; r++) {
+        k->running_max[r] = sink_of(c, k->h);
+        k->sum[r] = k->running_max[r] == -INFINITY ? 0 : 1;
+        k->entropy[r] = k->weight_sum[r] = 0;
+    }
+    for (int64_t n = 0; n < c->decode->n_tiles; n++) {
+        const decode_tile *at = decode_tile_at(c, head, n);
+        for (int64_t r = 0; r < k->rows && at->from < at->to; r++) {
+            k->running_max[r] = at->tile_max[r] > k->running_max[r] ? at->tile_max[r] : k->running_max[r];
+            k->sum[r] = k->sum[r] * at->alpha[r] + at->sum[r];
+            for (int64_t col = at->from; c->args->out.data && col < at->to; col = (col / SUM_KEYS + 1) * SUM_KEYS) {
+                const real *sums =
+                    decode_sums_at(c, head) + ((n * (TILE_KEYS / SUM_KEYS) + col / SUM_KEYS) * MR + r) * c->pad_v;
+                const vf alpha = vf_set1(col == at->from ? at->alpha[r] : 1);
+                for (int64_t x = 0; x < c->pad_v; x += VL)
+                    vf_store(k->o + r * c->pad_v + x,
+                             vf_fma(alpha, vf_load(k->o + r * c->pad_v + x), vf_load(sums + x)));
+            }
+        }
+    }
+    write_rows(k);
+    rpi_float_end(before);
+}

@@ -1,0 +1,100 @@
+/* kernels/elements.h -- elements of the caller's arrays as numbers of the arithmetic, and back; and the largest size of
+ * numbers on their way. May not know what the rows are of.
+ * Parameters: VL, real, the verbs. */
+
+#if !RPI_F64
+/* VL numbers of f16 or bf16, exactly. Subnormal halves are made from integers, because kernels run with numbers below
+ * 2^-126 taken as zero. */
+static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+{
+    const vu x = vu_wide(from);
+    if (dtype == RP_BF16)
+        return (vf)(x << 16);
+    const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
+    const vf small = ((vf)((x & 0x3ff) | (none + 0x4b000000u)) - vf_set1(0x1p23f)) * vf_set1(0x1p-24f);
+    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
+    const vu zero = (vu)(exponent == 0);
+    return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
+}
+#endif
+
+/* Channels x0 … x0+n-1 of a row of any floating type, at most CHANNELS of them: in the array itself, or converted into
+ * scratch. */
+enum { CHANNELS = 64 };
+static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
+{
+#if RPI_F64
+    if (v->dtype == RP_F64)
+        return (const double *)row + x0;
+    for (int64_t x = 0; x < n; x++)
+        scratch[x] = rpi_value(row, v->dtype, x0 + x);
+#else
+    if (v->dtype == RP_F32)
+        return (const float *)row + x0;
+    const char *from = (const char *)row + x0 * rpi_floating_size(v->dtype);
+    int64_t x = 0;
+    for (; rpi_floating_size(v->dtype) == 2 && x + VL <= n; x += VL)
+        vf_store(scratch + x, load_halves((const uint16_t *)(const void *)from + x, v->dtype));
+    if (x < n)
+        rpi_load_f32(scratch + x, from + x * rpi_floating_size(v->dtype), v->dtype, n - x);
+#endif
+    return scratch;
+}
+
+/* Store n numbers as elements at … at+n-1 of an array of any floating type, each rounded once. */
+static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const real *from, int64_t n)
+{
+    int64_t x = 0;
+    if (dtype == (RPI_F64 ? RP_F64 : RP_F32)) {
+        memcpy((real *)data + at, from, (size_t)n * sizeof(real));
+        return;
+    }
+#if !RPI_F64
+    typedef uint16_t halves __attribute__((vector_size(2 * VL)));
+    for (; dtype == RP_BF16 && x + VL <= n; x += VL) {
+        const vu bits = (vu)vf_load(from + x), even = bits >> 16 & 1,
+                 nan = (vu)(vf_load(from + x) != vf_load(from + x));
+        const vu upper = ((bits + 0x7fffu + even) >> 16 & ~nan) | ((bits >> 16 | 0x40u) & nan);
+        const halves to = __builtin_convertvector(upper, halves);
+        memcpy((uint16_t *)data + at + x, &to, sizeof to);
+    }
+#endif
+    for (; x < n; x++)
+        rpi_put(data, dtype, at + x, (double)from[x]);
+}
+
+/* The address of the row that comes AHEAD rows after row j, in the next head where this one ends. It is prefetched
+ * while row j is packed; the processor's own prefetcher does as well for long arrays alone. Of pages, only that of row
+ * j is looked up. */
+enum { AHEAD = 32 };
+static inline const char *row_ahead(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t rows)
+{
+    int64_t next = j + AHEAD;
+    if (v->page)
+        return rpi_row_of(v, b, h, next < rows && next / v->page_keys == j / v->page_keys ? next : j);
+    if (next >= rows) {
+        const bool last = h + 1 >= v->len[1];
+        if (last && b + 1 >= v->len[0])
+            return rpi_row_of(v, b, h, j);
+        next = rpi_min(next - rows, rows - 1);
+        b += last;
+        h = last ? 0 : h + 1;
+    }
+    return rpi_row_of(v, b, h, next);
+}
+
+/* The largest magnitude of the numbers that were noted, lane by lane. They are compared as integers, so NaN is larger
+ * than infinity. */
+typedef struct magnitude {
+    vf max;
+} magnitude;
+
+static inline void note_magnitude(magnitude *w, vf x)
+{
+    w->max = vf_larger(w->max, vf_abs(x));
+}
+
+static inline bool is_finite(const magnitude *w)
+{
+    return vf_sum(w->max * vf_set1(0)) == 0;
+}

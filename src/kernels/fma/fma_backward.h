@@ -1,0 +1,106 @@
+/* kernels/fma/fma_backward.h -- the products of the backward pass by register tiles; amx/ has the same functions.
+ * May not know AMX tiles.
+ * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS. */
+
+static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a)
+{
+    const rp_desc *d = &c->plan->desc;
+    w->packed_keys = w->keys;
+    w->products.key_rows = take_reals(a, BACKWARD_KEYS, rpi_round_up(d->dim_k, VL));
+    w->products.values = take_reals(a, BACKWARD_KEYS, d->dim_v);
+    w->products.dout_rows = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_v, VL));
+    w->products.q_rows = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
+}
+
+/* Pack keys and values j0 … j0+n-1, and start their sums from zero. */
+static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n)
+{
+    const rpi_call *c = w->k.c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
+    pack_keys(&w->k, b, g, j0, n, w->keys, w->extreme_k);
+    to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows); /* rotated already */
+    memset(w->extreme_rows, 0, BACKWARD_KEYS);
+    pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
+    for (int64_t j = 0; j < BACKWARD_KEYS; j++)
+        w->extreme_v[j] = w->extreme_rows[j / NR];
+    memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
+    memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
+}
+
+static void products_end(backward_scratch *w, int64_t keys)
+{
+    (void)w, (void)keys; /* dk and dv are summed where they are wanted */
+}
+
+static void load_dout(backward_scratch *w)
+{
+    block *k = &w->k;
+    const rpi_view *dout = &k->c->grads->dout;
+    const int64_t Dv = k->c->args->desc.dim_v;
+    load_rows(k, dout, Dv, 1, w->dout, &(magnitude){0});
+    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->products.dout_rows, 0, BLOCK_ROWS,
+                 w->extreme_dout);
+}
+
+/* The groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
+static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int64_t *g1)
+{
+    *g0 = k->groups;
+    *g1 = 0;
+    for (int64_t g = 0; g < k->groups; g++)
+        if (t->from[g] < j + MR && t->to[g] > j) {
+            *g0 = rpi_min(*g0, g);
+            *g1 = g + 1;
+        }
+}
+
+/* dp = starts + dout v^T; starts NULL: zero */
+static void dp_products(backward_scratch *w, const tile *t, const real *const *starts)
+{
+    const block *k = &w->k;
+    const int64_t Dv = k->c->args->desc.dim_v;
+    for (int64_t col = 0; col < t->end; col += NR)
+        for (int64_t g = 0; g < k->groups; g++)
+            if (col >= t->from[g] && col < t->to[g])
+                score_tile(w->dout + g * MR * Dv, w->products.values + col * Dv, Dv, starts ? starts + g * MR : NULL,
+                           col, w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL, w->dout);
+}
+
+/* sums[keys][wide] += x^T rows: x is p or ds, rows are those of dout or q. */
+static void add_keys(const block *k, const tile *t, const real *x, const real *rows, int64_t wide, real *sums)
+{
+    for (int64_t j = 0; j < t->end; j += MR) {
+        int64_t g0, g1;
+        groups_of(k, t, j, &g0, &g1);
+        if (g0 < g1)
+            add_transposed(x + j, ROW_STEP, g0 * MR, g1 * MR, rows, BLOCK_ROWS, sums + j * wide, wide);
+    }
+}
+
+/* dv += p^T dout */
+static void dv_products(backward_scratch *w, const tile *t)
+{
+    add_keys(&w->k, t, w->k.s, w->products.dout_rows, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->dv);
+}
+
+/* dk += ds^T q */
+static void dk_products(backward_scratch *w, const tile *t)
+{
+    const block *k = &w->k;
+    const int64_t D = k->c->args->desc.dim_k;
+    to_columns(k->q, MR, k->groups * MR, D, w->products.q_rows, BLOCK_ROWS, w->extreme_rows);
+    add_keys(k, t, w->dp, w->products.q_rows, rpi_round_up(D, VL), w->dk);
+}
+
+/* dq = ds k */
+static void dq_products(backward_scratch *w, const tile *t)
+{
+    const block *k = &w->k;
+    const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, VL);
+    memset(w->dq, 0, reals(k->groups * MR, wide));
+    for (int64_t g = 0; g < k->groups; g++)
+        if (t->from[g] < t->to[g])
+            add_values(w->dp + g * MR * ROW_STEP, ROW_STEP, t->from[g], t->to[g], w->products.key_rows, 0,
+                       BACKWARD_KEYS, w->dq + g * MR * wide, wide, ones, -1);
+}

@@ -1,0 +1,150 @@
+/* kernels/fma/fma_forward.h -- the forward products of a block by register tiles of multiply-adds; amx/ has the same
+ * functions. May not know AMX tiles.
+ * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS. */
+
+#define amx_begin() ((void)0) /* the other family opens and closes AMX tiles here */
+#define amx_end()   ((void)0)
+
+/* Bytes of a packed key, and of a packed value. */
+static int64_t key_bytes(const rp_plan *plan)
+{
+    return plan->desc.dim_k * (int64_t)sizeof(real);
+}
+
+static int64_t value_bytes(const rp_plan *plan)
+{
+    return rpi_round_up(plan->desc.dim_v, VL) * (int64_t)sizeof(real);
+}
+
+/* Pack rows j0 … j0+n-1 as columns of up to NR channels, from which a tile reads a row as vectors. Rows that are not
+ * finite become 0, and extreme[r] is set. */
+static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                         int64_t width, real *to, int64_t first, int64_t pad, uint8_t *extreme)
+{
+    const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
+    const int64_t size = rpi_floating_size(v->dtype);
+    magnitude all = {vf_set1(0)};
+    real scratch[CHANNELS];
+    for (int64_t r = 0; r < there; r++) {
+        const void *row = rpi_row_of(v, b, h, j0 + r);
+        const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
+        for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+            const int64_t m = rpi_min(CHANNELS, width - x0);
+            const real *from = load_channels(v, row, x0, m, scratch);
+            int64_t x = 0;
+            for (; x + VL <= m; x += VL) {
+                const vf y = vf_load(from + x);
+                __builtin_prefetch(ahead + (x0 + x) * size, 0, 2);
+                note_magnitude(&all, y);
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), y);
+            }
+            if (x < m) {
+                real lane[VL] = {0};
+                memcpy(lane, from + x, (size_t)(m - x) * sizeof(real));
+                note_magnitude(&all, vf_load(lane));
+                vf_store(in_column(to, pad, first + r, wide, x0 + x), vf_load(lane));
+            }
+        }
+    }
+    for (int64_t r = there; r < n; r++)
+        for (int64_t x = 0; x < wide; x += VL)
+            vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
+    for (int64_t r = 0; r < n; r++)
+        extreme[r] = 0;
+    if (!is_finite(&all))
+        clear_extreme(to, pad, first, there, wide, extreme);
+}
+
+/* Pack keys j0 … j0+n-1 of a kv head, transposed and rotated; extreme[panel] is set where one is extreme. */
+static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, extreme);
+}
+
+/* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows; extreme[row] is set where one is packed as 0. */
+static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, int64_t first,
+                        int64_t pad, uint8_t *extreme)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
+}
+
+/* Load the block's queries, and find which are extreme. */
+static void load_queries(block *k)
+{
+    load_groups(k);
+}
+
+/* k->s = in + q k^T of the tile; max[VL] of each row, unless it is NULL, has the largest score in some lane. */
+static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
+{
+    const int64_t D = k->c->plan->desc.dim_k;
+    for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
+        for (int64_t g = 0; g < k->groups; g++)
+            if (col >= t->from[g] && col < t->to[g])
+                score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
+                           k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
+                           (const real *)keys + (col + NR) * D + g * (NR * D / 16));
+}
+
+/* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add these to the rows'
+ * sums. */
+static void weigh_rows(block *k, const tile *t, int64_t r0)
+{
+    vf sums[VL];
+    for (int64_t r = r0; r < r0 + VL; r++) {
+        const bool there = r < (is_single(k) ? 1 : k->groups * MR);
+        const vf base = there ? score_shift(k, r) : vf_set1(0);
+        real *s = k->s + r * ROW_STEP;
+        vf sum[ROW_VECTORS];
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            sum[n] = vf_set1(0);
+        for (int64_t j = there ? t->from[r / MR] : 0; there && j < t->to[r / MR]; j += NR) {
+            RPI_UNROLL
+            for (int n = 0; n < ROW_VECTORS; n++) {
+                const vf w = vf_exp(vf_load(s + j + n * VL) - base);
+                vf_store(s + j + n * VL, w);
+                sum[n] = sum[n] + w;
+            }
+        }
+        for (int n = 1; n < ROW_VECTORS; n++)
+            sum[0] = sum[0] + sum[n];
+        sums[r - r0] = sum[0];
+    }
+    add_sums(k, r0, sums);
+}
+_Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
+
+#include "fma_unpacked.h"
+
+/* Turn scores into weights, add up the weights, and o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS keys at a time
+ * from zero. Each sum of SUM_KEYS keys has an o of its own, `sum_step` numbers after the one before (0: all have the
+ * same), and alpha counts in a row's first sum. Column 0 is row `first` of the packed values; values NULL: there is no
+ * o. */
+static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
+                       real *o, int64_t sum_step, bool kept)
+{
+    const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
+    (void)kept; /* weights always stay in k->s */
+    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
+        weigh_rows(k, t, r0);
+    for (int64_t r = 0; k->c->args->desc.dropout > 0 && r < k->rows; r++)
+        apply_dropout(k, t, r, t->from[r / MR], t->to[r / MR], k->s + r * ROW_STEP);
+    if (k->unpacked && values) {
+        unpacked_values(k, t, keys, alpha, o, sum_step);
+        return;
+    }
+    for (int64_t col = 0; values && col < t->end; col += SUM_KEYS) /* these values stay in L1 while the groups pass */
+        for (int64_t g = 0; g < k->groups; g++) {
+            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
+            if (from < to)
+                add_values(k->s + g * MR * ROW_STEP, ROW_STEP, from, to, values, first, pad,
+                           o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
+                           col <= t->from[g] ? alpha + g * MR : ones, g);
+        }
+}

@@ -1,0 +1,65 @@
+/* kernels/fma/fma_unpacked.h -- one group of rows against keys and values that are not packed: few queries.
+ * May not know AMX tiles.
+ * Parameters: VL, NR, SUM_KEYS. */
+
+/* Whether few rows read keys and values of the caller's arrays; heads that share keys share a packed copy instead. */
+static bool unpacked_pays(int64_t share, int64_t rows)
+{
+    (void)rows; /* a register tile has MR of them */
+    return share == 1;
+}
+
+/* key_scores of one group of rows from unpacked keys, packed a panel at a time in k->unpacked. false: some key is
+ * extreme, and k->s is undefined. */
+static bool unpacked_scores(block *k, const tile *t, const real *const *in)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t D = d->dim_k;
+    uint8_t extreme = 0;
+    for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
+        pack_keys(k, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->unpacked, &extreme);
+        if (is_single(k))
+            score_rows(1, k->q, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q);
+        else
+            score_tile(k->q, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q);
+    }
+    return !extreme;
+}
+
+/* The sums o of weigh_tile, of one group of rows, from unpacked values; k->unpacked has scratch for SUM_KEYS of them. A
+ * value that is not finite leaves some sum not finite, which ends the attempt to go tile by tile. */
+static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    const int64_t pad_v = c->pad_v, width = c->args->desc.dim_v, step = v->stride[2];
+    const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads);
+    const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && !v->page && width == pad_v;
+    magnitude w = {vf_set1(0)};
+    bool extreme = false;
+    for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {
+        real *sums = o + col / SUM_KEYS * sum_step;
+        to = rpi_min((col / SUM_KEYS + 1) * SUM_KEYS, rpi_min(t->to[0], keys));
+        if (in_place) {
+            const real *at = rpi_row_of(v, k->b, head, t->tile0 + col), *s = k->s + col;
+            for (int64_t x = 0; x < pad_v; x += NR, at += NR)
+                if (is_single(k))
+                    BY_WIDTH(single_tile, rpi_min(NR, pad_v - x),
+                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, NULL));
+                else
+                    BY_WIDTH(unpacked_tile, rpi_min(NR, pad_v - x),
+                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, NULL));
+        } else {
+            uint8_t rows[SUM_KEYS];
+            pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->unpacked, 0, SUM_KEYS,
+                         rows);
+            extreme |= memchr(rows, 1, (size_t)(to - col)) != NULL;
+            add_values(k->s, ROW_STEP, col, to, k->unpacked, -col, SUM_KEYS, sums, pad_v, alpha, -1);
+        }
+        for (int64_t x = 0; x < k->rows * pad_v; x += VL)
+            note_magnitude(&w, vf_load(sums + x));
+    }
+    if (extreme || !is_finite(&w))
+        atomic_store(&c->decode->extreme, 1);
+}

@@ -1,0 +1,174 @@
+/* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
+ * products are made.
+ * Parameters: BLOCK_ROWS, TILE_KEYS, NR. */
+
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. */
+static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)
+{
+    const rpi_call *c = k->c;
+    uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
+    memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
+    for (int64_t panel = panel0; panel < panel1; panel++) {
+        const int64_t j = panel * NR;
+        pack_keys(k, b, g, j, NR, keys_at(c, at, j), extreme_k + panel);
+        /* v may be absent where out is not asked for */
+        pack_values(k, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j);
+    }
+}
+
+/* A block in the scratch of a worker. */
+static void worker_block(const rpi_call *c, block *k, int32_t worker)
+{
+    rpi_arena a = scratch_of(c, worker);
+    block_layout(c, k, &a);
+    k->c = c;
+}
+
+/* Pack panels [panel0, panel1) of a kv head of the group. */
+static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker)
+{
+    const int64_t heads = c->args->desc.kv_heads;
+    block k;
+    worker_block(c, &k, worker);
+    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
+}
+
+/* One tile for all rows of the block: scores, running maximum, weights, values. */
+static void tile_attend(block *k, const tile *t)
+{
+    const rpi_call *c = k->c;
+    real alpha[BLOCK_ROWS];
+    tile_scores(k, t, keys_at(c, k->kv, t->tile0));
+    for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
+        raise_running_max(k, r0, alpha);
+    const bool extreme = t->extreme_v || (c->value_vectors && c->value_vectors->values.nonfinite);
+    if (k->vector_weights.low < k->vector_weights.high)
+        for (int64_t r = 0; r < k->rows; r++)
+            for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
+                vf_store(k->vector_weights.at + r * k->vector_weights.step + n,
+                         vf_load(k->vector_weights.at + r * k->vector_weights.step + n) * vf_set1(alpha[r]));
+    weigh_tile(k, t, c->args->out.data ? values_at(c, k->kv) : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
+               k->vector_weights.at || extreme);
+    if (!c->args->out.data)
+        return;
+    if (k->vector_weights.at)
+        add_vector_weights(k, t);
+    if (extreme)
+        add_nonfinite(k, t);
+}
+
+/* The logit beside the rows of a head; -infinity: none. */
+static real sink_of(const rpi_call *c, int64_t h)
+{
+    if (c->plan->sink < 0)
+        return (real)-INFINITY;
+    return (real)rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), sizeof(real));
+}
+
+/* Divide by the sums of weights, and write the rows of the outputs. */
+static void write_rows(block *k)
+{
+    const rpi_call *c = k->c;
+    const rpi_args *a = c->args;
+    const rp_desc *d = &c->args->desc;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const real sum = k->sum[r];
+        const int64_t i = k->row0 + r;
+        if (a->out.data) {
+            real *row = k->o + r * c->pad_v;
+            for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
+                vf_store(row + x, vf_load(row + x) / vf_set1(sum));
+            for (int64_t x = 0; sum == 0 && x < c->pad_v; x++)
+                row[x] = 0;
+            store_channels(a->out.data, a->out.dtype, rpi_index(&a->out, k->b, k->h, i, 0), row, d->dim_v);
+        }
+        if (a->lse.data)
+            rpi_put(a->lse.data, a->lse.dtype, rpi_index(&a->lse, k->b, k->h, i, 0),
+                    sum == 0 ? -INFINITY : (double)k->running_max[r] + log((double)sum));
+        if (a->row_max.data) {
+            rpi_put(a->row_max.data, RP_F64, rpi_index(&a->row_max, k->b, k->h, i, 0),
+                    sum == 0 ? -HUGE_VAL : (double)k->running_max[r]);
+            rpi_put(a->log_sum.data, RP_F64, rpi_index(&a->log_sum, k->b, k->h, i, 0), sum == 0 ? 0 : log((double)sum));
+        }
+        if (a->entropy.data)
+            rpi_put(a->entropy.data, a->entropy.dtype, rpi_index(&a->entropy, k->b, k->h, i, 0),
+                    sum == 0 ? 0.0 : log((double)sum) * (double)k->weight_sum[r] + (double)k->entropy[r]);
+    }
+}
+
+/* Rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are number k->kv of the packed heads.
+ * partial, where summaries are wanted, has Lq+Lk-1 sums by offset, then Lk by key. */
+static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const uint8_t *extreme_k = c->extreme_k + k->kv * (c->pad_k / NR), *extreme_v = c->extreme_v + k->kv * c->pad_k;
+    const real sink = sink_of(c, k->h);
+    for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
+        tile t;
+        int64_t first = d->len_k, past = 0;
+        k->rows = rpi_min(BLOCK_ROWS, row1 - k->row0);
+        k->groups = (k->rows + MR - 1) / MR;
+        k->vector_weights.low = k->vector_weights.high = 0;
+        load_queries(k);
+        find_intervals(k);
+        for (int64_t r = 0; r < k->groups * MR; r++) {
+            k->running_max[r] = sink; /* a key without a value */
+            k->sum[r] = sink == -INFINITY ? 0 : 1;
+            k->entropy[r] = k->weight_sum[r] = 0;
+            if (k->lo[r] < k->hi[r]) {
+                first = rpi_min(first, k->lo[r]);
+                past = rpi_max(past, k->hi[r]);
+            }
+        }
+        memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
+        if (k->vector_weights.at)
+            memset(k->vector_weights.at, 0, reals(k->groups * MR, k->vector_weights.step));
+        for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS)
+            if (open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0))
+                tile_attend(k, &t);
+        if (k->vector_weights.at)
+            flush_vector_weights(k);
+        for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; partial && tile0 < past; tile0 += TILE_KEYS)
+            if (open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0))
+                tile_summary(k, &t, partial, partial + d->len_q + d->len_k - 1);
+        write_rows(k);
+    }
+}
+
+/* A task: rows [row0, row1) of one head whose kv head is packed. */
+static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    block k;
+    amx_begin();
+    worker_block(c, &k, worker);
+    k.b = b;
+    k.h = h;
+    k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    attend_rows(&k, row0, row1, partial);
+    amx_end();
+    rpi_float_end(before);
+}
+
+/* A task: kv heads [kv0, kv1), each packed as the worker's own and attended from the first row to the last. */
+static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    const int64_t share = d->heads / d->kv_heads;
+    block k;
+    amx_begin();
+    worker_block(c, &k, worker);
+    k.kv = worker;
+    for (int64_t kv = kv0; kv < kv1; kv++) {
+        const int64_t g = kv % d->kv_heads;
+        k.b = kv / d->kv_heads;
+        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR);
+        for (k.h = g * share; k.h < (g + 1) * share; k.h++)
+            attend_rows(&k, 0, d->len_q, NULL);
+    }
+    amx_end();
+    rpi_float_end(before);
+}

@@ -1,0 +1,33 @@
+/* kernels/nonfinite.h -- values that are not finite, which were packed as 0, reach the rows that attend to them. May
+ * not know how products are made.
+ * Parameters: TILE_KEYS, ROW_STEP. */
+
+/* Add values of the tile, and vectors that are added to values, that are not finite to the rows that attend to them. */
+static void add_nonfinite(block *k, const tile *t)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rpi_view *v = &c->args->v;
+    const rpi_source *s = c->value_vectors;
+    const uint8_t *nonfinite_vector =
+        s && s->values.nonfinite ? s->values.nonfinite + k->h * s->values.nonfinite_step : NULL;
+    const int64_t g = k->h / (d->heads / d->kv_heads), keys = rpi_min(t->end, d->len_k - t->tile0);
+    for (int64_t r = 0; r < k->rows; r++)
+        for (int64_t j = 0; j < keys; j++) {
+            const real w = k->s[r * ROW_STEP + j];
+            if (!k->keep[r * TILE_KEYS + j] ||
+                (d->dropout > 0 && rpi_random(rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r)), t->tile0 + j) <
+                                       rpi_dropout_limit(d->dropout)))
+                continue;
+            if (c->extreme_v[k->kv * c->pad_k + t->tile0 + j])
+                for (int64_t n = 0; n < d->dim_v; n++)
+                    k->o[r * c->pad_v + n] += w * (real)rpi_value(rpi_row_of(v, k->b, g, t->tile0 + j), v->dtype, n);
+            if (!nonfinite_vector)
+                continue;
+            rpi_pair p = pair_of_row(k, s, r);
+            rpi_pair_key(c->args, &p, t->tile0 + j);
+            const int64_t e = rpi_source_index(s, &p);
+            for (int64_t n = 0; nonfinite_vector[e] && n < d->dim_v; n++)
+                k->o[r * c->pad_v + n] += w * (real)s->values.run.vectors.product->vec(&p, e, n);
+        }
+}

@@ -1,0 +1,141 @@
+/* kernels/pack.h -- rows laid out for register tiles: panels, NR rows side by side, and columns of NR channels;
+ * rotation on the way. May not know which call the rows belong to.
+ * Parameters: VL, NR, the verbs. */
+
+/* Rotate a row in place, channel x at row[x * step]; back with sign -1. */
+static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
+{
+    for (int64_t c = 0; c < t->dim / 2; c++) {
+        int64_t u, v;
+        rpi_rotate_channels(t, c, &u, &v);
+        rotate_pair(&row[u * step], &row[v * step], rope[2 * c], rope[2 * c + 1] * sign);
+    }
+}
+
+/* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. Meanwhile rows from
+ * `ahead` on are prefetched, of elements of `size` bytes, ahead_gap bytes apart; any address will do. */
+static inline void transpose_rows(const real *from, int64_t gap, uintptr_t ahead, int64_t ahead_gap, int64_t size,
+                                  int64_t n, real *to, int64_t step, magnitude *w)
+{
+    int64_t x = 0;
+    for (; x + VL <= n; x += VL) {
+        vf y[VL];
+        const real *row = from + x;
+        uintptr_t next = ahead + (uintptr_t)(x * size);
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++) {
+            __builtin_prefetch((const void *)next, 0, 2);
+            y[r] = vf_load(row);
+            note_magnitude(w, y[r]);
+            row += r + 1 < VL ? gap : 0;
+            next += (uintptr_t)ahead_gap;
+        }
+        vf_transpose(y);
+        RPI_UNROLL
+        for (int c = 0; c < VL; c++)
+            vf_store(to + (x + c) * step, y[c]);
+    }
+    for (; x < n; x++) {
+        real lane[VL];
+        for (int r = 0; r < VL; r++)
+            lane[r] = from[r * gap + x];
+        note_magnitude(w, vf_load(lane));
+        vf_store(to + x * step, vf_load(lane));
+    }
+}
+
+/* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head with `rows` rows. The first `there`
+ * of them exist; the others become 0. */
+static void transpose_channels(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t there, int64_t rows,
+                               int64_t x0, int64_t n, real *to, int64_t step, magnitude *w)
+{
+    const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
+    real scratch[VL][CHANNELS];
+    if (there <= 0) {
+        for (int64_t x = 0; x < n; x++)
+            vf_store(to + x * step, vf_set1(0));
+        return;
+    }
+    const uintptr_t ahead = (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size);
+    if (there == VL && size == sizeof(real) && (!v->page || j % v->page_keys + VL <= v->page_keys)) {
+        transpose_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
+        return;
+    }
+    for (int64_t r = 0; r < VL; r++) {
+        const real *from = r < there ? load_channels(v, rpi_row_of(v, b, h, j + r), x0, n, scratch[r]) : NULL;
+        if (!from)
+            memset(scratch[r], 0, sizeof scratch[r]);
+        else if (from != scratch[r])
+            memcpy(scratch[r], from, (size_t)n * sizeof(real));
+    }
+    transpose_rows(scratch[0], CHANNELS, ahead, gap * size, size, n, to, step, w);
+}
+
+/* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as panels of NR, transposed: a register tile reads NR
+ * rows at one channel as ROW_VECTORS vectors. extreme[panel] is set where a number is extreme. */
+static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
+                        int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *extreme)
+{
+    for (int64_t r0 = 0; r0 < n; r0 += VL) {
+        const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
+        real *at = to + r0 / NR * NR * width + r0 % NR;
+        magnitude w = {vf_set1(0)};
+        for (int64_t x0 = 0; x0 < width; x0 += CHANNELS)
+            transpose_channels(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR,
+                               &w);
+        if (extreme)
+            extreme[r0 / NR] |= !is_finite(&w) || vf_max_lane(w.max) > (real)RPI_MODERATE;
+        for (int64_t r = 0; rotate && r < there; r++)
+            rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
+    }
+}
+_Static_assert(NR % VL == 0, "panels are transposed VL rows at a time");
+
+/* Where channel x of row r is among packed columns of `pad` rows: the column of channels c … begins at c * pad and is
+ * NR channels wide, or what is left of them. */
+static inline real *in_column(real *to, int64_t pad, int64_t r, int64_t wide, int64_t x)
+{
+    const int64_t column = x / NR * NR;
+    return to + column * pad + r * rpi_min(NR, wide - column) + x - column;
+}
+
+/* Clear rows of packed columns that are not finite, because 0 * NaN must not reach the others; extreme[r] is set for
+ * them. */
+static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64_t wide, uint8_t *extreme)
+{
+    for (int64_t r = 0; r < n; r++) {
+        magnitude w = {vf_set1(0)};
+        for (int64_t x = 0; x < wide; x += VL)
+            note_magnitude(&w, vf_load(in_column(to, pad, first + r, wide, x)));
+        extreme[r] = !is_finite(&w);
+        for (int64_t x = 0; extreme[r] && x < wide; x += VL)
+            vf_store(in_column(to, pad, first + r, wide, x), vf_set1(0));
+    }
+}
+
+/* Pack rows of groups, [group][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
+ * extreme[r] is set. */
+static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
+                              uint8_t *extreme)
+{
+    const int64_t wide = rpi_round_up(width, VL);
+    magnitude w = {vf_set1(0)};
+    for (int64_t r0 = 0; r0 < rows; r0 += rpi_min(VL, size - r0 % size)) {
+        const real *from = packed + r0 / size * size * width + r0 % size;
+        for (int64_t x = 0; x < wide; x += VL) {
+            vf y[VL];
+            RPI_UNROLL
+            for (int c = 0; c < VL; c++)
+                y[c] = x + c < width ? vf_load(from + (x + c) * size) : vf_set1(0);
+            vf_transpose(y);
+            for (int64_t r = 0; r < rpi_min(VL, size - r0 % size); r++) {
+                note_magnitude(&w, y[r]);
+                vf_store(in_column(to, pad, r0 + r, wide, x), y[r]);
+            }
+        }
+    }
+    for (int64_t r = 0; r < rows; r++)
+        extreme[r] = 0;
+    if (!is_finite(&w))
+        clear_extreme(to, pad, 0, rows, wide, extreme);
+}

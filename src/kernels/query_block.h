@@ -1,0 +1,223 @@
+/* kernels/query_block.h -- a block of query rows: what a worker holds for it, and its queries. May not know what
+ * becomes of the scores.
+ * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block, which a family of products adds. */
+
+/* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
+ * products is padded by TILE_KEYS on both sides. */
+typedef struct window {
+    real *queries; /* [group][width][MR] of the products, times the factor */
+    real *at;      /* [BLOCK_ROWS][step] */
+    int64_t step, low, high;
+} window;
+
+/* What one worker holds for the block at hand. */
+typedef struct block {
+    const rpi_call *c;
+    int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
+    real *q, *plain_q;                    /* [group][Dk][MR] scaled; rotated, and not rotated for VEC */
+    real *s;                              /* [BLOCK_ROWS][ROW_STEP] scores, then weights of the tile */
+    real *tile_max;                       /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
+    real *slope;                          /* [BLOCK_ROWS][ROW_STEP] derivative of the softcap; NULL: not wanted */
+    real *sum_in, *sum_out;     /* [BLOCK_ROWS][ROW_STEP] sums of several biases: inside and outside the softcap */
+    real *o;                    /* [BLOCK_ROWS][pad_v] */
+    real *running_max, *sum;    /* [BLOCK_ROWS] of the tiles so far: the largest score; the sum of exp(score - that) */
+    real *entropy, *weight_sum; /* [BLOCK_ROWS] of summaries: sums of -w log w, and of weights */
+    window vec[RPI_MAX_SOURCES], vector_weights; /* products with vectors; weights by vector of VALVEC */
+    real *diagonal, *column;                     /* [BLOCK_ROWS + TILE_KEYS], [TILE_KEYS]: sums of one tile */
+    real *keys_scratch;                          /* keys, not rotated, for KEYS: panels, or [TILE_KEYS][Dk padded] */
+    const real *tile_keys;                       /* packed keys of the tile; NULL: unpacked */
+    void *unpacked;          /* scratch where keys and values are not packed; NULL: they are packed */
+    double *row;             /* [Dk or more] one query, for definitions; [TILE_KEYS] biases of one row */
+    uint8_t *keep_scratch;   /* [TILE_KEYS] 1: the definition is asked for this key of a row */
+    int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
+    const real **in, **out;  /* [BLOCK_ROWS] where the row's biases of the tile start; in == NULL: none */
+    uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
+    int64_t *lo, *hi;        /* [BLOCK_ROWS] keys the row may see */
+    int64_t *position;       /* [BLOCK_ROWS] i + q_offset */
+    bool extreme_q, grouped; /* some query is extreme; k->q is filled */
+    uint8_t *extreme_row;    /* [BLOCK_ROWS] queries that are extreme */
+    products_block products; /* of the family that makes products */
+} block;
+
+static size_t reals(int64_t a, int64_t b)
+{
+    return (size_t)a * (size_t)b * sizeof(real);
+}
+
+static real *take_reals(rpi_arena *a, int64_t rows, int64_t columns)
+{
+    return rpi_arena_take(a, rows, columns, sizeof(real));
+}
+
+static bool uses_plain_q(const rpi_call *c, const rpi_vectors *v)
+{
+    return !v->product->query && v->factor == c->plan->desc.scale;
+}
+
+/* The scratch of a block: adds it up, or hands it out where the arena has a base. */
+static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
+{
+    const rp_plan *plan = c->plan;
+    const rp_desc *d = &plan->desc;
+    const int64_t pad_v = rpi_round_up(d->dim_v, VL);
+    int64_t widest = rpi_max(d->dim_k, TILE_KEYS);
+    bool keys = false;
+    memset(k, 0, sizeof *k);
+    k->q = k->plain_q = take_reals(a, BLOCK_ROWS, d->dim_k);
+    if (plan->vec >= 0 && plan->rotate >= 0)
+        k->plain_q = take_reals(a, BLOCK_ROWS, d->dim_k);
+    k->s = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    k->tile_max = take_reals(a, BLOCK_ROWS, VL);
+    k->sum_in = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    k->sum_out = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    k->o = take_reals(a, BLOCK_ROWS, pad_v);
+    k->running_max = take_reals(a, BLOCK_ROWS, 1);
+    k->sum = take_reals(a, BLOCK_ROWS, 1);
+    k->entropy = take_reals(a, BLOCK_ROWS, 1);
+    k->weight_sum = take_reals(a, BLOCK_ROWS, 1);
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        window *w = &k->vec[n];
+        keys |= s->kind == RPI_KEYS;
+        if (s->kind != RPI_RUN)
+            continue;
+        const rpi_vectors *v = &s->run.vectors;
+        widest = rpi_max(widest, v->width);
+        w->step = s->run.gather ? v->padded : rpi_min(v->padded, WINDOW_VECTORS) + 2 * TILE_KEYS;
+        w->at = take_reals(a, BLOCK_ROWS, w->step);
+        w->queries = uses_plain_q(c, v) ? k->plain_q : take_reals(a, BLOCK_ROWS, v->width);
+    }
+    if (c->value_vectors) {
+        const rpi_run *run = &c->value_vectors->values.run;
+        k->vector_weights.step = run->gather ? run->vectors.padded : rpi_min(run->vectors.padded, WINDOW_VECTORS);
+        k->vector_weights.at = take_reals(a, BLOCK_ROWS, k->vector_weights.step);
+    }
+    k->diagonal = take_reals(a, BLOCK_ROWS + TILE_KEYS, 1);
+    k->column = take_reals(a, TILE_KEYS, 1);
+    if (keys)
+        k->keys_scratch = take_reals(a, TILE_KEYS, rpi_round_up(d->dim_k, VL));
+    k->extreme_row = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
+    products_block_layout(c, &k->products, a);
+    k->row = rpi_arena_take(a, widest, 1, sizeof(double));
+    k->keep_scratch = rpi_arena_take(a, TILE_KEYS, 1, 1);
+    k->index = rpi_arena_take(a, TILE_KEYS, 1, sizeof(int32_t));
+    k->in = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(real *));
+    k->out = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(real *));
+    k->keep = rpi_arena_take(a, BLOCK_ROWS, TILE_KEYS, 1);
+    k->lo = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
+    k->hi = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
+    k->position = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
+}
+
+/* The packed keys of a kv head of the group from key j on, and its packed values. */
+static void *keys_at(const rpi_call *c, int64_t kv, int64_t j)
+{
+    return (char *)c->keys + (kv * c->pad_k + j) * c->plan->ops->key_bytes(c->plan);
+}
+
+static void *values_at(const rpi_call *c, int64_t kv)
+{
+    return (char *)c->values + kv * c->pad_k * c->plan->ops->value_bytes(c->plan);
+}
+
+static int64_t scratch_size(const rpi_call *c)
+{
+    block k;
+    rpi_arena a = {0};
+    block_layout(c, &k, &a);
+    return rpi_arena_size(&a);
+}
+
+/* The scratch of one worker, to be handed out. */
+static rpi_arena scratch_of(const rpi_call *c, int32_t worker)
+{
+    return (rpi_arena){.base = c->scratch + worker * c->scratch_step};
+}
+
+/* Whether the block has a single row against unpacked keys and values: then no rows fill up its group. */
+static inline bool is_single(const block *k)
+{
+    return k->unpacked && k->rows == 1;
+}
+
+/* The query of row r of the block; rows that fill up the last group repeat the last query. */
+static inline int64_t row_of(const block *k, int64_t r)
+{
+    return k->row0 + rpi_min(r, k->rows - 1);
+}
+
+/* Load the block's rows of an array times a factor as [group][width][MR]; rows that fill up the last group are 0. */
+static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
+{
+    const int64_t rows = k->groups * MR;
+    real side[CHANNELS][BLOCK_ROWS];
+    for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+        const int64_t m = rpi_min(CHANNELS, width - x0);
+        for (int64_t r0 = 0; r0 < rows; r0 += VL)
+            transpose_channels(v, k->b, k->h, k->row0 + r0, rpi_clamp(k->rows - r0, 0, VL), k->c->args->desc.len_q, x0,
+                               m, side[0] + r0, BLOCK_ROWS, w);
+        for (int64_t g = 0; g < k->groups; g++)
+            for (int64_t x = 0; x < m; x++)
+                memcpy(to + (g * width + x0 + x) * MR, side[x] + g * MR, MR * sizeof(real));
+    }
+    for (int64_t x = 0; factor != 1 && x < rows * width; x += VL)
+        vf_store(to + x, vf_load(to + x) * vf_set1(factor));
+}
+
+/* Load the queries that a source of kind RUN multiplies with its vectors, times the factor. */
+static void load_run_queries(block *k, const rpi_source *s, real *to)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *q = &c->args->q;
+    const rpi_vectors *v = &s->run.vectors;
+    if (!v->product->query) {
+        load_rows(k, q, v->width, (real)v->factor, to, &(magnitude){0});
+        return;
+    }
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
+        real *at = to + r / MR * MR * v->width + r % MR;
+        rpi_load_f64(k->row, rpi_row_of(q, k->b, k->h, p.i), q->dtype, c->args->desc.dim_k);
+        p.q = k->row;
+        for (int64_t x = 0; x < v->width; x++)
+            at[x * MR] = r < k->rows ? (real)(v->factor * v->product->query(&p, x)) : 0;
+    }
+}
+
+/* Whether some of the noted numbers, times the scale, is extreme. */
+static bool is_extreme(const magnitude *w, real scale)
+{
+    return !is_finite(w) || !(vf_max_lane(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
+}
+
+/* Load the block's queries by groups, k->q, k->plain_q and those of the sources, and find which are extreme. */
+static void load_groups(block *k)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t D = d->dim_k;
+    const real scale = (real)d->scale;
+    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
+    const real *rope = rpi_rope_of(c, false, k->b);
+    magnitude w = {vf_set1(0)};
+    load_rows(k, &c->args->q, D, scale, k->q, &w);
+    k->extreme_q = is_extreme(&w, scale);
+    k->grouped = true;
+    for (int64_t r = 0; k->extreme_q && r < k->groups * MR; r++) {
+        k->extreme_row[r] = 0;
+        for (int64_t x = 0; x < D; x++)
+            k->extreme_row[r] |= !(fabs((double)k->q[r / MR * MR * D + x * MR + r % MR]) <= (double)RPI_MODERATE);
+    }
+    if (k->plain_q != k->q)
+        memcpy(k->plain_q, k->q, reals(k->groups * MR, D));
+    for (int64_t r = 0; rotate && r < k->rows; r++)
+        rotate_row(rotate, rope + row_of(k, r) * rotate->dim, 1, k->q + r / MR * MR * D + r % MR, MR);
+    for (int n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        if (s->kind != RPI_RUN)
+            continue;
+        k->vec[n].low = k->vec[n].high = 0;
+        if (k->vec[n].queries != k->plain_q)
+            load_run_queries(k, s, k->vec[n].queries);
+    }
+}

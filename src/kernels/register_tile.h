@@ -1,0 +1,170 @@
+/* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores and for values. May not know blocks
+ * or calls.
+ * Parameters: VL, MR, NR; SUM_KEYS, at whose multiples sums of values are cut.
+ *
+ * Contract. Operands are packed as pack.h has them: q and w of MR rows, k and v of NR columns. A tile reads all of
+ * them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the biases that
+ * start a score may lie where it is stored. */
+
+/* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
+enum { FETCH = NR * sizeof(real) >= 256 };
+
+/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for `rows` rows, MR or 1, a constant; where bias is NULL sums
+ * start at 0. Rows of s are `step` apart. The vector max[r] is raised to the results, so that the largest of them is in
+ * some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block prefetch the next
+ * panel together. */
+static inline __attribute__((always_inline)) void score_rows(int rows, const real *q, const real *k, int64_t dim,
+                                                             const real *const *bias, int64_t col, real *s,
+                                                             int64_t step, real *max, const real *ahead)
+{
+    vf sum[MR][ROW_VECTORS];
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0);
+    }
+    for (int64_t d = 0; d < dim; d++) {
+        vf y[ROW_VECTORS];
+        if (FETCH)
+            __builtin_prefetch(ahead + d * (NR / 16), 0, 2);
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            y[n] = vf_load(k + d * NR + n * VL);
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++) {
+            const vf x = vf_set1(q[d * MR + r]);
+            RPI_UNROLL
+            for (int n = 0; n < ROW_VECTORS; n++)
+                sum[r][n] = vf_fma(x, y[n], sum[r][n]);
+        }
+    }
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            vf_store(s + r * step + n * VL, sum[r][n]);
+    }
+    if (!max)
+        return;
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        vf top = vf_load(max + r * VL);
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            top = vf_max(top, sum[r][n]);
+        vf_store(max + r * VL, top);
+    }
+}
+
+static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
+                              int64_t step, real *max, const real *ahead)
+{
+    score_rows(MR, q, k, dim, bias, col, s, step, max, ahead);
+}
+
+/* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is
+ * w[AT]: weights are stored by row, or (transposed) by column. Values are V_STEP numbers apart: packed, or in the
+ * caller's array (UNPACKED), where a later row is prefetched. */
+#define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
+    static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
+                                    int64_t o_step, const real *alpha, const real *ahead)                              \
+    {                                                                                                                  \
+        vf sum[ROWS][NVW];                                                                                             \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < ROWS; r++) {                                                                               \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                sum[r][c] = vf_set1(0);                                                                                \
+        }                                                                                                              \
+        (void)w_step, (void)v_step, (void)ahead;                                                                       \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            vf y[NVW];                                                                                                 \
+            if (UNPACKED) {                                                                                            \
+                RPI_UNROLL                                                                                             \
+                for (int c = 0; c < NVW; c++)                                                                          \
+                    __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) +                                        \
+                                                      (uintptr_t)((j + AHEAD) * v_step * (int64_t)sizeof(real))),      \
+                                       0, 2);                                                                          \
+            } else if (FETCH)                                                                                          \
+                __builtin_prefetch(ahead + j * (NVW * VL) / 16, 0, 2);                                                 \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                y[c] = vf_load(v + j * (V_STEP) + c * VL);                                                             \
+            RPI_UNROLL                                                                                                 \
+            for (int r = 0; r < ROWS; r++) {                                                                           \
+                const vf x = vf_set1(w[AT]);                                                                           \
+                RPI_UNROLL                                                                                             \
+                for (int c = 0; c < NVW; c++)                                                                          \
+                    sum[r][c] = vf_fma(x, y[c], sum[r][c]);                                                            \
+            }                                                                                                          \
+        }                                                                                                              \
+        RPI_UNROLL                                                                                                     \
+        for (int r = 0; r < ROWS; r++) {                                                                               \
+            const vf x = vf_set1(alpha[r]);                                                                            \
+            RPI_UNROLL                                                                                                 \
+            for (int c = 0; c < NVW; c++)                                                                              \
+                vf_store(o + r * o_step + c * VL, vf_fma(x, vf_load(o + r * o_step + c * VL), sum[r][c]));             \
+        }                                                                                                              \
+    }
+VALUE_TILE(value_tile, 1, MR, r *w_step + j, 1 * VL, 0)
+VALUE_TILE(value_tile, 2, MR, r *w_step + j, 2 * VL, 0)
+VALUE_TILE(value_tile, 3, MR, r *w_step + j, 3 * VL, 0)
+VALUE_TILE(value_tile, 4, MR, r *w_step + j, 4 * VL, 0)
+VALUE_TILE(transposed_tile, 1, MR, j *w_step + r, 1 * VL, 0)
+VALUE_TILE(transposed_tile, 2, MR, j *w_step + r, 2 * VL, 0)
+VALUE_TILE(transposed_tile, 3, MR, j *w_step + r, 3 * VL, 0)
+VALUE_TILE(transposed_tile, 4, MR, j *w_step + r, 4 * VL, 0)
+VALUE_TILE(unpacked_tile, 1, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 2, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 3, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(unpacked_tile, 4, MR, r *w_step + j, v_step, 1)
+VALUE_TILE(single_tile, 1, 1, j, v_step, 1)
+VALUE_TILE(single_tile, 2, 1, j, v_step, 1)
+VALUE_TILE(single_tile, 3, 1, j, v_step, 1)
+VALUE_TILE(single_tile, 4, 1, j, v_step, 1)
+_Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
+
+/* Call NAME_n for the n vectors of a tile's width: NR channels or what is left of them. */
+#define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \
+    do                                                                                                                 \
+        switch ((width) / VL) {                                                                                        \
+        case 1: NAME##_1 ARGUMENTS; break;                                                                             \
+        case 2: NAME##_2 ARGUMENTS; break;                                                                             \
+        case 3: NAME##_3 ARGUMENTS; break;                                                                             \
+        default: NAME##_4 ARGUMENTS; break;                                                                            \
+        }                                                                                                              \
+    while (0)
+
+static const real ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+_Static_assert(MR <= 8, "ones has a factor for each row");
+
+/* o[MR rows][pad_v] = o * alpha + w v for columns [j0, j1) of w, summed SUM_KEYS at a time from zero. Column j of w
+ * belongs to key first + j of the packed values, whose columns have pad_keys keys. Group g of the block prefetches its
+ * share of the next SUM_KEYS values; -1: none. */
+static void add_values(const real *w, int64_t w_step, int64_t j0, int64_t j1, const real *v, int64_t first,
+                       int64_t pad_keys, real *o, int64_t pad_v, const real *alpha, int64_t g)
+{
+    for (int64_t from = j0; from < j1; from = (from / SUM_KEYS + 1) * SUM_KEYS) {
+        const int64_t n = rpi_min((from / SUM_KEYS + 1) * SUM_KEYS, j1) - from;
+        for (int64_t x = 0; x < pad_v; x += NR) {
+            const int64_t width = rpi_min(NR, pad_v - x);
+            const real *at = v + x * pad_keys + (first + from) * width;
+            const real *ahead = g < 0 ? at : at + SUM_KEYS * width + g * (SUM_KEYS * width / 16);
+            BY_WIDTH(value_tile, width, (w + from, w_step, n, at, 0, o + x, pad_v, alpha, ahead));
+        }
+        alpha = ones;
+    }
+}
+
+/* o[MR rows][pad_v] += w^T v: rows of o belong to columns of w, sums run over its rows [i0, i1). v is packed as columns
+ * of pad_rows rows. */
+static void add_transposed(const real *w, int64_t w_step, int64_t i0, int64_t i1, const real *v, int64_t pad_rows,
+                           real *o, int64_t pad_v)
+{
+    for (int64_t x = 0; x < pad_v; x += NR) {
+        const int64_t width = rpi_min(NR, pad_v - x);
+        const real *at = v + x * pad_rows + i0 * width, *from = w + i0 * w_step;
+        BY_WIDTH(transposed_tile, width, (from, w_step, i1 - i0, at, 0, o + x, pad_v, ones, at));
+    }
+}

@@ -1,0 +1,76 @@
+/* kernels/scores.h -- the scores of a tile: biases and products, then softcap and masks. May not know how products are
+ * made.
+ * Parameters: VL, MR, TILE_KEYS, ROW_STEP. */
+
+/* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */
+static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)
+{
+    static const real steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vf lane = vf_load(steps), none = vf_set1(-INFINITY);
+    lo = lo < hi ? rpi_clamp(lo, from, to) : to;
+    hi = rpi_clamp(hi, from, to);
+    for (int64_t j = from; j < lo; j += VL)
+        vf_store(s + j, vf_below(lane, vf_set1((real)(lo - j)), none, vf_load(s + j)));
+    for (int64_t j = hi / VL * VL; j < to; j += VL)
+        vf_store(s + j, vf_below(lane, vf_set1((real)(hi - j)), vf_load(s + j), none));
+}
+
+/* Finish columns [from, to) of row r: the softcap, the biases outside of it, and the masks. */
+static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
+                          int64_t from, int64_t to)
+{
+    const rp_desc *d = &k->c->args->desc;
+    real *s = k->s + r * ROW_STEP;
+    uint8_t *keep = k->keep + r * TILE_KEYS;
+    if (d->softcap > 0) {
+        const vf cap = vf_set1((real)d->softcap), inverse = vf_set1((real)(1.0 / d->softcap));
+        for (int64_t j = from; j < to; j += VL) {
+            const vf bent = vf_tanh(vf_load(s + j) * inverse);
+            vf x = bent * cap;
+            if (k->slope)
+                vf_store(k->slope + r * ROW_STEP + j, vf_set1(1) - bent * bent);
+            if (in && d->cap_after) { /* a cap would lift a mask */
+                const vf y = vf_load(in[r] + j);
+                x = vf_below(y, vf_set1(-REAL_MAX), y, x);
+            }
+            if (out) { /* -infinity masks, whatever it is added to */
+                const vf y = vf_load(out[r] + j);
+                x = vf_below(y, vf_set1(-REAL_MAX), y, x + y);
+            }
+            vf_store(s + j, x);
+        }
+    }
+    if (!t->edge)
+        return;
+    if (!t->pairs) {
+        mask_outside(s, from, to, k->lo[r] - t->tile0, rpi_min(k->hi[r], d->len_k) - t->tile0);
+        return;
+    }
+    for (int64_t j = from; j < to; j += VL) {
+        for (int n = 0; n < VL && t->look; n++)
+            keep[j + n] &= (!in || in[r][j + n] != -INFINITY) && (!out || out[r][j + n] != -INFINITY);
+        vf_store(s + j, vf_keep(vf_load(s + j), keep + j));
+    }
+}
+
+/* k->s = the finished scores of the tile, k->tile_max = the largest of each row; from packed keys, or NULL: from those
+ * of the caller, and then false where one is extreme. */
+static bool tile_scores(block *k, const tile *t, const void *keys)
+{
+    const rpi_call *c = k->c;
+    const real *const *in, *const *out;
+    k->tile_keys = keys;
+    biases_of(k, t, &in, &out);
+    const bool finish = !keys || t->edge || c->plan->desc.softcap > 0;
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        vf_store(k->tile_max + r * VL, vf_set1(-INFINITY));
+    if (keys)
+        key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
+    else if (!unpacked_scores(k, t, in))
+        return false;
+    for (int64_t r = 0; finish && r < (!keys && is_single(k) ? 1 : k->groups * MR); r++) {
+        finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
+        find_row_max(k, r, t->from[r / MR], t->to[r / MR]);
+    }
+    return true;
+}

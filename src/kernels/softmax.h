@@ -1,0 +1,86 @@
+/* kernels/softmax.h -- the running softmax of a block: largest score of a row, running maximum, sums of weights; and
+ * dropout. May not know where scores come from.
+ * Parameters: VL, ROW_VECTORS, ROW_STEP. */
+
+/* k->tile_max of row r = the largest score of columns [from, to), which is in some lane; NaN may be passed over. */
+static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
+{
+    const real *s = k->s + r * ROW_STEP;
+    vf max[ROW_VECTORS];
+    RPI_UNROLL
+    for (int n = 0; n < ROW_VECTORS; n++)
+        max[n] = vf_set1(-INFINITY);
+    for (int64_t j = from; j < to; j += NR) {
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++)
+            max[n] = vf_max(max[n], vf_load(s + j + n * VL));
+    }
+    for (int n = 1; n < ROW_VECTORS; n++)
+        max[0] = vf_max(max[0], max[n]);
+    vf_store(k->tile_max + r * VL, max[0]);
+}
+
+/* Raise the running maximum of VL rows from r0 on to the largest score of the tile; alpha is the factor for sums made
+ * with the old one. */
+static void raise_running_max(block *k, int64_t r0, real *alpha)
+{
+    const vf before = vf_load(k->running_max + r0);
+    vf max[VL];
+    RPI_UNROLL
+    for (int r = 0; r < VL; r++)
+        max[r] = vf_load(k->tile_max + (r0 + r) * VL);
+    vf_transpose(max);
+    RPI_UNROLL
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            max[c] = vf_max(max[c], max[c + half]);
+    const vf top = vf_below(before, max[0], max[0], before), one = vf_set1(1);
+    const vf factor = vf_below(before, top, vf_exp(before - top), one);
+    vf_store(k->running_max + r0, top);
+    vf_store(k->sum + r0, vf_load(k->sum + r0) * factor);
+    vf_store(alpha + r0, factor);
+}
+
+/* Add the lanes of each of VL vectors, by a fixed tree, to the sums of rows r0 … r0+VL-1. */
+static inline void add_sums(block *k, int64_t r0, vf *sums)
+{
+    vf_transpose(sums);
+    RPI_UNROLL
+    for (int half = VL / 2; half > 0; half /= 2)
+        for (int c = 0; c < half; c++)
+            sums[c] = sums[c] + sums[c + half];
+    vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
+}
+
+/* What is subtracted from the scores of row r before exp: the running maximum, or 0 where the row has no key yet. */
+static inline vf score_shift(const block *k, int64_t r)
+{
+    return vf_set1(k->running_max[r] == -INFINITY ? 0 : k->running_max[r]);
+}
+
+/* Multiply columns [from, to) of row r by the factors of dropout, 0 or 1 / (1 - dropout): rpi_random of 16 keys at a
+ * time. */
+static void apply_dropout(const block *k, const tile *t, int64_t r, int64_t from, int64_t to, real *row)
+{
+    typedef uint32_t sixteen __attribute__((vector_size(64)));
+    const rp_desc *d = &k->c->args->desc;
+    const rpi_dropout_row key = rpi_dropout_at(d->seed, k->b, k->h, row_of(k, r));
+    const uint32_t limit = rpi_dropout_limit(d->dropout), high = (uint32_t)((uint64_t)t->tile0 >> 32);
+    const real factor = (real)(1 / (1 - d->dropout));
+    const sixteen steps = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (int64_t j = from; j < to; j += 16) {
+        /* a tile begins at a multiple of its width: its keys share the upper half of their number */
+        sixteen x = ((steps + (uint32_t)(t->tile0 + j)) ^ high) + key.low;
+        for (int round = 0; round < 2; round++) {
+            x = (x ^ x >> 16) * RPI_MIX32_A;
+            x = (x ^ x >> 15) * RPI_MIX32_B;
+            x = (x ^ x >> 15) + key.high;
+        }
+        real_bits kept[16]; /* all bits, or none */
+        const sixteen yes = (sixteen)(x >= limit);
+        for (int n = 0; n < 16; n++)
+            kept[n] = (real_bits)(int32_t)yes[n];
+        for (int n = 0; n < 16; n += VL)
+            vf_store(row + j + n, (vf)(vf_bits(kept + n) & (vi)(vf_load(row + j + n) * vf_set1(factor))));
+    }
+}

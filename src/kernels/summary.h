@@ -1,0 +1,38 @@
+/* kernels/summary.h -- a second walk over the tiles of a block: mean weight by offset, weight received by key, entropy.
+ * May not know how products are made.
+ * Parameters: BLOCK_ROWS, TILE_KEYS. */
+
+/* Make the scores of a tile again: now that the sums of the rows are known, so are the weights. */
+static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)
+{
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0), offsets = d->len_q + d->len_k - 1;
+    tile_scores(k, t, keys_at(k->c, k->kv, t->tile0));
+    memset(k->column, 0, TILE_KEYS * sizeof(real));
+    memset(k->diagonal, 0, (BLOCK_ROWS + TILE_KEYS) * sizeof(real));
+    for (int64_t r = 0; r < k->rows; r++) {
+        real *s = k->s + r * ROW_STEP, *diagonal = k->diagonal + BLOCK_ROWS - r;
+        const vf base = vf_set1(k->sum[r] == 0 ? 0 : k->running_max[r]),
+                 share = vf_set1(k->sum[r] == 0 ? 0 : 1 / k->sum[r]);
+        const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
+        const vf low = vf_set1(RPI_F64 ? -750 : -104); /* weights below are 0: keeps 0 * -infinity out of the sum */
+        vf entropy = vf_set1(0), total = vf_set1(0);
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
+            /* a masked pair has no weight, in a row of NaN too */
+            const vf x = vf_load(s + j) - base, w = vf_below(vf_load(s + j), lowest, zero, vf_exp(x) * share);
+            entropy = vf_fma(w, vf_below(x, low, low, x), entropy);
+            total = total + w;
+            vf_store(k->column + j, vf_load(k->column + j) + w);
+            vf_store(diagonal + j, vf_load(diagonal + j) + w);
+        }
+        k->entropy[r] -= vf_sum(entropy);
+        k->weight_sum[r] += vf_sum(total);
+    }
+    for (int64_t n = 1; n < BLOCK_ROWS + keys; n++) {
+        const int64_t at = t->tile0 - k->row0 + d->len_q - 1 + n - BLOCK_ROWS;
+        if (at >= 0 && at < offsets)
+            profile[at] += (double)k->diagonal[n];
+    }
+    for (int64_t j = 0; j < keys; j++)
+        key_mass[t->tile0 + j] += (double)k->column[j];
+}

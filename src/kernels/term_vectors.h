@@ -1,0 +1,136 @@
+/* kernels/term_vectors.h -- products with the vectors of terms, of the block's queries (RUN) and of the tile's keys
+ * (KEYS); and the index by which pairs find entries or vectors. May not know which term they are of.
+ * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS. */
+
+/* The number of the vector that row r uses for key 0 of the tile, before it is clamped. */
+static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)
+{
+    return t->tile0 - (v->product->by_index ? row_of(k, r) : k->position[r]) - v->first;
+}
+
+/* Make sure that the window of source n has the products of the block's queries with vectors [low, high). Rows of
+ * products are padded by TILE_KEYS on both sides with the first and the last product (or zeros), so that a row of a
+ * tile is read contiguously, past the clip too. */
+static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
+{
+    window *w = &k->vec[n];
+    const rpi_run *run = &k->c->source[n].run;
+    const int64_t R = run->vectors.count, D = run->vectors.width, pad = run->gather ? 0 : TILE_KEYS,
+                  width = w->step - 2 * pad;
+    const real *packed = (const real *)run->panels + k->h * run->panels_step;
+    if (low >= w->low && high <= w->high)
+        return;
+    w->low = R <= width ? 0 : low / NR * NR;
+    w->high = R <= width ? rpi_round_up(R, NR) : rpi_round_up(high, NR);
+    for (int64_t v = w->low; v < w->high; v += NR)
+        for (int64_t g = 0; g < k->groups; g++)
+            score_tile(w->queries + g * MR * D, packed + v * D, D, NULL, 0, w->at + g * MR * w->step + pad + v - w->low,
+                       w->step, NULL, packed);
+    for (int64_t r = 0; r < k->groups * MR && pad; r++) {
+        real *row = w->at + r * w->step + pad;
+        if (w->low == 0)
+            for (int64_t v = 1; v <= TILE_KEYS; v++)
+                row[-v] = run->vectors.product->zero_outside ? 0 : row[0];
+        if (w->high >= R)
+            for (int64_t v = R - w->low; v < R - w->low + TILE_KEYS; v++)
+                row[v] = run->vectors.product->zero_outside ? 0 : row[R - 1 - w->low];
+    }
+}
+
+/* The offset (key - query) of the first column of the tile for row r. */
+static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
+{
+    return t->tile0 - k->position[r];
+}
+
+/* k->index = the entry or vector of row r for each key of the tile, from q_at and k_at; -1: the definition is asked. */
+static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r, int64_t real_keys)
+{
+    const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
+    const double *key = s->k_at + keys, q = s->q_at[query];
+    int64_t j = 0;
+    if (s->k_int) {
+        typedef int32_t sixteen __attribute__((vector_size(64)));
+        typedef int32_t loose __attribute__((vector_size(64), aligned(4), may_alias));
+        const int32_t *key_int = s->k_int + keys, q_int = s->q_int[query], max = (int32_t)(s->count - 1);
+        for (; j + 16 <= t->end; j += 16) {
+            sixteen e = *(const loose *)(key_int + j) - q_int;
+            const sixteen above = e > max;
+            e = (above & max) | (~above & e);
+            *(loose *)(k->index + j) = e & ~(e < 0);
+        }
+        for (; j < t->end; j++)
+            k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, max);
+        for (j = 0; s->special && j < real_keys; j++)
+            if (isnan(key[j] - q))
+                k->index[j] = -1;
+    } else {
+        const double low = (double)s->first, high = (double)(s->first + s->count - 1);
+        for (; j < t->end; j++) {
+            const double x = key[j] - q;
+            k->index[j] = isnan(x) ? -1 : (int32_t)((int64_t)(x < low ? low : x > high ? high : x) - s->first);
+        }
+    }
+    for (j = real_keys; j < t->end; j++)
+        k->index[j] = 0;
+}
+
+/* to = add + the entries of row r, where no index needs to be clamped; add NULL: the entries alone. */
+static void gather_unclamped(const block *k, const rpi_indices *s, const tile *t, int64_t r, const real *entry,
+                             const real *add, real *to)
+{
+    const int32_t *key = s->k_int + k->b * s->k_step + t->tile0, q = s->q_int[k->b * s->q_step + row_of(k, r)];
+    const real *from = (const real *)((uintptr_t)entry - (uintptr_t)((int64_t)q * (int64_t)sizeof(real)));
+    if (add)
+        for (int64_t j = 0; j < t->end; j += VL)
+            vf_store(to + j, vf_load(add + j) + vf_gather(from, key + j));
+    else
+        for (int64_t j = 0; j < t->end; j += VL)
+            vf_store(to + j, vf_gather(from, key + j));
+}
+
+/* The query of row r as the definition of a source's term sees it. */
+static rpi_pair pair_of_row(const block *k, const rpi_source *s, int64_t r)
+{
+    return rpi_pair_of(k->c->args, s->term, k->b, k->h, row_of(k, r));
+}
+
+/* Products of the tile's keys, not rotated, with the vector of each pair: a register tile in which each row begins one
+ * vector before the row above. */
+static void key_products(block *k, const rpi_keys *s, const tile *t, const real **rows, real *scratch)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const rpi_vectors *v = &s->vectors;
+    const int64_t D = v->width, g = k->h / (d->heads / d->kv_heads), step = s->step;
+    const vf factor = vf_set1((real)v->factor);
+    const real *vectors = (const real *)s->channels + (s->per_head ? k->h : 0) * D * step;
+    const real *keys = k->tile_keys;
+    if (c->plan->rotate >= 0 || RPI_AMX || !keys) {
+        pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_scratch, NULL);
+        keys = k->keys_scratch;
+    }
+    for (int64_t group = 0; group < k->groups; group++) {
+        const real *from[MR];
+        for (int r = 0; r < MR; r++) {
+            rows[group * MR + r] = scratch + (group * MR + r) * ROW_STEP;
+            from[r] = vectors + TILE_KEYS + rpi_clamp(vector_of(k, v, t, group * MR + r), -TILE_KEYS, v->count - 1);
+        }
+        for (int64_t j = t->from[group]; j < t->to[group]; j += VL) {
+            const real *key = keys + j / NR * NR * D + j % NR;
+            vf sum[MR];
+            RPI_UNROLL
+            for (int r = 0; r < MR; r++)
+                sum[r] = vf_set1(0);
+            for (int64_t x = 0; x < D; x++) {
+                const vf y = vf_load(key + x * NR);
+                RPI_UNROLL
+                for (int r = 0; r < MR; r++)
+                    sum[r] = vf_fma(y, vf_load(from[r] + x * step + j), sum[r]);
+            }
+            RPI_UNROLL
+            for (int r = 0; r < MR; r++)
+                vf_store(scratch + (group * MR + r) * ROW_STEP + j, sum[r] * factor);
+        }
+    }
+}

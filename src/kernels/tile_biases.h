@@ -1,0 +1,240 @@
+/* kernels/tile_biases.h -- the biases of a tile, as a pointer for each row. May not know schemes by name: a source's
+ * kind says how.
+ * Parameters: BLOCK_ROWS, ROW_STEP, VL.
+ *
+ * Contract. A row's pointer may be read for the columns that its group computes, in whole panels: strips, tables and
+ * scratch are padded for that, and rows of the caller's arrays that end sooner are copied. */
+
+/* n biases, each as rpi_round_bias rounds it. */
+static void biases_to(real *to, const double *from, int64_t n)
+{
+    int64_t j = 0;
+#if !RPI_F64
+    typedef double eight __attribute__((vector_size(64)));
+    typedef double loose __attribute__((vector_size(64), aligned(8), may_alias));
+    typedef int64_t wide __attribute__((vector_size(64)));
+    typedef float narrow __attribute__((vector_size(32)));
+    typedef float narrow_loose __attribute__((vector_size(32), aligned(4), may_alias));
+    const eight max = (eight){0} + (double)FLT_MAX;
+    for (; j + 8 <= n; j += 8) {
+        eight x = *(const loose *)(from + j);
+        const wide high = (x > max) & (x < (double)INFINITY), low = (x < -max) & (x > -(double)INFINITY);
+        x = (eight)((high & (wide)max) | (~high & (wide)x));
+        x = (eight)((low & (wide)-max) | (~low & (wide)x));
+        *(narrow_loose *)(to + j) = __builtin_convertvector(x, narrow);
+    }
+#endif
+    for (; j < n; j++)
+        to[j] = (real)rpi_round_bias(from[j], sizeof(real));
+}
+
+/* A pointer for each row into the products of its query with vectors by offset. */
+static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
+{
+    const window *w = &k->vec[n];
+    const rpi_vectors *v = &k->c->source[n].run.vectors;
+    const int64_t last = k->groups * MR - 1, R = v->count, max = v->product->zero_outside ? R : R - 1;
+    ensure_products(k, n, rpi_clamp(vector_of(k, v, t, last), 0, R - 1),
+                    rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R));
+    for (int64_t r = 0; r <= last; r++)
+        rows[r] = w->at + r * w->step + TILE_KEYS + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->low;
+}
+
+/* A pointer for each row into the strip. */
+static void strip_rows(const block *k, const tile *t, const rpi_strip *s, const real **rows)
+{
+    const real *strip = (const real *)s->entry + k->b * s->batch_step + k->h * s->head_step;
+    const int64_t low = rpi_strip_low(s, k->c->args, k->b);
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        rows[r] = strip + (delta_of(k, t, r) - low);
+}
+
+/* A pointer for each row into the products of the keys with one vector: the same for all. */
+static void column_rows(const block *k, const tile *t, const rpi_column *s, const real **rows)
+{
+    const rpi_call *c = k->c;
+    const int64_t share = c->args->desc.heads / c->args->desc.kv_heads;
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        rows[r] = (const real *)s->product + (k->kv * share + k->h % share) * c->pad_k + t->tile0;
+}
+
+/* A pointer for each row into a table of all pairs. */
+static void table_rows(const block *k, const tile *t, const void *table, const real **rows)
+{
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        rows[r] = (const real *)table + (k->h * k->c->args->desc.len_q + row_of(k, r)) * k->c->pad_k + t->tile0;
+}
+
+/* to = the biases of row r by index, among the entries of a GATHER or the row's products of a RUN. */
+static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_indices *index, int64_t r,
+                       const real *entry, real *to)
+{
+    const rpi_call *c = k->c;
+    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    find_index(k, index, t, r, keys);
+    for (int64_t j = 0; j < keys && index->special; j++)
+        if (k->index[j] < 0) { /* gathered as entry 0, then asked of the definition */
+            k->index[j] = 0;
+            k->keep_scratch[j] = 1;
+        } else {
+            k->keep_scratch[j] = 0;
+        }
+    for (int64_t j = 0; j < t->end; j += VL)
+        vf_store(to + j, vf_gather(entry, k->index + j));
+    rpi_pair p = pair_of_row(k, s, r);
+    for (int64_t j = 0; j < keys && index->special; j++)
+        if (k->keep_scratch[j]) {
+            rpi_pair_key(c->args, &p, t->tile0 + j);
+            to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
+        }
+    for (int64_t j = keys; j < t->end; j++)
+        to[j] = 0;
+}
+
+/* to = the biases of row r by the scheme's `row`, or pair by pair by the definition, which reads arrays of any type. */
+static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, real *to)
+{
+    const rpi_call *c = k->c;
+    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    rpi_pair p = pair_of_row(k, s, r);
+    if (s->rows.by_row) {
+        s->scheme->row(&p, t->tile0, keys, k->row);
+        biases_to(to, k->row, keys);
+    } else {
+        for (int64_t j = 0; j < keys; j++) {
+            rpi_pair_key(c->args, &p, t->tile0 + j);
+            to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
+        }
+    }
+    for (int64_t j = keys; j < t->end; j++)
+        to[j] = 0;
+}
+
+/* A pointer for each row into the caller's array of biases; rows whose last panel would be read past their end are
+ * copied. */
+static void array_rows(const block *k, const tile *t, const rpi_view *v, const real **rows, real *scratch)
+{
+    const int64_t len_k = k->c->args->desc.len_k, keys = rpi_min(t->end, len_k - t->tile0);
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        real *to = scratch + r * ROW_STEP;
+        const real *row = (const real *)v->data + rpi_index(v, k->b, k->h, row_of(k, r), t->tile0);
+        rows[r] = keys == t->end ? row : to;
+        if (rows[r] == row) { /* prefetch the next tile's columns while this tile is computed */
+            for (int64_t j = TILE_KEYS; t->tile0 + 2 * TILE_KEYS <= len_k && j < 2 * TILE_KEYS; j += 16)
+                __builtin_prefetch(row + j, 0, 2);
+        } else {
+            memcpy(to, row, reals(keys, 1));
+            memset(to + keys, 0, reals(t->end - keys, 1));
+        }
+    }
+}
+
+/* The biases of one source, as a pointer for each row. Those that are not in memory as rows are made in scratch
+ * [BLOCK_ROWS][ROW_STEP]. */
+static void source_rows(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
+{
+    const rpi_source *s = &k->c->source[n];
+    const rpi_view *v = s->kind == RPI_ROWS && s->scheme->in_place ? &k->c->args->term[s->term][0] : NULL;
+    const void *table = s->kind == RPI_GATHER ? s->gather.table : s->kind == RPI_ROWS ? s->rows.table : NULL;
+    const real *entry = NULL;
+    int64_t entry_step = 0;
+    switch (s->kind) {
+    case RPI_STRIP: strip_rows(k, t, &s->strip, rows); return;
+    case RPI_COLUMN: column_rows(k, t, &s->column, rows); return;
+    case RPI_KEYS: key_products(k, &s->keys, t, rows, scratch); return;
+    case RPI_VALUES: return; /* no biases */
+    case RPI_RUN:
+        if (!s->run.gather) {
+            run_rows(k, t, n, rows);
+            return;
+        }
+        ensure_products(k, n, 0, s->run.vectors.count);
+        entry = k->vec[n].at;
+        entry_step = k->vec[n].step;
+        break;
+    case RPI_GATHER: entry = (const real *)s->gather.entry + k->h * s->gather.index.count; break;
+    case RPI_ROWS: break;
+    }
+    if (table) {
+        table_rows(k, t, table, rows);
+        return;
+    }
+    if (v && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1) {
+        array_rows(k, t, v, rows, scratch);
+        return;
+    }
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        rows[r] = scratch + r * ROW_STEP;
+        if (entry)
+            gather_row(k, t, s, s->kind == RPI_RUN ? &s->run.index : &s->gather.index, r, entry + r * entry_step,
+                       scratch + r * ROW_STEP);
+        else
+            define_row(k, t, s, r, scratch + r * ROW_STEP);
+    }
+}
+
+/* total[r][…] = a[r][…] + b[r][…]. Two finite biases whose sum overflows (finfo.min twice) stay finite, and
+ * -infinity masks whatever it is added to. */
+static void add_rows(const real **total, const real *const *a, const real *const *b, real *to, int64_t rows,
+                     int64_t end)
+{
+    const vf lowest = vf_set1(-REAL_MAX), highest = vf_set1(REAL_MAX), none = vf_set1(-INFINITY);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t j = 0; j < end; j += VL) {
+            const vf x = vf_load(a[r] + j), y = vf_load(b[r] + j), z = x + y;
+            const vf larger = vf_max(x, y);
+            vf kept = vf_below(highest, z, vf_below(highest, larger, larger, highest), z);
+            kept = vf_below(z, lowest, lowest, kept);
+            kept = vf_below(x, lowest, none, kept);
+            vf_store(to + r * ROW_STEP + j, vf_below(y, lowest, none, kept));
+        }
+        total[r] = to + r * ROW_STEP;
+    }
+}
+
+/* total[r][…] = a[r][…] + the products of source n by the index of row r. A product of -infinity does not mask. */
+static void add_gathered(block *k, const tile *t, int32_t n, const real **total, const real *const *a, real *to)
+{
+    const rpi_run *run = &k->c->source[n].run;
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    ensure_products(k, n, 0, run->vectors.count);
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        const real *entry = k->vec[n].at + r * k->vec[n].step;
+        if (run->index.unclamped) {
+            gather_unclamped(k, &run->index, t, r, entry, a[r], to + r * ROW_STEP);
+        } else {
+            find_index(k, &run->index, t, r, keys);
+            for (int64_t j = 0; j < t->end; j += VL)
+                vf_store(to + r * ROW_STEP + j, vf_load(a[r] + j) + vf_gather(entry, k->index + j));
+        }
+        total[r] = to + r * ROW_STEP;
+    }
+}
+
+/* The biases of the tile: those that the scores start from (in), and those that are added after the softcap (out);
+ * NULL: none. */
+static void biases_of(block *k, const tile *t, const real *const **in, const real *const **out)
+{
+    const rpi_call *c = k->c;
+    const bool apart = c->plan->desc.softcap > 0 && !c->plan->desc.cap_after;
+    *in = *out = NULL;
+    for (int32_t n = 0; n < c->n_sources; n++) {
+        const rpi_source *s = &c->source[n];
+        const bool outside = apart && !s->inside;
+        const real **rows = outside ? k->out : k->in;
+        real *sum = outside ? k->sum_out : k->sum_in;
+        const real *const **have = outside ? out : in;
+        if (s->kind == RPI_VALUES)
+            continue;
+        if (*have && s->kind == RPI_RUN && s->run.gather && !s->run.index.special) {
+            add_gathered(k, t, n, rows, rows, sum);
+        } else if (*have) {
+            const real *more[BLOCK_ROWS];
+            source_rows(k, t, n, more, k->s); /* k->s is free until the scores are made */
+            add_rows(rows, rows, more, sum, k->groups * MR, t->end);
+        } else {
+            source_rows(k, t, n, rows, sum);
+            *have = rows;
+        }
+    }
+}

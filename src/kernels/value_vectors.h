@@ -1,0 +1,97 @@
+/* kernels/value_vectors.h -- weights collected by vector, for terms that add vectors to values (VALUES). May not know
+ * the term.
+ * Parameters: MR, SUM_KEYS. */
+
+/* The sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
+static real range_sum(const real *x, int64_t from, int64_t to)
+{
+    vf sum = vf_set1(0);
+    for (int64_t j = from / VL * VL; j < to; j += VL) {
+        if (j >= from && j + VL <= to) {
+            sum = sum + vf_load(x + j);
+        } else {
+            real lane[VL];
+            for (int n = 0; n < VL; n++)
+                lane[n] = j + n >= from && j + n < to ? x[j + n] : 0;
+            sum = sum + vf_load(lane);
+        }
+    }
+    return vf_sum(sum);
+}
+
+/* Add columns [from, to) of a row x of the tile to the row's sums by vector. Column j has vector at + j, clamped to [0,
+ * R); sums begins with vector `low`. */
+static void collect_run(const real *x, int64_t from, int64_t to, int64_t at, int64_t R, bool zero_outside, real *sums,
+                        int64_t low)
+{
+    /* columns before `inside` have vector 0 (or none), those from `outside` on the last (or none) */
+    const int64_t inside = rpi_clamp(-at, from, to), outside = rpi_clamp(R - at, inside, to);
+    if (from == to)
+        return;
+    if (from < inside && !zero_outside)
+        sums[-low] += range_sum(x, from, inside);
+    for (int64_t j = inside; j < outside;) {
+        real *to_here = sums + at - low + j;
+        if (j + VL <= outside) {
+            vf_store(to_here, vf_load(to_here) + vf_load(x + j));
+            j += VL;
+        } else {
+            *to_here += x[j];
+            j++;
+        }
+    }
+    if (outside < to && !zero_outside)
+        sums[R - 1 - low] += range_sum(x, outside, to);
+}
+
+/* The same where k->index names the vector of each column. */
+static void collect_gather(const block *k, const real *x, int64_t from, int64_t to, real *sums)
+{
+    for (int64_t j = from; j < to; j++)
+        if (k->index[j] >= 0)
+            sums[k->index[j]] += x[j];
+}
+
+/* Add the weights by vector, times the vectors, to out, and start again from zero. */
+static void flush_vector_weights(block *k)
+{
+    const rpi_call *c = k->c;
+    window *w = &k->vector_weights;
+    const rpi_vectors *v = &c->value_vectors->values.run.vectors;
+    const real *packed = (const real *)v->columns + k->h * v->columns_step;
+    for (int64_t g = 0; g < k->groups && w->low < w->high; g++)
+        add_values(w->at + g * MR * w->step, w->step, 0, w->high - w->low, packed, w->low, v->padded,
+                   k->o + g * MR * c->pad_v, c->pad_v, ones, -1);
+    memset(w->at, 0, reals(k->groups * MR, w->step));
+    w->low = w->high = 0;
+}
+
+/* Collect the weights of the tile by vector. Where all vectors fit into the window this goes on to the end of the row;
+ * else each tile is added to out, from a multiple of SUM_KEYS on, so that the order of a row's sums depends on the row
+ * alone. */
+static void add_vector_weights(block *k, const tile *t)
+{
+    const rpi_run *run = &k->c->value_vectors->values.run;
+    const rpi_vectors *v = &run->vectors;
+    window *w = &k->vector_weights;
+    const int64_t R = v->count, last = k->groups * MR - 1;
+    if (run->gather || R <= w->step) {
+        w->low = 0;
+        w->high = R;
+    } else {
+        w->low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1) / SUM_KEYS * SUM_KEYS;
+        w->high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
+    }
+    for (int64_t r = 0; r < k->rows; r++) {
+        const int64_t from = t->from[r / MR], to = t->to[r / MR];
+        const real *x = k->s + r * ROW_STEP;
+        if (run->gather) {
+            find_index(k, &run->index, t, r, rpi_min(t->end, k->c->args->desc.len_k - t->tile0));
+            collect_gather(k, x, from, to, w->at + r * w->step);
+        } else {
+            collect_run(x, from, to, vector_of(k, v, t, r), R, v->product->zero_outside, w->at + r * w->step, w->low);
+        }
+    }
+    if (!run->gather && R > w->step)
+        flush_vector_weights(k);
+}

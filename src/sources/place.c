@@ -1,0 +1,156 @@
+/* sources/place.c -- the memory of the sources of a call, one function for each kind. Each runs twice: while sizes are
+ * added up addresses are NULL, then the arena hands them out.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "fill.h"
+
+/* Biases by index become a table of every pair where batch entries share them and it stays in a cache. */
+#define TABLE_BYTES ((int64_t)4 << 20)
+
+typedef struct placing {
+    rpi_arena *a;
+    const rp_plan *plan;
+    const rpi_extents *e;
+    int64_t real, pad_k;
+    bool backward;
+} placing;
+
+/* A stride; RPI_TOO_LARGE where it does not fit, and then the arena says that what it steps over does not fit
+ * either. */
+static int64_t times(int64_t a, int64_t b)
+{
+    int64_t product;
+    return rpi_mul(a, b, 1, &product) ? product : RPI_TOO_LARGE;
+}
+
+/* n0 * n1 * n2 elements of the arithmetic. */
+static void *take(const placing *p, int64_t n0, int64_t n1, int64_t n2)
+{
+    return rpi_arena_take3(p->a, n0, n1, n2, p->real);
+}
+
+static void place_strip(rpi_strip *s, const placing *p)
+{
+    const rp_desc *d = &p->plan->desc;
+    const rpi_extents *e = p->e;
+    if (e->strip) {
+        *s = e->strip->strip;
+        return;
+    }
+    const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
+    const bool together = span <= e->len_q + p->pad_k + RPI_WIDEST; /* else batch entries get strips of their own */
+    s->len = rpi_max(e->len_q - 1 + p->pad_k, 0) + (together ? span : 0);
+    s->low = -(e->len_q - 1 + e->max_offset);
+    s->head_step = heads > 1 ? s->len : 0;
+    s->batch_step = together ? 0 : times(heads, s->len);
+    s->entry = take(p, together ? 1 : d->batch, heads, s->len);
+}
+
+static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)
+{
+    const bool own = rpi_takes_positions(scheme); /* then batch entries may have positions of their own */
+    const int64_t batch = own ? p->plan->desc.batch : 1;
+    x->q_step = own ? p->e->len_q : 0;
+    x->k_step = own ? p->pad_k : 0;
+    x->q_at = rpi_arena_take(p->a, batch, p->e->len_q, sizeof(double));
+    x->k_at = rpi_arena_take(p->a, batch, p->pad_k, sizeof(double));
+    x->q_int = rpi_arena_take(p->a, batch, p->e->len_q, sizeof(int32_t));
+    x->k_int = rpi_arena_take(p->a, batch, p->pad_k, sizeof(int32_t));
+}
+
+/* By the lengths of the plan, so that its work holds the tables of shorter calls. */
+bool rpi_wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e)
+{
+    const rp_desc *d = &plan->desc;
+    int64_t n;
+    return d->batch > 1 && !rpi_takes_positions(s->scheme) &&
+           (s->kind == RPI_GATHER || (s->scheme->in_place && e->term[s->term].shares_batch)) &&
+           rpi_mul(d->heads, d->len_q, rpi_round_up(d->len_k, plan->ops->nr), &n) && n <= TABLE_BYTES / plan->ops->real;
+}
+
+static void *place_table(const rpi_source *s, const placing *p)
+{
+    return rpi_wants_table(s, p->plan, p->e) ? take(p, p->plan->desc.heads, p->e->len_q, p->pad_k) : NULL;
+}
+
+static void place_gather(rpi_source *s, const placing *p)
+{
+    s->gather.entry = take(p, p->plan->desc.heads, s->gather.index.count, 1);
+    s->gather.table = place_table(s, p);
+    place_indices(&s->gather.index, s->scheme, p);
+}
+
+/* Heads of the vectors: 1 where all share them. */
+static int64_t heads_of(const rpi_source *s, const rpi_vectors *v, const placing *p)
+{
+    return p->e->term[s->term].per_head[v->product - s->scheme->product] ? p->plan->desc.heads : 1;
+}
+
+static void place_columns(rpi_vectors *v, int64_t heads, const placing *p)
+{
+    const int64_t wide = rpi_round_up(v->width, p->plan->ops->vl);
+    v->columns_step = heads > 1 ? times(v->padded, wide) : 0;
+    v->columns = take(p, heads, v->padded, wide);
+}
+
+static void place_panels(rpi_run *r, int64_t heads, const placing *p)
+{
+    r->panels_step = heads > 1 ? times(r->vectors.padded, r->vectors.width) : 0;
+    r->panels = take(p, heads, r->vectors.padded, r->vectors.width);
+}
+
+static void place_run(rpi_source *s, const placing *p)
+{
+    const int64_t heads = heads_of(s, &s->run.vectors, p);
+    if (s->run.gather)
+        place_indices(&s->run.index, s->scheme, p);
+    place_panels(&s->run, heads, p);
+    if (p->backward)
+        place_columns(&s->run.vectors, heads, p);
+}
+
+static void place_keys(rpi_source *s, const placing *p)
+{
+    rpi_keys *k = &s->keys;
+    const int64_t heads = heads_of(s, &k->vectors, p);
+    k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16; /* not a power of two */
+    k->per_head = heads > 1;
+    k->channels = take(p, heads, k->vectors.width, k->step);
+    if (p->backward)
+        place_columns(&k->vectors, heads, p);
+}
+
+static void place_values(rpi_source *s, const placing *p)
+{
+    rpi_values *v = &s->values;
+    const int64_t heads = heads_of(s, &v->run.vectors, p);
+    if (v->run.gather)
+        place_indices(&v->run.index, s->scheme, p);
+    if (p->backward)
+        place_panels(&v->run, heads, p);
+    place_columns(&v->run.vectors, heads, p);
+    v->nonfinite_step = heads > 1 ? v->run.vectors.padded : 0;
+    v->nonfinite = rpi_arena_take(p->a, heads, v->run.vectors.padded, 1);
+}
+
+void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const rpi_extents *e, int64_t group_heads,
+                       bool backward)
+{
+    const placing p = {.a = a,
+                       .plan = plan,
+                       .e = e,
+                       .real = plan->ops->real,
+                       .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
+                       .backward = backward};
+    for (int32_t n = 0; n < l->n; n++) {
+        rpi_source *s = &l->source[n];
+        switch (s->kind) {
+        case RPI_STRIP: place_strip(&s->strip, &p); break;
+        case RPI_GATHER: place_gather(s, &p); break;
+        case RPI_ROWS: s->rows.table = place_table(s, &p); break;
+        case RPI_RUN: place_run(s, &p); break;
+        case RPI_COLUMN: s->column.product = take(&p, group_heads, p.pad_k, 1); break;
+        case RPI_KEYS: place_keys(s, &p); break;
+        case RPI_VALUES: place_values(s, &p); break;
+        }
+    }
+}

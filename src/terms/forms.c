@@ -1,0 +1,179 @@
+/* terms/forms.c -- the table of scheme.h once more, as a check: what each form requires, allows and forbids.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "registry.h"
+#include <stdio.h>
+#include <string.h>
+
+/* The functions that not every form has. */
+enum {
+    PAIR = 1,
+    GRAD = 2,
+    SHARED = 4,
+    REACH = 8,
+    ENTRIES = 16,
+    INDEX = 32,
+    ENTRY = 64,
+    ENTRY_GRAD = 128,
+    ROW = 256,
+    FOLD = 512,
+    ROW_GRAD = 1024,
+    SUMS_SIZE = 2048,
+    FOLD_SUMS = 4096,
+    PRODUCT_0 = 8192,
+    PRODUCT_1 = 16384,
+    PREPARE = 32768,
+    PREPARE_SIZE = 65536
+};
+static const char *const function_names[] = {
+    "pair", "grad",     "shared",    "reach",     "entries",    "index",      "entry",   "entry_grad",  "row",
+    "fold", "row_grad", "sums_size", "fold_sums", "product[0]", "product[1]", "prepare", "prepare_size"};
+
+static const struct {
+    rpi_form form;
+    const char *name;
+    unsigned required, optional;
+} forms[] = {
+    {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH},
+    {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
+    {RPI_TILE, "TILE", PAIR, GRAD | ROW | FOLD | ROW_GRAD | SUMS_SIZE | FOLD_SUMS},
+    {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
+    {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
+    {RPI_ROTATE, "ROTATE", 0, 0},
+    {RPI_SINK, "SINK", 0, 0},
+};
+
+/* Functions that need another one. */
+static const struct {
+    unsigned has, needs;
+} pairs[] = {{ROW_GRAD, ROW | SUMS_SIZE | FOLD_SUMS | GRAD},
+             {SUMS_SIZE, ROW_GRAD},
+             {FOLD_SUMS, ROW_GRAD},
+             {FOLD, GRAD},
+             {PREPARE, PREPARE_SIZE},
+             {PREPARE_SIZE, PREPARE}};
+
+static unsigned functions_of(const rpi_scheme *s)
+{
+    const bool has[] = {s->pair,
+                        s->grad,
+                        s->shared,
+                        s->reach,
+                        s->entries,
+                        s->index,
+                        s->entry,
+                        s->entry_grad,
+                        s->row,
+                        s->fold,
+                        s->row_grad,
+                        s->sums_size,
+                        s->fold_sums,
+                        s->product[0].count,
+                        s->product[1].count,
+                        s->prepare,
+                        s->prepare_size};
+    unsigned bits = 0;
+    for (unsigned n = 0; n < sizeof has / sizeof *has; n++)
+        bits |= has[n] ? 1u << n : 0;
+    return bits;
+}
+
+static const char *names_of(unsigned bits, char to[256])
+{
+    size_t used = 0;
+    to[0] = 0;
+    for (unsigned n = 0; bits >> n; n++)
+        if (bits >> n & 1)
+            used += (size_t)snprintf(to + used, 256 - used, "%s%s", used ? ", " : "", function_names[n]);
+    return to;
+}
+
+static const char *fault_of_products(const rpi_scheme *s, bool learned)
+{
+    for (int n = 0; n < 2; n++) {
+        const rpi_product *p = &s->product[n];
+        if (!p->count)
+            continue;
+        if (!p->vec || !p->first == !p->index)
+            return "a product has count, vec, and either first or index";
+        if (s->form == RPI_VALVEC && !p->width)
+            return "the product of VALVEC has width: that of the values";
+        if (learned && !p->vec_grad)
+            return "a product of a term with a learned array has vec_grad";
+        if (!p->query != !p->query_grad)
+            return "query and query_grad come together";
+    }
+    return NULL;
+}
+
+static const char *fault_of_facts(const rpi_scheme *s)
+{
+    if (!s->facts.formula || !s->facts.about)
+        return ".facts has a formula and a few words about the term";
+    for (const rp_param *p = s->params; p && p->key; p++) {
+        if (!p->field || !p->meaning)
+            return "every parameter has a field and a meaning";
+        if (p->type == RP_PARAM_CHOICE && !p->choices)
+            return "a parameter of type CHOICE has choices";
+        if (p->max < p->min)
+            return "the bounds of a parameter are the wrong way round";
+    }
+    for (int x = 0; x < rpi_count_arrays(s); x++) {
+        const bool position = strcmp(s->array[x].name, "q_positions") == 0;
+        if (position && s->positions != x)
+            return ".positions is the index of q_positions among the arrays";
+        if (position && !(s->array[x + 1].name && strcmp(s->array[x + 1].name, "k_positions") == 0))
+            return "k_positions follows q_positions";
+        if (!s->array[x].shape)
+            return "every array has a shape";
+    }
+    const rp_desc d = rp_desc_init(2, 3, 6, 6, 8);
+    rp_term t = {.kind = RP_TERM_NONE};
+    rpi_shape shape;
+    for (int x = 0; x < rpi_count_arrays(s); x++)
+        if (!rpi_read_shape(s->array[x].shape, &d, &t, s->params, &shape))
+            return "a shape cannot be read: facts.h says how it is written, and names are those of parameters";
+    return NULL;
+}
+
+const char *rpi_scheme_fault(const rpi_scheme *s)
+{
+    static _Thread_local char line[512];
+    char names[256];
+    bool learned = false;
+    for (int x = 0; x < rpi_count_arrays(s); x++)
+        learned |= s->array[x].use == RP_USE_LEARNED;
+    const unsigned has = functions_of(s);
+    for (size_t n = 0; n < sizeof forms / sizeof *forms; n++) {
+        if (forms[n].form != s->form)
+            continue;
+        unsigned required = forms[n].required;
+        if (learned)
+            required |= required & PAIR ? GRAD : required & ENTRY ? ENTRY_GRAD : 0;
+        const unsigned allowed = forms[n].required | forms[n].optional | PREPARE | PREPARE_SIZE;
+        if (required & ~has) {
+            snprintf(line, sizeof line, "form %s requires %s", forms[n].name, names_of(required & ~has, names));
+            return line;
+        }
+        if (has & ~allowed) {
+            snprintf(line, sizeof line, "form %s has no %s", forms[n].name, names_of(has & ~allowed, names));
+            return line;
+        }
+    }
+    for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
+        if (has & pairs[n].has && pairs[n].needs & ~has) {
+            char missing[256];
+            snprintf(line, sizeof line, "%s requires %s", names_of(has & pairs[n].has, names),
+                     names_of(pairs[n].needs & ~has, missing));
+            return line;
+        }
+    if ((s->in_place || s->causal) && s->form != RPI_TILE)
+        return "in_place and causal belong to form TILE";
+    if (s->same_heads && s->form != RPI_OFFSET)
+        return "same_heads belongs to form OFFSET";
+    if ((s->bias || s->unscaled) && s->form != RPI_VEC)
+        return "bias and unscaled belong to form VEC";
+    if (s->class_token && s->form != RPI_INDEX)
+        return "class_token belongs to form INDEX";
+    const char *fault = fault_of_products(s, learned);
+    return fault ? fault : fault_of_facts(s);
+}

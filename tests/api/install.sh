@@ -1,0 +1,58 @@
+#!/bin/sh
+# install.sh BUILD -- install into a prefix and build the examples against it, through CMake and through pkg-config.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+build=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+cc=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+
+echo "what is exported is what the headers declare"
+nm -D --defined-only "$work"/prefix/lib*/librelpos.so "$work"/prefix/lib/*/librelpos.so 2>/dev/null | awk '$2 ~ /[TDBR]/ {print $3}' | sort >"$work/exported"
+grep -ohE '\brp_[a-z0-9_]+ *\(' include/relpos/*.h | tr -d ' (' | sort -u >"$work/declared"
+if grep -vxFf "$work/declared" "$work/exported"; then
+    echo "the names above are exported but not declared"
+    exit 1
+fi
+test "$(wc -l <"$work/exported")" -gt 20
+
+echo "CMake package"
+mkdir "$work/user"
+cp examples/01_attend.c "$work/user/"
+cat >"$work/user/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(relpos 0.1 REQUIRED)
+add_executable(attend 01_attend.c)
+target_link_libraries(attend PRIVATE relpos::relpos)
+END
+cmake -G Ninja -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
+    cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/user/build/attend"
+
+echo "pkg-config"
+pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
+flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos)
+for example in examples/*.c; do
+    # shellcheck disable=SC2086
+    "$cc" "$example" -o "$work/example" $flags -lm
+    LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example"
+done
+
+echo "needs libc and libm alone"
+if objdump -p "$(find "$work/prefix" -name librelpos.so)" | awk '/NEEDED/ {print $2}' |
+    grep -vE '^(libc|libm|libpthread|ld-linux[-a-z0-9]*)\.so'; then
+    echo "the library above is needed too"
+    exit 1
+fi
+
+echo "the model and its card"
+diff -r lab/model "$work/prefix/share/doc/relpos/lab/model"
+
+echo "SONAME"
+objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.1$'
+
+echo "the program runs from wherever the prefix is moved to"
+mv "$work/prefix" "$work/moved"
+env -u LD_LIBRARY_PATH "$work/moved/bin/relpos" bucket 5 >"$work/log" || { cat "$work/log"; exit 1; }

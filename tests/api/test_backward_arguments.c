@@ -1,0 +1,124 @@
+/* test_backward_arguments.c -- arguments of a backward call: each slip has its status, a line that names it, and writes nothing.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/api/refusals.h"
+
+static const char *const slip_text =
+    "bwd:f32:b2h4g2q5k7d8v6:t5,buckets=8,q_positions=x+dense+relkey,left=2,right=1+alibi:mask";
+static double room[4096];
+
+static void absent_arrays_are_named(void **state)
+{
+    const int64_t three[4] = {2, 4, 5, 7}, slopes[1] = {4}, positions[1] = {5};
+    (void)state;
+    SLIP(g->size--, RP_E_ARG, "grads", NULL);
+    SLIP(t->size--, RP_E_ARG, "tensors", NULL);
+    SLIP(g->dout.data = NULL, RP_E_ARG, "dout", NULL);
+    SLIP(t->q.data = NULL, RP_E_ARG, "q", NULL);
+    SLIP(t->v.data = NULL, RP_E_ARG, "v is absent", NULL);
+    SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", NULL);
+    SLIP(t->mask[0].data = NULL, RP_E_ARG, "mask[0]", NULL);
+    SLIP(t->weights = rp_array_of(room, RP_F32, 4, three), RP_E_ARG, "output beside out and lse", NULL);
+    SLIP(t->entropy = rp_array_of(room, RP_F32, 3, three), RP_E_ARG, "output beside out and lse", NULL);
+    /* gradients that do not exist */
+    SLIP(g->term[0][1] = rp_array_of(room, RP_F32, 1, positions), RP_E_ARG, "term[0].q_positions", NULL);
+    SLIP(g->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "term[3].slopes", NULL);
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+} all[] = {
+    {"dout", offsetof(rp_grads, dout)},
+    {"dq", offsetof(rp_grads, dq)},
+    {"dk", offsetof(rp_grads, dk)},
+    {"dv", offsetof(rp_grads, dv)},
+    {"term[0].table", offsetof(rp_grads, term)},
+    {"term[1].bias", offsetof(rp_grads, term) + sizeof(rp_array) * RP_MAX_ARRAYS},
+    {"term[2].table", offsetof(rp_grads, term) + 2 * sizeof(rp_array) * RP_MAX_ARRAYS},
+};
+enum { DQ = 1, ALL = sizeof all / sizeof *all }; /* all[DQ] is the first output */
+
+#define ARRAY ((rp_array *)(void *)((char *)g + all[n].offset))
+
+/* Shape, axes, type, strides and address of dout and each gradient. */
+static void each_gradient_is_checked(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ALL; n++) {
+        const char *name = all[n].name;
+        SLIP(ARRAY->shape[0]++, RP_E_SHAPE, name, NULL);
+        SLIP(ARRAY->shape[1]--, RP_E_SHAPE, name, NULL);
+        SLIP(ARRAY->ndim--, RP_E_SHAPE, name, NULL);
+        SLIP(ARRAY->ndim = 5, RP_E_SHAPE, name, NULL);
+        SLIP(ARRAY->dtype = RP_I32, RP_E_ARG, name, NULL);
+        SLIP(ARRAY->dtype = (rp_dtype)13, RP_E_ARG, name, NULL);
+        SLIP(ARRAY->data = (char *)ARRAY->data + 2, RP_E_ARG, name, NULL);
+        SLIP(ARRAY->stride[0] = INT64_MAX, RP_E_OVERFLOW, name, NULL);
+        if (n < 4)
+            SLIP(ARRAY->stride[3] = 2, RP_E_STRIDE, name, NULL);
+    }
+}
+
+/* A gradient has an element of its own for each index, and no memory in common with an input or with another one. */
+static void gradients_overlap_nothing(void **state)
+{
+    (void)state;
+    for (int n = DQ; n < ALL; n++) {
+        const char *name = all[n].name;
+        SLIP(ARRAY->stride[0] = 0, RP_E_STRIDE, name, NULL);
+        SLIP(ARRAY->shape[0] = 1, RP_E_SHAPE, name, NULL);
+        SLIP(ARRAY->data = t->q.data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = (char *)t->term[1][0].data + 4, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = g->dout.data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = n == 1 ? g->dk.data : g->dq.data, RP_E_OVERLAP, "overlaps", NULL);
+    }
+}
+
+#undef ARRAY
+
+static void null_pointers_are_refused(void **state)
+{
+    problem p;
+    rp_plan *plan;
+    (void)state;
+    pose(&p, 1, "%s", slip_text);
+    good(rp_plan_create(&plan, &p.desc));
+    assert_int_equal(rp_backward(NULL, &p.t, &p.g, NULL), RP_E_ARG);
+    assert_int_equal(rp_backward(plan, NULL, &p.g, NULL), RP_E_ARG);
+    assert_int_equal(rp_backward(plan, &p.t, NULL, NULL), RP_E_ARG);
+    assert_int_equal(rp_gradient_bound(plan, &p.t, NULL), RP_E_ARG);
+    assert_int_equal(rp_plan_backward_size(NULL, NULL), 0);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+/* Work is aligned, and of the size that was said: it lies between pages that may not be touched. */
+static void backward_work_is_as_large_as_said(void **state)
+{
+    problem p;
+    rp_plan *plan;
+    (void)state;
+    SLIP(s.work = (char *)room + 4, RP_E_ARG, "work", NULL);
+    pose(&p, 1, "%s", slip_text);
+    good(rp_plan_create(&plan, &p.desc));
+    const size_t bytes = rp_plan_backward_size(plan, NULL);
+    assert_true(bytes > 0);
+    fence f = fence_of((bytes + 63) / 64 * 64, true);
+    good(rp_backward(plan, &p.t, &p.g, f.data));
+    assert_true(fence_intact(&f, (bytes + 63) / 64 * 64));
+    fence_free(&f);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_arrays_are_named),           cmocka_unit_test(each_gradient_is_checked),
+        cmocka_unit_test(gradients_overlap_nothing),         cmocka_unit_test(null_pointers_are_refused),
+        cmocka_unit_test(backward_work_is_as_large_as_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

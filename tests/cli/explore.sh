@@ -1,0 +1,36 @@
+#!/bin/sh
+# explore.sh -- relpos explore
+#
+#     tests/cli/explore.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+
+# A program of its own, with and without a page beside it; "browsers" that work and fail.
+built=$program
+mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
+cp "$program" "$T/tree/bin/relpos"
+program=$T/tree/bin/relpos
+unset DISPLAY WAYLAND_DISPLAY
+refused 1 'explore: relpos-explorer.html is not there' explore
+echo page >"$T/tree/share/doc/relpos/relpos-explorer.html"
+page=$(realpath "$T/tree/share/doc/relpos/relpos-explorer.html")
+prints "$page" explore
+prints "$page" explore --path
+refused 2 'one argument too many' explore now
+printf '#!/bin/sh\n[ "$1" = "%s" ] && echo >"%s/opened"\n' "$page" "$T" >"$T/browser/xdg-open"
+chmod +x "$T/browser/xdg-open"
+PATH=$T/browser:$PATH
+prints "$page" explore # no screen
+check 'nothing is opened without a screen' '' "$(ls "$T/opened" 2>/dev/null)"
+DISPLAY=:9
+export DISPLAY
+prints '' explore
+check 'the page is opened' "$T/opened" "$(ls "$T/opened")"
+printf '#!/bin/sh\nexit 3\n' >"$T/browser/xdg-open"
+prints "$page" explore # no browser
+unset DISPLAY
+PATH=${PATH#"$T/browser:"}
+program=$built
+
+finish

@@ -1,0 +1,58 @@
+#!/bin/sh
+# help.sh -- names of commands and options; each help, and the manual page that says the same
+#
+#     tests/cli/help.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+small=examples/data/gettysburg.safetensors
+
+commands='attend explain bias bucket verify bench info explore'
+prints "relpos $(sed -n 's/.*RP_VERSION_STRING "\(.*\)"/\1/p' include/relpos/relpos.h)" --version
+ok --help
+for name in $commands; do
+    has "^  $name  *[a-z]"
+done
+run
+check 'no command: the usage on standard error' '2 0 Usage: ' "$code $(($(wc -c <"$T/out"))) $(grep -o 'Usage: ' "$T/err")"
+for name in $commands; do
+    ok "$name" --help
+    check 'help starts with the name and has an example' "relpos $name -- Example:" \
+        "$(head -n 1 "$T/out" | grep -o "^relpos $name --") $(sed -n 3p "$T/out")"
+    has "^  relpos $name" "^Usage: relpos $name " '^      --help  '
+    cp "$T/out" "$T/help.$name"
+    refused 2 'no option is called --no-such-thing' "$name" --no-such-thing
+done
+refusals <<'END'
+2 | no command is called "atend".*(relpos|attend) | atend
+2 | no command is called "" | ''
+2 | did you mean --causal | attend --cuasal
+2 | did you mean --softcap | attend --soft 3 # the start of two names
+2 | no option is called -z | attend -z
+2 | -o needs a value | attend "$small" -o
+2 | --scale needs a value | attend "$small" -o "$T/kept/b.npz" --scale
+2 | no input file | attend
+2 | no output file | attend "$small"
+2 | one argument too many: "third" | attend "$small" third -o "$T/kept/b.npz"
+2 | one argument too many | info now
+END
+
+# What a help offers is in the manual page, and the other way round; and so are the terms and masks.
+for name in $commands; do
+    command="man/relpos-$name.1.scd"
+    sed '1,/^Options:/d' "$T/help.$name" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort >"$T/one"
+    grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' "man/relpos-$name.1.scd" | grep -oE -- '--[a-z-]+' | sort >"$T/two"
+    check 'options of the help and of the page' '' "$(diff "$T/one" "$T/two")"
+done
+"$program" info | sed -n '/^Position terms/,/^$/s/^  \([a-z0-9][a-z0-9]*\) .*/\1/p' >"$T/terms"
+"$program" info | sed -n '/^Masks/,$s/^  \(--[a-z-]*\) .*/\1/p' >"$T/masks"
+command='man/relpos.1.scd'
+check 'terms and masks that info lists' "$(grep -c '^RP_X' include/relpos/terms.def) $(grep -c '^RP_X' include/relpos/masks.def)" \
+    "$(($(wc -l <"$T/terms"))) $(($(wc -l <"$T/masks")))"
+while read -r name; do
+    check 'a term or mask has its line' "*$name" "$(grep -oE -m 1 -e "\*$name\b" man/relpos.1.scd | head -n 1)"
+done <<END
+$(cat "$T/terms" "$T/masks")
+END
+
+finish

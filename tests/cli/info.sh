@@ -1,0 +1,33 @@
+#!/bin/sh
+# info.sh -- relpos info, and the settings that it shows
+#
+#     tests/cli/info.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/files.sh
+make_small
+
+ok info
+has '^relpos [0-9]' '^instruction sets .*generic yes' '^chosen ' '^threads ' '^build ' '^  t5 ' '^  --causal '
+ok info --json
+has '^\{"version": "[0-9.]+", "isa": "[a-z0-9_]+", "isas": \[\{"name": "generic", "found": true\}.*"threads": [0-9]+, "build": \{' \
+    '"terms": \[\{"name": "table", .*"syntax": "table,.*", "source": ".*", "formula": "table\[h, clamp.*"arrays": \[\{"name": "table",.*\}' '"masks": \[\{"name": "causal", "option": "--causal", "meaning": .*\}\]\}$'
+RELPOS_THREADS=1 ok info --measure # the emulated instruction set takes a second on each thread
+has '^multiplies  *[0-9.]+ GFLOP/s, generic$' '^reads  *[0-9.]+ GB/s$'
+RELPOS_THREADS=1 ok info --measure --json
+has '^\{"version": .*"name": "generic", "found": true, "peak_gflops": [1-9].*"bytes_per_s": [1-9]'
+for setting in RELPOS_THREADS=x RELPOS_THREADS=0 RELPOS_THREADS=-1 RELPOS_THREADS=1e9 RELPOS_ISA=avx1024; do
+    export "${setting?}"
+    refused 2 "${setting%%=*}" info
+    refused 2 "${setting%%=*}" attend "$small" -o "$T/kept/a.npz"
+    unset "${setting%%=*}"
+done
+RELPOS_THREADS='' RELPOS_ISA='' "$program" info >"$T/one"
+ok info
+same 'an empty setting is none' "$T/one" "$T/out"
+command='RELPOS_THREADS=3 RELPOS_ISA=generic relpos info'
+RELPOS_THREADS=3 RELPOS_ISA=generic "$program" info >"$T/out"
+has '^threads  *3$' '^chosen  *generic$'
+
+finish

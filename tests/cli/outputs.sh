@@ -1,0 +1,106 @@
+#!/bin/sh
+# outputs.sh -- relpos attend: files that cannot be written, kills, races, little memory, the input as output
+#
+#     tests/cli/outputs.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/files.sh
+make_small
+
+refusals attend <<'END'
+2 | the suffix tells no format | "$small" -o "$T/kept/a.txt"
+2 | the suffix tells no format | "$small" -o "$T/kept/npz"
+2 | the suffix tells no format | "$small" -o ''
+END
+mkdir "$T/dir.npz"
+refusals attend <<'END'
+1 | it is a directory | "$small" -o "$T/dir.npz"
+1 | no file can be made in its directory | "$small" -o "$T/no_such/a.npz"
+1 | no file can be made in its directory|Not a directory | "$small" -o "$small/a.npz"
+END
+ln -s full.npz "$T/round.npz" && ln -s round.npz "$T/full.npz"
+refused 1 'round\.npz' attend "$small" -o "$T/round.npz"
+rm "$T/full.npz" "$T/round.npz"
+ln -s /dev/full "$T/full.npz"
+refused 1 'No space left' attend "$small" -o "$T/full.npz"
+check 'the device is still there' 'character special file' "$(stat -c %F /dev/full)"
+if [ "$(id -u)" != 0 ]; then # the superuser may write anywhere
+    mkdir "$T/sealed"
+    cp "$T/kept/a.npz" "$T/sealed/a.npz"
+    chmod 555 "$T/sealed"
+    refused 1 'no file can be made in its directory' attend "$small" -o "$T/sealed/a.npz"
+    refused 1 'cannot be written' bias log -o "$T/sealed/a.png"
+    chmod 755 "$T/sealed"
+    chmod 444 "$T/sealed/a.npz"
+    refused 1 'cannot be written: Permission' attend "$small" -o "$T/sealed/a.npz"
+    chmod 000 "$T/sealed/a.npz"
+    refused 1 'Permission' attend "$T/sealed/a.npz" -o "$T/kept/a.npz"
+fi
+(
+    # A limit on the size of files, of 512 bytes, stands for a full disc.
+    ulimit -f 1
+    "$program" attend "$small" -o "$T/kept/a.npz" 2>"$T/err"
+    echo $? >"$T/code"
+)
+command='ulimit -f 1; relpos attend'
+check 'a file that may not grow' '1 1' "$(cat "$T/code") $(grep -c 'File too large' "$T/err")"
+look
+check 'existing files' "$kept" "$now"
+
+# Killed at any moment, or beaten to it by another: the file is the old one or the new one, and whole.
+ok attend "$text" -o "$T/made/new.safetensors" --bias alibi
+both="$(cksum <"$T/kept/a.safetensors")|$(cksum <"$T/made/new.safetensors")"
+cp "$T/kept/a.safetensors" "$T/made/killed.safetensors"
+command='timeout -s KILL ... relpos attend'
+for delay in 0.002 0.004 0.006 0.008 0.01 0.012 0.014 0.016 0.018 0.02 0.025 0.03 0.04; do
+    timeout -s KILL $delay "$program" attend "$text" -o "$T/made/killed.safetensors" --bias alibi
+    now=$(cksum <"$T/made/killed.safetensors")
+    case "|$both|" in *"|$now|"*) now=$both ;; esac
+    check 'the old output or the new one' "$both" "$now"
+done 2>/dev/null
+rm -f "$T/made/".relpos*
+command='three of relpos attend at once'
+for name in "$text" "$text" "$text"; do
+    "$program" attend "$name" -o "$T/made/race.safetensors" --bias alibi &
+done
+wait
+equal race new
+
+# Little memory: a failure in one line, or success.
+for limit in 8000 20000 40000 80000 160000 320000; do
+    command="ulimit -v $limit; relpos attend --weights"
+    (
+        # shellcheck disable=SC3045
+        ulimit -v $limit
+        "$program" info >"$T/out" 2>&1 || exit 1
+        "$program" attend "$text" -o "$T/kept/a.npz" --weights --threads 8 2>"$T/err"
+        echo $? >"$T/code"
+    ) >/dev/null 2>&1 || continue # not enough to start at all, or a sanitizer, which takes much more
+    check 'exit code, lines on standard error' yes "$(case "$(cat "$T/code") $(($(wc -l <"$T/err")))" in
+        '0 0') echo yes ;;
+        '1 1') look && [ "$now" = "$kept" ] && echo yes || echo 'and the older output is gone' ;;
+        *) cat "$T/code" "$T/err" ;;
+        esac)"
+    printf 'what was here before\n' >"$T/kept/a.npz"
+done
+
+# The input is never the output, by whatever name.
+cp "$small" "$T/kept/in.safetensors"
+ln -s in.safetensors "$T/kept/by_link.safetensors"
+ln "$T/kept/in.safetensors" "$T/kept/by_name.safetensors"
+look
+kept=$now
+refusals attend <<'END'
+2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/in.safetensors"
+2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/../kept/./in.safetensors"
+2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_link.safetensors"
+2 | it is the input file | "$T/kept/by_link.safetensors" -o "$T/kept/in.safetensors"
+2 | it is the input file | "$T/kept/in.safetensors" -o "$T/kept/by_name.safetensors"
+END
+rm "$T/kept/"*.safetensors
+printf 'what was here before\n' >"$T/kept/a.safetensors"
+look
+kept=$now
+
+finish

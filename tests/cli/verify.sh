@@ -1,0 +1,41 @@
+#!/bin/sh
+# verify.sh -- relpos verify, and problems that verify and bench refuse
+#
+#     tests/cli/verify.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+
+ok verify fwd:f32:b1h2q33k40d16:t5+log:causal
+has '^[1-9][0-9]* problems? checked, 0 failed'
+ok verify fwd:f32:b1h1q5k5d4 fwd:f32:b1h4g2q7k9d8v5:alibi:window=3,0+key_mask --verbose --isa generic --seed 3
+has '^ok .*generic .*b1h1q5k5d4' '^ok .*generic .*b1h4g2q7k9d8v5:alibi' '^2 problems checked, 0 failed'
+ok verify fwd:f32:b1h1q5k5d4 --json --isa generic
+has '^\{"problem": "fwd:f32:b1h1q5k5d4", "isa": "generic", "seed": 7, "passed": true, "found": '
+for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1h1q1k1d1 fwd:f32:x1 fwd:f32:b1h1q1k1d1:t6 fwd:f32:b1h1q1k1d1:t5:caus \
+    fwd:f32:b1h1q1k1d1:t5:window=5 fwd:f32:b1h1q1k1d1:t5:causal:more fwd:f32:b1h1q1k1d1:t5,buckets=x fwd:f32:b1h1q1k1d1:t5+:causal \
+    fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b0x10h1q1k1d1 fwd:f32:b99999999999999999999h1q1k1d1; do
+    refused 2 'problem' verify "$problem"
+    refused 2 'problem' bench "$problem"
+done
+for problem in bwd:f32:b1h2q33k40d16:t5+relkey,left=3,right=3:causal fwdbwd:f64:b1h2q9k40d16:alibi+sink fwd:bf16:b1h2q9k40d16:xl \
+    fwdbwd:f16:b1h2q9k40d16:rope fwd:f32:b2h2q9k12d8:kerple+fire,c=1,L=4+band:positions fwd:f32:b2h2q6k6d8:swin,grid=2x3:dropout=0.5+seed=3 \
+    fwd:f32:b2h2q9k12d8:alibi,slopes=given+real,max_distance=3:q_offsets+causal fwd:f32:b1h2q9k9d8:deberta,span=4+forget; do
+    ok verify "$problem"
+    has '^[1-9] problems? checked, 0 failed'
+done
+for problem in fwd:f32:b1h1q4k4d4::dropout=1 fwd:f32:b1h1q4k5d4:swin,grid=2x2 fwd:f32:b1h1q4k4d4:relkey,left=1,right=1+xl \
+    fwd:f32:b1h1q4k4d4:sink+sink; do
+    refused 1 'problem' verify "$problem"
+done
+for setting in dropout=x dropout seed=-1 seed=x q_offsets=1 positions=p; do
+    refused 2 'problem' bench "fwd:f32:b1h1q4k4d4::$setting"
+done
+for sizes in b1h0q1k1d1 b1h3g2q1k1d1 b1h1q1k1d0 b-1h1q1k1d1 b1h1q-5k1d1 b4000000000h4000000000q4000000000k1d1 b1h1q1000000000k1000000000d1000; do
+    run verify "fwd:f32:$sizes"
+    check 'sizes that cannot be' 'failed 1 0' "$([ $code = 1 ] || [ $code = 2 ] && echo failed) $(grep -vc '^==.*WARNING: AddressSanitizer' "$T/err") $(($(wc -c <"$T/out")))"
+done
+refused 2 'avx1024' verify fwd:f32:b1h1q1k1d1 --isa avx1024
+refused 2 '--seed' verify fwd:f32:b1h1q1k1d1 --seed x
+
+finish

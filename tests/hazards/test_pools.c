@@ -1,0 +1,246 @@
+/* test_pools.c -- pools: made and destroyed, used by many callers at once, cancelled, and the same bits from all of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/hazards/callers.h"
+
+/* Pools made and let go: unused, used once, of many sizes. */
+static void pools_come_and_go(void **state)
+{
+    shared s;
+    (void)state;
+    watch(__func__);
+    shared_begin(&s, rp_isa_default());
+    for (int n = 0; n < 1000; n++) {
+        rp_pool *pool;
+        const int32_t threads = 1 + n % 5;
+        good(begin_pool(&pool, threads));
+        assert_int_equal(rp_pool_threads(pool), threads);
+        if (n % 10 == 0)
+            assert_true(call(&s, pool));
+        end_pool(pool);
+    }
+    rp_pool *pool;
+    good(begin_pool(&pool, 0)); /* as many as this process may use */
+    assert_true(rp_pool_threads(pool) >= 1 && rp_pool_threads(pool) <= 4096);
+    end_pool(pool);
+    good(begin_pool(&pool, 4096)); /* none is started before a call wants them */
+    assert_int_equal(rp_pool_threads(pool), 4096);
+    end_pool(pool);
+    assert_true(rp_pool_threads(NULL) >= 1);
+    shared_end(&s);
+}
+
+/* Eight callers at once, on the default pool, on one of theirs, on one each, with work of their own and without. */
+static void many_callers_get_the_same_bits(void **state)
+{
+    shared s;
+    (void)state;
+    static const char *const reference[] = {"reference"};
+    watch(__func__);
+    for (int i = -1; i < 0 || rp_isa_name(i); i++) {
+        const char *isa = i < 0 ? reference[0] : rp_isa_name(i);
+        if (!TRIED(isa))
+            continue;
+        for (int form = 0; form < 4; form++) {
+            shared_begin(&s, isa);
+            s.rounds = i < 0 || SLOW(isa) ? 2 : 20;
+            s.own_work = form % 2;
+            s.own_pool = form == 3;
+            if (form == 1) /* one pool, made here and used by all at once, its threads not yet started */
+                good(begin_pool(&s.pool, 3));
+            all_callers(&s);
+            end_pool(s.pool);
+            shared_end(&s);
+        }
+    }
+}
+
+/* One pool, first used by all of its callers in the same moment, again and again. */
+static void first_use_may_come_from_all_at_once(void **state)
+{
+    shared s;
+    (void)state;
+    watch(__func__);
+    shared_begin(&s, "generic");
+    s.rounds = 1;
+    for (int n = 0; n < 30; n++) {
+        good(begin_pool(&s.pool, 4));
+        all_callers(&s);
+        end_pool(s.pool);
+    }
+    shared_end(&s);
+}
+
+/* rp_last_error belongs to a thread. */
+static void *fails(void *argument)
+{
+    rp_pool *pool;
+    char want[32];
+    snprintf(want, sizeof want, "%d", *(int *)argument);
+    for (int n = 0; n < 200; n++)
+        if (rp_pool_create(&pool, *(int *)argument) != RP_E_RANGE || !strstr(rp_last_error(), want))
+            return argument;
+    return NULL;
+}
+
+static void errors_belong_to_their_thread(void **state)
+{
+    pthread_t thread[CALLERS];
+    int number[CALLERS];
+    rp_pool *pool;
+    (void)state;
+    watch(__func__);
+    assert_int_equal(rp_pool_create(&pool, -77), RP_E_RANGE);
+    for (int n = 0; n < CALLERS; n++) {
+        number[n] = 5000 + n;
+        assert_int_equal(pthread_create(&thread[n], NULL, fails, &number[n]), 0);
+    }
+    for (int n = 0; n < CALLERS; n++) {
+        void *bad;
+        pthread_join(thread[n], &bad);
+        assert_null(bad);
+    }
+    assert_non_null(strstr(rp_last_error(), "-77"));
+}
+
+/* A small stack is enough for a caller: 128 KiB, as musl gives its threads. */
+static void *small_caller(void *argument)
+{
+    shared *s = argument;
+    return call(s, s->pool) ? NULL : argument;
+}
+
+static void a_small_stack_is_enough(void **state)
+{
+    shared s;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *bad;
+    (void)state;
+    watch(__func__);
+    if (SANITIZED) {
+        print_message("small stack: a sanitizer's frames are larger: not run\n");
+        return;
+    }
+    shared_begin(&s, rp_isa_default());
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, 128 << 10), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, small_caller, &s), 0);
+    pthread_join(thread, &bad);
+    assert_null(bad);
+    pthread_attr_destroy(&attributes);
+    shared_end(&s);
+}
+
+enum { TASKS = 1000, WORKERS = 3 };
+
+typedef struct tally {
+    atomic_int runs[TASKS], inside[WORKERS], bad;
+} tally;
+
+static void count_task(void *context, int64_t n, int32_t worker)
+{
+    tally *t = context;
+    atomic_fetch_add(&t->runs[n], 1);
+    if (worker < 0 || worker >= WORKERS || atomic_fetch_add(&t->inside[worker], 1) != 0)
+        atomic_fetch_add(&t->bad, 1);
+    else
+        atomic_fetch_sub(&t->inside[worker], 1);
+}
+
+/* Every task once, and no worker's number twice at a time. */
+static void each_task_runs_once(void **state)
+{
+    static tally t;
+    rp_pool *pool;
+    (void)state;
+    watch(__func__);
+    good(begin_pool(&pool, WORKERS));
+    for (int round = 0; round < 3; round++) {
+        step("rp_pool_run");
+        good(rp_pool_run(pool, TASKS, count_task, &t));
+    }
+    step("rp_pool_run");
+    good(rp_pool_run(pool, 0, count_task, &t));
+    for (int n = 0; n < TASKS; n++)
+        assert_int_equal(atomic_load(&t.runs[n]), 3);
+    assert_int_equal(atomic_load(&t.bad), 0);
+    assert_int_equal(rp_pool_run(pool, 1, NULL, &t), RP_E_ARG);
+    end_pool(pool);
+}
+
+/* Ends a call at the block after the first `left`. */
+typedef struct ender {
+    int left, calls;
+    pthread_t caller;
+} ender;
+
+static int end_after(void *context, double share)
+{
+    ender *e = context;
+    assert_true(share > 0 && share <= 1);
+    assert_true(pthread_equal(pthread_self(), e->caller));
+    e->calls++;
+    return e->left-- == 0;
+}
+
+/* The progress callback ends a call after its first blocks; the same plan and pool then do the whole call. */
+static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
+{
+    static const char *const texts[] = {"fwd:f32:b2h2q200k100d8:t5:causal", "fwd:f32:b1h2q700k100d8:alibi",
+                                        "fwd:f32:b64h1q2k600d8:", "bwd:f32:b2h2q40k700d8:t5+relkey,left=3,right=3"};
+    (void)state;
+    watch(__func__);
+    EACH_PATH(path)
+    for (int n = 0; n < 4; n++)
+        for (int threads = 1; threads < 4; threads++) {
+            problem p;
+            rp_plan *plan;
+            rp_pool *pool;
+            const bool backward = texts[n][0] == 'b';
+            if (EMULATED && n == 1)
+                continue;
+            pose(&p, 1, "%s", texts[n]);
+            p.desc.isa = path;
+            good(rp_plan_create(&plan, &p.desc));
+            good(begin_pool(&pool, threads));
+            p.t.pool = pool;
+            step("rp_attend");
+            good(rp_attend(plan, &p.t, NULL)); /* whose out and lse a backward call reads */
+            for (int left = 0; left < 3; left++) {
+                ender e = {.left = left, .caller = pthread_self()};
+                p.t.progress = end_after;
+                p.t.progress_context = &e;
+                step(texts[n]);
+                const rp_status status = backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL);
+                if (e.left < 0) { /* the last word */
+                    assert_int_equal(status, RP_E_CANCELLED);
+                    assert_non_null(strstr(rp_last_error(), "progress"));
+                    assert_int_equal(e.calls, left + 1);
+                } else {
+                    good(status);
+                }
+                if (left == 0 && threads == 1)
+                    assert_int_equal(status, RP_E_CANCELLED);
+                e.left = -1; /* the same plan and pool go on */
+                step(texts[n]);
+                good(backward ? rp_backward(plan, &p.t, &p.g, NULL) : rp_attend(plan, &p.t, NULL));
+            }
+            end_pool(pool);
+            rp_plan_destroy(plan);
+            problem_free(&p);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pools_come_and_go),
+        cmocka_unit_test(many_callers_get_the_same_bits),
+        cmocka_unit_test(first_use_may_come_from_all_at_once),
+        cmocka_unit_test(errors_belong_to_their_thread),
+        cmocka_unit_test(a_small_stack_is_enough),
+        cmocka_unit_test(each_task_runs_once),
+        cmocka_unit_test(a_cancelled_call_leaves_plan_and_pool_usable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+/* test_damage.c -- every byte of a file changed, and every allocation failed.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/io/files.h"
+#include "tests/starve.h"
+#include <zip.h>
+
+/* A file cut anywhere is refused; a changed byte of an archive is found, or changes nothing that is read. */
+static void damage_is_detected_or_harmless(void **state)
+{
+    (void)state;
+    for (io_format format = IO_NPZ; format <= IO_SAFETENSORS; format++) {
+        for (int deflated = 0; deflated <= (format == IO_NPZ); deflated++) {
+            const float x[6] = {1, 2, 3, 4, 5, 6};
+            io_set set = {0}, back;
+            int detected = 0, benign = 0, changed = 0;
+            assert_int_equal(io_add(&set, "q", RP_F32, 2, (int64_t[]){2, 3}, (void *)(uintptr_t)x, true), 0);
+            assert_int_equal(io_add(&set, "key_mask", RP_U8, 1, (int64_t[]){5}, (void *)(uintptr_t)x, true), 0);
+            const char *path = in_dir("damage");
+            assert_int_equal(io_write(path, format, &set, err), 0);
+            if (deflated) {
+                zip_t *zip = zip_open(path, 0, NULL);
+                for (zip_uint64_t n = 0; n < 2; n++)
+                    assert_int_equal(zip_set_file_compression(zip, n, ZIP_CM_DEFLATE, 9), 0);
+                assert_int_equal(zip_close(zip), 0);
+            }
+            bytes file = load_file(path);
+            assert_int_equal(parse(format, file.p, file.n, &back), 0);
+            assert_true(same_set(&set, &back));
+            io_free(&back);
+            for (size_t n = 0; n < file.n; n++) {
+                refuse(format, file.p, n, "");
+                const unsigned char kept = file.p[n];
+                for (int k = 0; k < 10; k++) { /* every bit alone, all bits, and a blank */
+                    file.p[n] = (unsigned char)(k < 8 ? kept ^ 1 << k : k == 8 ? ~kept : ' ');
+                    if (file.p[n] == kept)
+                        continue;
+                    if (parse(format, file.p, file.n, &back) != 0) {
+                        detected++;
+                        continue;
+                    }
+                    if (same_set(&set, &back))
+                        benign++;
+                    else
+                        changed++;
+                    io_free(&back);
+                }
+                file.p[n] = kept;
+            }
+            put(&file, "", 1);
+            refuse(format, file.p, file.n, "");
+            print_message("%s%s: %zu bytes; single-byte damage: %d detected, %d benign, %d changed\n", suffixes[format],
+                          deflated ? " (deflated)" : "", file.n - 1, detected, benign, changed);
+            if (format == IO_NPZ)
+                assert_int_equal(changed, 0);
+            free(file.p);
+            io_free(&set);
+        }
+    }
+}
+
+/* Every value of every byte of the header and of the data's first: what is refused says why, and in what is taken each array has a
+ * type and all of its data, or neither. */
+static void every_byte_leaves_arrays_usable_or_refused(void **state)
+{
+    (void)state;
+    static const float data[4] = {1, 2, 3, 4};
+    io_set set = {0}, back;
+    assert_int_equal(io_add(&set, "a", RP_F32, 2, (int64_t[]){2, 2}, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add(&set, "b", RP_U8, 2, (int64_t[]){0, 9}, NULL, false), 0);
+    assert_int_equal(io_add(&set, "c", RP_BF16, 0, NULL, (void *)(uintptr_t)data, true), 0);
+    assert_int_equal(io_add_meta(&set, "k", "v"), 0);
+    assert_int_equal(io_write(in_dir("bytes.safetensors"), IO_SAFETENSORS, &set, err), 0);
+    bytes file = load_file(in_dir("bytes.safetensors"));
+    int odd = 0;
+    for (size_t at = 0; at < file.n; at++)
+        for (int change = 1; change < 256; change++) {
+            file.p[at] ^= (unsigned char)change;
+            const bool taken = parse(IO_SAFETENSORS, file.p, file.n, &back) == 0;
+            file.p[at] ^= (unsigned char)change;
+            for (size_t n = 0; taken && n < back.n_arrays; n++) {
+                const io_array *a = &back.arrays[n];
+                size_t size = rp_dtype_size(a->dtype);
+                for (int32_t x = 0; x < a->ndim; x++)
+                    size *= (size_t)a->shape[x];
+                const bool usable = a->unsupported == NULL && a->bytes == size && (a->data != NULL) == (size > 0);
+                const bool unusable =
+                    a->unsupported != NULL && a->dtype == IO_NO_DTYPE && a->bytes == 0 && a->data == NULL;
+                if (!(io_take(&back, a->name, err) == a ? rp_dtype_size(a->dtype) > 0 && usable : unusable))
+                    fail_msg("byte %zu changed by %d: array \"%s\" is neither usable nor unusable", at, change,
+                             a->name);
+                odd += unusable;
+            }
+            if (taken)
+                io_free(&back);
+        }
+    assert_true(odd > 100);
+    free(file.p);
+    io_free(&set);
+}
+
+/* Each allocation fails once, alone or with all after it: the file is read whole, or memory is what was wanting. No file is called
+ * damaged for it, and no name is cut short. */
+static void no_file_is_called_damaged_for_want_of_memory(void **state)
+{
+    (void)state;
+    if (!STARVES)
+        print_message("allocations: a sanitizer has its own: none fails\n");
+    for (io_format format = IO_NPZ; format <= IO_SAFETENSORS; format++) {
+        io_set set, back;
+        const char *path = in_dir(format == IO_NPZ ? "starved.npz" : "starved.safetensors");
+        fill_set(&set, format);
+        if (format == IO_SAFETENSORS)
+            assert_int_equal(io_add_meta(&set, "a key that is longer than the first buffer", "and its value"), 0);
+        assert_int_equal(io_write(path, format, &set, err), 0);
+        for (int ever = 0; ever < 2; ever++) {
+            long n = 1, count;
+            do {
+                starve(n, ever);
+                const io_status status = io_read(path, &back, NULL, err);
+                count = starve_end();
+                /* libzip itself says of some of its allocations that this is no archive */
+                const bool told = format == IO_NPZ && strstr(err, "Not a zip archive") != NULL;
+                if (status == IO_OK ? !same_set(&set, &back)
+                                    : !told && (status != IO_FAILED || strstr(err, "memory") == NULL))
+                    fail_msg("allocation %ld: status %d: %s", n, (int)status, err);
+                if (status == IO_OK)
+                    io_free(&back);
+            } while (count >= n++);
+            assert_true(!STARVES || n > 100); /* the allocations of jansson and libzip are among them */
+        }
+        io_free(&set);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damage_is_detected_or_harmless),
+        cmocka_unit_test(every_byte_leaves_arrays_usable_or_refused),
+        cmocka_unit_test(no_file_is_called_damaged_for_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,197 @@
+/* test_npy.c -- headers of .npy members.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/io/archives.h"
+
+/* An archive of one member x.npy. */
+static bytes wrap(const void *data, size_t n)
+{
+    return make_zip(&(member){.name = "x.npy", .data = data, .size = n}, 1, 1);
+}
+
+static void refuse_npy(const void *data, size_t n, const char *words)
+{
+    bytes zip = wrap(data, n);
+    refuse(IO_NPZ, zip.p, zip.n, words);
+    free(zip.p);
+}
+
+static void refuse_header(const char *dictionary, const char *words)
+{
+    bytes npy = make_npy(1, dictionary, strlen(dictionary), 12);
+    refuse_npy(npy.p, npy.n, words);
+    free(npy.p);
+}
+
+static void accept_npy(int version, const char *dictionary, size_t data_size, rp_dtype dtype, int32_t ndim)
+{
+    bytes npy = make_npy(version, dictionary, strlen(dictionary), data_size), zip = wrap(npy.p, npy.n);
+    io_set set;
+    if (parse(IO_NPZ, zip.p, zip.n, &set) != 0)
+        fail_msg("%s: %s", dictionary, err);
+    assert_int_equal(set.arrays[0].dtype, dtype);
+    assert_int_equal(set.arrays[0].ndim, ndim);
+    assert_int_equal(set.arrays[0].bytes, data_size);
+    assert_null(set.arrays[0].unsupported);
+    io_free(&set);
+    free(npy.p);
+    free(zip.p);
+}
+
+/* Versions, orders, shapes and spellings that are right. */
+static void headers_are_read(void **state)
+{
+    (void)state;
+    accept_npy(1, HEADER("(3,)"), 12, RP_F32, 1);
+    accept_npy(2, HEADER("(3,)") "   \n", 12, RP_F32, 1);
+    accept_npy(3, HEADER("(3, 1)"), 12, RP_F32, 2);
+    accept_npy(1, HEADER("(3L,)"), 12, RP_F32, 1);
+    accept_npy(1, HEADER("(1, 3, )"), 12, RP_F32, 2);
+    accept_npy(1, HEADER("()"), 4, RP_F32, 0);
+    accept_npy(1, HEADER("(0,)"), 0, RP_F32, 1);
+    accept_npy(1, HEADER("(3,0,2)"), 0, RP_F32, 3);
+    accept_npy(1, "{\"shape\":(2,2),\"fortran_order\":True,\"descr\":\"|b1\"}", 4, RP_BOOL, 2);
+}
+
+/* Each is refused for the reason beside it. */
+static void bad_headers_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {HEADER("(-1,)"), "negative"},
+        {HEADER("(3,-1)"), "negative"},
+        {HEADER("(4294967296,4294967296)"), "too large"},
+        {HEADER("(2147483648,2147483648,4)"), "too large"},
+        {HEADER("(9223372036854775808,2)"), "63 bits"},
+        {HEADER("(0,9223372036854775808)"), "63 bits"},
+        {HEADER("(0,9223372036854775807,2)"), "too large"},
+        {HEADER("(99999999999999999999999999999999999,)"), "63 bits"},
+        {HEADER("(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)"), "32 axes"},
+        {HEADER("(3)"), "not a tuple"},
+        {HEADER("[3]"), "not a tuple"},
+        {HEADER("(3,,)"), "expected"},
+        {HEADER("(,)"), "expected"},
+        {HEADER("(3 1)"), "comma"},
+        {HEADER("(1e3,)"), "comma"},
+        {HEADER("(True,)"), "expected"},
+        {HEADER("(0x10,)"), "comma"},
+        {HEADER("(03,)"), "zeros"},
+        {HEADER("(1_000,)"), "comma"},
+        {HEADER("(np.int64(3),)"), "expected"},
+        {HEADER("(\xd9\xa3,)"), "expected"},
+        {"{'descr': '<f4', 'fortran_order': 1, 'shape': (3,)}", "neither True nor False"},
+        {"{'descr': '<f4', 'fortran_order': 'True', 'shape': (3,)}", "neither True nor False"},
+        {"{'descr': '<f4', 'fortran_order': Falsehood, 'shape': (3,)}", "neither True nor False"},
+        {"{'descr': '<f4', 'fortran_order': False, }", "missing"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", "other than"},
+        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", "twice"},
+        {"{'descr': '<f4' 'fortran_order': False, 'shape': (3,)}", "comma"},
+        {"{'descr' '<f4', 'fortran_order': False, 'shape': (3,)}", "colon"},
+        {"{'descr': <f4, 'fortran_order': False, 'shape': (3,)}", "string"},
+        {"{'descr': '<f4, 'fortran_order': False, 'shape': (3,)}", "comma"},
+        {"{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (3,)}", "escape"},
+        {"{'descr': [('a', '<f4'), 'fortran_order': False, 'shape': (3,)}", "list does not end"},
+        {"{'descr': ['", "list does not end"},
+        {"{'descr': ['\\", "list does not end"},
+        {HEADER("(3,)") " ; import os", "after the dictionary"},
+        {"   ", "dictionary is expected"},
+        {"{"
+         "          ",
+         "string is expected"},
+        {HEADER("(4,)"), "asks for 16 bytes"},
+        {HEADER("(2,)"), "asks for 8 bytes"},
+        {HEADER("(3,"), "expected"},
+    };
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
+        refuse_header(bad[n].text, bad[n].words);
+}
+
+/* NUL bytes in the dictionary, a version 3.0 that is not UTF-8, 60,000 brackets. */
+static void hostile_headers_are_refused(void **state)
+{
+    (void)state;
+    static const char nul[] = "{'descr': '<f4', 'fo\0\0\0\0n_order': False, 'shape': (3,)}";
+    bytes npy = make_npy(1, nul, sizeof nul - 1, 12);
+    refuse_npy(npy.p, npy.n, "control character");
+    free(npy.p);
+    const char *latin = "{'descr': [('\xe9', '<f4')], 'fortran_order': False, 'shape': (3,)}";
+    npy = make_npy(3, latin, strlen(latin), 12);
+    refuse_npy(npy.p, npy.n, "UTF-8");
+    free(npy.p);
+    char *deep = malloc(60000);
+    memset(deep, '(', 60000);
+    npy = make_npy(1, deep, 60000, 0);
+    refuse_npy(npy.p, npy.n, "dictionary is expected");
+    free(npy.p);
+    memcpy(deep, "{'descr': [", 11);
+    npy = make_npy(2, deep, 60000, 0);
+    refuse_npy(npy.p, npy.n, "list does not end");
+    free(npy.p);
+    free(deep);
+}
+
+static void bad_beginnings_are_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } bad[] = {
+        {"", 0, "ends early"},
+        {"\x93NUMPX\x01\x00\x40\x00{}", 12, "does not begin as"},
+        {"\x93NUMPY\x00\x00\x40\x00{}", 12, "version 0.0"},
+        {"\x93NUMPY\x04\x00\x40\x00{}", 12, "version 4.0"},
+        {"\x93NUMPY\xff\xff\x40\x00{}", 12, "version 255.255"},
+        {"\x93NUMPY\x01\x00\x00\x00{}", 12, "empty"},
+        {"\x93NUMPY\x01\x00\xff\xff{}", 12, "ends early"},
+        {"\x93NUMPY\x01\x00\xf8\xff", 10, "ends early"},
+        {"\x93NUMPY\x02\x00\xf0\xff\xff\xff", 12, "over 65536"},
+        {"\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12, "over 65536"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
+        refuse_npy(bad[n].bytes, bad[n].n, bad[n].words);
+}
+
+static void an_unusable_type_spoils_its_own_array_only(void **state)
+{
+    (void)state;
+    static const char *const unusable[] = {"|O", "<U4", "<c8", "<f16", "<f3", "<V2", "", "f", "\x1b[31m", "<M8[ns]"};
+    for (size_t n = 0; n < sizeof unusable / sizeof *unusable; n++) {
+        char text[200];
+        io_set set;
+        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (3,)}", unusable[n]);
+        bytes npy = make_npy(1, text, strlen(text), 12);
+        bytes good = make_npy(1, HEADER("(3,)"), strlen(HEADER("(3,)")), 12);
+        bytes zip = make_zip((member[]){{.name = "bad.npy", .data = npy.p, .size = npy.n},
+                                        {.name = "good.npy", .data = good.p, .size = good.n},
+                                        {.name = "readme.txt", .data = "hello", .size = 5}},
+                             3, 3);
+        if (unusable[n][0] == 27) {
+            refuse(IO_NPZ, zip.p, zip.n, "control character");
+        } else {
+            if (parse(IO_NPZ, zip.p, zip.n, &set) != 0)
+                fail_msg("%s", err);
+            assert_non_null(io_find(&set, "bad")->unsupported);
+            assert_null(io_find(&set, "good")->unsupported);
+            assert_non_null(io_find(&set, "readme.txt")->unsupported);
+            io_free(&set);
+        }
+        free(npy.p);
+        free(good.p);
+        free(zip.p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_are_read),
+        cmocka_unit_test(bad_headers_are_refused),
+        cmocka_unit_test(hostile_headers_are_refused),
+        cmocka_unit_test(bad_beginnings_are_refused),
+        cmocka_unit_test(an_unusable_type_spoils_its_own_array_only),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

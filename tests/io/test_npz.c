@@ -1,0 +1,251 @@
+/* test_npz.c -- hostile archives.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/io/archives.h"
+#include <zip.h>
+
+static void refuse_zip(const member *members, int n, int claimed, const char *words)
+{
+    bytes zip = make_zip(members, n, claimed);
+    refuse(IO_NPZ, zip.p, zip.n, words);
+    free(zip.p);
+}
+
+/* The archive is good; the caller frees nothing of the set but by io_free. */
+static void accept_zip(const member *members, int n, io_set *set)
+{
+    bytes zip = make_zip(members, n, n);
+    if (parse(IO_NPZ, zip.p, zip.n, set) != 0)
+        fail_msg("%s", err);
+    free(zip.p);
+}
+
+static bytes npy; /* three numbers */
+static member x;  /* which are x.npy */
+
+static int set_up_member(void **state)
+{
+    npy = make_npy(1, HEADER("(3,)"), strlen(HEADER("(3,)")), 12);
+    x = (member){.name = "x.npy", .data = npy.p, .size = npy.n};
+    return set_up(state);
+}
+
+static int tear_down_member(void **state)
+{
+    free(npy.p);
+    return tear_down(state);
+}
+
+/* Directories that lie, methods that nobody has, members that overlap. */
+static void bad_directories_are_refused(void **state)
+{
+    io_set set;
+    member m[3] = {x, x, x};
+    (void)state;
+    accept_zip(&x, 1, &set);
+    io_free(&set);
+    refuse_zip(m, 2, 2, ""); /* a name twice */
+    m[1].name = "y.npy";
+    refuse_zip(m, 2, 1, ""); /* the count lies */
+    refuse_zip(m, 2, 3, "");
+    refuse_zip(m, 2, 65535, "");
+    m[1].local_name = "z.npy";
+    refuse_zip(m, 2, 2, ""); /* the two headers disagree */
+    m[1].local_name = NULL;
+    m[0].crc = 1;
+    refuse_zip(m, 1, 1, "CRC");
+    m[0] = x, m[0].flags = 1;
+    refuse_zip(m, 1, 1, "encrypted");
+    static const int methods[] = {1, 9, 12, 14, 93, 95, 99};
+    for (size_t n = 0; n < sizeof methods / sizeof *methods; n++) {
+        m[0] = x, m[0].method = methods[n];
+        refuse_zip(m, 1, 1, "");
+    }
+    m[0] = x, m[0].full_size = (uint32_t)npy.n + 1;
+    refuse_zip(m, 1, 1, "");        /* stored with two sizes */
+    bytes zip = make_zip(&x, 1, 1); /* a member inside another one */
+    m[0] = (member){.name = "a.txt", .data = zip.p, .size = 30 + strlen(x.name) + x.size};
+    m[1] = x, m[1].at = 30 + (int)strlen("a.txt");
+    refuse_zip(m, 2, 2, "overlap");
+    free(zip.p);
+    m[0] = x;
+    m[1] = x, m[1].name = "x"; /* two members, one name */
+    refuse_zip(m, 2, 2, "two arrays are named 'x'");
+}
+
+/* An unknown block, LEN that is not ~NLEN, a distance too far, an over-subscribed code, no last block; and other sizes than the
+ * directory says. */
+static void bad_deflation_is_refused(void **state)
+{
+    (void)state;
+    member m[1];
+    io_set set;
+    static const struct {
+        const char *data;
+        size_t size;
+    } deflated[] = {{"\x07", 1},
+                    {"\x01\x05\x00\x00\x00hello", 10},
+                    {"\x63\x00\x02\x00", 4},
+                    {"\x05\xe0\xff\xff\xff", 5},
+                    {"\x00\x05\x00\xfa\xffhello", 10},
+                    {"", 0}};
+    for (size_t n = 0; n < sizeof deflated / sizeof *deflated; n++) {
+        m[0] =
+            (member){.name = "x.npy", .data = deflated[n].data, .size = deflated[n].size, .full_size = 90, .method = 8};
+        refuse_zip(m, 1, 1, "");
+    }
+    /* A stored block of deflate is right; longer or shorter than the archive says, it is not. */
+    bytes block = {NULL, 0};
+    put_text(&block, "\x01");
+    put_int(&block, npy.n, 2);
+    put_int(&block, ~npy.n, 2);
+    put(&block, npy.p, npy.n);
+    m[0] = (member){.name = "x.npy",
+                    .data = block.p,
+                    .size = block.n,
+                    .full_size = (uint32_t)npy.n,
+                    .method = 8,
+                    .crc = crc32_of(npy.p, npy.n)};
+    accept_zip(m, 1, &set);
+    io_free(&set);
+    m[0].full_size--;
+    refuse_zip(m, 1, 1, "asks for");
+    m[0].full_size += 2;
+    refuse_zip(m, 1, 1, "asks for");
+    free(block.p);
+}
+
+/* 4 MB of zeros in 4 KB, whose directory claims 4 GB, or less than there is. */
+static void a_bomb_is_refused(void **state)
+{
+    (void)state;
+    io_set set;
+    const char *path = in_dir("bomb.npz");
+    float *zeros = calloc(1 << 20, 4);
+    io_set big = {0};
+    assert_int_equal(io_add(&big, "x", RP_F32, 1, (int64_t[]){1 << 20}, zeros, false), 0);
+    assert_int_equal(io_write(path, IO_NPZ, &big, err), 0);
+    zip_t *z = zip_open(path, 0, NULL);
+    assert_int_equal(zip_set_file_compression(z, 0, ZIP_CM_DEFLATE, 9), 0);
+    assert_int_equal(zip_close(z), 0);
+    bytes bomb = load_file(path);
+    assert_true(bomb.n < 8192);
+    assert_int_equal(parse(IO_NPZ, bomb.p, bomb.n, &set), 0);
+    assert_true(same_set(&big, &set));
+    io_free(&set);
+    for (size_t n = 0; n + 4 < bomb.n; n++)
+        if (memcmp(bomb.p + n, "\x80\x00\x40\x00", 4) == 0) /* 4 MB and a header */
+            memcpy(bomb.p + n, "\x80\x00\x00\xff", 4);
+    refuse(IO_NPZ, bomb.p, bomb.n, "cannot inflate");
+    for (size_t n = 0; n + 4 < bomb.n; n++)
+        if (memcmp(bomb.p + n, "\x80\x00\x00\xff", 4) == 0)
+            memcpy(bomb.p + n, "\x8a\x00\x00\x00", 4);
+    refuse(IO_NPZ, bomb.p, bomb.n, "asks for");
+    free(bomb.p);
+    io_free(&big);
+}
+
+/* The inner header agrees with the directory that there are 12 bytes, and 4 MB follow. */
+static void data_beyond_the_header_is_refused(void **state)
+{
+    (void)state;
+    const char *path = in_dir("liar.npz");
+    bytes liar = {NULL, 0};
+    put(&liar, npy.p, npy.n);
+    liar.p = realloc(liar.p, 4 << 20);
+    memset(liar.p + liar.n, 0, (4 << 20) - liar.n);
+    zip_error_t error;
+    zip_source_t *source = zip_source_buffer_create(liar.p, 4 << 20, 0, &error);
+    zip_t *z = zip_open(path, ZIP_CREATE, NULL);
+    assert_true(zip_file_add(z, "x.npy", source, 0) == 0);
+    assert_int_equal(zip_set_file_compression(z, 0, ZIP_CM_DEFLATE, 9), 0);
+    assert_int_equal(zip_close(z), 0);
+    free(liar.p);
+    bytes bomb = load_file(path);
+    for (size_t n = 0; n + 4 < bomb.n; n++)
+        if (memcmp(bomb.p + n, "\0\0\x40", 4) == 0)
+            memcpy(bomb.p + n, &(uint32_t){(uint32_t)npy.n}, 4);
+    refuse(IO_NPZ, bomb.p, bomb.n, "goes on");
+    free(bomb.p);
+}
+
+/* And they are safe to print. */
+static void names_are_keys_and_never_paths(void **state)
+{
+    (void)state;
+    member m[3] = {x, x, x};
+    io_set set;
+    m[0] = x, m[0].name = "../../tmp/x.npy";
+    m[1] = x, m[1].name = "/abs\x1b[31m\n.npy";
+    m[2] = x, m[2].name = "a\0b.npy", m[2].name_size = 7;
+    bytes zip = make_zip(m, 3, 3);
+    if (parse(IO_NPZ, zip.p, zip.n, &set) == 0) { /* refusing the NUL would be as well */
+        assert_non_null(io_find(&set, "../../tmp/x"));
+        assert_non_null(io_find(&set, "/abs\x1b[31m\n"));
+        io_free(&set);
+    }
+    free(zip.p);
+    char *name = malloc(65536);
+    memset(name, 'n', 65531);
+    memcpy(name + 65531, ".npy", 5);
+    m[0].name = name;
+    accept_zip(m, 1, &set);
+    assert_int_equal(strlen(set.arrays[0].name), 65531);
+    io_free(&set);
+    m[0].crc = 1;
+    refuse_zip(m, 1, 1, "nnn...");
+    free(name);
+    m[0] = x, m[0].name = "\x82.npy"; /* code page 437 */
+    accept_zip(m, 1, &set);
+    assert_string_equal(set.arrays[0].name, "\xc3\xa9");
+    io_free(&set);
+    m[0] = x, m[0].name = "\x1b]0;x\n.npy", m[0].crc = 1;
+    refuse_zip(m, 1, 1, "\\x0a");
+}
+
+/* Offset or size past the end, zip64 with an offset of 2^64-8, a second end in the comment. */
+static void bad_ends_of_the_directory_are_refused(void **state)
+{
+    io_set set;
+    (void)state;
+    bytes zip = make_zip(&x, 1, 1);
+    bytes bad = {NULL, 0};
+    put(&bad, zip.p, zip.n);
+    memcpy(bad.p + bad.n - 6, "\xf0\xff\xff\x7f", 4);
+    refuse(IO_NPZ, bad.p, bad.n, "");
+    memcpy(bad.p + bad.n - 6, zip.p + zip.n - 6, 4);
+    memcpy(bad.p + bad.n - 10, "\xf0\xff\xff\x7f", 4);
+    refuse(IO_NPZ, bad.p, bad.n, "");
+    bad.n = 0;
+    put(&bad, zip.p, zip.n - 22);
+    put(&bad, "PK\6\6\54\0\0\0\0\0\0\0\55\0\55\0\0\0\0\0\0\0\0\0", 24);
+    put_int(&bad, 1, 8);
+    put_int(&bad, 1, 8);
+    put_int(&bad, 51, 8);
+    put_int(&bad, (uint64_t)-8, 8);
+    put(&bad, "PK\6\7\0\0\0\0", 8);
+    put_int(&bad, zip.n - 22, 8);
+    put_int(&bad, 1, 4);
+    put(&bad, "PK\5\6\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0", 22);
+    refuse(IO_NPZ, bad.p, bad.n, "");
+    bad.n = 0;
+    put(&bad, zip.p, zip.n - 2);
+    put_int(&bad, 22, 2);
+    put(&bad, "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22);
+    if (parse(IO_NPZ, bad.p, bad.n, &set) == 0)
+        io_free(&set);
+    free(bad.p);
+    free(zip.p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_directories_are_refused),
+        cmocka_unit_test(bad_deflation_is_refused),
+        cmocka_unit_test(a_bomb_is_refused),
+        cmocka_unit_test(data_beyond_the_header_is_refused),
+        cmocka_unit_test(names_are_keys_and_never_paths),
+        cmocka_unit_test(bad_ends_of_the_directory_are_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up_member, tear_down_member);
+}

@@ -1,0 +1,170 @@
+/* test_safetensors.c -- headers of .safetensors files.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/io/files.h"
+
+static bytes make_st(const char *header, size_t data_size)
+{
+    bytes b = {NULL, 0};
+    put_int(&b, strlen(header), 8);
+    put_text(&b, header);
+    for (size_t n = 0; n < data_size; n++)
+        put_int(&b, n, 1);
+    return b;
+}
+
+static void refuse_st(const char *header, size_t data_size, const char *words)
+{
+    bytes b = make_st(header, data_size);
+    refuse(IO_SAFETENSORS, b.p, b.n, words);
+    free(b.p);
+}
+
+static void accept_st(const char *header, size_t data_size, size_t n_arrays)
+{
+    io_set set;
+    bytes b = make_st(header, data_size);
+    if (parse(IO_SAFETENSORS, b.p, b.n, &set) != 0)
+        fail_msg("%s: %s", header, err);
+    assert_int_equal(set.n_arrays, n_arrays);
+    io_free(&set);
+    free(b.p);
+}
+
+#define ONE(DTYPE, SHAPE, OFFSETS) "{\"a\":{\"dtype\":" DTYPE ",\"shape\":" SHAPE ",\"data_offsets\":" OFFSETS "}}"
+
+static void headers_are_read(void **state)
+{
+    (void)state;
+    accept_st("{}", 0, 0);
+    accept_st(ONE("\"F32\"", "[3]", "[0,12]"), 12, 1);
+    accept_st("\n\t " ONE("\"F32\"", "[3]", "[0,12]") "     ", 12, 1); /* and an odd length: unaligned data */
+    accept_st(ONE("\"F64\"", "[]", "[0,8]"), 8, 1);
+    accept_st(ONE("\"F32\"", "[2,0]", "[0,0]"), 0, 1);
+    accept_st(ONE("\"f32\"", "[3]", "[0,12]"), 12, 1); /* an unknown type is the array's own trouble */
+    accept_st("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
+              "\"data_offsets\":[1,5]},\"z\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
+              5, 3);
+}
+
+/* Each is refused for the reason beside it; 12 bytes of data follow. */
+static void bad_headers_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } bad[] = {
+        {"", "malformed"},
+        {"[]", "not a JSON object"},
+        {"{} x", "malformed"},
+        {"\xef\xbb\xbf{}", "malformed"},
+        {"{\"a\":1}", "alone"},
+        {"{\"a\":{}}", "alone"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12],\"more\":1}}", "alone"},
+        {ONE("\"F32\"", "[3]", "[0,16]"), "outside"},
+        {ONE("\"F32\"", "[3]", "[12,0]"), "outside"},
+        {ONE("\"F32\"", "[3]", "[-1,12]"), "integer"},
+        {ONE("\"F32\"", "[3]", "[0.0,12]"), "integer"},
+        {ONE("\"F32\"", "[3]", "[0,1.2e1]"), "integer"},
+        {ONE("\"F32\"", "[3]", "[\"0\",12]"), "integer"},
+        {ONE("\"F32\"", "[3]", "[0]"), "not 2"},
+        {ONE("\"F32\"", "[3]", "[0,12,12]"), "not 2"},
+        {ONE("\"F32\"", "[3]", "[0,18446744073709551615]"), "malformed"},
+        {ONE("\"F32\"", "[1000,1000]", "[0,12]"), "asks for"},
+        {ONE("\"F32\"", "[2]", "[0,8]"), "end at byte 8"},
+        {ONE("\"F32\"", "[2]", "[4,12]"), "begins at byte 4"},
+        {ONE("\"F32\"", "[2,18446744073709551614]", "[0,12]"), "malformed"},
+        {ONE("\"F32\"", "[2,9223372036854775807]", "[0,12]"), "too large"},
+        {ONE("\"F32\"", "[0,9223372036854775807,9]", "[0,0]"), "too large"},
+        {ONE("\"f32\"", "[2,9223372036854775807]", "[0,12]"), "too large"},
+        {ONE("\"F32\"", "[9007199254740993]", "[0,12]"), "asks for 36028797018963972"},
+        {ONE("\"F32\"", "[1e30]", "[0,12]"), "integer"},
+        {ONE("\"F32\"", "[1e999]", "[0,12]"), "malformed"},
+        {ONE("\"F32\"", "[-1]", "[0,12]"), "integer"},
+        {ONE("\"F32\"", "[\"3\"]", "[0,12]"), "integer"},
+        {ONE("\"F32\"", "[null]", "[0,12]"), "integer"},
+        {ONE("\"F32\"", "[true]", "[0,12]"), "integer"},
+        {ONE("\"F32\"", "3", "[0,12]"), "alone"},
+        {ONE("4", "[3]", "[0,12]"), "alone"},
+        {ONE("\"F32\"", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,3]", "[0,12]"), "33 axes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+         "malformed"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+         "before the end"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+         "after the end"},
+        {"{\"__metadata__\":{},\"\\u005f_metadata__\":{}}", "malformed"},
+        {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"b\"}}", "malformed"},
+        {"{\"__metadata__\":{\"a\":1}}", "not a string"},
+        {"{\"__metadata__\":{\"a\":{}}}", "not a string"},
+        {"{\"__metadata__\":[]}", "not an object"},
+        {"{\"a\\u0000\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
+        {"{\"\\ud800\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
+        {"{\"\xc0\x80\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", "malformed"},
+        {"{\"\x1b[31m\":1}", "malformed"},
+        {"{\"\\u001b[31m\":1}", "tensor '\\x1b[31m'"},
+    };
+    for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
+        refuse_st(bad[n].text, 12, bad[n].words);
+}
+
+/* The length of the header, in a file of ten bytes. */
+static void bad_lengths_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t length;
+        const char *words;
+    } lengths[] = {{UINT64_MAX, "possible"},
+                   {UINT64_C(1) << 63, "possible"},
+                   {100000001, "possible"},
+                   {100000000, "cut short"},
+                   {3, "cut short"}};
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+        bytes b = {NULL, 0};
+        put_int(&b, lengths[n].length, 8);
+        put_text(&b, "{}");
+        refuse(IO_SAFETENSORS, b.p, b.n, lengths[n].words);
+        free(b.p);
+    }
+}
+
+/* Ten million brackets; 10,000 tensors on the same bytes; 20,000 good ones. */
+static void large_headers_take_no_time(void **state)
+{
+    (void)state;
+    char *deep = malloc(10000001);
+    memset(deep, '[', 10000000);
+    deep[10000000] = 0;
+    refuse_st(deep, 0, "malformed");
+    free(deep);
+    for (int overlap = 0; overlap < 2; overlap++) {
+        const int n = overlap ? 10000 : 20000;
+        bytes header = {NULL, 0};
+        header.p = malloc(4 << 20);
+        for (int k = 0; k < n; k++)
+            header.n += (size_t)sprintf((char *)header.p + header.n,
+                                        "%s\"t%d\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                                        k == 0 ? "{" : ",", k, overlap ? 0 : 4 * k, overlap ? 4 : 4 * k + 4);
+        put(&header, "}", 2);
+        if (overlap)
+            refuse_st((char *)header.p, 4, "before the end");
+        else
+            accept_st((char *)header.p, 4 * (size_t)n, (size_t)n);
+        free(header.p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_are_read),
+        cmocka_unit_test(bad_headers_are_refused),
+        cmocka_unit_test(bad_lengths_are_refused),
+        cmocka_unit_test(large_headers_take_no_time),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,55 @@
+/* kernels.h -- the kernels of one instruction set and precision, one by one, against plain loops in double. kernel_checks.h has the
+ * checks, compiled once for each; test_kernels.c runs them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_KERNELS_H
+#define RELPOS_TESTS_KERNELS_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define KERNEL_CHECKS(X)                                                                                               \
+    X(verbs_are_their_plain_loops)                                                                                     \
+    X(exp_and_tanh_keep_their_bounds)                                                                                  \
+    X(numbers_of_any_type_are_loaded_and_stored)                                                                       \
+    X(keys_are_packed_in_panels)                                                                                       \
+    X(values_are_packed_in_columns)                                                                                    \
+    X(non_finite_rows_are_found_and_cleared)                                                                           \
+    X(rows_are_rotated_and_back)                                                                                       \
+    X(scores_are_products_that_start_at_a_bias)                                                                        \
+    X(values_are_summed_by_weights)                                                                                    \
+    X(transposed_products_are_added)                                                                                   \
+    X(values_in_place_are_summed_by_weights)                                                                           \
+    X(biases_are_added_and_infinity_masks)                                                                             \
+    X(columns_outside_an_interval_are_masked)                                                                          \
+    X(softcap_and_masks_finish_the_scores)                                                                             \
+    X(the_running_maximum_rescales_the_sum)                                                                            \
+    X(dropout_is_that_of_the_pair)                                                                                     \
+    X(weights_of_a_run_are_collected)                                                                                  \
+    X(numbers_are_sums_of_bf16)                                                                                        \
+    X(tiles_multiply_packed_rows)                                                                                      \
+    X(tiles_multiply_across_rows)                                                                                      \
+    X(tiles_multiply_transposed_rows)                                                                                  \
+    X(tiles_meet_keys_in_place)
+
+/* NULL: this instruction set has no such kernel. */
+typedef struct kernel_checks {
+#define X(name) void (*name)(void);
+    KERNEL_CHECKS(X)
+#undef X
+} kernel_checks;
+
+/* Where a check is: named when it fails, and beside the largest error. */
+void kernel_begin(const char *isa, const char *precision, const char *kernel);
+/* Ends the test unless |got - want| <= bound; both NaN, or the same infinity, is as good. */
+void kernel_close(double got, double want, double bound, const char *what, int64_t row, int64_t column);
+/* The same bits. */
+void kernel_same(const void *got, const void *want, size_t bytes, const char *what, int64_t row, int64_t column);
+void kernel_true(int yes, const char *what, int64_t row, int64_t column);
+
+/* Memory of n bytes, aligned to 64, full of NaN, with a border on both sides that kernel_borders looks at. All of it is freed there. */
+void *kernel_memory(size_t bytes);
+void kernel_borders(void);
+
+/* A number of about a normal distribution, the same for the same counter. */
+double kernel_normal(uint64_t n);
+
+#endif

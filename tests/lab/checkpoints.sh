@@ -1,0 +1,63 @@
+#!/bin/sh
+# checkpoints.sh -- checkpoints that are damaged, unreadable or too large for the disk: nothing is lost
+#
+#     tests/lab/checkpoints.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+make_stopped
+
+# a damaged checkpoint is named, and the one before is used
+cp -r "$T/three" "$T/four"
+printf 'X' | dd of="$T/four/checkpoint.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
+run lab train "$T/small.lab" -o "$T/four" --resume
+check 'it goes on' 0 "$code"
+check 'what it says' 'damaged: its checksum' "$(grep -oE 'damaged: its checksum' "$T/err")"
+check 'it is kept, and takes no place of a good one' 1 "$(grep -c 'kept as damaged.safetensors' "$T/err")"
+ok lab eval "$T/four/previous.safetensors"
+refused 1 'damaged: its checksum' lab eval "$T/four/damaged.safetensors"
+same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/four/checkpoint.safetensors"
+cp -r "$T/three" "$T/five"
+head -c 700 "$T/three/checkpoint.safetensors" >"$T/five/checkpoint.safetensors"
+cp "$T/five/checkpoint.safetensors" "$T/five/previous.safetensors"
+refused 1 'checkpoint.safetensors' lab train "$T/small.lab" -o "$T/five" --resume
+
+# a checkpoint that cannot be read may be whole: no older weights in its place
+for kind in loop folder memory; do
+    cp -r "$T/three" "$T/$kind" && rm "$T/$kind/checkpoint.safetensors"
+    case $kind in
+    loop) ln -s checkpoint.safetensors "$T/$kind/checkpoint.safetensors" && why='cannot be opened: Too many levels' ;;
+    folder) mkdir "$T/$kind/checkpoint.safetensors" && why='it is a directory' ;;
+    memory) ln -s /proc/self/mem "$T/$kind/checkpoint.safetensors" && why='cannot be read: Input/output error' ;;
+    esac
+    for word in eval sample inspect; do
+        refused 1 "$kind/checkpoint.safetensors: $why" lab $word "$T/$kind"
+    done
+    refused 1 "$kind/checkpoint.safetensors: $why" lab train "$T/small.lab" -o "$T/$kind" --resume
+    refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/$kind"
+    same 'the same bytes' "$T/three/previous.safetensors" "$T/$kind/previous.safetensors"
+done
+cp -r "$T/three" "$T/absent" && rm "$T/absent/checkpoint.safetensors"
+run lab eval "$T/absent" # one that is not there has one before it
+check 'the one before is used' '0 1' "$code $(grep -c 'cannot be opened: No such file.*the one before it is used' "$T/err")"
+cp -r "$T/three" "$T/log" 
+ln -sf log.jsonl "$T/log/log.jsonl"
+refused 1 'log.jsonl: cannot be read: Too many levels' lab train "$T/small.lab" -o "$T/log" --resume
+
+# a full disk, for which a limit on the size of files stands: what was there stays
+ok lab train "$T/small.lab" -o "$T/six" --until 8
+cp "$T/six/checkpoint.safetensors" "$T/six.before"
+command='relpos lab train, with files of 8 KiB at most'
+(ulimit -f 16 && "$program" lab train "$T/small.lab" -o "$T/six" --resume) >"$T/out" 2>"$T/err"
+check 'exit code' 1 $?
+check 'what it says' 'cannot be written' "$(grep -oE 'cannot be written' "$T/err")"
+same 'the same bytes' "$T/six.before" "$T/six/checkpoint.safetensors"
+check 'nothing is left over' 'checkpoint.safetensors log.jsonl' "$(cd "$T/six" && echo *)"
+
+# a loss that is no number stops the run
+refused 1 'step [0-9]+: the (loss|norm of the gradients) is .*(checkpoint of step 4 is kept|there is no checkpoint yet)' \
+    lab train "$T/small.lab" -o "$T/nan" --set lr=100 --set lr_min=100 --set clip=0 --set warmup=0 --set steps=400 --set checkpoint_every=4 \
+    --set weight_decay=100
+
+finish

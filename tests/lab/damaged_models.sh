@@ -1,0 +1,51 @@
+#!/bin/sh
+# damaged_models.sh -- models and layers that lie about themselves
+#
+#     tests/lab/damaged_models.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+make_stopped
+make_model
+prepare lab export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
+
+# a file that lies about itself; nothing is made that it could not hold
+sed 's/width = 16/width = 96/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'damaged: [0-9]+ bytes of arrays cannot be a model of' lab sample "$T/lie.safetensors"
+sed 's/vocab = 256/vocab = 255/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'embedding.weight. has another shape' lab sample "$T/lie.safetensors"
+sed 's/heads = 2/heads = 4/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'has another shape' lab sample "$T/lie.safetensors"
+sed 's/seed = 1/seed = 2/' "$T/model.safetensors" >"$T/lie.safetensors"
+refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
+size=$(($(wc -c <"$T/model.safetensors") - 4))
+(head -c "$size" "$T/model.safetensors" && printf '\377\377\377\177') >"$T/lie.safetensors"
+refused 1 'has -*nan at [0-9]+ .weights are finite' lab sample "$T/lie.safetensors"
+# one letter of a type, and there is no data: whatever reads the array says so, and a run goes on from the checkpoint before
+sed 's/"embedding.weight":{"dtype":"F32"/"embedding.weight":{"dtype":"G32"/' "$T/model.safetensors" >"$T/lie.safetensors"
+no_type='lie.safetensors: array "embedding.weight": it has the dtype .G32. .save it as F32'
+refused 1 "$no_type" lab eval "$T/lie.safetensors"
+refused 1 "$no_type" lab sample "$T/lie.safetensors"
+refused 1 "$no_type" lab inspect "$T/lie.safetensors"
+refused 1 "$no_type" lab export "$T/lie.safetensors" --model -o "$T/nothing.safetensors"
+refused 1 "$no_type" lab export "$T/lie.safetensors" --prompt 'We are' -o "$T/nothing.safetensors"
+explain_refused 1 "$no_type" --model "$T/lie.safetensors" --text 'one two'
+cp -r "$T/three" "$T/no_type"
+sed -i 's/"optimizer.v.norm.weight":{"dtype":"F32"/"optimizer.v.norm.weight":{"dtype":"G32"/' "$T/no_type/checkpoint.safetensors"
+run lab train "$T/small.lab" -o "$T/no_type" --resume
+check 'the one before is used' '0 1' "$code $(grep -cE 'has the dtype .G32. .*the one before it is used, of step [0-9]+, and it is kept as damaged.safetensors' "$T/err")"
+same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/no_type/checkpoint.safetensors"
+for name in q k v; do # and in an exported layer
+    sed "s/\"$name\":{\"dtype\":\"F32\"/\"$name\":{\"dtype\":\"G32\"/" "$T/x.safetensors" >"$T/odd.safetensors"
+    explain_refused 1 "^relpos: array \"$name\": it has the dtype .G32. .save it as F32.*type.\$" --input "$T/odd.safetensors"
+    command="relpos attend, $name of type G32"
+    "$program" attend "$T/odd.safetensors" -o "$T/nothing.safetensors" >"$T/out" 2>"$T/err"
+    check 'it is refused' "1 1" "$? $(grep -c "array \"$name\": it has the dtype 'G32'" "$T/err")"
+done
+check 'nothing was written' no "$([ -e "$T/nothing.safetensors" ] && echo yes || echo no)"
+
+mkdir "$T/resumed" && cp "$T/model.safetensors" "$T/resumed/checkpoint.safetensors"
+refused 1 'no averages of the optimizer' lab train "$T/small.lab" -o "$T/resumed" --resume
+
+finish

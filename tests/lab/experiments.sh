@@ -1,0 +1,29 @@
+#!/bin/sh
+# experiments.sh -- the experiments that come with the source, and lab/all.sh
+#
+#     tests/lab/experiments.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+
+# the experiments that come with the source
+for file in lab/*.lab; do
+    if grep -q '^vary' "$file"; then
+        ok lab sweep "$file" --list
+        ok lab sweep "$file" --list --quick
+    else
+        ok lab train "$file" -o "$T/own.$(basename "$file")" --until 0
+    fi
+done
+
+# all of them: what the page needs is told before anything is trained
+mkdir "$T/bin"
+printf '#!/bin/sh\nexit 1\n' >"$T/bin/python3"
+chmod +x "$T/bin/python3"
+command='lab/all.sh without matplotlib'
+PATH="$T/bin:$PATH" lab/all.sh /bin/true "$T/all" --quick >"$T/out" 2>"$T/err"
+check 'exit code, and what it says' '1 all.sh: the page needs matplotlib (Debian: python3-matplotlib)' "$? $(cat "$T/err")"
+check 'nothing was begun' no "$([ -e "$T/all" ] && echo yes || echo no)"
+
+finish

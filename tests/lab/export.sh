@@ -1,0 +1,54 @@
+#!/bin/sh
+# export.sh -- relpos lab export: a layer that relpos attend reads, and a model, also in half the bytes
+#
+#     tests/lab/export.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+prepare lab sample "$T/run" --prompt 'We are' --bytes 50
+cp "$T/out" "$T/sample"
+
+# what is exported is what relpos attend reads, to the bit: out lies last in both files
+ok lab export "$T/run" --prompt 'We are met' -o "$T/x.safetensors"
+options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+grep -q "\"options\":\"${options#*/y.safetensors }\"" "$T/x.safetensors" || untold=1
+check 'the options are in the metadata' 0 "${untold:-0}"
+command="relpos $options"
+# shellcheck disable=SC2086
+"$program" $options >"$T/out" 2>"$T/err"
+check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
+for file in x y; do
+    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail" # 10 tokens of 2 heads of 8 channels of f32
+done
+same 'the same bytes' "$T/x.tail" "$T/y.tail"
+refused 1 'layer: 1 \(0 to 0\)' lab export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
+refused 2 'suffix is not .safetensors or .npz' lab export "$T/run" --prompt 'We are met' -o "$T/x.txt"
+refused 2 'no text' lab export "$T/run" -o "$T/x.npz"
+ok lab export "$T/run" --model -o "$T/model.safetensors"
+check 'the weights alone are a third' 1 "$(($(wc -c <"$T/model.safetensors") * 2 < $(wc -c <"$T/run/checkpoint.safetensors")))"
+ok lab sample "$T/model.safetensors" --prompt 'We are' --bytes 50
+same 'the same bytes' "$T/sample" "$T/out"
+
+# the weights in half the bytes: the same model to three digits, and the same file when it is written again
+ok lab eval "$T/run" --json
+perplexity=$(number perplexity "$T/out")
+for type in f16 bf16; do
+    ok lab export "$T/run" --model --dtype "$type" -o "$T/$type.safetensors"
+    check "$type: about half of f32" 1 "$(($(wc -c <"$T/$type.safetensors") * 5 < $(wc -c <"$T/model.safetensors") * 3))"
+    ok lab eval "$T/$type.safetensors" --json
+    check "$type: its perplexity" 1 "$(near "$(number perplexity "$T/out")" "$perplexity" 5e-3)"
+    ok lab export "$T/$type.safetensors" --model --dtype "$type" -o "$T/again.safetensors"
+    same 'the same bytes' "$T/$type.safetensors" "$T/again.safetensors"
+    cp "$T/$type.safetensors" "$T/lie.safetensors"
+    printf 'X' | dd of="$T/lie.safetensors" bs=1 seek=9000 conv=notrunc 2>"$T/dd"
+    refused 1 'damaged: its checksum' lab sample "$T/lie.safetensors"
+    mkdir "$T/resumed.$type" && cp "$T/$type.safetensors" "$T/resumed.$type/checkpoint.safetensors"
+    refused 1 'no averages of the optimizer' lab train "$T/small.lab" -o "$T/resumed.$type" --resume
+done
+refused 2 'layer: --model writes all layers' lab export "$T/run" --model --layer 0 -o "$T/x.safetensors"
+refused 2 'dtype: it needs --model' lab export "$T/run" --prompt 'We are met' --dtype f16 -o "$T/x.npz"
+refused 2 'dtype: f64 is not possible, the weights are f32 .f32, f16 or bf16' lab export "$T/run" --model --dtype f64 -o "$T/x.safetensors"
+refused 2 'dtype: "f8" is no type' lab export "$T/run" --model --dtype f8 -o "$T/x.safetensors"
+
+finish

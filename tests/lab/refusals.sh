@@ -1,0 +1,49 @@
+#!/bin/sh
+# refusals.sh -- experiments and commands that are refused
+#
+#     tests/lab/refusals.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+
+train() # train PATTERN LINE: the small experiment with a line more
+{
+    (
+        grep -v "^${2%% *} " "$T/small.lab"
+        echo "$2"
+    ) >"$T/bad.lab"
+    refused "$3" "$1" lab train "$T/bad.lab" -o "$T/bad"
+}
+train 'did you mean width' 'widht = 3' 2
+train 'no key is called "colour"' 'colour = 3' 2
+train 'is not key = value' 'nonsense' 2
+train 'bad.lab:16: width: "x" is not an integer' 'width = x' 2
+train 'out of range' 'layers = 0' 2
+train 'multiple of heads' 'heads = 3' 2
+train 'activation: "tanh" is none of gelu' 'activation = tanh' 2
+train 'did you mean "alibi"' 'position = alibl' 2
+train 'no projection' 'position = forget' 2
+train 'w3 is given, and has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
+train 'buckets' 'position = t5,buckets=1' 2
+train 'no file is named' 'text =' 1
+train 'cannot be read' 'text = nothing.txt' 1
+train 'not a regular file' 'text = docs' 1
+train 'GB are needed' 'width = 60000' 1
+: >"$T/empty.txt"
+train 'empty' "text = $T/empty.txt" 1
+printf 'a\0b' >"$T/nul.txt"
+train 'nul.txt:1:2: a NUL byte' "text = $T/nul.txt" 1
+printf 'line\nab\377c' >"$T/latin.txt"
+train 'latin.txt:2:3: not valid UTF-8' "text = $T/latin.txt" 1
+printf 'short' >"$T/short.txt"
+train 'at least 18 are needed' "text = $T/short.txt" 1
+check 'nothing was begun' no "$([ -e "$T/bad/checkpoint.safetensors" ] && echo yes || echo no)"
+refused 2 'no experiment' lab train
+refused 2 'no directory' lab train "$T/small.lab"
+train 'given twice' "$(printf 'width = 8\nwidth = 16')" 2
+refused 2 'multiple of heads' lab train "$T/small.lab" -o "$T/bad" --set 'width = 3'
+refused 2 'no command is called "trian"' lab trian
+refused 1 'not a result of relpos lab sweep' lab report README.md
+
+finish

@@ -1,0 +1,116 @@
+#!/bin/sh
+# report.sh -- relpos lab report
+#
+#     tests/lab/report.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+make_results
+
+ok lab report "$T/results.jsonl"
+check 'a row' 1 "$(grep -cE '^\| position_layers = shared \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|.* [0-9]+ \|$' "$T/out")"
+check 'the rise' 1 "$(grep -cE '^\| position_layers = own \| [-+][0-9.]+ % \|$' "$T/out")"
+sed 's/"length":16/"length":128/; s/{"from":0,"to":16,/{"from":0,"to":64,"perplexity":9},{"from":64,"to":128,/' "$T/results.jsonl" \
+    >"$T/long.jsonl"
+ok lab report "$T/long.jsonl"
+check 'no word of a picture that is not there' 0 "$(grep -c '^By position' "$T/out")"
+# 2 and 4, 6 and 4 are a rise of 3 to 5, not the mean of those of each start
+sed 's/"length":16,\(.*\)"perplexity":[0-9.]*,"bits\(.*\)"perplexity":[0-9.]*,"bits/"length":16,\1"perplexity":2,"bits\2"perplexity":6,"bits/' "$T/results.jsonl" |
+    awk '/"seed":2/ {gsub(/"perplexity":[26],/, "\"perplexity\":4,")} {print}' >"$T/rise.jsonl"
+ok lab report "$T/rise.jsonl"
+check 'the rise is that of the means' 1 "$(grep -c '^| position_layers = own | +66.7 % |' "$T/out")"
+refused 1 'nothing.jsonl: cannot be read' lab report "$T/nothing.jsonl"
+refused 1 'small.lab:1: not a result' lab report "$T/small.lab"
+refused 1 'x.pdf: neither .html nor .md' lab report "$T/results.jsonl" -o "$T/x.pdf"
+
+# positions that were trained at one learning rate each are not ranked, and the page says so before anything else
+mkdir "$T/rates"
+sed 's/\\nposition = [^\\]*/\\nposition = alibi/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/rates/length.jsonl"
+sed 's/\\nlr = [^\\]*/\\nlr = 0.5/' "$T/rates/length.jsonl" >"$T/rates/rate.jsonl"
+ok lab report "$T/rates/length.jsonl"
+check 'one learning rate' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one learning rate for all, undertrained\..* do not rank positions\.$')"
+ok lab report "$T/rates/length.jsonl" "$T/rates/rate.jsonl"
+check 'and what another one does' 1 "$(sed 1q "$T/out" | grep -cE "Another rate .* with a rate of [0-9.]+, .* alibi [0-9.]+; with a rate of 0.5, .* alibi [0-9.]+ ")"
+cat "$T/rates/length.jsonl" "$T/rates/rate.jsonl" >"$T/rates/both.jsonl"
+ok lab report "$T/rates/both.jsonl"
+check 'several rates for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: few learning rates for each, undertrained\.')"
+sed 's/\\nposition = [^\\]*/\\nposition = alibi/; s/\\nlr = [^\\]*/\\nlr = 0.5/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/rates/each.jsonl"
+ok lab report "$T/rates/each.jsonl"
+check 'a rate for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one learning rate for each, undertrained\.')"
+ok lab report "$T/results.jsonl"
+check 'one position' 0 "$(grep -c Preliminary "$T/out")"
+
+# starts of one experiment, and of one alone
+ok lab report "$T/results.jsonl"
+cp "$T/out" "$T/table"
+cat "$T/results.jsonl" "$T/results.jsonl" >"$T/mixed.jsonl"
+ok lab report "$T/mixed.jsonl"
+same 'the same bytes' "$T/out" "$T/table" # each counts once
+sed '2s/"train_loss":[0-9.]*/"train_loss":1.5/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/mixed.jsonl"
+refused 1 'mixed.jsonl:6: the same experiment and seed as line 2, but another train_loss' lab report "$T/mixed.jsonl"
+sed 's/steps = 3/steps = 4/' "$T/results.jsonl" | cat "$T/results.jsonl" - >"$T/mixed.jsonl"
+ok lab report "$T/mixed.jsonl"
+check 'other steps are a row of their own' '2 2' "$(grep -c '^| position_layers = shared, steps = 3 |' "$T/out") $(grep -c '^| position_layers = shared, steps = 4 |' "$T/out")"
+check 'of two starts' 1 "$(grep -c '^Means over 2 starts' "$T/out")"
+ok lab report "$T/classes.jsonl"
+check 'seeds that vary are starts' '1 1' "$(grep -c '^Means over 2 starts' "$T/out") $(grep -c '^| all |' "$T/out")"
+for position in t5 t5,bidirectional=0; do
+    sed "s/position = [^\\\\]*/position = $position/; s/\"vary\":{[^}]*}/\"vary\":{\"position\":\"$position\"}/" "$T/results.jsonl" | head -n 1
+done >"$T/mixed.jsonl"
+ok lab report "$T/mixed.jsonl"
+check 'two that are short for one name' '1 1' "$(grep -c '^| t5 | [0-9.]* |' "$T/out") $(grep -c '^| t5,bidirectional=0 | [0-9.]* |' "$T/out")"
+
+cp "$T/results.jsonl" "$T/overhead.jsonl"
+refused 1 'overhead.jsonl:1: no result without positions at length 16' lab report "$T/overhead.jsonl"
+sed 's/position = [^\]*/position = none/; s/"vary":{[^}]*}/"vary":{"position":"none"}/' "$T/results.jsonl" | grep 'layers = own' >"$T/overhead.jsonl"
+mkdir "$T/cells"
+ok lab report "$T/overhead.jsonl" # with the length from the experiment
+check 'the cost of nothing' 1 "$(grep -cE '^\| none \| [0-9.]+ ms \|' "$T/out")"
+check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")"
+(
+    cat "$T/overhead.jsonl"
+    sed 's/position = none/position = alibi/; s/"position":"none"/"position":"alibi"/' "$T/overhead.jsonl" | head -n 1
+    sed 's/length = 16/length = 32/' "$T/overhead.jsonl" | tail -n 1
+) >"$T/cells/overhead.jsonl"
+ok lab report "$T/cells/overhead.jsonl"
+check 'starts of cells that differ' '1 1 1' "$(grep -c 'There are 2 starts at 16, 1 start at 32 but where' "$T/out") $(grep -c 'ms, measured once, at 32' "$T/out") $(
+    grep -cE '^\| alibi \| [-+0-9.]+ %, 1 start \|  \|' "$T/out")"
+head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
+ok lab report "$T/part.jsonl"
+check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
+if [ -w /dev/full ]; then
+    "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
+    check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
+fi
+# no file but the page and its pictures is written, whatever lies beside them; and they are as others may read them
+mkdir "$T/links"
+echo kept >"$T/links/kept"
+for name in page.md.new page-1.svg.new page.md page-1.svg; do
+    ln -s kept "$T/links/$name"
+done
+command='write of lab/report.py'
+(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab"); import report
+report.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
+check 'what links point to stays' kept "$(cat "$T/links/kept")"
+check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
+check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
+if python3 -c 'import matplotlib' 2>/dev/null; then
+    ok lab report "$T/results.jsonl" -o "$T/page.html"
+    check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
+    ok lab report "$T/results.jsonl" -o "$T/page.md"
+    check 'a picture' 1 "$(grep -c '!\[.*\](page-1.svg)' "$T/page.md" && test -s "$T/page-1.svg")"
+    check 'how small it was' 1 "$(grep -c "at most, and 96 tokens at most" "$T/page.md")"
+    ok lab report "$T/long.jsonl" -o "$T/long.md"
+    check 'by position, with its picture' 1 "$(grep -A 2 '^By position in windows of 128' "$T/long.md" | grep -c '(long-2.svg)')"
+    sed '1s/"to":64,"perplexity":[^}]*/"to":64,"perplexity":null/' "$T/long.jsonl" >"$T/rise.jsonl"
+    ok lab report "$T/rise.jsonl" -o "$T/long.md"
+    check 'a perplexity that is no number' 1 "$(grep -c '>none<' "$T/long-2.svg")"
+    mkdir -p "$T/pages/x.md"
+    refused 1 'x.md: cannot be written' lab report "$T/results.jsonl" -o "$T/pages/x.md"
+    check 'no picture without its page' x.md "$(ls -A "$T/pages")"
+else
+    refused 1 'pictures need matplotlib' lab report "$T/results.jsonl" -o "$T/page.html"
+fi
+
+finish

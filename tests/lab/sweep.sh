@@ -1,0 +1,79 @@
+#!/bin/sh
+# sweep.sh -- relpos lab sweep
+#
+#     tests/lab/sweep.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+make_sweep
+
+ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl"
+check 'results' 4 "$(wc -l <"$T/results.jsonl")"
+head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
+ok lab sweep "$T/sweep.lab" -o "$T/part.jsonl"
+for file in results part; do
+    sed 's/"ms_per_step":[0-9.]*//' "$T/$file.jsonl" >"$T/$file.lines"
+done
+same 'the same bytes' "$T/results.lines" "$T/part.lines"
+cp "$T/results.jsonl" "$T/before.jsonl"
+ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" # nothing is left to do
+same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
+printf '{"experiment":"lay' >>"$T/results.jsonl" # a line that was not ended
+ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl"
+same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
+for text in '{"a": 1}' 'plain text'; do
+    printf '%s' "$text" >"$T/not.jsonl"
+    refused 1 'not.jsonl: its last line is not a result' lab sweep "$T/sweep.lab" -o "$T/not.jsonl"
+    echo >>"$T/not.jsonl"
+    refused 1 'not.jsonl:1: not a result' lab sweep "$T/sweep.lab" -o "$T/not.jsonl"
+    check 'it stays' "$text" "$(cat "$T/not.jsonl")"
+done
+ok lab sweep "$T/sweep.lab" -o "$T/new/folder/same.jsonl" --set 'vary.position_layers=own | own' --set seeds=1
+check 'the same experiment once' 1 "$(wc -l <"$T/new/folder/same.jsonl")"
+refused 1 'the longest length is 99999' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --set eval_lengths=99999
+refused 1 'a sweep measures on what is held out' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --set valid_share=0
+refused 1 'keep: .*README.md: cannot be made: Not a directory' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
+check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
+
+# what is short, what is set, what is kept
+(
+    cat "$T/sweep.lab"
+    echo 'quick.steps = 2'
+    echo 'quick.seeds = 1'
+    echo 'quick.vary.position_layers = shared'
+) >"$T/quick.lab"
+ok lab sweep "$T/quick.lab" -o "$T/quick.jsonl" --quick --set batch=1 --keep "$T/weights"
+check 'one result' 1 "$(wc -l <"$T/quick.jsonl")"
+check 'its experiment' 1 "$(grep -c 'batch = 1.n.*steps = 2.n' "$T/quick.jsonl")"
+ok lab eval "$T/weights/shared-1.safetensors"
+ok lab sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'vary.mlp=12 | 2' --set seeds=1 --set 'vary.position_layers=own' --keep "$T/both"
+check 'each has a name' 4 "$(find "$T/both" -name '*.safetensors' | wc -l)"
+rm -r "$T/both"
+ok lab sweep "$T/sweep.lab" -o "$T/two.jsonl" --set 'vary.batch=1 | 11' --set 'vary.mlp=12 | 2' --set seeds=1 --set 'vary.position_layers=own' --keep "$T/both"
+check 'what is not there is made again' '4 4' "$(find "$T/both" -name '*.safetensors' | wc -l) $(wc -l <"$T/two.jsonl")"
+refused 2 'has no line quick' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --quick
+refused 2 'no key is called "stepz"' lab sweep "$T/sweep.lab" -o "$T/quick.jsonl" --set stepz=2
+
+# one model measured with several positions: the first as it was trained
+(
+    grep -v '^position ' "$T/small.lab"
+    echo 'position = rope'
+    echo 'vary.eval_position = rope | rope,base=100 | alibi | t5'
+) | sed 's/^steps = .*/steps = 3/' >"$T/other.lab"
+grep -v '^vary' "$T/other.lab" >"$T/other.lab.one"
+run lab sweep "$T/other.lab" -o "$T/other.jsonl"
+check 'three are measured, one has other weights' '1 3 2' "$code $(wc -l <"$T/other.jsonl") $(wc -l <"$T/err")"
+check 'which' 1 "$(grep -c 't5 has other weights than rope' "$T/err")"
+check 'one training, three measurements' '1 3' "$(sed 's/.*"train_loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l) \
+$(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/other.jsonl" | sort -u | wc -l)"
+
+ok lab train "$T/other.lab.one" -o "$T/rope"
+ok lab eval "$T/rope" --lengths 16,32 --bytes 200 --position rope,base=100 --json
+check 'eval finds what the sweep found' 1 "$(sed 's/.*"lengths":.{"length":16,"loss":\([0-9.]*\).*/\1/' "$T/out" |
+    xargs -I '{}' grep -c '"eval_position":"rope,base=100".*"length":16,"loss":{}' "$T/other.jsonl")"
+ok lab eval "$T/rope" --position rope,base=100
+check 'it says so' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
+refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
+
+finish

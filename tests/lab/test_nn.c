@@ -1,0 +1,359 @@
+/* test_nn.c -- the laboratory's model, built in double: every gradient against differences, for every scheme and every layer;
+ * decoding against one pass; what one part must leave alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/engine/nn.h"
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 2, LENGTH = 9, VOCAB = 11 };
+
+static void good(int code, const char *err)
+{
+    if (code != 0)
+        fail_msg("%s", err);
+}
+
+/* A small model: keys and values in turn, NULL at the end. */
+static nn_config small(const char *first, ...)
+{
+    char err[NN_ERR_MAX];
+    nn_config c;
+    va_list list;
+    static const char *const base[] = {"layers", "2",     "width", "16",     "heads", "2",     "mlp",
+                                       "12",     "vocab", "11",    "length", "9",     "batch", "2"};
+    nn_config_init(&c);
+    for (size_t n = 0; n < sizeof base / sizeof *base; n += 2)
+        good(nn_config_set(&c, base[n], base[n + 1], err), err);
+    va_start(list, first);
+    for (const char *key = first; key; key = va_arg(list, const char *))
+        good(nn_config_set(&c, key, va_arg(list, const char *), err), err);
+    va_end(list);
+    return c;
+}
+
+/* Away from the special values at which training begins. */
+static void stir(nn_model *m)
+{
+    for (int32_t n = 0; n < m->n_params; n++)
+        for (int64_t x = 0; x < m->params[n].size; x++) {
+            real *w = &m->w[m->params[n].offset + x];
+            *w += (real)(0.15 * nn_normal(7, (uint64_t)n, (uint64_t)x));
+            *w = *w < m->params[n].min ? m->params[n].min : *w;
+        }
+}
+
+static void fill_tokens(int32_t *tokens, int32_t *target, int64_t n, int64_t classes)
+{
+    for (int64_t x = 0; x < n; x++) {
+        tokens[x] = (int32_t)(nn_random(3, 0, (uint64_t)x) % VOCAB);
+        target[x] = (int32_t)(nn_random(3, 1, (uint64_t)x) % (uint64_t)classes);
+    }
+    target[1] = classes > 2 ? -1 : target[1]; /* no loss there */
+}
+
+/* Some numbers of each parameter: D(h) against the gradient. The difference itself is wrong by the third derivative, which
+ * D(h) - D(h/2) tells (three quarters of it are left), and by the rounding of two losses. */
+static double check_gradients(const nn_config *c, const char *what)
+{
+    enum { PICKS = 2 };
+    const double h = 1e-4;
+    char err[NN_ERR_MAX];
+    nn_model m;
+    nn_net *net;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    double loss[BATCH * LENGTH], mean, other, worst = 0;
+    good(nn_model_create(&m, c, true, err), err);
+    good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
+    stir(&m);
+    fill_tokens(tokens, target, BATCH * LENGTH, c->task == NN_CLASSIFIER ? c->classes : VOCAB);
+    good(nn_net_loss(net, LENGTH, tokens, target, 5, loss, &mean, err), err);
+    assert_true(isfinite(mean));
+    real *g = malloc((size_t)m.n_weights * sizeof *g);
+    assert_non_null(g);
+    memcpy(g, m.g, (size_t)m.n_weights * sizeof *g);
+    for (int32_t n = 0; n < m.n_params; n++) {
+        const nn_param *p = &m.params[n];
+        for (int k = 0; k < PICKS && k < p->size; k++) {
+            const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)p->size);
+            const real before = m.w[x];
+            double d[2];
+            for (int step = 0; step < 2; step++) {
+                const double s = step ? h / 2 : h;
+                m.w[x] = before + s;
+                good(nn_net_loss(net, LENGTH, tokens, target, 5, loss, &mean, err), err);
+                m.w[x] = before - s;
+                good(nn_net_loss(net, LENGTH, tokens, target, 5, loss, &other, err), err);
+                d[step] = (mean - other) / (2 * s);
+            }
+            m.w[x] = before;
+            const double bound = fabs(d[0] - d[1]) + 1000 * DBL_EPSILON * fmax(1, fabs(mean)) / h;
+            worst = fmax(worst, fabs(d[1] - g[x]) / bound);
+            if (!(fabs(d[1] - g[x]) <= bound))
+                fail_msg("%s: %s, number %lld: the gradient is %.12g, the difference %.12g, bound %.3g", what, p->name,
+                         (long long)(x - p->offset), g[x], d[1], bound);
+        }
+    }
+    free(g);
+    nn_net_destroy(net);
+    nn_model_destroy(&m);
+    return worst;
+}
+
+/* ------------------------------------------------------------------------------------------------ tests */
+
+static const char *const positions[] = {
+    "none",
+    "sinusoidal",
+    "learned",
+    "t5,buckets=8,max_distance=9,bidirectional=0",
+    "bucket,strategy=uniform,buckets=8,max_distance=12",
+    "bucket,strategy=linear,buckets=8,max_distance=12",
+    "bucket,strategy=quadratic,buckets=8,max_distance=12,bidirectional=0",
+    "table,left=4,right=2",
+    "log",
+    "linear",
+    "alibi",
+    "alibi,slopes=learned",
+    "kerple",
+    "kerple,kind=power",
+    "sandwich,dim=8",
+    "fire,c=0.5,L=4,width=6",
+    "fire,c=0.5,L=4,width=6,width2=5",
+    "relkey,left=3,right=1",
+    "relkey,left=3,right=1+relval,left=2,right=0",
+    "xl",
+    "band,width=3,extent=4",
+    "deberta,span=4",
+    "real,max_distance=5",
+    "rope",
+    "rope,scaling=yarn,factor=2.0,max_position_embeddings=16,original_max_position_embeddings=8",
+    "sink",
+    "t5,buckets=8,max_distance=9+rope,dim=4+sinusoidal",
+    "alibi+band,width=2,extent=3+table,left=1,right=1+table,left=2,right=2",
+};
+enum { N_POSITIONS = sizeof positions / sizeof *positions };
+
+static void gradients_of_every_position_equal_differences(void **state)
+{
+    double worst = 0;
+    (void)state;
+    for (int n = 0; n < N_POSITIONS; n++) {
+        nn_config c = small("position", positions[n], NULL);
+        worst = fmax(worst, check_gradients(&c, positions[n]));
+        c.position_layers = 1;
+        worst = fmax(worst, check_gradients(&c, positions[n]));
+    }
+    print_message("worst error over its bound: %.3f\n", worst);
+}
+
+static void gradients_of_every_layer_equal_differences(void **state)
+{
+    (void)state;
+    for (int act = NN_GELU; act <= NN_SWIGLU; act++)
+        for (int norm = NN_LAYERNORM; norm <= NN_RMSNORM; norm++)
+            for (int task = NN_DECODER; task <= NN_CLASSIFIER; task++)
+                for (int drop = 0; drop < 2; drop++) {
+                    nn_config c = small("position", "t5,buckets=8,max_distance=9", NULL);
+                    char what[100];
+                    c.act = act;
+                    c.norm = norm;
+                    c.task = task;
+                    c.tied = drop;
+                    c.dropout = drop ? 0.3 : 0;
+                    snprintf(what, sizeof what, "activation %d, norm %d, task %d, dropout %g", act, norm, task,
+                             c.dropout);
+                    check_gradients(&c, what);
+                }
+}
+
+/* One array for all heads has an axis of one. */
+static void shared_heads_keep_an_axis_of_one(void **state)
+{
+    static const char *const some[] = {
+        "t5,buckets=8,max_distance=9", "relkey,left=2,right=0", "real,max_distance=5", "xl", "kerple",
+        "table,left=3,right=0"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        char err[NN_ERR_MAX];
+        nn_config c = small("position", some[n], NULL);
+        nn_model own, shared;
+        good(nn_model_plan(&own, &c, err), err);
+        c.position_heads = 1;
+        good(nn_model_plan(&shared, &c, err), err);
+        assert_true(shared.n_weights <= own.n_weights);
+        nn_model_destroy(&own);
+        nn_model_destroy(&shared);
+        check_gradients(&c, some[n]);
+    }
+}
+
+/* A decoder's loss at a place depends on nothing after it. */
+static void a_decoder_sees_nothing_after_a_place(void **state)
+{
+    char err[NN_ERR_MAX];
+    (void)state;
+    for (int n = 0; n < N_POSITIONS; n++) {
+        const nn_config c = small("position", positions[n], NULL);
+        nn_model m;
+        nn_net *net;
+        int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+        double before[BATCH * LENGTH], after[BATCH * LENGTH], mean;
+        good(nn_model_create(&m, &c, false, err), err);
+        stir(&m);
+        good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, false, 0, NULL, err), err);
+        fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+        good(nn_net_loss(net, LENGTH, tokens, target, 0, before, &mean, err), err);
+        tokens[5] = (tokens[5] + 1) % VOCAB;
+        good(nn_net_loss(net, LENGTH, tokens, target, 0, after, &mean, err), err);
+        for (int x = 0; x < BATCH * LENGTH; x++)
+            if (x < 5 || x >= LENGTH)
+                assert_true(before[x] == after[x]);
+        assert_true(before[5] != after[5]);
+        nn_net_destroy(net);
+        nn_model_destroy(&m);
+    }
+}
+
+/* Token by token over a cache, and in chunks, the logits are those of one pass. */
+static void decoding_equals_one_pass(void **state)
+{
+    char err[NN_ERR_MAX];
+    (void)state;
+    for (int n = 0; n < N_POSITIONS; n++) {
+        nn_config c = small("position", positions[n], NULL);
+        c.length = 2 * LENGTH; /* learned positions reach that far */
+        nn_model m;
+        nn_net *whole, *steps;
+        int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+        real want[VOCAB], got[VOCAB];
+        good(nn_model_create(&m, &c, false, err), err);
+        stir(&m);
+        good(nn_net_create(&whole, &m, NULL, 1, LENGTH, false, 0, NULL, err), err);
+        good(nn_net_create(&steps, &m, NULL, 1, 3, false, LENGTH, NULL, err), err);
+        fill_tokens(tokens, target, LENGTH, VOCAB);
+        for (int round = 0; round < 2; round++) {
+            nn_net_clear(steps);
+            for (int64_t at = 0; at < LENGTH;) {
+                const int64_t some = round && at == 3 ? 3 : 1;
+                good(nn_net_logits(steps, some, tokens + at, got, err), err);
+                at += some;
+                good(nn_net_logits(whole, at, tokens, want, err), err);
+                for (int x = 0; x < VOCAB; x++)
+                    if (!(fabs(want[x] - got[x]) <= 1e-12 * (1 + fabs(want[x]))))
+                        fail_msg("%s: token %lld: logit %d is %.17g, in one pass %.17g", positions[n], (long long)at, x,
+                                 (double)got[x], (double)want[x]);
+            }
+            assert_int_equal(nn_net_cached(steps), LENGTH);
+            assert_int_equal(nn_net_logits(steps, 1, tokens, got, err), -1); /* it is full */
+        }
+        nn_net_destroy(whole);
+        nn_net_destroy(steps);
+        nn_model_destroy(&m);
+    }
+}
+
+/* AdamW against its formula, by hand, on a weight that decays and one that does not. */
+static void adamw_follows_its_formula(void **state)
+{
+    char err[NN_ERR_MAX];
+    nn_config c = small("lr", "0.01", "lr_min", "0.01", "warmup", "0", "clip", "0", "weight_decay", "0.1", NULL);
+    nn_model m;
+    (void)state;
+    good(nn_model_create(&m, &c, true, err), err);
+    const int64_t at[2] = {m.params[0].offset + 5, m.params[nn_model_find(&m, "norm.bias")].offset + 3};
+    double w[2], mean[2] = {0, 0}, square[2] = {0, 0};
+    for (int k = 0; k < 2; k++)
+        w[k] = m.w[at[k]];
+    for (int step = 0; step < 4; step++) {
+        for (int64_t x = 0; x < m.n_weights; x++)
+            m.g[x] = 0;
+        for (int k = 0; k < 2; k++) {
+            const double g = 0.3 * (step - 1.5) + k;
+            m.g[at[k]] = g;
+            mean[k] = 0.9 * mean[k] + 0.1 * g;
+            square[k] = 0.95 * square[k] + 0.05 * g * g;
+            w[k] -= k == 0 ? 0.01 * 0.1 * w[k] : 0;
+            w[k] -= 0.01 * (mean[k] / (1 - pow(0.9, step + 1))) / (sqrt(square[k] / (1 - pow(0.95, step + 1))) + 1e-8);
+        }
+        nn_adamw(&m, NULL, step);
+        for (int k = 0; k < 2; k++)
+            assert_true(fabs(w[k] - m.w[at[k]]) <= 1e-14);
+    }
+    m.c.clip = 0.5; /* the averages see a gradient of norm 0.5 */
+    for (int64_t x = 0; x < m.n_weights; x++)
+        m.g[x] = m.m[x] = 0;
+    m.g[at[0]] = 3;
+    m.g[at[1]] = 4;
+    assert_true(fabs(nn_adamw(&m, NULL, 4) - 5) <= 1e-14);
+    assert_true(fabs(m.m[at[1]] - 0.1 * 0.4) <= 1e-15);
+    nn_model_destroy(&m);
+}
+
+static void the_rate_rises_and_falls(void **state)
+{
+    nn_config c = small("lr", "1", "lr_min", "0.1", "warmup", "10", "steps", "110", NULL);
+    (void)state;
+    assert_true(fabs(nn_rate(&c, 0) - 0.1) < 1e-15 && fabs(nn_rate(&c, 9) - 1) < 1e-15 &&
+                fabs(nn_rate(&c, 10) - 1) < 1e-15);
+    assert_true(fabs(nn_rate(&c, 60) - 0.55) < 1e-15 && fabs(nn_rate(&c, 110) - 0.1) < 1e-15);
+}
+
+/* What cannot be is said. */
+static void impossible_models_are_refused(void **state)
+{
+    static const struct {
+        const char *key, *value, *said;
+    } cases[] = {
+        {"position", "t6", "did you mean"},     {"position", "forget", "no projection"},
+        {"position", "dense", "no projection"}, {"position", "t5,buckets=1", "buckets"},
+        {"position", "rope+rope", "rope"},      {"heads", "3", "multiple"},
+        {"warmup", "1000", "beyond"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char err[NN_ERR_MAX] = "";
+        nn_model m;
+        nn_net *net = NULL;
+        nn_config c = small(cases[n].key, cases[n].value, NULL);
+        int32_t tokens[BATCH * LENGTH] = {0};
+        double loss[BATCH * LENGTH], mean;
+        int code = nn_model_create(&m, &c, false, err);
+        if (code == 0) {
+            code = nn_net_create(&net, &m, NULL, BATCH, LENGTH, false, 0, NULL, err);
+            if (code == 0)
+                code = nn_net_loss(net, LENGTH, tokens, tokens, 0, loss, &mean, err);
+            nn_net_destroy(net);
+            nn_model_destroy(&m);
+        }
+        if (code == 0 || !strstr(err, cases[n].said))
+            fail_msg("%s = %s: \"%s\" has no \"%s\"", cases[n].key, cases[n].value, err, cases[n].said);
+    }
+}
+
+int main(void)
+{
+    char err[NN_ERR_MAX];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_every_position_equal_differences),
+        cmocka_unit_test(gradients_of_every_layer_equal_differences),
+        cmocka_unit_test(shared_heads_keep_an_axis_of_one),
+        cmocka_unit_test(a_decoder_sees_nothing_after_a_place),
+        cmocka_unit_test(decoding_equals_one_pass),
+        cmocka_unit_test(adamw_follows_its_formula),
+        cmocka_unit_test(the_rate_rises_and_falls),
+        cmocka_unit_test(impossible_models_are_refused),
+    };
+    if (nn_blas_open(err) != 0) {
+        print_message("skipped: %s\n", err);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+#!/bin/sh
+# train.sh -- relpos lab train: the same bits after any stop, one run at a time, what cannot be trained
+#
+#     tests/lab/train.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+
+succeeded # the run of tests/shared/lab.sh
+RELPOS_BLAS=/nothing.so run lab train "$T/small.lab" -o "$T/none"
+check 'without a CBLAS it says what is missing' "1 relpos: lab: /nothing.so cannot be loaded (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)" \
+    "$code $(cat "$T/err")"
+
+first=$(grep -m 1 '"loss"' "$T/run/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
+last=$(grep '"loss"' "$T/run/log.jsonl" | tail -n 1 | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
+check 'the loss falls' 1 "$(awk -v a="$first" -v b="$last" 'BEGIN {print (a - b > 0.5)}')"
+check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # the experiment, six of training, one of measuring
+ok lab train "$T/small.lab" -o "$T/two" --threads 3
+same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safetensors"
+
+# a core of OpenBLAS that the user names is taken, and told where it is slower than the processor; the log has it too
+note=$(grep -c '"blas_note"' "$T/run/log.jsonl")
+check 'nothing is told of the core that is taken by itself' 0 "$note"
+if grep -q '"blas":"OpenBLAS [^"]* ' "$T/run/log.jsonl" && "$program" info | grep -q 'avx2 yes'; then
+    OPENBLAS_CORETYPE=Prescott run lab train "$T/small.lab" -o "$T/core" --until 1
+    check 'one line says so' '0 1 1' "$code $(wc -l <"$T/err") $(grep -cE '^relpos: lab: OpenBLAS runs its kernels for Prescott, and this processor could run those for (SkylakeX|Haswell) .OPENBLAS_CORETYPE is set: unset it.$' "$T/err")"
+    check 'and the log' 1 "$(grep -c '"blas":"OpenBLAS [^"]* Prescott","blas_note":"OpenBLAS runs its kernels for Prescott' "$T/core/log.jsonl")"
+fi
+
+# stopped and gone on, with other numbers of threads, twice
+ok lab train "$T/small.lab" -o "$T/three" --threads 2 --until 7
+ok lab train "$T/small.lab" -o "$T/three" --threads 1 --until 18 --resume
+ok lab train "$T/small.lab" -o "$T/three" --threads 3 --resume
+same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/three/checkpoint.safetensors"
+for file in run three; do
+    sed 's/,"tokens_per_s":[0-9.e+]*//; s/"threads":[0-9]*//' "$T/$file/log.jsonl" >"$T/$file.log"
+done
+same 'the same bytes' "$T/run.log" "$T/three.log"
+
+# Ctrl-C
+command='relpos lab train, and SIGINT'
+"$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
+pid=$!
+while kill -0 "$pid" 2>/dev/null && ! { [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ]; }; do
+    sleep 0.1
+done
+kill -INT "$pid"
+wait "$pid"
+check 'exit code' 1 $?
+check 'what it says' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
+check 'its checkpoint' yes "$([ -s "$T/long/checkpoint.safetensors" ] && echo yes)"
+
+refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/run"
+mkdir "$T/half" && cp "$T/run/checkpoint.safetensors" "$T/half/previous.safetensors"
+refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/half"
+
+# one run at a time
+command='relpos lab train, twice into one folder'
+"$program" lab train "$T/small.lab" -o "$T/twice" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
+pid=$!
+while kill -0 "$pid" 2>/dev/null && [ ! -s "$T/twice/log.jsonl" ]; do
+    sleep 0.1
+done
+refused 1 'another run is writing there' lab train "$T/small.lab" -o "$T/twice"
+refused 1 'another run is writing there' lab train "$T/small.lab" -o "$T/twice" --resume
+kill -INT "$pid"
+wait "$pid"
+
+# folders above; another text of the same name; what is no file
+ok lab train "$T/small.lab" -o "$T/a/b/c" --until 0
+head -c 60000 lab/data/vim.txt >"$T/text.txt"
+ok lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --until 4
+cp "$T/text.txt" "$T/text.before" && echo more >>"$T/text.txt"
+refused 1 'text: it has changed since the run was begun' lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
+cp "$T/text.before" "$T/text.txt"
+ok lab train "$T/small.lab" -o "$T/text" --set "text=$T/text.txt" --resume
+mkfifo "$T/pipe"
+refused 1 'pipe: it is not a regular file' lab train "$T/small.lab" -o "$T/pipes" --set "text=$T/pipe"
+refused 1 'tokenizer: .*pipe: it is not a regular file' lab train "$T/small.lab" -o "$T/pipes" --set "tokenizer=$T/pipe" --set vocab=300
+refused 2 'pipe: it is not a regular file' lab sweep "$T/pipe" -o "$T/pipes.jsonl"
+
+# what cannot be measured is said before the first step; a perplexity beyond all numbers is null, and the weights are kept
+refused 1 '10 tokens to measure on, in at most 10 bytes, but the longest length is 16' lab train "$T/small.lab" -o "$T/little" --set eval_bytes=10
+check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
+ok lab train "$T/small.lab" -o "$T/far" --set lr=5 --set lr_min=5 --set weight_decay=0 --set warmup=0 --set steps=300 --set dropout=0
+check 'a perplexity without end' 1 "$(grep -c '"valid_loss":[0-9.]*,"valid_perplexity":null' "$T/far/log.jsonl")"
+ok lab eval "$T/far" --bytes 400
+check 'as text' 1 "$(grep -c 'perplexity     inf' "$T/out")"
+refused 2 'seeds is for many runs' lab train "$T/small.lab" -o "$T/x" --set seeds=2
+refused 1 'begun with "width = 16"' lab train "$T/small.lab" -o "$T/run" --resume --set width=32
+refused 1 'cannot be opened' lab train "$T/small.lab" -o "$T/fresh" --resume
+
+finish

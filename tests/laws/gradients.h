@@ -1,0 +1,104 @@
+/* gradients.h -- problems with gradients: every term in a small size, and one problem for each way a gradient is summed.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_GRADIENTS_H
+#define RELPOS_TESTS_GRADIENTS_H
+#include "tests/helpers.h"
+
+HELPER const struct {
+    const char *text, *sizes; /* NULL: they take turns */
+} terms[] = {
+    {"", NULL},
+    {"table,left=3,right=2", NULL},
+    {"t5,buckets=8,max_distance=9", NULL},
+    {"t5,buckets=6,max_distance=20,bidirectional=0,q_positions=x,k_positions=y", NULL},
+    {"bucket,strategy=uniform,buckets=8,max_distance=10+bucket,strategy=linear,buckets=8,max_distance=10", NULL},
+    {"bucket,strategy=quadratic,buckets=8,max_distance=10", NULL},
+    {"log+linear,left=0.2,right=0.4+sandwich,dim=4", NULL},
+    {"alibi", NULL},
+    {"alibi,slopes=given", NULL},
+    {"alibi,slopes=given,q_positions=x", NULL},
+    {"kerple", NULL},
+    {"kerple,kind=power", NULL},
+    {"fire,c=1,L=4,width=5", NULL},
+    {"fire,c=0.5,L=2,width=4,width2=3", NULL},
+    {"swin,grid=2x3", "b2h4g2q6k6d4v3"},
+    {"swin,grid=2x4,extra=1", "b1h2q9k9d6v5"},
+    {"axial,grid=3x2", "b2h2q6k6d4"},
+    {"real,max_distance=3", NULL},
+    {"real,max_distance=9,sign=1,q_position_mask=given,k_position_mask=given", NULL},
+    {"real,max_distance=4,k_positions=x", NULL},
+    {"band,width=3,extent=4", NULL},
+    {"forget", NULL},
+    {"dense", NULL},
+    {"rope", NULL},
+    {"rope,layout=interleaved,dim=2+t5,buckets=8,max_distance=9", NULL},
+    {"rope,scaling=linear,factor=4,q_positions=x,k_positions=y", NULL},
+    {"rope,scaling=dynamic,factor=2,max_position_embeddings=5,positions=x", "b2h4g2q6k6d4v3"},
+    {"rope,scaling=yarn,factor=8,original_max_position_embeddings=16", NULL},
+    {"rope,scaling=llama3,factor=8,original_max_position_embeddings=16", NULL},
+    {"rope,scaling=longrope,factor=4,original_max_position_embeddings=6", NULL},
+    {"relkey,left=2,right=3", NULL},
+    {"relkey,left=2,right=3,q_positions=x,k_positions=y", NULL},
+    {"relval,left=3,right=2", NULL},
+    {"relval,left=3,right=2,k_positions=y", NULL},
+    {"xl", NULL},
+    {"axialkey,grid=2x4+axial,grid=2x4", "b2h2q8k8d4v3"},
+    {"deberta,span=4", NULL},
+    {"deberta,buckets=8,max_position=16", NULL},
+    {"sink", NULL},
+    {"sink+relval,left=1,right=1+relkey,left=1,right=1+rope+dense", NULL},
+    {"band,width=2,extent=3+fire,c=1,L=5,width=3+forget+kerple+real,max_distance=2+rope+xl+relval,left=1,right=1+sink",
+     NULL},
+    {"rope+t5,buckets=4,max_distance=4+alibi,slopes=x+dense+dense+deberta,span=3", NULL},
+};
+
+HELPER const char *const settings[] = {"",
+                                       "causal",
+                                       "softcap=1.5",
+                                       "positions",
+                                       "mask",
+                                       "dropout=0.3+seed=5",
+                                       "q_offsets+causal",
+                                       "softcap_after=2+window=3,2",
+                                       "key_mask",
+                                       "positions+causal+softcap=2",
+                                       "lengths+scale=0.6",
+                                       "mask+dropout=0.2+seed=9+softcap_after=3",
+                                       "window=4,-1+key_mask+q_offsets"};
+
+HELPER const char *const small[] = {"b2h4g2q5k7d4v3o2", "b1h2q6k9d6v5o-2", "b2h2q7k4d8v2", "b1h3g1q1k8d2o6"};
+
+enum {
+    TERMS = sizeof terms / sizeof *terms,
+    SETTINGS = sizeof settings / sizeof *settings,
+    SMALL = sizeof small / sizeof *small
+};
+
+/* One for each way a gradient is summed; two kv heads, several blocks of keys and rows, sums over heads and batch. */
+HELPER const char *const sums[] = {
+    "b2h4g2q97k300d8v5:t5,buckets=8,max_distance=20+rope:causal",
+    "b2h2g1q97k260d5v8o200:relkey,left=9,right=2+relval,left=2,right=9+alibi,slopes=x:",
+    "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2",
+    "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
+    "b2h2g1q97k260d6v6o250:forget+band,width=3,extent=9:",
+    "b2h2g1q97k260d6v6:xl:key_mask+lengths",
+    "b2h2g1q97k260d6v6:deberta,span=9:window=100,20",
+    "b2h2g1q99k99d6v6:swin,grid=9x11+axialkey,grid=9x11:dropout=0.2+seed=3",
+    "b2h2g1q20k260d6v6:relkey,left=9,right=9+t5,buckets=8,max_distance=20:positions+softcap_after=3",
+};
+
+enum { SUMS = sizeof sums / sizeof *sums };
+
+HELPER void same_gradients(problem *p, const char *isa, const char *what, rp_grads *a, rp_grads *b)
+{
+    char line[128];
+    for (int n = 0; n < GRADIENTS; n++) {
+        const rp_array *x = gradient(a, n), *y = gradient(b, n);
+        if (!x->data || !y->data)
+            continue;
+        snprintf(line, sizeof line, "%s: %s", what, gradient_name(p, n));
+        same_bits(p, isa, line, x->data, y->data, (size_t)problem_size(x) * rp_dtype_size(x->dtype));
+    }
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* test_decode.c -- one plan for every step of decoding: each row has the bits of the prefill, with keys in one array or in
+ * pages, and with strips made anew or once.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/helpers.h"
+
+enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
+enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES }; /* which AMX tiles leave to multiply-adds */
+enum keys { IN_ONE_ARRAY, IN_PAGES };
+enum strips { MADE_ANEW, PREPARED };
+
+typedef struct decoding {
+    const char *terms, *dtype;
+    int G;     /* kv heads; one for each head: read in place */
+    int D, DV; /* 64 and 64: values are read in place */
+    int few;   /* queries of a step */
+    enum strips strips;
+    enum keys keys;
+    enum huge huge;
+} decoding;
+
+static const decoding cases[] = {
+    {"t5", "f32", 4, 16, 20, 1, PREPARED, IN_PAGES, 0},
+    {"t5", "f32", 4, 16, 20, 7, MADE_ANEW, IN_ONE_ARRAY, 0},
+    {"alibi", "f32", 2, 16, 20, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
+    {"alibi", "f32", 2, 16, 20, 7, PREPARED, IN_PAGES, 0},
+    {"rope", "f32", 4, 16, 20, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"rope", "f32", 4, 16, 20, 7, MADE_ANEW, IN_PAGES, 0},
+    {"sink", "f32", 2, 16, 20, 1, MADE_ANEW, IN_PAGES, 0},
+    {"sink", "f32", 2, 16, 20, 7, PREPARED, IN_ONE_ARRAY, 0},
+    {"rope,scaling=yarn,factor=4,max_position_embeddings=400", "f32", 4, 16, 20, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"rope,scaling=yarn,factor=4,max_position_embeddings=400", "f32", 4, 16, 20, 7, MADE_ANEW, IN_PAGES, 0},
+    {"relkey,left=20,right=0", "f32", 4, 16, 20, 1, PREPARED, IN_PAGES, 0},
+    {"relkey,left=20,right=0", "f32", 4, 16, 20, 7, MADE_ANEW, IN_ONE_ARRAY, 0},
+    {"relval,left=3,right=3", "f32", 2, 16, 20, 1, MADE_ANEW, IN_ONE_ARRAY, 0},
+    {"relval,left=3,right=3", "f32", 2, 16, 20, 7, PREPARED, IN_PAGES, 0},
+    {"t5+rope+alibi+sink+relkey,left=9,right=0", "f32", 2, 16, 20, 1, PREPARED, IN_PAGES, 0},
+    {"t5+rope+alibi+sink", "bf16", 2, 16, 20, 3, PREPARED, IN_PAGES, 0},
+    {"rope+relkey,left=9,right=0", "f32", 4, 16, 20, 1, PREPARED, IN_PAGES, 0},
+    {"t5+rope+alibi", "f64", 4, 16, 20, 2, PREPARED, IN_ONE_ARRAY, 0},
+    {"t5+rope+alibi", "f16", 4, 16, 20, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"t5", "f32", 4, 16, 20, 1, PREPARED, IN_ONE_ARRAY, HUGE_VALUES},
+    {"rope", "f32", 4, 16, 20, 2, PREPARED, IN_ONE_ARRAY, HUGE_VALUES},
+    {"t5", "f32", 4, 16, 20, 1, PREPARED, IN_ONE_ARRAY, HUGE_KEYS},
+    {"rope", "f32", 4, 16, 20, 2, PREPARED, IN_ONE_ARRAY, HUGE_KEYS},
+    {"t5", "f32", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"rope+table,left=9,right=0", "bf16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
+    {"", "f32", 4, 64, 64, 1, MADE_ANEW, IN_PAGES, 0},
+};
+
+/* Every page of the cache lies somewhere else. */
+static void fill_pages(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH])
+{
+    const size_t size = rp_dtype_size(p->desc.dtype);
+    const int B = (int)p->desc.batch;
+    for (int x = 0; x < 2; x++) {
+        const char *from = x ? p->t.v.data : p->t.k.data;
+        const size_t row = (size_t)(x ? c->DV : c->D) * size, page_size = (size_t)(c->G * PAGE) * row;
+        char *cache = problem_alloc(p, (size_t)(B * PER_BATCH) * page_size);
+        assert_non_null(cache);
+        for (int b = 0; b < B; b++)
+            for (int n = 0; n < PER_BATCH; n++) {
+                char *to = cache + (size_t)(b * PER_BATCH + (n * 5 + 3) % PER_BATCH) * page_size;
+                const int keys = N - n * PAGE < PAGE ? N - n * PAGE : PAGE;
+                page[x][b * PER_BATCH + n] = to;
+                for (int g = 0; g < c->G; g++)
+                    memcpy(to + (size_t)(g * PAGE) * row, from + (size_t)((b * c->G + g) * N + n * PAGE) * row,
+                           (size_t)keys * row);
+            }
+    }
+}
+
+static void make_huge(problem *p, const decoding *c)
+{
+    float *k = p->t.k.data, *v = p->t.v.data;
+    for (int64_t x = 0; c->huge && x < p->desc.batch * c->G * N; x += 97)
+        if (c->huge == HUGE_VALUES)
+            v[x * c->DV] = 2e38f;
+        else
+            for (int d = 0; d < c->D; d++)
+                k[x * c->D + d] *= 1e16f;
+    if (c->huge == HUGE_KEYS)
+        p->desc.scale = 1e-16;
+}
+
+/* lq queries from `first` on, over the keys up to the last of them. */
+static void call(const rp_plan *plan, const problem *p, const decoding *c, int64_t first, int64_t lq, rp_tensors t,
+                 const rp_array *out)
+{
+    const int64_t one[1] = {1};
+    t.q_offset = rp_array_of(&first, RP_I64, 1, one);
+    t.q.shape[2] = lq;
+    t.q.data = (char *)p->t.q.data + (size_t)(first * c->D) * rp_dtype_size(p->desc.dtype);
+    t.k.shape[2] = t.v.shape[2] = first + lq;
+    t.out = *out;
+    good(rp_attend(plan, &t, NULL));
+}
+
+/* Blocks of queries as a prefill has them, and in each some steps of decoding. */
+static const struct {
+    int first;
+    int steps[4]; /* positions; -1: no more */
+} blocks[] = {{0, {0, 5, -1}}, {480, {511, 512, 513, -1}}, {960, {1030, -1}}, {1248, {1299, -1}}};
+
+static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH], const char *isa)
+{
+    const int B = EMULATED || SLOW(isa) ? 1 : MAX_BATCH, D = c->D, DV = c->DV;
+    const size_t row = (size_t)DV * rp_dtype_size(p->desc.dtype);
+    rp_plan *plan;
+    rp_prepared *ready = NULL;
+    p->desc.isa = isa;
+    p->desc.flexible = 1;
+    p->desc.batch = p->t.q.shape[0] = p->t.k.shape[0] = p->t.v.shape[0] = B;
+    good(rp_plan_create(&plan, &p->desc));
+    if (c->strips == PREPARED)
+        good(rp_prepare(&ready, plan, &p->t));
+    for (size_t n = 0; n < sizeof blocks / sizeof *blocks; n++) {
+        const int first = blocks[n].first, rows = N - first < BLOCK ? N - first : BLOCK;
+        const int64_t all[4] = {B, H, rows, DV};
+        const rp_array prefill = array_in(p, p->desc.dtype, 4, all);
+        rp_desc exact = p->desc; /* and no plan for other lengths */
+        rp_plan *its_own;
+        exact.flexible = 0;
+        exact.len_q = rows;
+        exact.len_k = first + rows;
+        good(rp_plan_create(&its_own, &exact));
+        call(its_own, p, c, first, rows, p->t, &prefill);
+        rp_plan_destroy(its_own);
+        for (const int *last = blocks[n].steps; *last >= 0; last++) {
+            const int lq = *last + 1 < c->few ? *last + 1 : c->few;
+            const int64_t shape[4] = {B, H, lq, DV};
+            const rp_array out = array_in(p, p->desc.dtype, 4, shape);
+            rp_tensors t = p->t;
+            t.prepared = ready;
+            if (c->keys == IN_PAGES) {
+                t.k.data = t.v.data = NULL;
+                t.pages = (rp_pages){page[0], page[1], PAGE, PER_BATCH, *last + 1, PAGE * D, D, PAGE * DV, DV};
+            }
+            call(plan, p, c, *last + 1 - lq, lq, t, &out);
+            for (int bh = 0; bh < B * H; bh++)
+                if (memcmp((char *)out.data + (size_t)(bh * lq) * row,
+                           (char *)prefill.data + (size_t)(bh * rows + *last + 1 - lq - first) * row,
+                           (size_t)lq * row) != 0)
+                    fail_msg("%s on %s: %d queries before position %d, head %d, differ from the prefill%s%s", p->text,
+                             isa, lq, *last, bh, ready ? ", prepared" : "", c->keys == IN_PAGES ? ", pages" : "");
+        }
+    }
+    rp_prepared_destroy(ready);
+    rp_plan_destroy(plan);
+}
+
+/* One query and a few at a time, over keys in a cache or in pages, with what is prepared and without. */
+static void decoding_equals_prefill(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const decoding *c = &cases[n];
+        const void *page[2][MAX_BATCH * PER_BATCH];
+        problem p;
+        pose(&p, 11, "fwd:%s:b%dh%dg%dq%dk%dd%dv%d:%s:causal", c->dtype, MAX_BATCH, H, c->G, N, N, c->D, c->DV,
+             c->terms);
+        make_huge(&p, c);
+        fill_pages(&p, c, page);
+        EACH_ISA(isa)
+        decode(&p, c, page, isa);
+        problem_free(&p);
+    }
+}
+
+/* Values that are not finite take another path: masked they reach nothing, and attended their own channel. */
+static void nan_values_reach_their_channel_alone(void **state)
+{
+    (void)state;
+    EACH_ISA(isa)
+    for (int DV = 20; DV <= 64; DV += 44) {
+        problem p;
+        pose(&p, 3, "fwd:f32:b1h%dq1k1100d16v%d:alibi:key_mask", H, DV);
+        uint8_t *mask = p.t.mask[0].data;
+        ((float *)p.t.v.data)[700 * DV + 3] = NAN; /* of head 0 */
+        for (int attended = 0; attended < 2; attended++) {
+            mask[700] = (uint8_t)attended;
+            attend(&p, isa);
+            for (int x = 0; x < H * DV; x++)
+                if (attended ? isnan(at(&p.t.out, x)) != (x == 3) : !isfinite(at(&p.t.out, x)))
+                    wrong(&p, isa, "out[%d] is %g, and the key of NaN is %s", x, at(&p.t.out, x),
+                          attended ? "attended" : "masked");
+        }
+        problem_free(&p);
+    }
+}
+
+/* Prepared data of another plan, pages beside arrays, and too few pages are refused by name. */
+static void pages_and_prepared_data_are_checked(void **state)
+{
+    problem p;
+    rp_plan *plan, *other;
+    rp_prepared *ready;
+    (void)state;
+    pose(&p, 3, "fwd:f32:b1h2q1k100d4:t5");
+    good(rp_plan_create(&plan, &p.desc));
+    good(rp_plan_create(&other, &p.desc));
+    good(rp_prepare(&ready, other, &p.t));
+    rp_tensors t = p.t;
+    t.prepared = ready;
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_ARG);
+    assert_non_null(strstr(rp_last_error(), "another plan"));
+    rp_prepared_destroy(ready);
+    rp_prepared_destroy(NULL);
+    assert_int_equal(rp_prepare(NULL, plan, &p.t), RP_E_ARG);
+    assert_int_equal(rp_prepare(&ready, NULL, &p.t), RP_E_ARG);
+    assert_null(ready);
+    t = p.t;
+    const void *page[2] = {p.t.k.data, NULL};
+    t.pages = (rp_pages){.k = page, .v = page, .page = 50, .per_batch = 2, .len_k = 100, .k_head = 200, .k_key = 4};
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_ARG);
+    assert_non_null(strstr(rp_last_error(), "both"));
+    t.k.data = t.v.data = NULL;
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_ARG);
+    assert_non_null(strstr(rp_last_error(), "pages.k[1] is NULL"));
+    t.pages.per_batch = 1;
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_RANGE);
+    assert_non_null(strstr(rp_last_error(), "100 keys need 2 pages"));
+    t.pages.len_k = 99;
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_RANGE);
+    rp_plan_destroy(plan);
+    rp_plan_destroy(other);
+    problem_free(&p);
+}
+
+/* A prefill, then every step of decoding by the same plan: keys up to the query, at the offset of the step. */
+static void one_plan_serves_every_length(void **state)
+{
+    static const char *const texts[] = {
+        "t5+rope:causal",    "alibi:causal",
+        ":causal+softcap=3", "relkey,left=5,right=0+relval,left=3,right=0:causal",
+        "forget+sink:",      "table,left=20,right=3+rope,layout=interleaved:window=40,0"};
+    enum { L = 133, D = 6, V = 5 };
+    problem p;
+    (void)state;
+    for (int n = 0; n < 6; n++)
+        for (int type = 0; type < 2; type++)
+            EACH_ISA(isa)
+            {
+                const int64_t size = type ? 2 : 4;
+                rp_plan *plan;
+                pose(&p, 5, "fwd:%s:b2h4g2q%dk%dd%dv%d:%s", type ? "bf16" : "f32", L, L, D, V, texts[n]);
+                p.desc.isa = isa;
+                p.desc.flexible = 1;
+                good(rp_plan_create(&plan, &p.desc));
+                good(rp_attend(plan, &p.t, NULL));
+                for (int64_t i = 0; i < L; i += i < 5 || i > 120 ? 1 : 7) {
+                    uint8_t out[2 * 4 * V * 4];
+                    int64_t offset[2] = {i, i};
+                    const int64_t two[1] = {2}, shape[4] = {2, 4, 1, V};
+                    rp_tensors t = p.t;
+                    t.q.shape[2] = 1;
+                    t.q.data = (char *)t.q.data + i * D * size;
+                    t.k.shape[2] = t.v.shape[2] = i + 1; /* a cache: strides stay */
+                    t.q_offset = rp_array_of(offset, RP_I64, 1, two);
+                    t.out = rp_array_of(out, p.desc.dtype, 4, shape);
+                    for (int32_t m = 0; m < p.desc.n_terms; m++)
+                        if (p.terms[m].kind == RP_TERM_FORGET)
+                            t.term[m][0].shape[2] = i + 1;
+                    good(rp_attend(plan, &t, NULL));
+                    for (int64_t h = 0; h < 8; h++)
+                        same_bits(&p, isa, "one step of decoding", (char *)p.t.out.data + (h * L + i) * V * size,
+                                  out + h * V * size, (size_t)(V * size));
+                }
+                rp_plan_destroy(plan);
+                p.desc.len_k = L - 1; /* lengths beyond the plan's are refused */
+                good(rp_plan_create(&plan, &p.desc));
+                assert_int_equal(rp_attend(plan, &p.t, NULL), RP_E_SHAPE);
+                assert_non_null(strstr(rp_last_error(), "k: its length is 133"));
+                rp_plan_destroy(plan);
+                problem_free(&p);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decoding_equals_prefill),
+        cmocka_unit_test(one_plan_serves_every_length),
+        cmocka_unit_test(nan_values_reach_their_channel_alone),
+        cmocka_unit_test(pages_and_prepared_data_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,216 @@
+/* test_equal_bits.c -- what may not change a bit: threads, work, the place in a batch, the number of queries in a call.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/helpers.h"
+
+/* The tiles of the processor, where it has them, and their emulation in C give the same bits. */
+static void amx_equals_its_emulation(void **state)
+{
+    static const char *const texts[] = {
+        "fwd:f32:b1h2q40k70d8v6:t5:causal",
+        "fwd:f32:b1h1q200k1100d64:alibi+relkey,left=9,right=9",
+        "fwd:bf16:b1h2q100k130d40v24:t5+rope:causal",
+        "fwd:f16:b1h1q33k600d66",
+        "fwd:f32:b1h2q100k700d64:t5:high",
+        "fwd:f32:b1h2q3k1300d16:t5:dropout=0.2",
+    };
+    problem p;
+    (void)state;
+    if (rp_isa_found("amx") != 1) {
+        print_message("this machine has no AMX\n");
+        skip();
+    }
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        pose(&p, 61, "%s", texts[n]);
+        attend(&p, "amx_emulated");
+        void *want = copy_of(&p.t.out);
+        attend(&p, "amx");
+        same_bits(&p, "amx", "beside amx_emulated", want, p.t.out.data,
+                  (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
+        free(want);
+        problem_free(&p);
+    }
+}
+
+/* Threads, work of the caller's or the call's own, and the place in a batch change no bit of any output. */
+static void threads_work_and_batch_change_no_bit(void **state)
+{
+    static const char *const texts[] = {
+        "b3h2q40k70d8v6:t5+relkey,left=3,right=3:causal",
+        "b3h4g2q230k300d5v9:relval,left=3,right=3+dense:key_mask+window=200,20",
+        "b3h1q800k64d4:alibi:",
+        "b3h2q100k1100d4:relval,left=900,right=900+rope:mask+softcap=4",
+    };
+    static const int32_t threads[] = {1, 2, 3, 7};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        EACH_ISA(isa)
+        {
+            pose(&p, 60, "fwd:f32:%s", texts[n]);
+            also(&p, WITH_LSE | WITH_SUMMARY | (n == 0 ? WITH_WEIGHTS : 0), RP_F64);
+            /* every batch entry the same */
+            rp_array *in[] = {&p.t.q, &p.t.k, &p.t.v};
+            for (int x = 0; x < 3; x++) {
+                const size_t one = (size_t)problem_size(in[x]) / 3 * 4;
+                memcpy((char *)in[x]->data + one, in[x]->data, one);
+                memcpy((char *)in[x]->data + 2 * one, in[x]->data, one);
+            }
+            for (int32_t t = 0; t < p.desc.n_terms; t++)
+                if (p.terms[t].kind == RP_TERM_DENSE)
+                    p.t.term[t][0].stride[0] = 0;
+            if (p.t.mask[0].data)
+                p.t.mask[0].stride[0] = 0;
+            rp_array *out[] = {&p.t.out, &p.t.lse, &p.t.profile, &p.t.key_mass, &p.t.entropy, &p.t.weights};
+            void *want[6] = {0};
+            for (int x = 0; x < 4; x += SLOW(isa) ? 2 : 1)
+                for (int own = 0; own < 2; own++) {
+                    rp_plan *plan;
+                    good(rp_pool_create(&p.t.pool, threads[x]));
+                    assert_int_equal(rp_pool_threads(p.t.pool), threads[x]);
+                    p.desc.isa = isa;
+                    good(rp_plan_create(&plan, &p.desc));
+                    const size_t bytes = rp_plan_work_size(plan, p.t.pool);
+                    void *work = own ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+                    if (own)
+                        memset(work, 0x7f, bytes); /* what is in it does not matter */
+                    for (int o = 0; o < 6; o++)
+                        if (out[o]->data)
+                            memset(out[o]->data, 0x11, (size_t)problem_size(out[o]) * rp_dtype_size(out[o]->dtype));
+                    good(rp_attend(plan, &p.t, work));
+                    rp_plan_destroy(plan);
+                    free(work);
+                    rp_pool_destroy(p.t.pool);
+                    for (int o = 0; o < 6; o++) {
+                        if (!out[o]->data)
+                            continue;
+                        const size_t size = (size_t)problem_size(out[o]) * rp_dtype_size(out[o]->dtype);
+                        char line[80];
+                        snprintf(line, sizeof line, "output %d on %d threads, %s work", o, (int)threads[x],
+                                 own ? "given" : "own");
+                        if (!want[o]) {
+                            want[o] = copy_of(out[o]);
+                            same_bits(&p, isa, "batch entries 0 and 1", want[o], (char *)want[o] + size / 3, size / 3);
+                            same_bits(&p, isa, "batch entries 0 and 2", want[o], (char *)want[o] + size / 3 * 2,
+                                      size / 3);
+                        }
+                        same_bits(&p, isa, line, want[o], out[o]->data, size);
+                    }
+                }
+            /* without the summaries, and alone in its batch */
+            p.t.pool = NULL;
+            p.t.profile.data = p.t.key_mass.data = p.t.entropy.data = p.t.weights.data = NULL;
+            same_out(&p, isa, "without summaries", want[0]);
+            p.desc.batch = 1;
+            for (int x = 0; x < 3; x++)
+                in[x]->shape[0] = 1;
+            p.t.out.shape[0] = p.t.lse.shape[0] = 1;
+            for (int32_t t = 0; t < p.desc.n_terms; t++)
+                if (p.terms[t].kind == RP_TERM_DENSE)
+                    p.t.term[t][0].shape[0] = 1;
+            if (p.t.mask[0].data)
+                p.t.mask[0].shape[0] = 1;
+            same_out(&p, isa, "a batch of one", want[0]);
+            for (int o = 0; o < 6; o++)
+                free(want[o]);
+            problem_free(&p);
+        }
+}
+
+/* Each query alone, with its offset, gives the bits it has among the others. */
+static void a_query_alone_equals_itself_among_others(void **state)
+{
+    static const char *const terms[] = {"",
+                                        "t5",
+                                        "alibi+table,left=5,right=5",
+                                        "dense",
+                                        "relkey,left=3,right=3",
+                                        "relval,left=3,right=3",
+                                        "relval,left=700,right=700+relkey,left=700,right=700",
+                                        "rope,dim=4+log",
+                                        "dense+alibi+relkey,left=2,right=2"};
+    static const char *const masks[] = {"causal", "", "mask+softcap=3", "window=30,4", "key_mask+causal", "lengths"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof terms / sizeof *terms; n++)
+        for (int big = 0; big < 2; big++)
+            EACH_ISA(isa)
+            {
+                pose(&p, 61, "fwd:f32:b1h2g1q%dk%dd6v5o%d:%s:%s", big ? 101 : 23, big ? 640 : 23, big ? 530 : 0,
+                     terms[n], masks[(n + (size_t)big) % 6]);
+                also(&p, WITH_LSE, RP_F64);
+                attend(&p, isa);
+                const rp_desc whole = p.desc;
+                const rp_tensors kept = p.t;
+                const int64_t Lk = whole.len_k;
+                for (int64_t i = 0; i < whole.len_q; i += big ? 7 : 1) {
+                    float out[2][5];
+                    double lse[2];
+                    p.desc.len_q = 1;
+                    p.desc.q_offset = whole.q_offset + i;
+                    p.t.q.shape[2] = 1;
+                    p.t.q.data = (float *)kept.q.data + i * 6;
+                    const int64_t shape[4] = {1, 2, 1, 5};
+                    p.t.out = rp_array_of(out, RP_F32, 4, shape);
+                    p.t.lse = rp_array_of(lse, RP_F64, 3, shape);
+                    for (int32_t t = 0; t < whole.n_terms; t++)
+                        if (p.terms[t].kind == RP_TERM_DENSE) {
+                            p.t.term[t][0].shape[2] = 1;
+                            p.t.term[t][0].data = (float *)kept.term[t][0].data + i * Lk;
+                        }
+                    for (int32_t m = 0; m < whole.n_masks; m++)
+                        if (p.masks[m].kind == RP_MASK_PAIRS) {
+                            p.t.mask[m].shape[2] = 1;
+                            p.t.mask[m].data = (uint8_t *)kept.mask[m].data + i * Lk;
+                        }
+                    attend(&p, isa);
+                    for (int64_t h = 0; h < 2; h++) {
+                        same_bits(&p, isa, "one query alone", (float *)kept.out.data + (h * whole.len_q + i) * 5,
+                                  out[h], 20);
+                        same_bits(&p, isa, "lse of one query alone", (double *)kept.lse.data + h * whole.len_q + i,
+                                  &lse[h], 8);
+                    }
+                }
+                p.desc = whole;
+                p.t = kept;
+                problem_free(&p);
+            }
+}
+
+/* The rotation of a position is the same wherever a call begins: each query again with fewer before it. */
+static void rotations_do_not_depend_on_the_first_query(void **state)
+{
+    problem p;
+    (void)state;
+    for (int dim = 16; dim <= 40; dim += 8)
+        EACH_ISA(isa)
+        {
+            enum { L = 4096 };
+            pose(&p, 62, "fwd:f32:b1h1q%dk1d%do50000:rope,base=500000", L, dim);
+            also(&p, WITH_LSE, RP_F32);
+            attend(&p, isa);
+            float *want = copy_of(&p.t.lse);
+            for (int less = 1; less < 64; less += 31) {
+                p.desc.len_q = p.t.q.shape[2] = p.t.out.shape[2] = p.t.lse.shape[2] = L - less;
+                p.desc.q_offset = 50000 + less;
+                const rp_array q = p.t.q;
+                p.t.q.data = (float *)q.data + less * dim;
+                attend(&p, isa);
+                p.t.q = q;
+                same_bits(&p, isa, "positions turned from another start", want + less, p.t.lse.data,
+                          (size_t)(L - less) * 4);
+            }
+            free(want);
+            problem_free(&p);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(amx_equals_its_emulation),
+        cmocka_unit_test(threads_work_and_batch_change_no_bit),
+        cmocka_unit_test(a_query_alone_equals_itself_among_others),
+        cmocka_unit_test(rotations_do_not_depend_on_the_first_query),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* test_gradient_bits.c -- what may not change a bit of a gradient: threads, strides, the batch, other gradients, spare lengths.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/gradients.h"
+
+/* The head axis of an array becomes 1 where it has one: its gradient then sums over all heads. */
+static void share_heads(problem *p)
+{
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            rp_array *a = &p->t.term[n][x], *g = &p->g.term[n][x];
+            const rp_term_kind kind = p->terms[n].kind;
+            if (!g->data || kind == RP_TERM_RELKEY || kind == RP_TERM_RELVAL || kind == RP_TERM_DENSE ||
+                kind == RP_TERM_BAND || kind == RP_TERM_FORGET || kind == RP_TERM_FIRE || kind == RP_TERM_AXIALKEY)
+                continue;
+            for (int axis = 0; axis < a->ndim; axis++)
+                if (a->shape[axis] == p->desc.heads)
+                    a->shape[axis] = g->shape[axis] = 1;
+            *a = rp_array_of(a->data, a->dtype, a->ndim, a->shape);
+            *g = rp_array_of(g->data, g->dtype, g->ndim, g->shape);
+        }
+}
+
+/* Two, three and seven threads_change_no_bit against one. */
+static void threads_change_no_bit(void **state)
+{
+    static const int32_t counts[] = {2, 3, 7};
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++)
+        EACH_ISA(isa)
+        {
+            pose(&p, 5, "bwd:%s:%s", n % 2 ? "f32" : "f64", sums[n]); /* f64 shows any other order of sums in double */
+            if (n % 3 == 0)
+                share_heads(&p);
+            rp_grads again = gradients_like(&p, p.desc.dtype);
+            for (int t = -1; t < 3; t++) {
+                rp_pool *pool;
+                good(rp_pool_create(&pool, t < 0 ? 1 : counts[t]));
+                p.t.pool = pool;
+                backward(&p, isa, t < 0 ? &p.g : &again, n % 2);
+                if (t >= 0)
+                    same_gradients(&p, isa, "more threads_change_no_bit than one", &p.g, &again);
+                p.t.pool = NULL;
+                rp_pool_destroy(pool);
+            }
+            problem_free(&p);
+        }
+}
+
+/* The same elements elsewhere: rows apart, batch entries from last to first, and for arrays of terms elements apart. */
+static rp_array scattered(problem *p, const rp_array *a, bool last_contiguous)
+{
+    const int64_t size = (int64_t)rp_dtype_size(a->dtype);
+    rp_array to = *a;
+    int64_t step = last_contiguous ? 1 : 2;
+    if (!a->data || a->ndim == 0)
+        return *a;
+    for (int32_t x = a->ndim - 1; x >= 0; x--) {
+        to.stride[x] = step;
+        step = step * a->shape[x] + 3;
+    }
+    char *base = problem_alloc(p, (size_t)(step * size));
+    assert_non_null(base);
+    memset(base, 0x7f, (size_t)(step * size)); /* NaN between them */
+    to.stride[0] = -to.stride[0];
+    to.data = base + (a->shape[0] - 1) * -to.stride[0] * size;
+    int64_t at_axis[RP_MAX_AXES] = {0};
+    for (int64_t x = 0; x < problem_size(a); x++) {
+        int64_t rest = x, from = 0, where = 0;
+        for (int32_t axis = a->ndim - 1; axis >= 0; axis--) {
+            at_axis[axis] = rest % a->shape[axis];
+            rest /= a->shape[axis];
+            from += at_axis[axis] * a->stride[axis];
+            where += at_axis[axis] * to.stride[axis];
+        }
+        memcpy((char *)to.data + where * size, (char *)a->data + from * size, (size_t)size);
+    }
+    return to;
+}
+
+/* The elements of any view, in order. */
+static void gathered(const rp_array *a, char *to)
+{
+    const int64_t size = (int64_t)rp_dtype_size(a->dtype);
+    for (int64_t x = 0; x < problem_size(a); x++) {
+        int64_t rest = x, from = 0;
+        for (int32_t axis = a->ndim - 1; axis >= 0; axis--) {
+            from += rest % a->shape[axis] * a->stride[axis];
+            rest /= a->shape[axis];
+        }
+        memcpy(to + x * size, (char *)a->data + from * size, (size_t)size);
+    }
+}
+
+/* Every array with rows apart, and batch entries from last to first. */
+static void strides_change_no_bit(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++)
+        EACH_PATH(path)
+        {
+            if (path_n < 0 && n % 3)
+                continue;
+            pose(&p, 6, "bwd:%s:%s", n % 2 ? "bf16" : "f32", sums[n]);
+            backward(&p, path, &p.g, true);
+            rp_grads apart = p.g, kept = p.g, packed = gradients_like(&p, p.desc.dtype);
+            rp_tensors t = p.t;
+            apart.dout = scattered(&p, &p.g.dout, true);
+            p.t.q = scattered(&p, &t.q, true);
+            p.t.k = scattered(&p, &t.k, true);
+            p.t.v = scattered(&p, &t.v, true);
+            p.t.out = scattered(&p, &t.out, true);
+            p.t.lse = scattered(&p, &t.lse, false);
+            for (int m = 0; m < GRADIENTS; m++) {
+                if (gradient(&kept, m)->data)
+                    *gradient(&apart, m) = scattered(&p, gradient(&kept, m), m < 3);
+                if (m >= 3)
+                    *source_of(&p.t, m) = scattered(&p, source_of(&t, m), false);
+            }
+            for (int32_t m = 0; m < p.desc.n_masks; m++)
+                p.t.mask[m] = scattered(&p, &t.mask[m], false);
+            good(attempt_backward(&p, path, &apart, true));
+            for (int m = 0; m < GRADIENTS; m++)
+                if (gradient(&packed, m)->data)
+                    gathered(gradient(&apart, m), gradient(&packed, m)->data);
+            same_gradients(&p, path, "other strides", &kept, &packed);
+            problem_free(&p);
+        }
+}
+
+/* One batch entry alone: the axis that has as many entries as the batch keeps one. */
+static void an_entry_alone_has_the_same_gradients(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++)
+        EACH_ISA(isa)
+        {
+            if (strstr(sums[n], "dropout")) /* goes by the number of the entry */
+                continue;
+            pose(&p, 7, "bwd:f32:%s", sums[n]);
+            backward(&p, isa, &p.g, true);
+            rp_grads alone = gradients_like(&p, RP_F32);
+            const rp_desc whole = p.desc;
+            const rp_tensors t = p.t;
+            for (int64_t b = 0; b < whole.batch; b++) {
+                int32_t ndim;
+                int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
+                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout};
+                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout};
+                for (int x = 0; x < 6; x++) {
+                    *fixed[x] = *from[x];
+                    fixed[x]->shape[0] = 1;
+                    fixed[x]->data = (char *)from[x]->data + b * from[x]->stride[0] * 4;
+                }
+                p.desc.batch = 1;
+                for (int m = 0; m < GRADIENTS; m++) {
+                    rp_array *g = gradient(&alone, m), *a = source_of(&p.t, m);
+                    const int32_t term = (m - 3) / RP_MAX_ARRAYS, x = (m - 3) % RP_MAX_ARRAYS;
+                    if (m < 3)
+                        g->shape[0] = 1;
+                    else if (a->data) {
+                        good(rp_term_shape(&whole, term, x, &ndim, before));
+                        good(rp_term_shape(&p.desc, term, x, &ndim, after));
+                        *a = t.term[term][x];
+                        for (int32_t axis = 0; axis < ndim; axis++)
+                            if (before[axis] != after[axis]) {
+                                a->shape[axis] = 1;
+                                a->data = (char *)a->data + b * a->stride[axis] * (int64_t)rp_dtype_size(a->dtype);
+                                g->shape[axis] = 1;
+                            }
+                    }
+                }
+                for (int32_t m = 0; m < whole.n_masks; m++)
+                    if (t.mask[m].data) {
+                        p.t.mask[m] = t.mask[m];
+                        p.t.mask[m].shape[0] = 1;
+                        p.t.mask[m].data =
+                            (char *)t.mask[m].data + b * t.mask[m].stride[0] * (int64_t)rp_dtype_size(t.mask[m].dtype);
+                    }
+                good(attempt_backward(&p, isa, &alone, true));
+                for (int m = 0; m < 3; m++) {
+                    const rp_array *g = gradient(&p.g, m);
+                    same_bits(&p, isa, gradient_name(&p, m), (float *)g->data + b * g->stride[0],
+                              gradient(&alone, m)->data, (size_t)g->stride[0] * 4);
+                }
+                p.desc = whole;
+                p.t = t;
+            }
+            problem_free(&p);
+        }
+}
+
+/* A gradient alone, and all but that one. */
+static void unwanted_gradients_change_no_bit(void **state)
+{
+    problem p;
+    const rp_array none = {0};
+    (void)state;
+    for (int n = 0; n < SUMS; n++)
+        EACH_PATH(path)
+        {
+            if ((path_n + n) % 2 == 0 || path_n < 0)
+                continue;
+            pose(&p, 8, "bwd:f32:%s", sums[n]);
+            backward(&p, path, &p.g, true);
+            for (int m = 0; m < GRADIENTS; m++) {
+                if (!gradient(&p.g, m)->data)
+                    continue;
+                rp_grads one = gradients_like(&p, RP_F32), others = one;
+                for (int x = 0; x < GRADIENTS; x++)
+                    *gradient(x == m ? &others : &one, x) = none;
+                good(attempt_backward(&p, path, &one, true));
+                same_gradients(&p, path, "alone", &one, &p.g);
+                good(attempt_backward(&p, path, &others, true));
+                same_gradients(&p, path, "all but one", &others, &p.g);
+            }
+            rp_grads nothing = rp_grads_init();
+            nothing.dout = p.g.dout;
+            good(attempt_backward(&p, path, &nothing, true));
+            problem_free(&p);
+        }
+}
+
+/* A a_flexible_plan_changes_no_bit plan gives the bits of a plan for just these lengths. */
+static void a_flexible_plan_changes_no_bit(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++)
+        EACH_PATH(path)
+        {
+            if (strstr(sums[n], "grid") || (path_n < 0 && n % 3))
+                continue;
+            pose(&p, 9, "bwd:f32:%s", sums[n]);
+            backward(&p, path, &p.g, true);
+            rp_grads again = gradients_like(&p, RP_F32);
+            p.desc.flexible = 1;
+            p.desc.len_q += 70;
+            p.desc.len_k += 400;
+            backward(&p, path, &again, true);
+            same_gradients(&p, path, "a a_flexible_plan_changes_no_bit plan", &p.g, &again);
+            problem_free(&p);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(strides_change_no_bit),
+        cmocka_unit_test(an_entry_alone_has_the_same_gradients),
+        cmocka_unit_test(unwanted_gradients_change_no_bit),
+        cmocka_unit_test(a_flexible_plan_changes_no_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

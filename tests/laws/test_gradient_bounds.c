@@ -1,0 +1,216 @@
+/* test_gradient_bounds.c -- gradients of every type against the reference in double, with rp_gradient_bound as tolerance.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/gradients.h"
+
+static double worst_share;
+
+static void show(const char *what)
+{
+    print_message("%-40s largest error / bound %.3f\n", what, worst_share);
+    worst_share = 0;
+}
+
+static double rounding_of(rp_dtype type)
+{
+    return type == RP_F64 ? 0x1p-53 : type == RP_F32 ? 0x1p-24 : type == RP_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+static rp_array in_double(problem *p, const rp_array *a)
+{
+    rp_array to = array_in(p, RP_F64, a->ndim, a->shape);
+    good(rp_convert(to.data, RP_F64, a->data, a->dtype, problem_size(a)));
+    return to;
+}
+
+/* Gradients of a problem's own type on every instruction set against the reference in double on the same inputs. */
+static void judged(problem *p)
+{
+    rp_grads want = gradients_like(p, RP_F64), bound = gradients_like(p, RP_F64);
+    rp_tensors exact = p->t;
+    rp_desc d = p->desc;
+    rp_plan *plan;
+    exact.q = in_double(p, &p->t.q);
+    exact.k = in_double(p, &p->t.k);
+    exact.v = in_double(p, &p->t.v);
+    exact.out.data = exact.lse.data = NULL;
+    d.dtype = RP_F64;
+    d.isa = "reference";
+    good(rp_plan_create(&plan, &d));
+    good(rp_backward(plan, &exact, &want, NULL));
+    rp_plan_destroy(plan);
+    EACH_ISA(isa)
+    {
+        if (isa_n == 0) { /* the bounds of the others differ in the smallest of their summands */
+            rp_tensors t = p->t;
+            t.out.data = t.lse.data = NULL;
+            p->desc.isa = isa;
+            good(rp_plan_create(&plan, &p->desc));
+            good(rp_gradient_bound(plan, &t, &bound));
+            rp_plan_destroy(plan);
+        }
+        for (int given = 0; given < 2; given++) {
+            backward(p, isa, &p->g, given);
+            for (int n = 0; n < GRADIENTS; n++) {
+                const rp_array *g = gradient(&p->g, n), *w = gradient(&want, n), *b = gradient(&bound, n);
+                for (int64_t x = 0; g->data && x < problem_size(g); x++) {
+                    const double exact_x = at(w, x), error = fabs(at(g, x) - exact_x), last = rounding_of(g->dtype);
+                    const double most =
+                        at(b, x) + last * (fabs(exact_x) + at(b, x)) + (g->dtype == RP_F16 ? 0x1p-25 : 0);
+                    if (error != 0 && !(error <= most))
+                        wrong(p, isa, "%s[%lld]%s is %.9g, not %.9g: error %.3g, bound %.3g", gradient_name(p, n),
+                              (long long)x, given ? ", out and lse given," : "", at(g, x), exact_x, error, most);
+                    if (fabs(exact_x) > 1e-20) /* below, the last place is most of the bound */
+                        worst_share = fmax(worst_share, error / most);
+                }
+            }
+        }
+    }
+}
+
+/* Edges of MR = 6, NR, QB = 96, BKB = 256 in queries, keys and widths. */
+static void every_size_keeps_the_bound(void **state)
+{
+    static const int queries[] = {1, 5, 6, 7, 95, 96, 97, 193}, keys[] = {1, 63, 64, 65, 255, 256, 257, 600},
+                     widths[] = {1, 3, 16, 17, 64, 65};
+    static const char *const of_any_width[] = {"t5,buckets=8,max_distance=20",
+                                               "dense",
+                                               "relkey,left=4,right=2+alibi,slopes=x",
+                                               "relval,left=200,right=3",
+                                               "sink+band,width=3,extent=20",
+                                               "xl",
+                                               "forget",
+                                               "real,max_distance=9",
+                                               "deberta,span=12",
+                                               "fire,c=1,L=20,width=4"};
+    problem p;
+    (void)state;
+    for (int n = 0; n < 8; n++)
+        for (int m = 0; m < 2; m++) {
+            const int q = queries[n], k = keys[m ? 7 - n : (n * 3 + 2) % 8], turn = n * 2 + m;
+            pose(&p, (uint64_t)turn + 1, "bwd:f32:b1h2g1q%dk%dd%dv%do%d:%s:%s", q, k, widths[turn % 6],
+                 widths[(turn * 5 + 3) % 6],
+                 turn % 3 == 1 ? k - q
+                 : turn % 3    ? -3
+                               : 0,
+                 of_any_width[turn % 10], settings[turn % SETTINGS]);
+            judged(&p);
+            problem_free(&p);
+        }
+    show("sizes");
+}
+
+/* Many heads of 49 tokens, and a bias that all windows_of_a_picture_keep_the_bound share. */
+static void windows_of_a_picture_keep_the_bound(void **state)
+{
+    problem p;
+    (void)state;
+    pose(&p, 3, "bwd:f32:b36h3q49k49d8:swin,grid=7x7+dense:");
+    p.t.term[1][0].shape[0] = p.g.term[1][0].shape[0] =
+        1; /* (1, 3, 49, 49): a bias that all windows_of_a_picture_keep_the_bound share */
+    judged(&p);
+    problem_free(&p);
+    show("windows");
+}
+
+/* Logits in the hundreds. */
+static void large_logits_keep_the_bound(void **state)
+{
+    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
+                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90"};
+    problem p;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        pose(&p, 4, "bwd:f32:%s", texts[n]);
+        for (int64_t x = 0; x < problem_size(&p.t.q); x++)
+            set(&p.t.q, x, 300 * at(&p.t.q, x));
+        judged(&p);
+        problem_free(&p);
+    }
+    show("large logits");
+}
+
+/* Two keys of one score beside lower ones, too large for an lse in f32: each has half of the weight. */
+static void equal_keys_share_the_gradient(void **state)
+{
+    problem p;
+    (void)state;
+    EACH_PATH(path)
+    for (int given = 0; given < 2; given++) {
+        pose(&p, 4, "bwd:f32:b1h1q9k20d4:");
+        for (int64_t x = 0; x < 80; x++)
+            set(&p.t.k, x, x / 4 == 3 || x / 4 == 11 ? 1e9 : 1);
+        for (int64_t x = 0; x < 36; x++)
+            set(&p.t.q, x, 1e9);
+        backward(&p, path, &p.g, given);
+        for (int64_t j = 0; j < 20; j++)
+            for (int64_t c = 0; c < 4; c++) {
+                double want = 0;
+                for (int64_t i = 0; i < 9; i++)
+                    want += j == 3 || j == 11 ? 0.5 * at(&p.g.dout, i * 4 + c) : 0;
+                if (!(fabs(at(&p.g.dv, j * 4 + c) - want) <= 1e-6))
+                    wrong(&p, path, "dv of key %lld is %g, not %g", (long long)j, at(&p.g.dv, j * 4 + c), want);
+            }
+        problem_free(&p);
+    }
+}
+
+/* An lse of fewer digits than the arithmetic is not used: with it and without it, the gradients have the same bits. */
+static void a_narrow_lse_is_computed_again(void **state)
+{
+    static const rp_dtype types[] = {RP_F64, RP_F32, RP_F16, RP_BF16};
+    problem p;
+    (void)state;
+    for (int data = 0; data < 4; data++)
+        for (int type = 0; type < 4; type++) {
+            pose(&p, 9, "bwd:%s:b1h2q33k40d16:t5,buckets=8,max_distance=20:", rp_dtype_name(types[data]));
+            const bool narrow = rp_dtype_size(types[type]) < (types[data] == RP_F64 ? 8u : 4u);
+            also(&p, WITH_LSE, types[type]);
+            EACH_ISA(isa)
+            {
+                const rp_grads without = gradients_like(&p, types[data]);
+                backward(&p, isa, &p.g, true);
+                backward(&p, isa, &without, false);
+                for (int n = 0; narrow && n < GRADIENTS; n++) {
+                    const rp_array *a = gradient(&p.g, n), *b = gradient((rp_grads *)&without, n);
+                    if (a->data && memcmp(a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype)) != 0)
+                        wrong(&p, isa, "%s depends on a given lse of %s", gradient_name(&p, n),
+                              rp_dtype_name(types[type]));
+                }
+            }
+            if (!narrow)
+                judged(&p);
+            problem_free(&p);
+        }
+    show("lse of other types");
+}
+
+/* Every term in the types of every_type_keeps_the_bound; gradients in another type than the inputs. */
+static void every_type_keeps_the_bound(void **state)
+{
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    problem p;
+    (void)state;
+    for (int n = 0; n < TERMS; n++)
+        for (int k = 0; k < 3; k++) {
+            const char *set = settings[(n + k * 4 + 1) % SETTINGS];
+            if (terms[n].sizes && (strstr(set, "q_offsets") || strstr(set, "positions")))
+                set = "causal";
+            pose(&p, (uint64_t)(n + k) + 1, "bwd:%s:%s:%s:%s", types[k],
+                 terms[n].sizes ? terms[n].sizes : small[(n * 3 + k) % SMALL], terms[n].text, set);
+            if (k == 2 && n % 2)
+                p.g = gradients_like(&p, RP_F32);
+            judged(&p);
+            problem_free(&p);
+        }
+    show("storage");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size_keeps_the_bound),     cmocka_unit_test(windows_of_a_picture_keep_the_bound),
+        cmocka_unit_test(large_logits_keep_the_bound),    cmocka_unit_test(equal_keys_share_the_gradient),
+        cmocka_unit_test(a_narrow_lse_is_computed_again), cmocka_unit_test(every_type_keeps_the_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* test_formulas.c -- frequencies of RoPE and buckets against their formulas.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/helpers.h"
+#include "tests/golden/rope_scaling.h"
+
+/* The frequencies_equal_transformers that transformers computes, in f32. */
+static void frequencies_equal_transformers(void **state)
+{
+    static const char *const names[] = {"default", "linear", "dynamic", "yarn", "llama3", "longrope"};
+    double worst = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof ROPE_GOLDEN / sizeof *ROPE_GOLDEN; n++) {
+        const struct rope_golden *g = &ROPE_GOLDEN[n];
+        double frequency[16], factor;
+        rp_term t = rp_term_init(RP_TERM_ROPE);
+        for (int s = 0; s < 6; s++)
+            if (strcmp(names[s], g->type) == 0)
+                t.scaling = (rp_scaling)s;
+        const struct {
+            double given, *to;
+        } reals[] = {{g->factor, &t.factor},
+                     {g->beta_fast, &t.beta_fast},
+                     {g->beta_slow, &t.beta_slow},
+                     {g->attention_factor, &t.attention_factor},
+                     {g->mscale, &t.mscale},
+                     {g->mscale_all_dim, &t.mscale_all_dim},
+                     {g->low_freq_factor, &t.low_freq_factor},
+                     {g->high_freq_factor, &t.high_freq_factor}};
+        for (size_t x = 0; x < sizeof reals / sizeof *reals; x++)
+            if (reals[x].given != 0) /* else the default */
+                *reals[x].to = reals[x].given;
+        t.dim = g->dim;
+        t.base = g->base;
+        t.truncate = g->truncate;
+        t.original_max_position_embeddings = (int64_t)g->original_max_position_embeddings;
+        t.max_position_embeddings = (int64_t)g->max_position_embeddings;
+        good(rp_rope_frequencies(&t, g->seq_len, g->short_factor, g->long_factor, frequency, &factor));
+        for (int c = 0; c < g->n; c++) {
+            const double error = fabs(frequency[c] / g->inv_freq[c] - 1);
+            worst = fmax(worst, error);
+            if (!(error <= 1e-6))
+                fail_msg("%s: frequency %d is %.9g, and %.9g by transformers", g->name, c, frequency[c],
+                         g->inv_freq[c]);
+        }
+        if (!(fabs(factor / g->attention_scaling - 1) <= 1e-12))
+            fail_msg("%s: the factor is %.17g, and %.17g by transformers", g->name, factor, g->attention_scaling);
+    }
+    print_message("frequencies: error %.3g, tolerance 1e-6\n", worst);
+}
+
+/* The smallest and largest buckets, and the offsets where the last begins. */
+static void buckets_end_where_they_should(void **state)
+{
+    (void)state;
+    assert_int_equal(rp_bucket(INT64_MIN, 4, 2, 1, RP_STRATEGY_LOG), 1);
+    assert_int_equal(rp_bucket(INT64_MAX, 4, 2, 1, RP_STRATEGY_LOG), 3);
+    assert_int_equal(rp_bucket(INT64_MAX, 2, 2, 0, RP_STRATEGY_UNIFORM), 0);
+    for (int s = 0; s < 4; s++) {
+        const int64_t most = (int64_t)1 << 32, n = (int64_t)1 << 30;
+        assert_int_equal(rp_bucket(INT64_MIN, n, most, 0, (rp_strategy)s), n - 1);
+        assert_int_equal(rp_bucket(-most, n, most, 0, (rp_strategy)s), n - 1);
+        assert_true(rp_bucket(1 - most, n, most, 0, (rp_strategy)s) >= n - 8);
+        assert_true(rp_bucket(1 - most, n, most, 0, (rp_strategy)s) < n);
+    }
+}
+
+/* The formulas of rp_strategy, in both directions, where no rounding can matter. */
+static void buckets_follow_their_formulas(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 4; s++)
+        for (int64_t delta = -300; delta <= 300; delta++) {
+            const int64_t n = 8, E = 4, M = 100, d = delta < 0 ? -delta : delta;
+            const double x = (double)(d - E), rest = (double)(n - E), span = (double)(M - E);
+            double want = (double)d;
+            if (s == RP_STRATEGY_UNIFORM)
+                want = (double)(d * n / M);
+            else if (d >= E)
+                want = (double)E + (s == RP_STRATEGY_LINEAR ? x * rest / span
+                                    : s == RP_STRATEGY_QUADRATIC
+                                        ? rest * sqrt(x / span)
+                                        : log((double)d / (double)E) / log((double)M / (double)E) * rest);
+            const int64_t low = (int64_t)fmin(want - 1e-6, (double)n - 1),
+                          high = (int64_t)fmin(want + 1e-6, (double)n - 1);
+            const int64_t one = rp_bucket(delta, n, M, 0, (rp_strategy)s),
+                          two = rp_bucket(delta, 2 * n, M, 1, (rp_strategy)s);
+            assert_true(delta > 0 ? one == 0 : one == low || one == high);
+            assert_true(two - (delta > 0 ? n : 0) == low || two - (delta > 0 ? n : 0) == high);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frequencies_equal_transformers),
+        cmocka_unit_test(buckets_end_where_they_should),
+        cmocka_unit_test(buckets_follow_their_formulas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

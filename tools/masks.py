@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Write what the registry of masks says into the files that have to spell it out: the signature, the call and the manual of
+relpos.attention, its stub, four manual pages and the README. It reads `relpos info --json` and no C. Standard library only.
+
+    tools/masks.py [RELPOS]              RELPOS: the program, build/dev/relpos unless given
+    tools/masks.py --check [RELPOS]      write nothing; 1 where a file is stale
+
+SPDX-License-Identifier: Apache-2.0"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+root = pathlib.Path(__file__).resolve().parent.parent
+
+
+def fail(what):
+    sys.exit(f"masks.py: {what}")
+
+
+def between(text, begin, end, new, where):
+    """The text with what is from `begin` up to `end`, both regular expressions, replaced."""
+    first = re.search(begin, text)
+    last = first and re.compile(end).search(text, first.end())
+    if not last:
+        fail(f"{where}: {begin!r} and then {end!r} are missing")
+    return text[:first.start()] + new + text[last.start():]
+
+
+def wrapped(words, first, indent, width=130):
+    return textwrap.fill(", ".join(words), width, initial_indent=first, subsequent_indent=" " * indent, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+def sentence(text):
+    return text[0].upper() + text[1:] + "."
+
+
+def numbers(mask):
+    return [p["name"] for p in mask["parameters"]]
+
+
+def default(mask):
+    """As the signature of relpos.attention has it."""
+    return f"{mask['name']}={None if mask['array'] or mask['parameters'] else False}"
+
+
+def help_text(mask):
+    return f"array, broadcast to ({mask['array']['axes']}): {mask['text']}" if mask["array"] else mask["text"]
+
+
+def package(text, masks):
+    """python/relpos/__init__.py: the signature, the manual, the call."""
+    where = "python/relpos/__init__.py"
+
+    def renew(text, begin, end, indent, spell):
+        start = text.index(begin) + len(begin)
+        stop = text.index(end, start)
+        words = [w.strip() for w in " ".join(text[start:stop].split()).split(",")]
+        at = [n for n, w in enumerate(words) if re.match(r"(causal|scale)\b", w)]
+        if len(at) != 2:
+            fail(f"{where}: {begin} has no causal, or no scale")
+        words[at[0]:at[1]] = [spell(m) for m in masks]
+        return text[:start - len(begin)] + wrapped(words, begin, indent) + text[stop:]
+
+    text = renew(text, "def attention(", "):\n", 14, default)
+    text = renew(text, "    found = _core.attention(", ")\n    return _results", 28, lambda m: m["name"])
+    lines = []
+    for m in masks:
+        said = m["text"]
+        if m["parameters"]:
+            said = f"({', '.join(numbers(m))}): {said}, which None stands for too" if len(numbers(m)) > 1 else said
+            for name in numbers(m):
+                said = re.sub(rf"\b{name.upper()}\b", name, said)
+        if m["array"]:
+            said = f"({m['array']['axes']}) or what broadcasts to it: {said}"
+        lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21) + "\n")
+    return between(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
+
+
+def stub(text, masks):
+    kinds = {0: "bool", 1: "int | None", 2: "Pair | None"}
+    lines = ["    {}: {}\n".format(m["name"], "Any" if m["array"] else kinds.get(len(numbers(m)), "tuple[int | None, ...] | None"))
+             for m in masks]
+    return between(text, r"(?m)^    causal: ", r"(?m)^    scale: ", "".join(lines), "python/relpos/__init__.pyi")
+
+
+def marked(text, new, where):
+    begin, end = "; masks: made by tools/masks.py\n", "; end of masks\n"
+    return between(text, re.escape(begin), re.escape(end), begin + new, where)
+
+
+def options(masks, more=lambda m: ""):
+    out = []
+    for m in masks:
+        option, _, value = m["option"].partition(" ")
+        value = ",".join(f"_{v}_" for v in value.split(",")) if value else ""
+        said = textwrap.fill(sentence(help_text(m)) + more(m), 120, initial_indent="\t", subsequent_indent="\t",
+                             break_long_words=False, break_on_hyphens=False)
+        out.append(f"*{option}*{' ' if value else ''}{value}\n{said}\n\n")
+    return "".join(out)
+
+
+def meaning(mask):
+    return f" A pair attends where {mask['meaning']}." + (" There have to be as many queries as keys." if mask["square"] else "")
+
+
+def problems(masks):
+    """Masks as a problem string writes them."""
+    spelt = [m["name"] + ("=" + ",".join(n.upper() for n in numbers(m)) if m["parameters"] else "") for m in masks]
+    return wrapped(spelt, "Masks have *+* between them too: ", 0) + ".\n"
+
+
+def readme(text, masks):
+    return between(text, r"Masks: `--", r"\. ", "Masks: " + ", ".join(f"`{m['option'].removesuffix(' NAME')}`" for m in masks),
+                   "README.md")
+
+
+def main():
+    arguments = sys.argv[1:]
+    check = arguments[:1] == ["--check"]
+    program = arguments[check:] or [root / "build/dev/relpos"]
+    if len(program) != 1 or str(program[0]).startswith("-"):
+        sys.exit(__doc__)
+    try:
+        masks = json.loads(subprocess.run([program[0], "info", "--json"], check=True, capture_output=True).stdout)["masks"]
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
+        fail(f"{program[0]} info --json: {why} (build the program first)")
+    files = {
+        "python/relpos/__init__.py": package, "python/relpos/__init__.pyi": stub, "README.md": readme,
+        "man/relpos-attend.1.scd": lambda text, m: marked(text, options(m), "man/relpos-attend.1.scd"),
+        "man/relpos-explain.1.scd": lambda text, m: marked(text, options(m), "man/relpos-explain.1.scd"),
+        "man/relpos.1.scd": lambda text, m: marked(text, options(m, meaning), "man/relpos.1.scd"),
+        "man/relpos-verify.1.scd": lambda text, m: marked(text, problems(m), "man/relpos-verify.1.scd"),
+    }
+    for name, make in files.items():
+        path = root / name
+        text = path.read_text()
+        new = make(text, masks)
+        if new == text:
+            continue
+        if check:
+            fail(f"{name} is stale: run tools/masks.py")
+        path.write_text(new)
+
+
+if __name__ == "__main__":
+    main()

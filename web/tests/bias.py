@@ -1,0 +1,63 @@
+"""The view of biases: every number of a term against relpos bias. SPDX-License-Identifier: Apache-2.0"""
+
+import json
+import re
+
+import numpy as np
+
+from checks import check, command, fixed
+from programs import c_program, python_program
+
+
+def bias(page):
+    terms = page.show("bias").p.evaluate(
+        "relpos.core.kinds.filter(k => k.bias && k.name !== 'dense').map(k => [k.name, relpos.facts.terms[k.name].picture.split(' ')[0] || k.name])"
+    )
+    check("view a has every bias", len(terms) > 12)
+    states = [dict(a=text) for _, text in terms if "grid" not in text] + [
+        dict(a=text, q=tokens, k=tokens)
+        for _, text in terms
+        if "grid" in text
+        for tokens in [int(np.prod([int(n) for n in re.search(r"(\d+)x(\d+)", text).groups()]))]
+    ]
+    states += [
+        dict(a="alibi", heads=6, q=20, k=33, offset=13, head=5),
+        dict(a="t5,bidirectional=0", b="linear,left=0.5,right=2", q=40, k=40, heads=2),
+        dict(a="log,lambda=0.3", b="kerple", q=17, k=9, heads=3, head=1, query=4),
+        dict(a="table,left=5,right=2", b="forget", q=12, k=12, heads=2),
+        dict(a="alibi", b="t5,buckets=8", q=31, k=4, heads=3, offset=-2),
+        dict(a="linear,left=0.5,right=2", q=9, k=1, heads=1),
+    ]
+    for state in states:
+        page.show("bias", **{"q": 24, "k": 24, **state})
+        check(f"bias {state}: no problem", page.problem() == "", page.problem())
+        found = json.loads(command(page.code().splitlines()[1].split("#")[0]))
+        now = page.p.evaluate("relpos.state()")
+        key = "sum" if now["b"] else "a"
+        page.p.evaluate("save => relpos.change({save})", key)
+        page.frames()
+        mine = [row[3] for row in page.csv()[1:]]
+        want = np.array([[[-np.inf if x is None else x for x in row] for row in head] for head in found["bias"]], dtype=float)
+        mine = [-np.inf if x is None else x for x in mine]
+        check(f"bias {state}: every number", fixed(mine) == fixed(want), f"{mine[:4]} {want.ravel()[:4]}")
+        query = min(now["query"], now["q"] - 1)
+        check(f"bias {state}: the map", fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed(want[now["head"]]))
+        curves = page.p.evaluate("relpos.page().numbers().curves()")
+        check(
+            f"bias {state}: the curves",
+            len(curves) == min(now["heads"], 8) and all(fixed(y) == fixed(want[n][query]) for n, *y in curves),
+        )
+        read = page.p.evaluate(
+            "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if now["b"] else 0)
+        )
+        here = want[now["head"], query, 0]
+        check(
+            f"bias {state}: what the cursor says", read.endswith("masked" if here == -np.inf else f": {fixed([here])[0]}"), read
+        )
+        if "random" not in page.code("C")[:120] and "count" not in page.code("C")[:120]:
+            check(f"bias {state}: the C program", c_program("bias", page) == [f"{x:.4f}" for x in want[now["head"], query]])
+        else:
+            check(f"bias {state}: the C program runs", len(c_program("bias", page)) == now["k"])
+        python = python_program(page)
+        if python and "default_rng" not in page.code("Python"):
+            check(f"bias {state}: the Python", python.strip() == str(want[now["head"]].round(4)), python[:200])

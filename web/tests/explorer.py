@@ -1,0 +1,77 @@
+"""The page in a browser that may fetch nothing. SPDX-License-Identifier: Apache-2.0"""
+
+from urllib.parse import urlencode
+
+from checks import build, check, work
+
+page_file = build / "web/relpos-explorer.html"
+url = page_file.as_uri()
+
+
+class Page:
+    """A page that nothing may be fetched for, and that may not complain."""
+
+    def __init__(self, browser, **options):
+        self.context = browser.new_context(accept_downloads=True, **{"viewport": {"width": 1280, "height": 900}, **options})
+        self.context.set_offline(True)
+        self.p = self.context.new_page()
+        self.p.set_default_timeout(100_000)  # what a busy machine takes; a page that hangs is found too
+        self.p.on("console", lambda m: check("no console message", m.type not in ("error", "warning"), m.text))
+        self.p.on("pageerror", lambda e: check("no error in the page", False, str(e)))
+        self.p.on("request", lambda r: check("no request", r.url.split(":")[0] in ("file", "data", "blob"), r.url))
+
+    def show(self, view, fresh=False, **state):
+        self.shown = getattr(self, "shown", 0) + 1
+        to = f"#{view}?" + urlencode({**state, "shown": self.shown})
+        if self.shown == 1 or fresh:
+            self.p.goto("about:blank")
+            self.p.goto(url + to)
+            self.p.wait_for_selector("html[data-ready]")
+        else:
+            self.p.evaluate(
+                "to => new Promise(done => { addEventListener('hashchange', done, {once: true}); location.hash = to; })", to
+            )
+        self.frames()
+        return self
+
+    def until(self, what, seconds=100):
+        """wait_for_function would want eval, which the page forbids."""
+        for _ in range(20 * seconds):
+            if self.p.evaluate(what):
+                return
+            self.p.wait_for_timeout(50)
+        check(f"in {seconds} s: {what}", False)
+
+    def frames(self, n=3):
+        self.p.evaluate("n => new Promise(done => { const f = () => n-- > 0 ? requestAnimationFrame(f) : done(); f(); })", n)
+
+    def code(self, language="CLI"):
+        return self.p.evaluate("l => relpos.page().code()[l]", language)
+
+    def csv(self):
+        return self.p.evaluate("relpos.page().csv()")
+
+    def problem(self):
+        return self.p.eval_on_selector_all(".problem", "all => all.map(x => x.textContent).join('')")
+
+    def cells(self, label, nth=0):
+        """The numbers of a table's row that begins so, as they are on the screen."""
+        return self.p.evaluate(
+            """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
+            .map(r => [...r.cells].slice(1).map(c => c.textContent))[nth] ?? []""",
+            [label, nth],
+        )
+
+    def download(self, name):
+        with self.p.expect_download() as got:
+            self.p.get_by_role("button", name=name, exact=True).click()
+        path = work / got.value.suggested_filename
+        got.value.save_as(path)
+        return path
+
+
+def every_view(browser, call, **options):
+    page = Page(browser, **options)
+    for view in page.show("bias").p.evaluate("relpos.views"):
+        call(page.show(view, fresh=True), view)
+    page.context.close()

@@ -1,0 +1,68 @@
+"""Pictures and tables that the page saves. SPDX-License-Identifier: Apache-2.0"""
+
+import struct
+import xml.dom.minidom
+
+from checks import check, command
+from explorer import Page
+
+
+def exports(browser):
+    page = Page(browser)
+    which = {"rope": {"save": "waves"}, "cost": {"save": "times", "most": 256}}
+    charts = {
+        "sentence": ("Weights of “The”", ["without a term", "log,lambda=0.3"]),
+        "buckets": ("The bucket of every offset: log, 32 buckets, 128", []),
+        "rope": ("Wavelength of each pair", ["none", "dynamic NTK", "llama3"]),
+        "cost": ("Milliseconds a call", ["no bias", "relpos, bias by offset"]),
+    }
+    for view in page.show("bias").p.evaluate("relpos.views"):
+        page.show(view, fresh=True, **which.get(view, {}))  # browsers hold back many files from one page
+        if view == "cost":
+            page.p.click("#measure")
+            page.p.wait_for_selector("text=Measured:")
+            page.frames()
+        png, svg, csv = (page.download(name) for name in ("PNG", "SVG", "CSV"))
+        check(
+            f"{view}: PNG", png.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", png.read_bytes()[16:20])[0] > 300
+        )
+        text = svg.read_text()
+        check(
+            f"{view}: SVG", xml.dom.minidom.parseString(text).documentElement.tagName == "svg" and "var(" not in text, text[:200]
+        )
+        if view in charts:
+            tree = xml.dom.minidom.parseString(text).documentElement
+            said = ["".join(t.data for t in x.childNodes if t.nodeType == t.TEXT_NODE) for x in tree.getElementsByTagName("text")]
+            title, keys = charts[view]
+            check(f"{view}: its title and legend are saved", said[0].startswith(title) and all(k in said for k in keys), said)
+            size = [2 * int(x) for x in tree.getAttribute("viewBox").split()[2:]]
+            check(f"{view}: in the PNG too", [*struct.unpack(">II", png.read_bytes()[16:24])] == size, size)
+        rows = [line.split(",") for line in csv.read_text().splitlines()]
+        check(
+            f"{view}: CSV",
+            len(rows) > 3 and len(rows) == len(page.csv()) and view != "bias" or rows[0] == ["head", "query", "key", "bias"],
+            rows[:2],
+        )
+    page.show("bias", q=9, k=7, heads=2)
+    page.show("cost", save="cache", step=3)
+    check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
+    page.show("rope", save="product")
+    check("rope: the product", len(page.csv()) == 130 and page.csv()[0] == ["offset", "product"])
+    page.show("bias", fresh=True, q=2048, k=2048, heads=4)
+    page.p.get_by_role("button", name="CSV", exact=True).click()
+    page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('16777216 lines are more')")
+    page.show("bias", q=500, k=500, heads=1)
+    page.p.evaluate("globalThis.longest = 0; let last = performance.now(); const step = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; requestAnimationFrame(step); }; step();")
+    lines = page.download("CSV").read_text().splitlines()
+    longest = page.p.evaluate("longest")
+    check("a long table", len(lines) == 500 * 500 + 1 and float(lines[-1].split(",")[3]) == page.p.evaluate("relpos.page().numbers().map().at(-1)"), lines[-1])
+    check("the page lives while a table is written", longest < 500, longest)
+    page.show("bias", q=9, k=7, heads=2)
+    mine = [line.split(",") for line in page.download("CSV").read_text().splitlines()]
+    want = [line.split(",") for line in command("relpos bias alibi --q 9 --k 7 --heads 2 -o -").splitlines()]
+    check(
+        "the CSV is that of relpos bias -o -",
+        [row[:3] for row in mine] == [row[:3] for row in want]
+        and [float(r[3]) for r in mine[1:]] == [float(r[3]) for r in want[1:]],
+    )
+    page.context.close()

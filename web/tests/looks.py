@@ -1,0 +1,71 @@
+"""Narrow screens, names for those who hear the page, colours, paper. SPDX-License-Identifier: Apache-2.0"""
+
+from checks import check
+from explorer import Page, every_view
+
+
+def narrow(browser):
+    for width in (360, 768, 3840):
+        every_view(
+            browser,
+            lambda page, view: check(
+                f"{view} fits {width}",
+                page.p.evaluate("document.documentElement.scrollWidth") <= width,
+                page.p.evaluate("document.documentElement.scrollWidth"),
+            ),
+            viewport={"width": width, "height": 800},
+        )
+
+
+    page = Page(browser, viewport={"width": 768, "height": 800})
+    page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
+    wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
+    check("long words fit", page.problem() == "" and max(wide) <= 768, wide)
+    page.context.close()
+
+
+def names(browser):
+    def call(page, view):
+        bad = page.p.evaluate(
+            """[...document.querySelectorAll('input, select, button, canvas[tabindex], svg.chart')].filter(e => !e.closest('[hidden]') &&
+            !(e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim())).map(e => e.outerHTML.slice(0, 80))"""
+        )
+        check(f"{view}: everything has a name", not bad, bad)
+        check(
+            f"{view}: one h1 and one h2",
+            page.p.evaluate("[document.querySelectorAll('h1').length, document.querySelectorAll('h2').length]") == [1, 1],
+        )
+        shift = page.p.evaluate(
+            "new Promise(done => { let sum = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) sum += e.value; }).observe({type: 'layout-shift', buffered: true}); setTimeout(() => done(sum), 100); })"
+        )
+        check(f"{view}: nothing jumps while it loads", shift < 0.1, shift)
+
+    every_view(browser, call)
+
+
+def colours(browser):
+    contrast = """() => { const rgb = n => { const c = document.createElement('canvas').getContext('2d'); c.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(n); c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data].slice(0, 3); };
+        const light = c => { const [r, g, b] = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        const ratio = (a, b) => { const [x, y] = [light(rgb(a)), light(rgb(b))].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+        return [['--ink', '--bg'], ['--soft', '--bg'], ['--soft', '--panel'], ['--ink', '--panel'], ['--on-accent', '--accent'], ['--bad', '--bg'], ...[0, 1, 2, 3, 4, 5, 6, 7].map(n => [`--s${n}`, '--bg'])].map(p => [...p, ratio(...p)]); }"""
+    for scheme in ("light", "dark"):
+        page = Page(browser, color_scheme=scheme)
+        page.show("bias")
+        back = page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        check(f"{scheme}: as the system", (back == "rgb(255, 255, 255)") == (scheme == "light"), back)
+        for a, b, ratio in page.p.evaluate(contrast):
+            check(f"{scheme}: {a} on {b} can be read", ratio >= 4.5, f"{ratio:.2f}")
+        other = "dark" if scheme == "light" else "light"
+        page.p.select_option("#theme", other)
+        page.frames()
+        check(
+            f"{scheme}: the other one on request",
+            page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") != back,
+        )
+        page.p.emulate_media(media="print")
+        check(f"{scheme}: paper is white", page.p.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)")
+        check(f"{scheme}: the settings are not printed", not page.p.is_visible(".controls") and page.p.is_visible("main canvas"))
+        page.p.emulate_media(media="screen")
+        page.p.wait_for_timeout(300)
+        check("the colours are in the address", f"theme={other}" in page.p.url, page.p.url)
+        page.context.close()

@@ -1,0 +1,80 @@
+"""The view of a model: heads that were trained elsewhere, and those of the laboratory. SPDX-License-Identifier: Apache-2.0"""
+
+import json
+import re
+
+import numpy as np
+
+from checks import check, command, fixed, work
+from programs import python_program, read_safetensors, run_row
+
+
+def model(page):
+    page.show("model")
+    page.download("Save the arrays")
+    for state in (
+        {},
+        {"a": "alibi", "head": 7, "query": 100},
+        {"a": "log,lambda=0.8", "causal": 1, "query": 200},
+        {"a": "", "head": 0},
+    ):
+        page.show("model", **state)
+        found = json.loads(command(page.code().splitlines()[1].replace("--brief", "--json")))
+        rows = page.csv()[1:]
+        check(f"model {state}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]))
+        check(f"model {state}: weights without", fixed([row[3] for row in rows]) == fixed(found["weights_plain"]))
+        text = command(page.code().splitlines()[1])
+        line = text.splitlines()[3:] and [line for line in text.splitlines() if re.match(r"  \S.*\d\.\d{4}", line)]
+        want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
+        shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
+        check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
+    page.show("model", a="alibi", head=4)
+    found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
+    curves = page.p.evaluate("relpos.page().numbers().bias()")
+    check("model: eight heads of twelve, the chosen one among them", len(curves) == 8 and [n for n, *_ in curves if n == 4] == [4])
+    check("model: their curves", all(fixed(y) == fixed(found[n][17]) for n, *y in curves))
+    figure = page.p.locator("figure", has_text="Bias of each head")
+    lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + p.getAttribute('stroke-dasharray'))")
+    check("model: no two heads look alike", len(lines) == 8 == len(set(lines)), lines)
+    check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
+    element = page.p.locator("figure", has=page.p.locator("canvas[tabindex]")).first
+    top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
+    last = float(re.fullmatch(r"([\d.]+) and more", element.locator(".scale span").last.text_content())[1])
+    check("model: the bar says where its colours end", last < top and f"to {last:.4f} and more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    page.show("cost", most=256)
+    check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
+    page.show("bias", a="alibi", q=9, k=9)
+    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
+    page.show("model")
+    file = work / "relpos-heads.safetensors"
+    scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
+    check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
+    for layer in (0, 1):
+        page.show("model")
+        page.p.select_option("[data-key=source]", f"lab{layer}")
+        page.frames()
+        now = page.p.evaluate("relpos.state()")
+        check(
+            f"laboratory, layer {layer}: its own options",
+            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["causal"] and page.problem() == "",
+            now,
+        )
+        page.download("Save the arrays")
+        for head, query, b in ((0, 60, ""), (3, 60, ""), (2, 31, ""), (1, 44, "log,lambda=0.5")):
+            page.p.evaluate("x => relpos.change(x)", {"head": head, "query": query, "b": b})
+            page.frames()
+            lines = page.code().splitlines()
+            found = json.loads(command(lines[1].replace("--brief", "--json")))
+            rows, what = page.csv()[1:], f"laboratory, layer {layer}, head {head}, query {query} {b}"
+            check(f"{what}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]))
+            check(f"{what}: weights without", fixed([row[3] for row in rows]) == fixed(found["weights_plain"]))
+            want = json.loads(command(lines[2] + " --json"))["bias"]
+            mine = page.p.evaluate("relpos.page().numbers().bias()")
+            check(
+                f"{what}: the curve of each head",
+                [n for n, *_ in mine] == [0, 1, 2, 3] and all(fixed(y) == fixed(want[n][query]) for n, *y in mine),
+            )
+            check(f"{what}: the curves differ", len({str(y) for _, *y in mine}) == 4)
+            python_program(page)
+        scores, weights = run_row("lab", page, read_safetensors(file), "q", "k", "t5.table")
+        check(f"laboratory, layer {layer}: the C function", weights == fixed([row[4] for row in rows]))

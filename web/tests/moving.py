@@ -1,0 +1,100 @@
+"""By keyboard, by links, and back. SPDX-License-Identifier: Apache-2.0"""
+
+from checks import check
+from explorer import Page
+
+
+def keyboard(browser):
+    page = Page(browser)
+    page.show("bias", q=16, k=16, heads=2)
+    p = page.p
+    p.keyboard.press("Tab")
+    check("the first stop leads to the view", p.evaluate("document.activeElement.className") == "skip")
+    seen = []
+    for _ in range(60):
+        p.keyboard.press("Tab")
+        seen.append(
+            p.evaluate(
+                "document.activeElement.tagName + (document.activeElement.dataset.key ?? '') + (document.activeElement.type ?? '')"
+            )
+        )
+    for what in ("A", "SELECTa-kindselect-one", "INPUTrange", "INPUTqnumber", "INPUTatext", "CANVAS", "BUTTONbutton", "SUMMARY"):
+        check(f"Tab reaches {what}", what in seen, sorted(set(seen)))
+    p.focus("input[aria-label=Queries]")
+    p.keyboard.press("ArrowRight")
+    page.frames()
+    p.wait_for_timeout(300)
+    check("an arrow moves a slider", p.evaluate("relpos.state().q") == 17 and "q=17" in p.url, p.url)
+    p.focus("figure:not([hidden]) canvas[tabindex]")
+    before = p.locator("figure:not([hidden]) .readout").first.text_content()
+    p.keyboard.press("ArrowRight")
+    p.keyboard.press("ArrowDown")
+    page.frames()
+    after = p.locator("figure:not([hidden]) .readout").first.text_content()
+    check("arrows move the cursor of a map", before != after and "key 1" in after, after)
+    p.focus("[data-key=a-kind]")
+    p.keyboard.type("log")
+    page.frames()
+    check("letters choose a term", p.evaluate("relpos.state().a").startswith("log"), p.evaluate("relpos.state().a"))
+    p.focus("nav a[data-view=buckets]")
+    p.keyboard.press("Enter")
+    page.frames()
+    check("Enter opens a view", p.evaluate("document.querySelector('h2').textContent").startswith("Buckets"))
+    p.go_back()
+    page.frames()
+    check("and back", p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
+    page.show("images")
+    p.focus(".grid button:nth-child(6)")
+    p.keyboard.press("ArrowRight")
+    page.frames()
+    check(
+        "arrows move among patches",
+        p.evaluate("relpos.state().patch") == 6 and p.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true",
+    )
+    page.show("sentence")
+    p.focus(".words button:nth-child(3)")
+    p.keyboard.press("Enter")
+    page.frames()
+    check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
+    check("and stays on it", p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
+    page.context.close()
+
+
+def navigation(browser):
+    page = Page(browser)
+    page.show("bias", q=16, k=16, heads=2)
+    p, here = page.p, lambda: page.p.evaluate("[document.querySelector('h2').textContent.split(':')[0], location.hash]")
+    p.wait_for_timeout(300)
+    p.keyboard.press("Tab")
+    before = here()
+    p.keyboard.press("Enter")
+    page.frames()
+    check("the way to the view: the focus, and nothing else", p.evaluate("document.activeElement.id") == "main" and here() == before, here())
+    p.select_option("#theme", "dark")
+    p.select_option("#a-kind", "rope")
+    page.frames()
+    p.evaluate("scrollTo(0, 400); relpos.change({q: 21})")
+    p.click("main a[data-view=rope]")  # at once, before the address is written
+    page.frames()
+    dark = "document.documentElement.dataset.theme === 'dark'"
+    check("a link keeps the colours", p.evaluate(dark) and here()[0] == "RoPE", here())
+    check("a view begins at its top", p.evaluate("scrollY") == 0)
+    p.evaluate("relpos.change({m: 44})")
+    p.click("nav a[data-view=buckets]")
+    page.frames()
+    check("and so does the navigation", p.evaluate(dark) and here()[0] == "Buckets", here())
+    p.go_back()
+    page.frames()
+    check("Back has the last change", p.evaluate("relpos.state().m") == 44 and here()[0] == "RoPE", here())
+    p.go_back()
+    page.frames()
+    check("and the one before", p.evaluate("[relpos.state().q, relpos.state().heads]") == [21, 2], here())
+    check("Back keeps the colours", p.evaluate(dark))
+    p.click("nav a[data-view=rope]")
+    page.frames()
+    check("a view is as it was left", p.evaluate("relpos.state().m") == 44)
+    p.wait_for_timeout(300)
+    check("its link says so", "m=44" in p.get_attribute("nav a[data-view=rope]", "href") and "m=44" in p.url, p.url)
+    page.show("buckets", fresh=True, theme="dark")
+    check("an address brings its colours", p.evaluate(dark))
+    page.context.close()

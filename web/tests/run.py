@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The explorer in a browser: its numbers against the program's, keyboard, narrow screens, colours, files that lie, no network.
+
+    run.py BUILD [PART...]               all parts, or those named
+    run.py BUILD --screenshots FOLDER    needs playwright and numpy in this Python, and chromium (CHROMIUM names another)
+
+A part is a function of this folder. RELPOS_PYTHON names a Python that has the package relpos: then the Python that views show runs
+too. SPDX-License-Identifier: Apache-2.0
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+import checks
+from address import address
+from bias import bias
+from buckets import buckets
+from cost import cost
+from effects import effects
+from explorer import Page, page_file
+from exports import exports
+from families import families
+from files import files
+from firefox import firefox
+from images import images
+from looks import colours, names, narrow
+from machine import modules, speed
+from model import model
+from moving import keyboard, navigation
+from screenshots import screenshots
+from sentence import sentence
+from vectors import rope, shaw
+
+
+def run(part, on):
+    start, before, bad = time.monotonic(), checks.count, len(checks.failures)
+    part(on)
+    print(
+        f"{'ok' if len(checks.failures) == bad else 'FAILED'} {part.__name__}: {checks.count - before} checks, {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
+
+
+with sync_playwright() as playwright:
+    browser = playwright.chromium.launch(
+        executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"]
+    )
+    checks.check("less than 1.5 MB", page_file.stat().st_size < 1_500_000)
+    parts = sys.argv[2:]
+    if parts[:1] == ["--screenshots"]:
+        screenshots(browser, Path(parts[1]))
+    else:
+        page = Page(browser)
+        for part in (bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
+            if not parts or part.__name__ in parts:
+                run(part, page)
+        page.context.close()
+        for part in (keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
+            if not parts or part.__name__ in parts:
+                run(part, browser)
+    browser.close()
+shutil.rmtree(checks.work)
+print(f"{checks.count} checks, {len(checks.failures)} failed; the page has {page_file.stat().st_size} bytes")
+sys.exit(1 if checks.failures else 0)
