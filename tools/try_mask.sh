@@ -1,16 +1,17 @@
 #!/bin/sh
 # try_mask.sh -- a mask is one function and one line: a copy of the tree, in a temporary folder, gets a mask that is not here, "every even
 # key"; tools/masks.py writes what follows from it; and then the program, verify, the laws, the gradients and the Python package have it.
-#   tools/try_mask.sh [PYTHON]     PYTHON: one with numpy, pytest and scikit_build_core (build/python/venv/bin/python of tools/python.sh)
+#   tools/try_mask.sh
+#   PYTHON=…              an interpreter with NumPy, pytest and scikit-build-core; without it the one that tools/python.sh made
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
-python=${1:-build/python/venv/bin/python}
-case $python in /*) ;; *) python=$PWD/$python ;; esac
-[ -x "$python" ] || { echo "try_mask.sh: $python is missing (tools/python.sh makes it, or name another)" >&2; exit 1; }
+. tools/copy_tree.sh
+python=${PYTHON:-$PWD/build/python/venv/bin/python}
+[ -x "$python" ] || { echo "try_mask.sh: $python is missing (tools/python.sh makes it; PYTHON names another)" >&2; exit 1; }
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
-git ls-files -co --exclude-standard | while read -r file; do [ ! -e "$file" ] || printf '%s\n' "$file"; done | tar cf - -T - | tar xf - -C "$T"
+copy_tree "$T"
 cd "$T"
 step() {
     printf '== %s\n' "$*"

@@ -6,9 +6,10 @@
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
+. tools/copy_tree.sh
 place=${1:-$(mktemp -d)}
 [ -n "${1:-}" ] || trap 'rm -rf "$place"' EXIT
-git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | tar -C "$place" -xf -
+copy_tree "$place"
 cd "$place"
 git init -q . # what the scripts take for the tree
 
