@@ -290,11 +290,10 @@ int64_t problem_tokens(const char *terms)
 static int64_t whole_number(const rp_term *t, const char *key)
 {
     const rp_param *p;
-    int64_t n = 1;
     for (int x = 0; (p = rp_term_param(t->kind, x)); x++)
-        if (p->type == RP_PARAM_INT && strcmp(p->key, key) == 0)
-            memcpy(&n, (const char *)t + p->offset, sizeof n);
-    return n;
+        if (strcmp(p->key, key) == 0)
+            return rp_param_whole(t, p, 0);
+    return 1;
 }
 
 double problem_number(const rp_values *how, const rp_term *t, int64_t last, uint64_t *state)

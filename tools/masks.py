@@ -2,25 +2,18 @@
 """Write what the registry of masks says into the files that have to spell it out: the signature, the call and the manual of
 relpos.attention, its stub, four manual pages and the README. It reads `relpos info --json` and no C. Standard library only.
 
-    tools/masks.py [RELPOS]              RELPOS: the program, build/dev/relpos unless given
+    tools/masks.py [RELPOS]              RELPOS: the program, else the one that was built last
     tools/masks.py --check [RELPOS]      write nothing; 1 where a file is stale
 
 SPDX-License-Identifier: Apache-2.0"""
-import json
-import pathlib
 import re
-import subprocess
 import sys
 import textwrap
 
-root = pathlib.Path(__file__).resolve().parent.parent
+from made import between, check, fail, program_of, root, said_by, write
 
 
-def fail(what):
-    sys.exit(f"masks.py: {what}")
-
-
-def between(text, begin, end, new, where):
+def renewed(text, begin, end, new, where):
     """The text with what is from `begin` up to `end`, both regular expressions, replaced."""
     first = re.search(begin, text)
     last = first and re.compile(end).search(text, first.end())
@@ -77,19 +70,19 @@ def package(text, masks):
         if m["array"]:
             said = f"({m['array']['axes']}) or what broadcasts to it: {said}"
         lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21) + "\n")
-    return between(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
+    return renewed(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
 
 
 def stub(text, masks):
     kinds = {0: "bool", 1: "int | None", 2: "Pair | None"}
     lines = ["    {}: {}\n".format(m["name"], "Any" if m["array"] else kinds.get(len(numbers(m)), "tuple[int | None, ...] | None"))
              for m in masks]
-    return between(text, r"(?m)^    causal: ", r"(?m)^    scale: ", "".join(lines), "python/relpos/__init__.pyi")
+    return renewed(text, r"(?m)^    causal: ", r"(?m)^    scale: ", "".join(lines), "python/relpos/__init__.pyi")
 
 
 def marked(text, new, where):
     begin, end = "; masks: made by tools/masks.py\n", "; end of masks\n"
-    return between(text, re.escape(begin), re.escape(end), begin + new, where)
+    return renewed(text, re.escape(begin), re.escape(end), begin + new, where)
 
 
 def options(masks, more=lambda m: ""):
@@ -114,20 +107,13 @@ def problems(masks):
 
 
 def readme(text, masks):
-    return between(text, r"Masks: `--", r"\. ", "Masks: " + ", ".join(f"`{m['option'].removesuffix(' NAME')}`" for m in masks),
+    return renewed(text, r"Masks: `--", r"\. ", "Masks: " + ", ".join(f"`{m['option'].removesuffix(' NAME')}`" for m in masks),
                    "README.md")
 
 
 def main():
-    arguments = sys.argv[1:]
-    check = arguments[:1] == ["--check"]
-    program = arguments[check:] or [root / "build/dev/relpos"]
-    if len(program) != 1 or str(program[0]).startswith("-"):
-        sys.exit(__doc__)
-    try:
-        masks = json.loads(subprocess.run([program[0], "info", "--json"], check=True, capture_output=True).stdout)["masks"]
-    except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
-        fail(f"{program[0]} info --json: {why} (build the program first)")
+    checks = sys.argv[1:2] == ["--check"]
+    masks = said_by(program_of(sys.argv[1 + checks:]), "masks")
     files = {
         "python/relpos/__init__.py": package, "python/relpos/__init__.pyi": stub, "README.md": readme,
         "man/relpos-attend.1.scd": lambda text, m: marked(text, options(m), "man/relpos-attend.1.scd"),
@@ -135,15 +121,11 @@ def main():
         "man/relpos.1.scd": lambda text, m: marked(text, options(m, meaning), "man/relpos.1.scd"),
         "man/relpos-verify.1.scd": lambda text, m: marked(text, problems(m), "man/relpos-verify.1.scd"),
     }
-    for name, make in files.items():
-        path = root / name
-        text = path.read_text()
-        new = make(text, masks)
-        if new == text:
-            continue
-        if check:
-            fail(f"{name} is stale: run tools/masks.py")
-        path.write_text(new)
+    files = {name: make((root / name).read_text(), masks) for name, make in files.items()}
+    if checks:
+        check(files, "tools/masks.py")
+    else:
+        write(files)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,15 @@ done >bench/results/isa.jsonl
     >bench/results/backward.jsonl
 # every term at N = 2048, forward and backward, taking turns with plain attention
 n=f32:b1h8q2048k2048d64
-set --
-for term in "" "table,left=64,right=64" t5 "bucket,strategy=quadratic" log linear alibi kerple "kerple,kind=power" sandwich,dim=64 \
-    "fire,c=1,L=512,width=32" swin,grid=32x64 axial,grid=32x64 real,max_distance=64 band,width=16,extent=512 dense rope sink \
-    relkey,left=64,right=64 relval,left=64,right=64 xl axialkey,grid=32x64 deberta,span=256; do
+set -- "fwd:$n:" "bwd:$n:"
+for term in $("$relpos" info --json | python3 -c '
+import json, sys
+for term in json.load(sys.stdin)["terms"]:
+    for text in term["bench"]:
+        print(term["name"] + (text and "," + text) + (":causal" if term["causal"] else ""))'); do
     set -- "$@" "fwd:$n:$term" "bwd:$n:$term"
 done
-set -- "$@" "fwd:$n::causal" "fwd:$n:forget:causal" "bwd:$n::causal" "bwd:$n:forget:causal" "fwd:$n::dropout=0.1" "fwd:$n:t5:positions"
+set -- "$@" "fwd:$n::causal" "bwd:$n::causal" "fwd:$n::dropout=0.1" "fwd:$n:t5:positions"
 "$relpos" bench --json --seconds 100 "$@" >bench/results/costs.jsonl
 build/release/errors >bench/results/errors.md
 if [ -n "$python" ]; then

@@ -2,13 +2,13 @@
 """What is made from the position terms: each scheme says what it is (src/terms/scheme.h), `relpos info --json` prints that, and this script
 writes it where people and programs read it. Standard library only.
 
-    tools/terms.py --write [PROGRAM]     write all of it; PROGRAM is relpos, else the newest under build/
+    tools/terms.py --write [PROGRAM]     write all of it; PROGRAM is relpos in its build folder, else the newest under build/
     tools/terms.py --check [PROGRAM]     exit code 1 if something is stale, or if a term lacks its text, an example or a picture
     tools/terms.py --images [PROGRAM]    draw the pictures of docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi; src/terms/schemes.inc; and, between two lines that say so, the table in
-include/relpos/terms.h, the list in README.md and those of man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
+Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi; src/terms/schemes.inc, a copy of
+CMake's; and, between two lines that say so, the table in include/relpos/terms.h, the list in README.md and those of man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
 "family:" and "python:", a call that the site executes and draws; "example:", a case of tests/oracle, whose command is shown; and
 "picture:", the command that draws one. Under "**In NumPy.**" it has the definition, which python/tests/test_definitions.py
 evaluates. docs/conf.py makes the pages of the documentation site with `site_page` and `site_contents`.
@@ -25,7 +25,9 @@ import types
 import zlib
 from pathlib import Path
 
-root = Path(__file__).resolve().parent.parent
+sys.path.append(str(Path(__file__).resolve().parent))
+from made import between, check, fail, program_of, root, said_by, write  # noqa: E402
+
 texts, page, images = root / "docs/terms", root / "docs/terms.md", root / "docs/images"
 stored = texts / "facts.json"
 header = (root / "include/relpos/relpos.h").read_text()
@@ -36,24 +38,6 @@ FAMILIES = ["Biases by offset", "Biases on a grid", "Biases by given positions, 
 EXAMPLE = """import numpy as np, relpos
 rng = np.random.default_rng(0)
 q, k, v = rng.normal(size=(3, 1, 2, 48, 16))    # batch, heads, tokens, width"""
-def fail(why):
-    sys.exit(f"terms.py: {why}")
-
-
-def program_of(arguments):
-    """The program that is named, or the newest."""
-    if arguments:
-        return arguments[0]
-    built = sorted(root.glob("build/*/relpos"), key=lambda path: path.stat().st_mtime)
-    return built[-1] if built else fail("build the program first: cmake --preset dev && cmake --build --preset dev")
-
-
-def said_by(program):
-    """What the program says of the terms, in the order of terms.def."""
-    found = subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True)
-    return json.loads(found.stdout)["terms"]
-
-
 TERMS = json.loads(stored.read_text()) if stored.exists() else []
 
 
@@ -214,16 +198,6 @@ def every_fact():
 
 # ---------------------------------------------------------------------------------------------- parts of other files
 
-def between(path, first, last, made):
-    """The text of a file with the lines between two lines made anew."""
-    text = (root / path).read_text()
-    before, mark, rest = text.partition(first)
-    old, end, after = rest.partition(last)
-    if not mark or not end:
-        fail(f"{path}: the lines {first!r} and {last!r} are missing")
-    return before + first + made + last + after
-
-
 def header_table():
     """The table of terms.h: what is added, arrays, and fields of rp_term that are read."""
     lines = []
@@ -314,27 +288,32 @@ def stubs():
 
 def made_files(program):
     """Path -> text of everything that is made, from what the program says."""
-    TERMS[:] = said_by(program)
-    table = " *   table    made by tools/terms.py: what is added; arrays, as rp_tensors.term has them; fields with defaults\n"
-    lists = ("; terms: made by tools/terms.py\n", "; end of terms\n"), ("; others: made by tools/terms.py\n", "; end of others\n")
-    options = "; options of terms: made by tools/terms.py\n", "; end of options of terms\n"
-    manual = between("man/relpos.1.scd", *lists[0], man_terms(True))
-    before, mark, rest = manual.partition(lists[1][0])
-    manual = before + mark + man_terms(False) + lists[1][1] + rest.partition(lists[1][1])[2]
-    schemes = [f for f in sorted((root / "src/terms").glob("*.h")) if re.search(r"^RPI_SCHEME\(", f.read_text(), re.M)]
-    files = {
-        "src/terms/schemes.inc": "/* Made by tools/terms.py: every file of src/terms with a scheme. */\n" +
-                                 "".join(f'#include "terms/{f.name}"\n' for f in schemes),
+    TERMS[:] = said_by(program, "terms")
+
+    def filled(path, *marked):
+        """A file with the texts between its marks made anew: (begin, end, text) of each."""
+        text = (root / path).read_text()
+        for begin, end, new in marked:
+            text = between(text, begin, end, new, path)
+        return text
+
+    options = "; options of terms: made by tools/terms.py\n", "; end of options of terms\n", man_options()
+    return {
+        # CMake made it beside the program, from the files of src/terms that have a scheme
+        "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
         "docs/terms.md": make(),
         "python/relpos/_terms.pyi": stubs(),
-        "include/relpos/terms.h": between("include/relpos/terms.h", table, " *   end of table\n", header_table()),
-        "README.md": between("README.md", "<!-- terms: made by tools/terms.py -->\n", "<!-- end of terms -->\n", readme_list()),
-        "man/relpos.1.scd": manual,
+        "include/relpos/terms.h": filled(
+            "include/relpos/terms.h",
+            (" *   table    made by tools/terms.py: what is added; arrays, as rp_tensors.term has them; fields with defaults\n",
+             " *   end of table\n", header_table())),
+        "README.md": filled("README.md", ("<!-- terms: made by tools/terms.py -->\n", "<!-- end of terms -->\n", readme_list())),
+        "man/relpos.1.scd": filled("man/relpos.1.scd", ("; terms: made by tools/terms.py\n", "; end of terms\n", man_terms(True)),
+                                   ("; others: made by tools/terms.py\n", "; end of others\n", man_terms(False))),
+        "man/relpos-attend.1.scd": filled("man/relpos-attend.1.scd", options),
+        "man/relpos-explain.1.scd": filled("man/relpos-explain.1.scd", options),
     }
-    for page in "attend", "explain":
-        files[f"man/relpos-{page}.1.scd"] = between(f"man/relpos-{page}.1.scd", *options, man_options())
-    return files
 
 
 def smaller(png):
@@ -359,38 +338,34 @@ def smaller(png):
     return min(png, new, key=len)
 
 
-def draw(program):
-    for term in TERMS:
-        settings = read_text(term["name"])[1]
-        path = images / f"term_{term['name']}.png"
-        if "picture" in settings:
-            subprocess.run([program, "bias", *settings["picture"].split(), "-o", path], check=True, stderr=subprocess.DEVNULL)
-            path.write_bytes(smaller(path.read_bytes()))
+def pictures():
+    """(path, arguments of relpos bias) of each picture that a text asks for."""
+    settings = {term["name"]: read_text(term["name"])[1] for term in TERMS}
+    return [(images / f"term_{name}.png", s["picture"].split()) for name, s in settings.items() if "picture" in s]
+
+
+def draw(program, path, arguments):
+    subprocess.run([program, "bias", *arguments, "-o", path], check=True, stderr=subprocess.DEVNULL)
+    path.write_bytes(smaller(path.read_bytes()))
 
 
 def main():
     what, *rest = sys.argv[1:] or [""]
     if what == "--write":
         program = program_of(rest)
-        TERMS[:] = said_by(program)
-        for term in TERMS:
-            settings = read_text(term["name"])[1]
-            path = images / f"term_{term['name']}.png"
-            if "picture" in settings and not path.exists():
-                subprocess.run([program, "bias", *settings["picture"].split(), "-o", path], check=True, stderr=subprocess.DEVNULL)
-                path.write_bytes(smaller(path.read_bytes()))
-        for path, text in made_files(program).items():
-            if not (root / path).exists() or (root / path).read_text() != text:
-                (root / path).write_text(text)
-                print(path)
+        write(made_files(program))
+        for path, arguments in pictures():
+            if not path.exists():
+                draw(program, path, arguments)
     elif what == "--check":
-        stale = [path for path, text in made_files(program_of(rest)).items() if not (root / path).exists() or (root / path).read_text() != text]
-        stale += [f"docs/images/term_{t['name']}.png" for t in TERMS
-                  if "picture" in read_text(t["name"])[1] and not (images / f"term_{t['name']}.png").exists()]
-        if stale:
-            fail(f"stale: {', '.join(stale)}; run tools/terms.py --write")
+        check(made_files(program_of(rest)), "tools/terms.py --write")
+        missing = [path.name for path, _ in pictures() if not path.exists()]
+        if missing:
+            fail(f"docs/images lacks {', '.join(missing)}; run tools/terms.py --write")
     elif what == "--images":
-        draw(program_of(rest))
+        program = program_of(rest)
+        for path, arguments in pictures():
+            draw(program, path, arguments)
     elif what == "--json" and not rest:
         json.dump(every_fact(), sys.stdout, ensure_ascii=False, indent=1)
     else:

@@ -126,15 +126,8 @@ static void print_parameter(const rp_term *t, const char *key, size_t length)
 {
     const rp_param *p;
     for (int x = 0; (p = rp_term_param(t->kind, x)); x++) {
-        const char *field = (const char *)t + p->offset;
-        int64_t n;
-        double number;
-        if (strncmp(p->key, key, length) != 0 || p->key[length])
-            continue;
-        if (p->type == RP_PARAM_REAL)
-            memcpy(&number, field, sizeof number), printf("%g", number);
-        else
-            memcpy(&n, field, sizeof n), printf("%lld", (long long)n);
+        if (strncmp(p->key, key, length) == 0 && !p->key[length])
+            printf("%.*g", p->type == RP_PARAM_REAL ? 6 : 17, rp_param_number(t, p, 0));
     }
 }
 

@@ -123,6 +123,22 @@ RP_API const rp_term_facts *rp_term_about(rp_term_kind kind);
 /* A parameter of a kind, in the order in which texts are printed; NULL past the last. */
 RP_API const rp_param *rp_term_param(rp_term_kind kind, int index);
 
+/* The value that a term has for a parameter of its kind, where that is no REAL. Of CHOICE it is the number of the choice; a GRID has
+ * its rows in column 0 and its columns in column 1. */
+static inline int64_t rp_param_whole(const rp_term *term, const rp_param *p, int column)
+{
+    const void *field = (const char *)term + p->offset + (column ? sizeof(int64_t) : 0);
+    return p->type == RP_PARAM_INT || p->type == RP_PARAM_GRID ? *(const int64_t *)field : *(const int32_t *)field;
+}
+
+/* Likewise, of any type. */
+static inline double rp_param_number(const rp_term *term, const rp_param *p, int column)
+{
+    if (p->type == RP_PARAM_REAL)
+        return *(const double *)(const void *)((const char *)term + p->offset);
+    return (double)rp_param_whole(term, p, column);
+}
+
 /* An array of a kind, in the order of rp_tensors.term; NULL past the last. */
 RP_API const rp_array_facts *rp_term_array_about(rp_term_kind kind, int index);
 

@@ -210,7 +210,8 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
         int64_t shape[RP_MAX_AXES], other[RP_MAX_AXES], heads[RP_MAX_AXES], columns = 0;
         const rp_array_facts *about = rp_term_array_about(kind, x);
         t->source[x] = NN_ABSENT;
-        if (about->use != RP_USE_LEARNED || (about->presence == RP_REPLACES && !named[x]))
+        const bool given = about->use == RP_USE_CONSTANT && about->presence <= RP_CONDITIONAL;
+        if (!given && (about->use != RP_USE_LEARNED || (about->presence == RP_REPLACES && !named[x])))
             continue;
         if (shape_at(m, n, x, 1, m->c.heads, 0, &ndim, shape, err) != 0 ||
             shape_at(m, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
@@ -224,6 +225,9 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
                            about->shape);
         if (ndim == 0)
             continue;
+        if (given)
+            return nn_fail(err, "position: %s: its array %s is given, not learned: the lab has no numbers for it",
+                           t->name, array);
         if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
             t->source[x] = NN_SINUSOID;
             if (add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,

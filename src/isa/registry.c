@@ -150,7 +150,8 @@ static rp_status measure(double (*peak)(int64_t), rp_pool *pool, double *gflops)
     j->peak = peak;
     pool = rpi_pool_or_default(pool);
     const double began = now();
-    for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25); run++) { /* the first runs also let the clock rise */
+    for (int run = 0; run < 12 && (run == 0 || now() < began + 0.25);
+         run++) { /* the first runs also let the clock rise */
         const double start = now();
         rpi_pool_run(pool, rp_pool_threads(pool), peak_task, j);
         const double seconds = now() - start;

@@ -46,15 +46,7 @@ static void put_key(writer *w, const char *key, const char *value)
 static void put_number(writer *w, const char *key, double x)
 {
     char text[40];
-    for (int precision = 1; precision <= 17; precision++) {
-        snprintf(text, sizeof text, "%.*g", precision, x);
-        double back;
-        if (sscanf(text, "%lf", &back) == 1 && back == x)
-            break;
-    }
-    for (char *c = text; *c; c++) /* a locale's point */
-        if (*c == ',')
-            *c = '.';
+    rpi_print_real(text, sizeof text, x);
     put(w, ", ");
     put_string(w, key);
     put(w, ": ");
@@ -70,7 +62,6 @@ static void put_flag(writer *w, const char *key, bool yes)
 
 static const char *const roles[] = {"bias", "product", "value", "rotation", "sink"};
 static const char *const keywords[] = {"bias", "relkey", "relval", "rope", "sink"}; /* of Python's functions */
-static const char *const forms[] = {"OFFSET", "INDEX", "TILE", "VEC", "VALVEC", "ROTATE", "SINK"};
 static const char *const types[] = {"int", "real", "flag", "sign", "choice", "grid"};
 static const char *const uses[] = {"learned", "constant", "positions", "truth"};
 static const char *const presences[] = {"needed", "conditional", "optional", "replaces"};
@@ -181,7 +172,7 @@ size_t rp_term_json(rp_term_kind kind, char *text, size_t size)
     put_key(&w, "role", roles[role]);
     put_key(&w, "keyword", keywords[role]);
     put_option(&w, kind);
-    put_key(&w, "form", forms[s->form]);
+    put_key(&w, "form", rpi_form_name(s->form));
     put_key(&w, "syntax", rp_term_syntax(kind));
     put_key(&w, "source", rp_term_source(kind));
     put_key(&w, "formula", s->facts.formula);

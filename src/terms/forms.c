@@ -4,29 +4,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The functions that not every form has. */
-enum {
-    PAIR = 1,
-    GRAD = 2,
-    SHARED = 4,
-    REACH = 8,
-    ENTRIES = 16,
-    INDEX = 32,
-    ENTRY = 64,
-    ENTRY_GRAD = 128,
-    ROW = 256,
-    FOLD = 512,
-    ROW_GRAD = 1024,
-    SUMS_SIZE = 2048,
-    FOLD_SUMS = 4096,
-    PRODUCT_0 = 8192,
-    PRODUCT_1 = 16384,
-    PREPARE = 32768,
-    PREPARE_SIZE = 65536
-};
-static const char *const function_names[] = {
-    "pair", "grad",     "shared",    "reach",     "entries",    "index",      "entry",   "entry_grad",  "row",
-    "fold", "row_grad", "sums_size", "fold_sums", "product[0]", "product[1]", "prepare", "prepare_size"};
+/* The functions that not every form has: a bit, the name, and the member of the scheme. */
+#define FUNCTIONS(X)                                                                                                   \
+    X(PAIR, "pair", pair)                                                                                              \
+    X(GRAD, "grad", grad)                                                                                              \
+    X(SHARED, "shared", shared)                                                                                        \
+    X(REACH, "reach", reach)                                                                                           \
+    X(ENTRIES, "entries", entries)                                                                                     \
+    X(INDEX, "index", index)                                                                                           \
+    X(ENTRY, "entry", entry)                                                                                           \
+    X(ENTRY_GRAD, "entry_grad", entry_grad)                                                                            \
+    X(ROW, "row", row)                                                                                                 \
+    X(FOLD, "fold", fold)                                                                                              \
+    X(ROW_GRAD, "row_grad", row_grad)                                                                                  \
+    X(SUMS_SIZE, "sums_size", sums_size)                                                                               \
+    X(FOLD_SUMS, "fold_sums", fold_sums)                                                                               \
+    X(PRODUCT_0, "product[0]", product[0].count)                                                                       \
+    X(PRODUCT_1, "product[1]", product[1].count)                                                                       \
+    X(PREPARE, "prepare", prepare)                                                                                     \
+    X(PREPARE_SIZE, "prepare_size", prepare_size)
+#define NUMBER(bit, name, member) NUMBER_##bit,
+#define BIT(bit, name, member)    bit = 1 << NUMBER_##bit,
+#define NAME(bit, name, member)   name,
+#define HAS(bit, name, member)    s->member != NULL,
+enum { FUNCTIONS(NUMBER) };
+enum { FUNCTIONS(BIT) };
+static const char *const function_names[] = {FUNCTIONS(NAME)};
 
 static const struct {
     rpi_form form;
@@ -54,23 +57,7 @@ static const struct {
 
 static unsigned functions_of(const rpi_scheme *s)
 {
-    const bool has[] = {s->pair,
-                        s->grad,
-                        s->shared,
-                        s->reach,
-                        s->entries,
-                        s->index,
-                        s->entry,
-                        s->entry_grad,
-                        s->row,
-                        s->fold,
-                        s->row_grad,
-                        s->sums_size,
-                        s->fold_sums,
-                        s->product[0].count,
-                        s->product[1].count,
-                        s->prepare,
-                        s->prepare_size};
+    const bool has[] = {FUNCTIONS(HAS)};
     unsigned bits = 0;
     for (unsigned n = 0; n < sizeof has / sizeof *has; n++)
         bits |= has[n] ? 1u << n : 0;
@@ -85,6 +72,14 @@ static const char *names_of(unsigned bits, char to[256])
         if (bits >> n & 1)
             used += (size_t)snprintf(to + used, 256 - used, "%s%s", used ? ", " : "", function_names[n]);
     return to;
+}
+
+const char *rpi_form_name(rpi_form form)
+{
+    size_t n = 0;
+    while (forms[n].form != form)
+        n++;
+    return forms[n].name;
 }
 
 static const char *fault_of_products(const rpi_scheme *s, bool learned)

@@ -8,6 +8,8 @@
 const rpi_scheme *rpi_scheme_of(rp_term_kind kind); /* NULL for no such kind */
 /* What is wrong with a scheme by the table of scheme.h, as one line; NULL: nothing. */
 const char *rpi_scheme_fault(const rpi_scheme *s);
+/* "OFFSET" for RPI_OFFSET. */
+const char *rpi_form_name(rpi_form form);
 /* Check the parameters of desc->terms[n], and resolve what was left open. */
 rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n);
 /* Refuse the size of a caller's struct that is larger than the library's own, or no whole number of fields. */
@@ -18,6 +20,8 @@ rp_status rpi_term_take(rp_term *to, const void *from, size_t size);
 rp_status rpi_term_give(void *to, size_t size, const rp_term *from);
 /* The value of a parameter as texts have it; false where it has none. */
 bool rpi_print_param(char *to, size_t size, const rp_term *term, const rp_param *p);
+/* The fewest digits that read back as x, with a point under every locale. */
+void rpi_print_real(char *to, size_t size, double x);
 /* The shape that a text of rp_array_facts says; false where the text is none. */
 bool rpi_read_shape(const char *text, const rp_desc *desc, const rp_term *term, const rp_param *params, rpi_shape *to);
 /* The shape of array x of a term. */

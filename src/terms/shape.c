@@ -47,14 +47,8 @@ static int64_t named(reader *r, const char *word, size_t n)
     for (const rp_param *p = r->params; p && p->key; p++) {
         const bool grid = p->type == RP_PARAM_GRID;
         const bool rows = grid && is(word, n, "grid_h"), columns = grid && is(word, n, "grid_w");
-        const char *field = (const char *)r->term + p->offset + (columns ? sizeof(int64_t) : 0);
-        int64_t value;
-        int32_t small;
-        if (!rows && !columns && !is(word, n, p->key))
-            continue;
-        if (grid || p->type == RP_PARAM_INT)
-            return memcpy(&value, field, sizeof value), value;
-        return memcpy(&small, field, sizeof small), small;
+        if (rows || columns || is(word, n, p->key))
+            return rp_param_whole(r->term, p, columns);
     }
     r->wrong = true;
     return 0;

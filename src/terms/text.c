@@ -114,8 +114,7 @@ static rp_status set_param(rp_term *term, const char *name, const rp_param *p, c
     }
 }
 
-/* The fewest digits that read back as x, with a point under every locale; a whole number has one too. */
-static void write_real(char *to, size_t size, double x)
+void rpi_print_real(char *to, size_t size, double x)
 {
     char digits[40];
     size_t used = 0;
@@ -130,29 +129,24 @@ static void write_real(char *to, size_t size, double x)
             to[used++] = point ? '.' : *c;
     }
     to[used] = 0;
-    if (!strpbrk(to, ".e") && used + 3 <= size)
-        memcpy(to + used, ".0", 3);
 }
 
 bool rpi_print_param(char *to, size_t size, const rp_term *term, const rp_param *p)
 {
-    const char *field = (const char *)term + p->offset;
-    int64_t n[2];
-    double x;
-    int32_t small;
-    switch (p->type) {
-    case RP_PARAM_INT: memcpy(n, field, sizeof *n); return snprintf(to, size, "%lld", (long long)n[0]) > 0;
-    case RP_PARAM_REAL: memcpy(&x, field, sizeof x); return write_real(to, size, x), isfinite(x);
-    case RP_PARAM_GRID:
-        memcpy(n, field, sizeof n);
-        return snprintf(to, size, "%lldx%lld", (long long)n[0], (long long)n[1]) > 0;
-    default: break;
+    if (p->type == RP_PARAM_REAL) {
+        const double x = rp_param_number(term, p, 0);
+        rpi_print_real(to, size, x);
+        if (!strpbrk(to, ".e") && strlen(to) + 3 <= size)
+            strcat(to, ".0");
+        return isfinite(x);
     }
-    memcpy(&small, field, sizeof small); /* flags, signs and enumerations are ints */
+    const long long n = rp_param_whole(term, p, 0);
+    if (p->type == RP_PARAM_GRID)
+        return snprintf(to, size, "%lldx%lld", n, (long long)rp_param_whole(term, p, 1)) > 0;
     if (p->type != RP_PARAM_CHOICE)
-        return snprintf(to, size, "%d", (int)small) > 0;
-    for (int32_t c = 0; p->choices[c]; c++)
-        if (c == small)
+        return snprintf(to, size, "%lld", n) > 0;
+    for (int c = 0; p->choices[c]; c++)
+        if (c == n)
             return snprintf(to, size, "%s", p->choices[c]) > 0;
     return false;
 }

@@ -1,7 +1,7 @@
 /* test_out_of_memory.c -- sizes of work that do not fit, and memory that runs out.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
-#include <sys/resource.h>
+#include "tests/memory_limit.h"
 #include <sys/wait.h>
 
 #if SANITIZED
@@ -208,14 +208,7 @@ static void a_call_without_memory_writes_nothing(void **state)
             pid_t child = fork();
             assert_true(child >= 0);
             if (child == 0) {
-                FILE *f = fopen("/proc/self/statm", "r");
-                unsigned long pages = 0;
-                if (!f || fscanf(f, "%lu", &pages) != 1)
-                    _exit(9);
-                fclose(f);
-                const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)mb * (1u << 20);
-                struct rlimit limit = {most, most};
-                setrlimit(RLIMIT_AS, &limit);
+                limit_memory(mb);
                 const rp_status status = attempt(&p, isa, NULL);
                 if (status == RP_OK)
                     _exit(0);

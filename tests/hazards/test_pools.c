@@ -34,15 +34,12 @@ static void many_callers_get_the_same_bits(void **state)
 {
     shared s;
     (void)state;
-    static const char *const reference[] = {"reference"};
     watch(__func__);
-    for (int i = -1; i < 0 || rp_isa_name(i); i++) {
-        const char *isa = i < 0 ? reference[0] : rp_isa_name(i);
-        if (!TRIED(isa))
-            continue;
+    EACH_PATH(isa)
+    {
         for (int form = 0; form < 4; form++) {
             shared_begin(&s, isa);
-            s.rounds = i < 0 || SLOW(isa) ? 2 : 20;
+            s.rounds = strcmp(isa, "reference") == 0 || SLOW(isa) ? 2 : 20;
             s.own_work = form % 2;
             s.own_pool = form == 3;
             if (form == 1) /* one pool, made here and used by all at once, its threads not yet started */

@@ -2,6 +2,7 @@
  * decoding against one pass; what one part must leave alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
+#include <relpos/facts.h>
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -152,6 +153,39 @@ static void gradients_of_every_position_equal_differences(void **state)
         worst = fmax(worst, check_gradients(&c, positions[n]));
     }
     print_message("worst error over its bound: %.3f\n", worst);
+}
+
+/* Every term of the library, as its scheme is tried: the laboratory trains it, or says which array it cannot make. */
+static void gradients_of_samples_equal_differences(void **state)
+{
+    (void)state;
+    for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {
+        const char *name = rp_term_name((rp_term_kind)k);
+        const rp_term_facts *facts = rp_term_about((rp_term_kind)k);
+        for (int x = 0; x < RP_MAX_SAMPLES && (facts->samples[x] || x == 0); x++) {
+            char text[200], err[NN_ERR_MAX];
+            const char *sample = facts->samples[x] ? facts->samples[x] : "";
+            nn_model m;
+            snprintf(text, sizeof text, "%s%s%s", name, *sample ? "," : "", sample);
+            if (strstr(sample, "grid=") ||
+                strstr(sample, "=given")) /* no text is a grid; a position file gives arrays */
+                continue;
+            nn_config c = small("position", text, NULL);
+            if (nn_model_plan(&m, &c, err) == 0) {
+                nn_model_destroy(&m);
+                check_gradients(&c, text);
+                continue;
+            }
+            bool by_text = false, given = false;
+            for (int a = 0; rp_term_array((rp_term_kind)k, a); a++) {
+                const rp_array_facts *array = rp_term_array_about((rp_term_kind)k, a);
+                by_text |= strstr(array->shape, "Lk") != NULL;
+                given |= array->use == RP_USE_CONSTANT;
+            }
+            if (!(by_text && strstr(err, "is as long as the text")) && !(given && strstr(err, "is given, not learned")))
+                fail_msg("%s: %s", text, err);
+        }
+    }
 }
 
 static void gradients_of_every_layer_equal_differences(void **state)
@@ -343,6 +377,7 @@ int main(void)
     char err[NN_ERR_MAX];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_every_position_equal_differences),
+        cmocka_unit_test(gradients_of_samples_equal_differences),
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),
         cmocka_unit_test(a_decoder_sees_nothing_after_a_place),

@@ -19,10 +19,8 @@ static void summaries_equal_sums_of_weights(void **state)
     double worst = 0;
     (void)state;
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
-        for (int i = -1; i < 0 || rp_isa_name(i); i++) {
-            const char *isa = i < 0 ? "reference" : rp_isa_name(i);
-            if (rp_isa_found(isa) != 1)
-                continue;
+        EACH_PATH(isa)
+        {
             pose(&p, 80, "fwd:f32:%s", texts[n]);
             also(&p, WITH_ALL, RP_F64);
             attend(&p, isa);

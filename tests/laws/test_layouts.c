@@ -162,11 +162,8 @@ static void nothing_outside_an_array_is_touched(void **state)
         for (int32_t m = 0; m < p.desc.n_masks; m++)
             if (p.t.mask[m].data)
                 all[count++] = &p.t.mask[m];
-        static const char *const reference[] = {"reference"};
-        for (int i = -1; i < 0 || rp_isa_name(i); i++) {
-            const char *isa = i < 0 ? reference[0] : rp_isa_name(i);
-            if (rp_isa_found(isa) != 1)
-                continue;
+        EACH_PATH(isa)
+        {
             attend(&p, isa);
             unsigned char *want[6];
             for (int x = 0; x < 6; x++)

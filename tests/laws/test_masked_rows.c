@@ -110,10 +110,8 @@ static void empty_arrays_give_zeros(void **state)
     problem p;
     (void)state;
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
-        for (int i = -1; i < 0 || rp_isa_name(i); i++) {
-            const char *isa = i < 0 ? "reference" : rp_isa_name(i);
-            if (rp_isa_found(isa) != 1)
-                continue;
+        EACH_PATH(isa)
+        {
             pose(&p, 70, "fwd:f32:%s", texts[n]);
             also(&p, WITH_ALL, RP_F32);
             rp_array *out[] = {&p.t.out, &p.t.lse, &p.t.profile, &p.t.key_mass, &p.t.entropy, &p.t.weights};

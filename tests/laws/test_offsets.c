@@ -1,7 +1,7 @@
 /* test_offsets.c -- each entry of a batch has its own offset.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
-#include <sys/resource.h>
+#include "tests/memory_limit.h"
 #include <sys/wait.h>
 
 static const char *const by_offset[] = {
@@ -107,14 +107,7 @@ static void far_offsets_need_no_memory(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            FILE *f = fopen("/proc/self/statm", "r");
-            unsigned long pages = 0;
-            if (!f || fscanf(f, "%lu", &pages) != 1)
-                _exit(9);
-            fclose(f);
-            const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)64 << 20);
-            const struct rlimit limit = {most, most};
-            setrlimit(RLIMIT_AS, &limit);
+            limit_memory(64);
             const rp_status status = attempt(&p, isa, NULL);
             _exit(status != RP_OK ? (int)status : (int)attempt_backward(&p, isa, &p.g, true));
         }

@@ -1,0 +1,24 @@
+/* memory_limit.h -- a child that gets no more memory than it has, and a little.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_MEMORY_LIMIT_H
+#define RELPOS_TESTS_MEMORY_LIMIT_H
+
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* From now on this process may map mb megabytes beside what it has; exit code 9 if that cannot be said. */
+static inline void limit_memory(int mb)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    if (!f || fscanf(f, "%lu", &pages) != 1)
+        _exit(9);
+    fclose(f);
+    const rlim_t bytes = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)mb * (1u << 20);
+    const struct rlimit limit = {bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        _exit(9);
+}
+
+#endif
