@@ -147,6 +147,13 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
 
 /* The option of a mask, without dashes: "key-mask". */
 const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX]);
+/* The line of a mask in an option table, whose texts it writes. */
+typedef struct cli_mask_text {
+    char name[CLI_MASK_MAX], arg[64], help[256];
+} cli_mask_text;
+cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text);
+/* Take the option of a mask with its value. CLI_OK or CLI_USAGE after printing. */
+int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value);
 /* The same with what it takes: "--key-mask NAME". */
 const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX]);
 

@@ -1,4 +1,4 @@
-/* blas.c -- products of matrices by a CBLAS that is loaded when it is first used, so that the program itself needs none. It knows
+/* blas.c -- the CBLAS that multiplies matrices, loaded when it is first used, so that the program itself needs none. It knows
  * nothing of models; of the processor it asks rp_isa_found.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
@@ -8,16 +8,13 @@
 #include <string.h>
 #include <strings.h>
 
-enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* as CBLAS numbers them */
-typedef void gemm_function(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
-                           const real *b, int ldb, real beta, real *c, int ldc);
 #ifdef NN_DOUBLE
 #define GEMM "cblas_dgemm"
 #else
 #define GEMM "cblas_sgemm"
 #endif
 
-static gemm_function *gemm;
+nn_gemm *nn_blas_gemm;
 static char name[256], note[256];
 
 /* POSIX lets dlsym return functions; C alone has no cast for it. */
@@ -139,7 +136,7 @@ int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
 int nn_blas_open(char err[NN_ERR_MAX])
 {
     const char *path = getenv("RELPOS_BLAS");
-    if (gemm)
+    if (nn_blas_gemm)
         return 0;
     path = path && *path ? path : NULL;
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -147,8 +144,8 @@ int nn_blas_open(char err[NN_ERR_MAX])
     if (!library)
         return nn_fail(err, "lab: %s cannot be loaded (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
                        path ? path : "libopenblas.so.0");
-    find(library, GEMM, &gemm, sizeof gemm);
-    if (!gemm)
+    find(library, GEMM, &nn_blas_gemm, sizeof nn_blas_gemm);
+    if (!nn_blas_gemm)
         return nn_fail(err, "lab: %s has no " GEMM " (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
                        path ? path : "libopenblas");
     void (*set_threads)(int);
@@ -171,86 +168,4 @@ const char *nn_blas_name(void)
 const char *nn_blas_note(void)
 {
     return note;
-}
-
-/* A product that is computed in chunks of `step` rows of its result, whatever the number of threads. */
-typedef struct product {
-    int transa, transb;
-    int64_t m, n, k, step;
-    const real *a, *b;
-    int64_t lda, ldb, ldc, next_a; /* next_a: elements from a row of the result to the next, in a */
-    real beta, *c;
-} product;
-
-static void multiply_chunk(void *context, int64_t t, int32_t worker)
-{
-    const product *p = context;
-    const int64_t from = t * p->step, rows = p->m - from < p->step ? p->m - from : p->step;
-    (void)worker;
-    gemm(ROW_MAJOR, p->transa, p->transb, (int)rows, (int)p->n, (int)p->k, 1, p->a + from * p->next_a, (int)p->lda,
-         p->b, (int)p->ldb, p->beta, p->c + from * p->ldc, (int)p->ldc);
-}
-
-static void multiply(rp_pool *pool, const product *p)
-{
-    if (p->m > 0 && p->n > 0)
-        rp_pool_run(pool, (p->m + p->step - 1) / p->step, multiply_chunk, (void *)(uintptr_t)p);
-}
-
-enum { STEP = 256, STEP_DW = 128 };
-
-void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
-               int64_t ldy)
-{
-    multiply(pool, &(product){.transa = NO_TRANS,
-                              .transb = TRANS,
-                              .m = rows,
-                              .n = out,
-                              .k = in,
-                              .step = STEP,
-                              .a = x,
-                              .b = w,
-                              .lda = ldx,
-                              .ldb = in,
-                              .ldc = ldy,
-                              .next_a = ldx,
-                              .c = y});
-}
-
-void nn_linear_dx(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *w,
-                  real beta, real *dx, int64_t lddx)
-{
-    multiply(pool, &(product){.transa = NO_TRANS,
-                              .transb = NO_TRANS,
-                              .m = rows,
-                              .n = in,
-                              .k = out,
-                              .step = STEP,
-                              .a = dy,
-                              .b = w,
-                              .lda = lddy,
-                              .ldb = in,
-                              .ldc = lddx,
-                              .next_a = lddy,
-                              .beta = beta,
-                              .c = dx});
-}
-
-void nn_linear_dw(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *x,
-                  int64_t ldx, real *dw)
-{
-    multiply(pool, &(product){.transa = TRANS,
-                              .transb = NO_TRANS,
-                              .m = out,
-                              .n = in,
-                              .k = rows,
-                              .step = STEP_DW,
-                              .a = dy,
-                              .b = x,
-                              .lda = lddy,
-                              .ldb = ldx,
-                              .ldc = in,
-                              .next_a = 1,
-                              .beta = 1,
-                              .c = dw});
 }

@@ -80,6 +80,10 @@ bool nn_config_key(int index, const char **key, const char **value, const char *
 /* Load a CBLAS: that of RELPOS_BLAS, or the system's OpenBLAS. It is told to use one thread, because the pool divides the work. Where it
  * would run kernels for an older core than this processor, it is told the core, unless OPENBLAS_CORETYPE is set. */
 int nn_blas_open(char err[NN_ERR_MAX]);
+enum { NN_ROW_MAJOR = 101, NN_NO_TRANS = 111, NN_TRANS = 112 }; /* as CBLAS numbers them */
+typedef void nn_gemm(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
+                     const real *b, int ldb, real beta, real *c, int ldc);
+extern nn_gemm *nn_blas_gemm; /* cblas_sgemm, once it is loaded */
 /* Check that there is memory for the CBLAS's buffers, one for each thread: without it, OpenBLAS would try to allocate them for ever. */
 int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX]);
 const char *nn_blas_name(void); /* such as "OpenBLAS 0.3.21 SkylakeX", once it is loaded */

@@ -15,6 +15,21 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* of any call; 0 after rpi_fail */
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads);
 
+/* One forward call; or, while a plan asks for sizes, the largest that its bounds allow. */
+typedef struct rpi_forward {
+    rpi_call call;
+    rpi_sources sources;
+    rpi_arena memory;
+    int32_t threads;
+    int64_t groups; /* kv heads that are packed at a time */
+    bool by_heads;  /* a task packs and attends kv heads for itself; groups: one for each thread */
+    rpi_decode decode;
+    int64_t decode_groups; /* kv heads of few queries that are worked on at a time */
+} rpi_forward;
+
+/* Cut a call into tasks: rows, kv heads, groups of kv heads, tiles of few queries. tasks.c */
+void rpi_forward_cut(rpi_forward *f);
+
 /* ---- what forward and backward share: call.c */
 
 /* A call of these extents with its sources, before it has memory. args NULL: of a plan whose sizes are asked for. */

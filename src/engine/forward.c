@@ -1,78 +1,13 @@
-/* engine/forward.c -- one forward call: its memory, how it is cut into tasks, and the order of the tasks. It may not
- * know how a kernel computes.
+/* engine/forward.c -- one forward call: its memory and its tasks, in order. tasks.c has cut it; base/pool.c
+ * runs tasks on threads. It may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <string.h>
 
-/* kv heads are packed in groups: enough to keep every thread busy with TASKS_PER_THREAD tasks, and short heads by
- * FEW_BYTES, so that threads seldom wait for each other; but no more memory than MAX_GROUP_BYTES unless one head needs
- * it. */
-#define MAX_GROUP_BYTES  ((int64_t)32 << 20)
-#define FEW_BYTES        ((int64_t)1 << 19)
-#define TASKS_PER_THREAD 16
-/* A kv head of no more bytes than this is packed and attended by one task, and is then still in the cache. */
-#define SHORT_HEAD_BYTES ((int64_t)1 << 18)
-/* The largest number of kv heads of such a task. */
-#define MAX_HEADS_PER_TASK 16
 /* Panels of keys that one task packs. */
 #define PANELS_PER_TASK 8
-/* Partial sums of a summary: enough to share a kv head among threads. */
-#define SUMMARY_CHUNKS 8
-
-/* One forward call; or, while a plan asks for sizes, the largest that its bounds allow. */
-typedef struct forward {
-    rpi_call call;
-    rpi_sources sources;
-    rpi_arena memory;
-    int32_t threads;
-    int64_t groups; /* kv heads that are packed at a time */
-    bool by_heads;  /* a task packs and attends kv heads for itself; groups: one for each thread */
-    rpi_decode decode;
-    int64_t decode_groups; /* kv heads of few queries that are worked on at a time */
-} forward;
-
-/* How many kv heads go at a time. By the plan's own lengths, so that shorter calls of a flexible plan fit its work. */
-static void set_groups(forward *f, bool summary)
-{
-    const rpi_call *c = &f->call;
-    const rp_plan *plan = c->plan;
-    const rp_desc *d = &plan->desc;
-    const rpi_ops *ops = plan->ops;
-    const int64_t kv = d->batch * d->kv_heads, share = d->heads / d->kv_heads;
-    int64_t bytes = MAX_GROUP_BYTES; /* of one kv head */
-    if (!rpi_mul(rpi_round_up(d->len_k, ops->nr), ops->key_bytes(plan) + ops->value_bytes(plan) + 1, 1, &bytes))
-        f->memory.too_large = true;
-    const int64_t blocks = rpi_max((d->len_q + ops->block_rows - 1) / ops->block_rows * share, 1);
-    f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
-    f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
-    f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0;
-    for (int n = 0; n < c->n_sources; n++)
-        f->by_heads = f->by_heads && c->source[n].kind != RPI_COLUMN; /* made for a group of heads at once */
-    if (f->by_heads)
-        f->groups = f->threads;
-}
-
-/* Few queries of many keys go tile by tile, again in groups by the plan's own lengths. */
-static void set_decode(forward *f)
-{
-    const rpi_call *c = &f->call;
-    const rp_desc *d = &c->plan->desc;
-    const rpi_ops *ops = c->plan->ops;
-    f->decode.n_tiles = 0;
-    if (!c->extents->decode_queries || c->extents->len_k <= ops->tile_keys || c->plan->valvec >= 0)
-        return;
-    const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
-    f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;
-    f->decode_groups = rpi_clamp(MAX_GROUP_BYTES / ops->real / rpi_max(one, 1) / (d->heads / d->kv_heads), 1,
-                                 rpi_max(d->batch * d->kv_heads, 1));
-    /* COLUMN has memory for the groups of the other path */
-    for (int n = 0; n < c->n_sources; n++)
-        if (c->source[n].kind == RPI_COLUMN)
-            f->decode_groups = rpi_min(f->decode_groups, f->groups);
-}
-
 /* The memory of a call: adds it up, then, once the arena has a base, hands it out. */
-static void place(forward *f)
+static void place(rpi_forward *f)
 {
     rpi_call *c = &f->call;
     const rp_plan *plan = c->plan;
@@ -99,30 +34,21 @@ static void place(forward *f)
 }
 
 /* Everything about a call but its memory, whose size is added up. */
-static void begin(forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
+static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, const rpi_args *args, int32_t threads)
 {
     const rpi_ops *ops = plan->ops;
     rpi_call *c = &f->call;
     f->memory = (rpi_arena){0};
     f->threads = threads;
     rpi_call_begin(c, &f->sources, plan, e, args);
-    set_groups(f, e->summary);
-    set_decode(f);
-    if (e->summary)
-        c->chunks = rpi_clamp((e->len_q + ops->block_rows - 1) / ops->block_rows, 1,
-                              rpi_max(SUMMARY_CHUNKS / (plan->desc.heads / plan->desc.kv_heads), 1));
-    c->rows_per_task = e->summary ? rpi_round_up((rpi_max(e->len_q, 1) + c->chunks - 1) / c->chunks, ops->block_rows)
-                                  : ops->block_rows;
-    if (f->by_heads)
-        c->heads_per_task =
-            rpi_clamp(plan->desc.batch * plan->desc.kv_heads / (TASKS_PER_THREAD * threads), 1, MAX_HEADS_PER_TASK);
+    rpi_forward_cut(f);
     c->scratch_step = rpi_max(ops->scratch_size(c), ops->decode_size(c));
     place(f);
 }
 
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
-    forward f;
+    rpi_forward f;
     begin(&f, plan, &plan->bounds, NULL, threads);
     return rpi_arena_fits(&f.memory, "a call") == RP_OK ? (size_t)f.memory.used : 0;
 }
@@ -213,7 +139,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
 }
 
 /* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
-static bool decode(forward *f, rp_pool *pool)
+static bool decode(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
@@ -235,7 +161,7 @@ static bool decode(forward *f, rp_pool *pool)
 }
 
 /* Nothing in here fails: the caller has the memory already. */
-static void attend(forward *f, rp_pool *pool)
+static void attend(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
@@ -262,7 +188,7 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
     rpi_extents extents;
-    forward f;
+    rpi_forward f;
     rpi_extents_of(&extents, args, NULL);
     begin(&f, args->plan, &extents, args, threads);
     f.call.progress = progress;

@@ -1,16 +1,6 @@
 /* kernels/pack.h -- rows laid out for register tiles: panels, NR rows side by side, and columns of NR channels;
- * rotation on the way. May not know which call the rows belong to.
+ * RoPE rotates keys here (rotate_rows.h). May not know which call the rows belong to.
  * Parameters: VL, NR, the verbs. */
-
-/* Rotate a row in place, channel x at row[x * step]; back with sign -1. */
-static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
-{
-    for (int64_t c = 0; c < t->dim / 2; c++) {
-        int64_t u, v;
-        rpi_rotate_channels(t, c, &u, &v);
-        rotate_pair(&row[u * step], &row[v * step], rope[2 * c], rope[2 * c + 1] * sign);
-    }
-}
 
 /* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. Meanwhile rows from
  * `ahead` on are prefetched, of elements of `size` bytes, ahead_gap bytes apart; any address will do. */

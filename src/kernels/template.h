@@ -12,6 +12,7 @@
  *     MR x NR          rows and columns of a register tile: MR 6, NR one to four vectors; MR is also the rows of a
  *                      group, and the largest number of queries that go tile by tile
  *
+ * The file of the instruction set chooses VL, MR and NR; block_sizes.h has the sizes of blocks and tiles.
  * Tested: VL 4, 8, 16 in f32 and 2, 4, 8 in f64, NR 8 to 64.
  *
  * A task is a block of BLOCK_ROWS query rows of one head. It walks over tiles of TILE_KEYS keys:
@@ -23,26 +24,6 @@
  *
  * Tiles are cut at multiples of TILE_KEYS keys from key 0, and a masked pair adds an exact zero: so the bits of a row
  * depend on its own keys and values alone. */
-
-enum {
-    /* vectors of a row of a register tile */
-    ROW_VECTORS = NR / VL,
-    /* rows of a block of queries: their scores of one tile stay in L2 with the tile's keys and values */
-    BLOCK_ROWS = 16 * MR,
-    /* keys of a tile */
-    TILE_KEYS = 512,
-    /* numbers between two rows of scores: a power of two would crowd the rows into a few sets of the cache */
-    ROW_STEP = TILE_KEYS + 16,
-    /* keys between two additions to out: this bounds the error, and their values stay in L1 */
-    SUM_KEYS = RPI_AMX ? TILE_KEYS : 128,
-    /* keys of a task of the backward pass: their gradients stay in L2 */
-    BACKWARD_KEYS = 256,
-    /* products with vectors, or weights by vector, that a block holds at a time */
-    WINDOW_VECTORS = RPI_AMX ? 1280 : 1024,
-};
-/* A window holds what a block can reach in one tile, from a multiple of SUM_KEYS on. */
-_Static_assert(WINDOW_VECTORS >= BLOCK_ROWS + TILE_KEYS + SUM_KEYS + NR, "a window must cover the offsets of one tile");
-_Static_assert(TILE_KEYS % SUM_KEYS == 0 && SUM_KEYS % NR == 0 && NR % VL == 0, "tiles nest");
 
 /* The contract of the kernels.
  *
@@ -97,7 +78,11 @@ _Static_assert(TILE_KEYS % SUM_KEYS == 0 && SUM_KEYS % NR == 0 && NR % VL == 0, 
  *   dp_products              w->dp = starts + dout v^T; dv_products dv += p^T dout, dk_products dk += ds^T q,
  *                            dq_products w->dq = ds k */
 
+#include "block_sizes.h"
+
 #include "elements.h"
+
+#include "rotate_rows.h"
 
 #include "pack.h"
 
@@ -146,7 +131,7 @@ _Static_assert(TILE_KEYS % SUM_KEYS == 0 && SUM_KEYS % NR == 0 && NR % VL == 0, 
 
 #if RPI_AMX
 #include "amx/amx_backward.h"
-#include "amx/amx_peak.h"
+#include "amx/amx_peak_rate.h"
 #else
 #include "fma/fma_backward.h"
 #endif
@@ -157,7 +142,7 @@ _Static_assert(TILE_KEYS % SUM_KEYS == 0 && SUM_KEYS % NR == 0 && NR % VL == 0, 
 
 #include "backward_task.h"
 
-#include "peak.h"
+#include "peak_rate.h"
 
 #define RPI_STRING(x)      #x
 #define RPI_NAME(x)        RPI_STRING(x)

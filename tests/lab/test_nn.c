@@ -171,8 +171,9 @@ static void gradients_of_samples_equal_differences(void **state)
                 strstr(sample, "=given")) /* no text is a grid; a position file gives arrays */
                 continue;
             nn_config c = small("position", text, NULL);
-            if (nn_model_plan(&m, &c, err) == 0) {
-                nn_model_destroy(&m);
+            const int code = nn_model_plan(&m, &c, err);
+            nn_model_destroy(&m);
+            if (code == 0) {
                 check_gradients(&c, text);
                 continue;
             }

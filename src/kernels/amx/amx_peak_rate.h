@@ -1,4 +1,4 @@
-/* kernels/amx/amx_peak.h -- the rate that AMX tiles could reach: for measurements.
+/* kernels/amx/amx_peak_rate.h -- the rate that AMX tiles could reach: for measurements.
  * Parameters: none. */
 
 static double amx_peak(int64_t rounds)

@@ -1,4 +1,4 @@
-/* sources/describe.c -- which sources a call has: the place where terms become forms of biases. No memory yet, and no
+/* sources/choose.c -- which sources a call has: the place where terms become forms of biases. No memory yet, and no
  * arrays: what they decide is in the extents.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill.h"

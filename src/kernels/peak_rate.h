@@ -1,4 +1,4 @@
-/* kernels/peak.h -- the rate that a register tile could reach: for measurements.
+/* kernels/peak_rate.h -- the rate that a register tile could reach: for measurements.
  * Parameters: VL, MR, ROW_VECTORS. */
 
 /* As many independent multiply-adds as a register tile has, from registers alone. */

@@ -1,0 +1,93 @@
+/* masks.c -- the options of masks, which the registry of the library names: --causal, --key-mask NAME, --window LEFT,RIGHT. May
+ * not know a mask by name.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include <string.h>
+
+const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX])
+{
+    snprintf(text, CLI_MASK_MAX, "%s", rp_mask_name(kind));
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return text;
+}
+
+/* "LEFT,RIGHT" */
+static const char *param_names(const rp_mask_info *info, char text[64])
+{
+    *text = 0;
+    for (const rp_mask_param *p = info->params; p && p->name; p++) {
+        strncat(text, p == info->params ? "" : ",", 63 - strlen(text));
+        strncat(text, p->name, 63 - strlen(text));
+    }
+    for (char *c = text; *c; c++)
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+    return text;
+}
+
+const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX])
+{
+    const rp_mask_info *info = rp_mask_info_of(kind);
+    char option[CLI_MASK_MAX], names[64];
+    const char *value = info->axes ? "NAME" : param_names(info, names);
+    snprintf(text, CLI_MASK_MAX, "--%.30s%s%.30s", cli_mask_option(kind, option), *value ? " " : "", value);
+    return text;
+}
+
+cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text)
+{
+    const rp_mask_info *info = rp_mask_info_of(kind);
+    param_names(info, text->arg);
+    if (info->axes)
+        snprintf(text->help, sizeof text->help, "array, broadcast to (%s): %s", info->axes, info->text);
+    else
+        snprintf(text->help, sizeof text->help, "%s", info->text);
+    return (cli_option){cli_mask_option(kind, text->name), CLI_MASK + (int)kind,
+                        info->axes     ? "NAME"
+                        : info->params ? text->arg
+                                       : NULL,
+                        text->help};
+}
+
+/* Whole numbers between commas, one for each parameter. */
+static int read_params(const rp_mask_info *info, rp_mask *m, const char *option, const char *value)
+{
+    char word[32], what[96], names[64], safe[64];
+    int64_t n;
+    const char *at = value;
+    param_names(info, names);
+    for (const rp_mask_param *p = info->params; p->name; p++) {
+        const size_t length = strcspn(at, ",");
+        if (length >= sizeof word || (at[length] == ',') != (p[1].name != NULL))
+            return cli_error(CLI_USAGE, "--%s: \"%s\" is not %s (whole numbers, such as --%s %s)", option,
+                             io_safe(safe, sizeof safe, value), names, option, info->sample);
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
+        snprintf(what, sizeof what, "--%s %s", option, p->name);
+        const int code = cli_integer(what, word, p->least, p->most, &n);
+        if (code != CLI_OK)
+            return code;
+        rp_mask_set(m, p, n);
+        at += length + 1;
+    }
+    return CLI_OK;
+}
+
+/* Next, when the files are read: problem.c, cli_problem_arrays; then rp_attend (src/api/attend.c), and
+ * src/kernels/key_tile.h asks for the keys of each row. */
+int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value)
+{
+    const rp_mask_info *info = rp_mask_info_of(kind);
+    const int32_t n = p->desc.n_masks;
+    char option[CLI_MASK_MAX];
+    cli_mask_option(kind, option);
+    if (n == RP_MAX_MASKS)
+        return cli_error(CLI_USAGE, "too many masks (at most %d)", RP_MAX_MASKS);
+    if (info->axes && (!*value || strlen(value) >= RP_NAME_MAX))
+        return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)", option,
+                         RP_NAME_MAX - 1);
+    p->masks[n] = rp_mask_init(kind);
+    snprintf(p->mask_array[n], RP_NAME_MAX, "%s", info->axes ? value : "");
+    const int code = info->params ? read_params(info, &p->masks[n], option, value) : CLI_OK;
+    p->desc.n_masks += code == CLI_OK;
+    return code;
+}

@@ -1,0 +1,14 @@
+/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated as they are packed (pack.h, pack_panels;
+ * amx/amx_pack.h), queries as a block loads them (query_block.h, load_queries; amx/amx_scores.h), and gradients back
+ * (backward_task.h). The cosines and sines come from sources/rope_tables.c.
+ * Parameters: the verbs. */
+
+/* Rotate a row in place, channel x at row[x * step]; back with sign -1. */
+static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
+{
+    for (int64_t c = 0; c < t->dim / 2; c++) {
+        int64_t u, v;
+        rpi_rotate_channels(t, c, &u, &v);
+        rotate_pair(&row[u * step], &row[v * step], rope[2 * c], rope[2 * c + 1] * sign);
+    }
+}
