@@ -13,12 +13,13 @@ const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX])
 }
 
 /* "LEFT,RIGHT" */
-static const char *param_names(const rp_mask_info *info, char text[64])
+static const char *param_names(rp_mask_kind kind, char text[64])
 {
+    const rp_mask_param *p;
     *text = 0;
-    for (const rp_mask_param *p = info->params; p && p->name; p++) {
-        strncat(text, p == info->params ? "" : ",", 63 - strlen(text));
-        strncat(text, p->name, 63 - strlen(text));
+    for (int x = 0; (p = rp_mask_param_of(kind, x)); x++) {
+        strncat(text, x ? "," : "", 63 - strlen(text));
+        strncat(text, p->key, 63 - strlen(text));
     }
     for (char *c = text; *c; c++)
         *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
@@ -29,7 +30,7 @@ const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX])
 {
     const rp_mask_info *info = rp_mask_info_of(kind);
     char option[CLI_MASK_MAX], names[64];
-    const char *value = info->axes ? "NAME" : param_names(info, names);
+    const char *value = info->axes ? "NAME" : param_names(kind, names);
     snprintf(text, CLI_MASK_MAX, "--%.30s%s%.30s", cli_mask_option(kind, option), *value ? " " : "", value);
     return text;
 }
@@ -37,14 +38,14 @@ const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX])
 cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text)
 {
     const rp_mask_info *info = rp_mask_info_of(kind);
-    param_names(info, text->arg);
+    param_names(kind, text->arg);
     if (info->axes)
         snprintf(text->help, sizeof text->help, "array, broadcast to (%s): %s", info->axes, info->text);
     else
         snprintf(text->help, sizeof text->help, "%s", info->text);
     return (cli_option){cli_mask_option(kind, text->name), CLI_MASK + (int)kind,
                         info->axes     ? "NAME"
-                        : info->params ? text->arg
+                        : info->sample ? text->arg
                                        : NULL,
                         text->help};
 }
@@ -55,15 +56,16 @@ static int read_params(const rp_mask_info *info, rp_mask *m, const char *option,
     char word[32], what[96], names[64], safe[64];
     int64_t n;
     const char *at = value;
-    param_names(info, names);
-    for (const rp_mask_param *p = info->params; p->name; p++) {
+    const rp_mask_param *p;
+    param_names(m->kind, names);
+    for (int x = 0; (p = rp_mask_param_of(m->kind, x)); x++) {
         const size_t length = strcspn(at, ",");
-        if (length >= sizeof word || (at[length] == ',') != (p[1].name != NULL))
+        if (length >= sizeof word || (at[length] == ',') != (rp_mask_param_of(m->kind, x + 1) != NULL))
             return cli_error(CLI_USAGE, "--%s: \"%s\" is not %s (whole numbers, such as --%s %s)", option,
                              io_safe(safe, sizeof safe, value), names, option, info->sample);
         snprintf(word, sizeof word, "%.*s", (int)length, at);
-        snprintf(what, sizeof what, "--%s %s", option, p->name);
-        const int code = cli_integer(what, word, p->least, p->most, &n);
+        snprintf(what, sizeof what, "--%s %s", option, p->key);
+        const int code = cli_integer(what, word, p->min, p->max, &n);
         if (code != CLI_OK)
             return code;
         rp_mask_set(m, p, n);
@@ -87,7 +89,7 @@ int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value)
                          RP_NAME_MAX - 1);
     p->masks[n] = rp_mask_init(kind);
     snprintf(p->mask_array[n], RP_NAME_MAX, "%s", info->axes ? value : "");
-    const int code = info->params ? read_params(info, &p->masks[n], option, value) : CLI_OK;
+    const int code = info->sample ? read_params(info, &p->masks[n], option, value) : CLI_OK;
     p->desc.n_masks += code == CLI_OK;
     return code;
 }

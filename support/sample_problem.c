@@ -75,7 +75,7 @@ problem_mask_text problem_mask(rp_mask_kind kind)
 {
     const rp_mask_info *info = rp_mask_info_of(kind);
     problem_mask_text to;
-    snprintf(to.text, sizeof to.text, "%s%s%s", info->name, info->params ? "=" : "", info->params ? info->sample : "");
+    snprintf(to.text, sizeof to.text, "%s%s%s", info->name, info->sample ? "=" : "", info->sample ? info->sample : "");
     return to;
 }
 
@@ -85,14 +85,15 @@ static int read_mask(problem *p, rp_mask_kind kind, const char *text, const char
     rp_desc *d = &p->desc;
     if (d->n_masks == RP_MAX_MASKS)
         return fail(err, "too many masks at", text, "at most 8");
-    if (value && !info->params)
+    if (value && !info->sample)
         return fail(err, "this mask takes no value:", value, "write its name alone");
     rp_mask *m = &p->masks[d->n_masks++];
     *m = rp_mask_init(kind);
     const char *end = value;
-    for (const rp_mask_param *q = info->params; q && q->name; q++) {
+    const rp_mask_param *q;
+    for (int x = 0; (q = rp_mask_param_of(kind, x)); x++) {
         int64_t n;
-        if (!end || !read_integer(end, &end, &n) || *end != (q[1].name ? ',' : 0))
+        if (!end || !read_integer(end, &end, &n) || *end != (rp_mask_param_of(kind, x + 1) ? ',' : 0))
             return fail(err, "whole numbers are needed for", text, problem_mask(kind).text);
         rp_mask_set(m, q, n);
         end += *end == ',';
@@ -292,7 +293,7 @@ static int64_t whole_number(const rp_term *t, const char *key)
     const rp_param *p;
     for (int x = 0; (p = rp_term_param(t->kind, x)); x++)
         if (strcmp(p->key, key) == 0)
-            return rp_param_whole(t, p, 0);
+            return rp_param_integer(t, p, 0);
     return 1;
 }
 

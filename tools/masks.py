@@ -32,7 +32,7 @@ def sentence(text):
 
 
 def numbers(mask):
-    return [p["name"] for p in mask["parameters"]]
+    return [p["key"] for p in mask["parameters"]]
 
 
 def default(mask):
@@ -97,7 +97,7 @@ def options(masks, more=lambda m: ""):
 
 
 def meaning(mask):
-    return f" A pair attends where {mask['meaning']}." + (" There have to be as many queries as keys." if mask["square"] else "")
+    return f" A pair attends where {mask['meaning']}." + (" There have to be as many queries as keys." if mask["same_lengths"] else "")
 
 
 def problems(masks):

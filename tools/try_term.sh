@@ -125,6 +125,8 @@ cmake --build --preset dev -j 2 >build.log 2>&1 || { tail -n 40 build.log; exit 
 say "commands"
 $relpos info --json | grep -q '"name": "slowlog", "class": "Slowlog"'
 $relpos bias slowlog,p=2 --q 4 --k 4
+! $relpos bias slowlog,p=-1 --q 4 --k 4 2>refused
+grep -q 'slowlog: p is -1' refused || { cat refused; exit 1; }
 $relpos explain --nearby 'table=t' 2>&1 | grep -q 'comes from a file'
 $relpos explain --help | grep -e '--nearby'
 $relpos bench --seconds 0.2 fwdbwd:f32:b1h2q64k64d16:slowlog fwdbwd:f32:b1h2q64k64d16:nearby

@@ -81,11 +81,12 @@ static void json_mask(const char *before, rp_mask_kind kind)
     json_pair(", ", "meaning", m->meaning);
     json_pair(", ", "text", m->text);
     json_pair(", ", "kind", m->by_pair ? "pairs" : "interval");
-    printf(", \"square\": %s, \"parameters\": [", m->square ? "true" : "false");
-    for (const rp_mask_param *p = m->params; p && p->name; p++) {
-        json_pair(p == m->params ? "{" : ", {", "name", p->name);
-        printf(", \"least\": %lld, \"most\": %lld, \"default\": %lld}", (long long)p->least, (long long)p->most,
-               (long long)p->initial);
+    printf(", \"same_lengths\": %s, \"parameters\": [", m->same_lengths ? "true" : "false");
+    const rp_mask_param *p;
+    for (int x = 0; (p = rp_mask_param_of(kind, x)); x++) {
+        json_pair(x ? ", {" : "{", "key", p->key);
+        printf(", \"min\": %lld, \"max\": %lld, \"default\": %lld}", (long long)p->min, (long long)p->max,
+               (long long)p->value);
     }
     fputs("], \"array\": ", stdout);
     if (m->axes) {
@@ -93,7 +94,7 @@ static void json_mask(const char *before, rp_mask_kind kind)
         json_pair(", ", "holds", holds[m->holds]);
     }
     fputs(m->axes ? "}" : "null", stdout);
-    json_pair(", ", "sample", m->params ? m->sample : "");
+    json_pair(", ", "sample", m->sample ? m->sample : "");
     putchar('}');
 }
 

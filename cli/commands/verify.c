@@ -204,7 +204,7 @@ static const char *check_decode(trial *t, request *r, char line[256])
     if (tail == 0 || d.dropout > 0 || part.q_offset.data)
         return NULL;
     for (int32_t n = 0; n < d.n_masks; n++)
-        if (rp_mask_info_of(d.masks[n].kind)->square)
+        if (rp_mask_info_of(d.masks[n].kind)->same_lengths)
             return NULL;
     for (int32_t n = 0; n < d.n_terms; n++)
         for (int x = 0; rp_term_array(d.terms[n].kind, x); x++)

@@ -14,7 +14,7 @@
 
 /* ---- a growing buffer */
 
-void pic_put(pic_bytes *b, const void *from, size_t n)
+static void pic_put(pic_bytes *b, const void *from, size_t n)
 {
     if (b->failed)
         return;

@@ -81,7 +81,6 @@ typedef struct pic_bytes {
     bool failed; /* out of memory: later writes do nothing, and the caller checks at the end */
 } pic_bytes;
 
-void pic_put(pic_bytes *b, const void *from, size_t n);
 /* For integers and short strings, which no locale changes; at most 400 bytes. */
 __attribute__((format(printf, 2, 3))) void pic_putf(pic_bytes *b, const char *format, ...);
 void pic_put_xml(pic_bytes *b, const char *s);

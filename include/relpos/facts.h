@@ -102,7 +102,7 @@ typedef struct rp_array_facts {
     const char *shows;    /* of a table whose rows a picture may number: what they are, such as "bucket"; else NULL */
     rp_values draw;       /* random numbers to try the term with: biases of order one */
     rp_values start;      /* first numbers for training */
-    double least;         /* training keeps its numbers at this or above; 0: no bound */
+    double min;           /* training keeps its numbers at this or above; 0: no bound */
 } rp_array_facts;
 
 #define RP_MAX_SAMPLES 8 /* texts to try one term with */
@@ -125,7 +125,7 @@ RP_API const rp_param *rp_term_param(rp_term_kind kind, int index);
 
 /* The value that a term has for a parameter of its kind, where that is no REAL. Of CHOICE it is the number of the choice; a GRID has
  * its rows in column 0 and its columns in column 1. */
-static inline int64_t rp_param_whole(const rp_term *term, const rp_param *p, int column)
+static inline int64_t rp_param_integer(const rp_term *term, const rp_param *p, int column)
 {
     const void *field = (const char *)term + p->offset + (column ? sizeof(int64_t) : 0);
     return p->type == RP_PARAM_INT || p->type == RP_PARAM_GRID ? *(const int64_t *)field : *(const int32_t *)field;
@@ -136,7 +136,7 @@ static inline double rp_param_number(const rp_term *term, const rp_param *p, int
 {
     if (p->type == RP_PARAM_REAL)
         return *(const double *)(const void *)((const char *)term + p->offset);
-    return (double)rp_param_whole(term, p, column);
+    return (double)rp_param_integer(term, p, column);
 }
 
 /* An array of a kind, in the order of rp_tensors.term; NULL past the last. */

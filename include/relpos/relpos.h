@@ -283,11 +283,11 @@ typedef enum rp_mask_holds {
 
 /* A parameter of a mask: a whole number, in a field of rp_mask. */
 typedef struct rp_mask_param {
-    const char *name; /* "left"; NULL past the last */
-    size_t offset;    /* of the field in rp_mask, an int64_t */
-    int64_t least;    /* bounds */
-    int64_t most;     /* bounds */
-    int64_t initial;  /* the default */
+    const char *key; /* "left" */
+    size_t offset;   /* of the field in rp_mask, an int64_t */
+    int64_t value;   /* the default */
+    int64_t min;     /* bounds */
+    int64_t max;     /* see min */
 } rp_mask_param;
 
 /* What a client needs to know of a mask: its options, help and samples come from it. A later version may have more
@@ -296,29 +296,31 @@ typedef struct rp_mask_info {
     const char *name;            /* "key_mask": Python's keyword; the command line's option has - for _ */
     const char *meaning;         /* which pairs attend: "key_mask[b,j] != 0" */
     const char *text;            /* the same in words, for help; of a mask with an array, what that holds */
-    const rp_mask_param *params; /* in the order in which they are given; NULL: none */
-    const char *sample;          /* values of the parameters for a test: "40,3"; NULL without parameters */
+    const char *sample;          /* values of the parameters for a test: "40,3"; NULL: it has none (rp_mask_param_of) */
     const char *axes;            /* those to which its array is broadcast: "B, Lk"; NULL: no array */
     rp_mask_holds holds;         /* what that array holds */
     int32_t by_pair;             /* 0: an interval of keys for each query; 1: any pairs */
-    int32_t square;              /* 1: there have to be as many queries as keys */
+    int32_t same_lengths;        /* 1: there have to be as many queries as keys */
 } rp_mask_info;
 
 /* What is known of a kind of mask; NULL for no such kind. */
 RP_API const rp_mask_info *rp_mask_info_of(rp_mask_kind kind);
+
+/* A parameter of a kind, in the order in which they are given; NULL past the last. */
+RP_API const rp_mask_param *rp_mask_param_of(rp_mask_kind kind, int index);
 
 /* A mask of a kind, its parameters at their defaults. */
 static inline rp_mask rp_mask_init(rp_mask_kind kind)
 {
     rp_mask m;
     unsigned char *at = (unsigned char *)&m;
-    const rp_mask_info *info = rp_mask_info_of(kind);
+    const rp_mask_param *p;
     for (size_t n = 0; n < sizeof m; n++)
         at[n] = 0;
     m.kind = kind;
-    for (const rp_mask_param *p = info ? info->params : NULL; p && p->name; p++)
+    for (int x = 0; (p = rp_mask_param_of(kind, x)) != NULL; x++)
         if (p->offset + sizeof(int64_t) <= sizeof m)
-            *(int64_t *)(void *)(at + p->offset) = p->initial;
+            *(int64_t *)(void *)(at + p->offset) = p->value;
     return m;
 }
 

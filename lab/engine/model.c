@@ -252,8 +252,8 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
                 shape[a] = 1;
         if (add_param(m, err, false, ndim, shape, "%s.%s.%s", prefix, t->name, array) != 0)
             return -1;
-        if (about->least != 0)
-            m->params[m->n_params - 1].min = about->least;
+        if (about->min != 0)
+            m->params[m->n_params - 1].min = about->min;
     }
     return 0;
 }

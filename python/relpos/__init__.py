@@ -44,12 +44,13 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
               seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
-    q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B. Any strides, as long as
-    the last axis is contiguous. float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
+    q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
+    and H: (L, D). Results lack the same axes. Any strides, as long as the last axis is contiguous. float32, float64, float16 and
+    bfloat16 (torch, ml_dtypes); sums of the last two are float32.
     The offset of a pair is key - query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
-    rope             RoPE, which turns q and k
+    rope             RoPE, which rotates q and k
     relkey           RelKey, XL, AxialKey or Deberta, which add to the product of q and k
     relval           RelValue, which adds to v
     sink             Sink, a logit beside each row: the weights then sum to less than one
@@ -124,7 +125,7 @@ def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **opti
 
 class Plan:
     """A checked problem for many calls, such as the steps of decoding: the lengths are bounds, and what depends on positions and
-    learned arrays alone, such as tables and the turns of RoPE, is made once. Make another when a learned array changes.
+    learned arrays alone, such as tables and the cosines of RoPE, is made once. Make another when a learned array changes.
 
     Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
     what is computed. A call takes q, k and v, out and return_… as there, and may replace q_offset and the arrays of masks that
@@ -195,7 +196,7 @@ def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
         2    4.0000    2.0000   -0.6931      -inf    0.0000
     lse 2.40547
     """
-    rows, heads, batches = q.shape[-2], q.shape[-3], q.shape[0] if len(q.shape) == 4 else 1
+    batches, heads, rows = (1, 1, *q.shape[:-1])[-3:]
     at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
     return Explanation(*_core.row(q, k, v, *at, **options))
 

@@ -168,6 +168,70 @@ static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
+/* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it needs. */
+static rp_status refuse_conditional(const char *name, bool given, const char *condition)
+{
+    const int length = (int)strcspn(condition, " ");
+    const bool with = !strstr(condition, "? none");
+    if (given)
+        return rpi_fail(RP_E_ARG, "%s is given: it is read %s %.*s alone; leave it out", name, with ? "with" : "without",
+                        length, condition);
+    return rpi_fail(RP_E_ARG, "%s is absent: it is needed %s %.*s", name, with ? "with" : "without", length, condition);
+}
+
+/* Array x of term n. */
+static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n, int32_t x)
+{
+    const rp_desc *d = &args->desc;
+    const rpi_scheme *scheme = args->plan->scheme[n];
+    const rp_array_use use = scheme->array[x].use;
+    const rp_presence presence = scheme->array[x].presence;
+    const bool given = t->term[n][x].data != NULL;
+    char name[64];
+    rpi_shape shape;
+    if (!given && (presence == RP_OPTIONAL || presence == RP_REPLACES))
+        return RP_OK;
+    const rpi_class cls = use == RP_USE_POSITIONS ? RPI_NUMBERS : use == RP_USE_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
+    snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name, rp_term_name(d->terms[n].kind));
+    rpi_term_shape(scheme, d, &d->terms[n], x, &shape);
+    if (presence == RP_CONDITIONAL && given != (shape.ndim > 0))
+        return refuse_conditional(name, given, scheme->array[x].shape);
+    if (presence == RP_CONDITIONAL && shape.ndim == 0)
+        return RP_OK;
+    const rp_status s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, presence != RP_NEEDED, name);
+    return s == RP_OK && use == RP_USE_POSITIONS && args->term[n][x].data
+               ? rpi_check_positions(&args->term[n][x], &shape, name)
+               : s;
+}
+
+static rp_status check_term(rpi_args *args, const rp_tensors *t, int32_t n)
+{
+    const rp_desc *d = &args->desc;
+    const rpi_scheme *scheme = args->plan->scheme[n];
+    for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
+        const rp_status s = check_term_array(args, t, n, x);
+        if (s != RP_OK)
+            return s;
+    }
+    if (t->q_offset.data && scheme->grid)
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "tensors.q_offset: the tokens of terms[%d] (of %s) lie on a grid: leave it out", (int)n,
+                        rp_term_name(d->terms[n].kind));
+    return scheme->check_arrays ? scheme->check_arrays(d, &d->terms[n], args->term[n], n) : RP_OK;
+}
+
+static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
+{
+    const rp_desc *d = &args->desc;
+    char name[64];
+    rpi_shape shape;
+    const rp_status s = rpi_mask_check(d, &d->masks[n], n); /* a flexible plan has other lengths */
+    if (s != RP_OK || !rpi_mask_array(args->plan->masker[n], d, &shape))
+        return s;
+    snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));
+    return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
+}
+
 static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool offsets_only)
 {
     if (!plan)
@@ -217,54 +281,15 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     if ((s = check_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
         return s;
     for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *scheme = plan->scheme[n];
-        if (offsets_only && scheme->form != RPI_OFFSET && scheme->form != RPI_ROTATE)
-            continue;
-        for (int32_t x = 0; x < rpi_count_arrays(scheme); x++) {
-            char name[64];
-            rpi_shape shape;
-            const rp_array_use use = scheme->array[x].use;
-            const rp_presence presence = scheme->array[x].presence;
-            if (!t->term[n][x].data && (presence == RP_OPTIONAL || presence == RP_REPLACES))
-                continue;
-            const rpi_class cls = use == RP_USE_POSITIONS ? RPI_NUMBERS
-                                  : use == RP_USE_TRUTH   ? RPI_INTEGERS
-                                                          : RPI_FLOATS;
-            snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name,
-                     rp_term_name(d->terms[n].kind));
-            rpi_term_shape(scheme, d, &d->terms[n], x, &shape);
-            if (presence == RP_CONDITIONAL && (t->term[n][x].data != NULL) != (shape.ndim > 0))
-                return rpi_fail(RP_E_ARG, "%s is %s: its shape is %s", name, t->term[n][x].data ? "given" : "absent",
-                                scheme->array[x].shape);
-            if (presence == RP_CONDITIONAL && shape.ndim == 0)
-                continue;
-            s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, presence != RP_NEEDED, name);
-            if (s == RP_OK && use == RP_USE_POSITIONS && args->term[n][x].data)
-                s = rpi_check_positions(&args->term[n][x], &shape, name);
-            if (s != RP_OK)
-                return s;
-        }
-        if (t->q_offset.data && scheme->grid)
-            return rpi_fail(RP_E_UNSUPPORTED,
-                            "tensors.q_offset: the tokens of terms[%d] (of %s) lie on a grid: leave it out", (int)n,
-                            rp_term_name(d->terms[n].kind));
-        if (scheme->check_arrays && (s = scheme->check_arrays(d, &d->terms[n], args->term[n], n)) != RP_OK)
+        const rpi_form form = plan->scheme[n]->form;
+        if ((!offsets_only || form == RPI_OFFSET || form == RPI_ROTATE) && (s = check_term(args, t, n)) != RP_OK)
             return s;
     }
-    for (int32_t n = 0; n < d->n_masks && !offsets_only; n++) {
-        const rpi_masker *m = plan->masker[n];
-        char name[64];
-        rpi_shape shape;
-        if ((s = rpi_mask_check(d, &d->masks[n], n)) != RP_OK) /* a flexible plan has other lengths */
+    for (int32_t n = 0; n < d->n_masks && !offsets_only; n++)
+        if ((s = check_mask(args, t, n)) != RP_OK)
             return s;
-        if (!rpi_mask_array(m, d, &shape))
-            continue;
-        snprintf(name, sizeof name, "mask[%d] (of %s)", (int)n, rp_mask_name(d->masks[n].kind));
-        if ((s = check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name)) != RP_OK)
-            return s;
-    }
     if (t->prepared && t->prepared->plan != plan)
-        return rpi_fail(RP_E_ARG, "prepared was made from another plan");
+        return rpi_fail(RP_E_ARG, "prepared was made from another plan: make it again from this one");
     args->ready = t->prepared;
     args->offsets_only = offsets_only;
     s = need(&t->q, B * Lq, "q");

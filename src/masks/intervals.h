@@ -20,8 +20,10 @@ static void window_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 }
 
 static const rp_mask_param window_params[] = {
-    {"left", offsetof(rp_mask, left), -1, INT64_MAX, -1}, {"right", offsetof(rp_mask, right), -1, INT64_MAX, -1}, {0}};
-RPI_INTERVAL(WINDOW, window_interval, .info.params = window_params, .info.sample = "40,3",
+    {"left", offsetof(rp_mask, left), .value = -1, .min = -1, .max = INT64_MAX},
+    {"right", offsetof(rp_mask, right), .value = -1, .min = -1, .max = INT64_MAX},
+    {0}};
+RPI_INTERVAL(WINDOW, window_interval, .params = window_params, .info.sample = "40,3",
              .info.text = "only keys from LEFT before to RIGHT after the query; -1 = no limit")
 
 static void lengths_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)

@@ -38,5 +38,5 @@ static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, ui
 }
 
 /* An offset inside a segment is the same whether positions run on or restart, so no term needs to know. */
-RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.square = 1,
+RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.same_lengths = 1,
           .info.text = "labels of packed sequences; a token attends inside its own")

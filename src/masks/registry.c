@@ -31,6 +31,15 @@ const rp_mask_info *rp_mask_info_of(rp_mask_kind kind)
     return m ? &m->info : NULL;
 }
 
+const rp_mask_param *rp_mask_param_of(rp_mask_kind kind, int index)
+{
+    const rpi_masker *m = rpi_masker_of(kind);
+    for (const rp_mask_param *p = m && index >= 0 ? m->params : NULL; p && p->key; p++)
+        if (index-- == 0)
+            return p;
+    return NULL;
+}
+
 const char *rp_mask_name(rp_mask_kind kind)
 {
     const rpi_masker *m = rpi_masker_of(kind);
@@ -61,16 +70,16 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
     const rpi_masker *m = rpi_masker_of(mask->kind);
     if (!m)
         return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)mask->kind);
-    for (const rp_mask_param *p = m->info.params; p && p->name; p++) {
+    for (const rp_mask_param *p = m->params; p && p->key; p++) {
         int64_t value;
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
-        if (value < p->least || value > p->most)
-            return p->most == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->name,
-                                                   (long long)value, (long long)p->least)
-                                        : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->name,
-                                                   (long long)value, (long long)p->least, (long long)p->most);
+        if (value < p->min || value > p->max)
+            return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->key,
+                                                   (long long)value, (long long)p->min)
+                                        : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->key,
+                                                   (long long)value, (long long)p->min, (long long)p->max);
     }
-    if (m->info.square && desc->len_q != desc->len_k)
+    if (m->info.same_lengths && desc->len_q != desc->len_k)
         return rpi_fail(RP_E_SHAPE, "masks[%d] needs as many queries as keys: there are %lld and %lld", (int)n,
                         (long long)desc->len_q, (long long)desc->len_k);
     return RP_OK;

@@ -16,7 +16,7 @@ rpi_pair rpi_row_query(const rpi_row *r, int32_t term)
     return p;
 }
 
-void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j)
+static void row_key(const rpi_row *r, rpi_pair *p, int64_t j)
 {
     rpi_pair_key(r->args, p, j);
     p->k = r->plain_keys ? r->plain_keys + j * r->args->desc.dim_k : NULL;
@@ -25,7 +25,7 @@ void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j)
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j)
 {
     rpi_pair p = rpi_row_query(r, term);
-    rpi_row_key(r, &p, j);
+    row_key(r, &p, j);
     return p;
 }
 
@@ -106,7 +106,7 @@ double rpi_row_bias(rpi_row *r, rpi_pair *p, int64_t j)
     const bool products = s->form == RPI_VEC && s->bias;
     if (!products && s->form != RPI_OFFSET && s->form != RPI_TILE && s->form != RPI_INDEX)
         return 0;
-    rpi_row_key(r, p, j);
+    row_key(r, p, j);
     return products ? vectors(r, p) : rpi_definition(p);
 }
 
@@ -167,7 +167,7 @@ void rpi_row_scores(rpi_row *r)
         const double raw = dot(r, r->q, r->keys + j * D);
         double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw;
         if (r->plan->vec >= 0) {
-            rpi_row_key(r, &pair[r->plan->vec], j);
+            row_key(r, &pair[r->plan->vec], j);
             scaled += vectors(r, &pair[r->plan->vec]);
         }
         const double bias = biases(r, pair, j), x = d->cap_after ? scaled + bias : scaled;

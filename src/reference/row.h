@@ -33,9 +33,8 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
 void rpi_row_mix(rpi_row *r);
-/* The query as a term's definition sees it; then its pair with key j; and both at once. */
+/* The query as a term's definition sees it; and its pair with key j. */
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
-void rpi_row_key(const rpi_row *r, rpi_pair *p, int64_t j);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 where the term is no bias */
 

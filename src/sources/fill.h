@@ -18,8 +18,6 @@ typedef struct rpi_fill_job {
 
 /* Positions first … first+n-1 of a term as doubles; NaN where a mask of positions says no. */
 void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to);
-/* Whether the biases of all pairs are made once: batch entries have the same, and they are few. */
-bool rpi_wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e);
 
 /* Tasks: block n of the entries of a GATHER; row n = h * Lq + i of the table of a GATHER or of an array; the vectors of
  * head n, packed, and channel by channel. */

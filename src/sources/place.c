@@ -58,7 +58,7 @@ static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placin
 }
 
 /* By the lengths of the plan, so that its work holds the tables of shorter calls. */
-bool rpi_wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e)
+static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents *e)
 {
     const rp_desc *d = &plan->desc;
     int64_t n;
@@ -69,7 +69,7 @@ bool rpi_wants_table(const rpi_source *s, const rp_plan *plan, const rpi_extents
 
 static void *place_table(const rpi_source *s, const placing *p)
 {
-    return rpi_wants_table(s, p->plan, p->e) ? take(p, p->plan->desc.heads, p->e->len_q, p->pad_k) : NULL;
+    return wants_table(s, p->plan, p->e) ? take(p, p->plan->desc.heads, p->e->len_q, p->pad_k) : NULL;
 }
 
 static void place_gather(rpi_source *s, const placing *p)

@@ -128,7 +128,7 @@ static void put_array(writer *w, const rp_array_facts *a)
         put_values(w, "draw", &a->draw);
     if (a->use == RP_USE_LEARNED) {
         put_values(w, "start", &a->start);
-        put_number(w, "least", a->least);
+        put_number(w, "min", a->min);
     }
     put(w, "}");
 }

@@ -47,9 +47,9 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
                      .bench = {"", "kind=power"}},
            /* training: positive, as the paper asks; ranges and bounds of its published code */
            .array = {{"p", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
-                      .start = {.rule = RP_RULE_UNIFORM, .b = 2}, .least = 0.01},
+                      .start = {.rule = RP_RULE_UNIFORM, .b = 2}, .min = 0.01},
                      {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
-                      .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .least = 0.01},
+                      .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .min = 0.01},
                      RPI_TWO_POSITIONS},
            .positions = 2, .params = kerple_params, .check = kerple_check, .pair = kerple_pair, .grad = kerple_grad)
 

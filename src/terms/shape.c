@@ -48,7 +48,7 @@ static int64_t named(reader *r, const char *word, size_t n)
         const bool grid = p->type == RP_PARAM_GRID;
         const bool rows = grid && is(word, n, "grid_h"), columns = grid && is(word, n, "grid_w");
         if (rows || columns || is(word, n, p->key))
-            return rp_param_whole(r->term, p, columns);
+            return rp_param_integer(r->term, p, columns);
     }
     r->wrong = true;
     return 0;

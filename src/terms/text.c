@@ -140,9 +140,9 @@ bool rpi_print_param(char *to, size_t size, const rp_term *term, const rp_param 
             strcat(to, ".0");
         return isfinite(x);
     }
-    const long long n = rp_param_whole(term, p, 0);
+    const long long n = rp_param_integer(term, p, 0);
     if (p->type == RP_PARAM_GRID)
-        return snprintf(to, size, "%lldx%lld", n, (long long)rp_param_whole(term, p, 1)) > 0;
+        return snprintf(to, size, "%lldx%lld", n, (long long)rp_param_integer(term, p, 1)) > 0;
     if (p->type != RP_PARAM_CHOICE)
         return snprintf(to, size, "%lld", n) > 0;
     for (int c = 0; p->choices[c]; c++)

@@ -9,7 +9,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static bool fits(rp_mask_kind kind, int size)
 {
-    return !rp_mask_info_of(kind)->square || size == SIZES - 1;
+    return !rp_mask_info_of(kind)->same_lengths || size == SIZES - 1;
 }
 
 static void every_mask_matches_the_definition(void **state)
@@ -125,22 +125,23 @@ static void the_registry_is_whole(void **state)
         d.n_masks = 1;
         assert_string_equal(info->name, rp_mask_name((rp_mask_kind)k));
         assert_true(*info->meaning && *info->text && info->text[strlen(info->text) - 1] != '.');
-        assert_false(info->axes && info->params); /* an option takes one value */
-        assert_true(!info->params == !info->sample);
+        assert_false(info->axes && info->sample); /* an option takes one value */
+        assert_true(!rp_mask_param_of((rp_mask_kind)k, 0) == !info->sample);
         good(rp_mask_shape(&d, 0, &ndim, shape));
         assert_true(info->axes ? ndim > 0 : ndim == 0);
-        for (const rp_mask_param *p = info->params; p && p->name; p++) {
-            assert_true(p->least <= p->initial && p->initial <= p->most);
+        const rp_mask_param *p;
+        for (int x = 0; (p = rp_mask_param_of((rp_mask_kind)k, x)); x++) {
+            assert_true(p->min <= p->value && p->value <= p->max);
             assert_true(p->offset >= sizeof m.kind && p->offset + sizeof(int64_t) <= sizeof m);
-            if (p->least > INT64_MIN) {
-                rp_mask_set(&m, p, p->least - 1);
+            if (p->min > INT64_MIN) {
+                rp_mask_set(&m, p, p->min - 1);
                 assert_int_equal(rp_mask_shape(&d, 0, &ndim, shape), RP_E_RANGE);
-                assert_non_null(strstr(rp_last_error(), p->name));
-                rp_mask_set(&m, p, p->initial);
+                assert_non_null(strstr(rp_last_error(), p->key));
+                rp_mask_set(&m, p, p->value);
             }
         }
-        d.len_k = info->square ? 8 : 7;
-        assert_int_equal(rp_mask_shape(&d, 0, &ndim, shape), info->square ? RP_E_SHAPE : RP_OK);
+        d.len_k = info->same_lengths ? 8 : 7;
+        assert_int_equal(rp_mask_shape(&d, 0, &ndim, shape), info->same_lengths ? RP_E_SHAPE : RP_OK);
         d.len_k = 7;
         assert_int_equal(rp_mask_row(&d, 0, NULL, 0, 0, 0, &first, &end, NULL), info->axes ? RP_E_ARG : RP_OK);
         assert_int_equal(rp_mask_row(&d, 1, NULL, 0, 0, 0, &first, &end, NULL), RP_E_ARG);

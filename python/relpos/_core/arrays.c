@@ -423,14 +423,16 @@ PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, 
     return object;
 }
 
-/* [H, L, D] is [1, H, L, D]. */
-void add_batch_axis(rp_array *a)
+/* With two more, [L, D] is [1, 1, L, D]. */
+void add_axes(rp_array *a, int more)
 {
-    for (int x = a->ndim; x > 0; x--) {
-        a->shape[x] = a->shape[x - 1];
-        a->stride[x] = a->stride[x - 1];
+    for (int x = a->ndim - 1; x >= 0; x--) {
+        a->shape[x + more] = a->shape[x];
+        a->stride[x + more] = a->stride[x];
     }
-    a->shape[0] = 1;
-    a->stride[0] = 0;
-    a->ndim++;
+    for (int x = 0; x < more; x++) {
+        a->shape[x] = 1;
+        a->stride[x] = 0;
+    }
+    a->ndim += more;
 }

@@ -41,8 +41,8 @@ static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grad
     return status == RP_OK && !c->raised ? 0 : -1;
 }
 
-/* q, k and v, and the sizes that they tell. *single: they have no batch axis. */
-int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *single)
+/* q, k and v, and the sizes that they tell. *absent: how many axes they lack in front, 1 (no batch) or 2 (one head). */
+int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent)
 {
     rp_array *a[3] = {&c->t.q, &c->t.k, &c->t.v};
     rp_desc *d = &p->desc;
@@ -50,14 +50,14 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *s
         const char name[2] = {"qkv"[n], 0};
         if (take_array(c, args[n], false, name, a[n], &from[n]) != 0)
             return -1;
-        if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 3) {
+        if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 2) {
             if (n == 0 || a[0]->ndim == a[n]->ndim)
-                PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D)", name,
-                             (int)a[n]->ndim);
+                PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D), or 2, (L, D)",
+                             name, (int)a[n]->ndim);
             else
                 PyErr_Format(PyExc_ValueError,
-                             "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D)", name,
-                             (int)a[n]->ndim, *single ? 3 : 4);
+                             "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D), or all (L, D)",
+                             name, (int)a[n]->ndim, (int)a[0]->ndim);
             return -1;
         }
         if (a[n]->dtype != a[0]->dtype) {
@@ -65,15 +65,15 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *s
                          rp_dtype_name(a[n]->dtype), rp_dtype_name(a[0]->dtype));
             return -1;
         }
-        *single = a[0]->ndim == 3;
+        *absent = 4 - a[0]->ndim;
     }
     if (a[0]->dtype > RP_BF16) {
         PyErr_Format(PyExc_TypeError, "q: its elements are %s: f32, f64, f16 or bf16 are needed",
                      rp_dtype_name(a[0]->dtype));
         return -1;
     }
-    for (int n = 0; n < 3 && *single; n++)
-        add_batch_axis(a[n]);
+    for (int n = 0; n < 3; n++)
+        add_axes(a[n], *absent);
     d->batch = c->t.q.shape[0];
     d->heads = c->t.q.shape[1];
     d->kv_heads = c->t.k.shape[1];
@@ -112,13 +112,13 @@ static PyObject *results_end(results *r, bool ok)
     return answer;
 }
 
-/* An output without its batch axis where q has none. */
-static PyObject *make_output(call *c, const origin *like, bool single, rp_dtype dtype, int32_t ndim,
+/* An output without the axes that q lacks. */
+static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim,
                              const int64_t *shape, rp_array *a)
 {
-    PyObject *object = make_array(c, like, dtype, ndim - single, shape + single, a);
-    if (object && single)
-        add_batch_axis(a);
+    PyObject *object = make_array(c, like, dtype, ndim - absent, shape + absent, a);
+    if (object)
+        add_axes(a, absent);
     return object;
 }
 
@@ -144,7 +144,7 @@ static int read_extras(extras *a, PyObject *const *option)
     return 0;
 }
 
-static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, bool single,
+static int make_results(results *r, const problem *p, const extras *asked, call *c, const origin *like, int absent,
                         PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
@@ -155,25 +155,24 @@ static int make_results(results *r, const problem *p, const extras *asked, call 
     if (given(option[OUT])) {
         if (take_array(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
             return -1;
-        if (c->t.out.ndim != 4 - single) {
-            PyErr_Format(PyExc_ValueError, "out: %d axes, and q has %d", (int)c->t.out.ndim, 4 - single);
+        if (c->t.out.ndim != 4 - absent) {
+            PyErr_Format(PyExc_ValueError, "out: %d axes, and q has %d", (int)c->t.out.ndim, 4 - absent);
             return -1;
         }
-        if (single)
-            add_batch_axis(&c->t.out);
+        add_axes(&c->t.out, absent);
         r->out = Py_NewRef(option[OUT]);
-    } else if (!(r->out = make_output(c, like, single, d->dtype, 4, full, &c->t.out))) {
+    } else if (!(r->out = make_output(c, like, absent, d->dtype, 4, full, &c->t.out))) {
         return -1;
     }
-    if (asked->weights && !(r->weights = make_output(c, like, single, type, 4, pairs, &c->t.weights)))
+    if (asked->weights && !(r->weights = make_output(c, like, absent, type, 4, pairs, &c->t.weights)))
         return -1;
-    if (asked->lse && !(r->lse = make_output(c, like, single, type, 3, full, &c->t.lse)))
+    if (asked->lse && !(r->lse = make_output(c, like, absent, type, 3, full, &c->t.lse)))
         return -1;
     if (asked->summary) {
         PyObject *part[3] = {NULL, NULL, NULL};
-        if ((part[0] = make_output(c, like, single, type, 3, profile, &c->t.profile)) &&
-            (part[1] = make_output(c, like, single, type, 3, keys, &c->t.key_mass)) &&
-            (part[2] = make_output(c, like, single, type, 3, full, &c->t.entropy)))
+        if ((part[0] = make_output(c, like, absent, type, 3, profile, &c->t.profile)) &&
+            (part[1] = make_output(c, like, absent, type, 3, keys, &c->t.key_mass)) &&
+            (part[2] = make_output(c, like, absent, type, 3, full, &c->t.entropy)))
             r->summary = PyTuple_Pack(3, part[0], part[1], part[2]);
         for (int n = 0; n < 3; n++)
             Py_XDECREF(part[n]);
@@ -192,7 +191,8 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
     extras asked;
-    bool single = false, ok = false;
+    bool ok = false;
+    int absent = 0;
     rp_plan *own = NULL;
     int torch_out = 0; /* out is a tensor of torch */
     if (plan && !given(args[3]) && given(args[4])) {
@@ -201,7 +201,7 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
     }
     if (read_extras(&asked, option) == 0 &&
         (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
-                                : take_qkv(p, c, args, from, &single)) == 0 &&
+                                : take_qkv(p, c, args, from, &absent)) == 0 &&
         take_option_arrays(p, c, NULL) == 0 &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : records(c);
@@ -212,7 +212,7 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
         const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(p, status);
-        } else if (make_results(&r, p, &asked, c, &from[0], single, option) == 0 && still_there(c) == 0) {
+        } else if (make_results(&r, p, &asked, c, &from[0], absent, option) == 0 && still_there(c) == 0) {
             c->t.prepared = prepared;
             ok = compute(p, c, plan ? plan : own, NULL) == 0;
             if (torch_out && (ok || c->raised))
@@ -302,7 +302,7 @@ static bool wants(PyObject *wanted, const char *name)
 }
 
 /* A gradient of the shape, type and library of the array it belongs to; None where it is not wanted. A new reference. */
-static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, bool single, PyObject *wanted,
+static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, int absent, PyObject *wanted,
                                const char *name, rp_array *g)
 {
     if (!wants(wanted, name))
@@ -312,7 +312,7 @@ static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, 
                      rp_dtype_name(of->dtype));
         return NULL;
     }
-    return make_output(c, like, single, of->dtype, of->ndim, of->shape, g);
+    return make_output(c, like, absent, of->dtype, of->ndim, of->shape, g);
 }
 
 static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS],
@@ -325,7 +325,7 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
             const char *name = rp_term_array(p->terms[n].kind, x);
             if (!c->t.term[n][x].data || !rp_term_array_learned(p->terms[n].kind, x))
                 continue;
-            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], false, wanted, name, &g->term[n][x]);
+            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], 0, wanted, name, &g->term[n][x]);
             if (!made || PyDict_SetItemString(one, name, made) != 0)
                 Py_CLEAR(one);
             Py_XDECREF(made);
@@ -344,7 +344,7 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rp_grads g = rp_grads_init();
     rp_plan *plan = NULL;
-    bool single = false;
+    int absent = 0;
     if (n != 4)
         return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
     if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
@@ -358,21 +358,21 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
         int ndim;
     } inputs[] = {{N_NAMES, "dout", &g.dout, 4}, {FORWARD_OUT, "out", &c.t.out, 4}, {FORWARD_LSE, "lse", &c.t.lse, 3}};
     bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
-              take_qkv(&p, &c, args + 1, from, &single) == 0 && take_option_arrays(&p, &c, array_from) == 0;
+              take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0;
     for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
         PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
         if (x > 0 && !given(object))
             continue;
         ok = take_array(&c, object, false, inputs[x].name, inputs[x].to, NULL) == 0;
-        if (ok && inputs[x].to->ndim == inputs[x].ndim - 1 && single)
-            add_batch_axis(inputs[x].to);
+        if (ok && inputs[x].to->ndim == inputs[x].ndim - absent)
+            add_axes(inputs[x].to, absent);
     }
     const rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(&p, status);
-    ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, single, wanted, "q", &g.dq)) &&
-         (part[1] = make_gradient(&c, &from[1], &c.t.k, single, wanted, "k", &g.dk)) &&
-         (part[2] = make_gradient(&c, &from[2], &c.t.v, single, wanted, "v", &g.dv)) &&
+    ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, absent, wanted, "q", &g.dq)) &&
+         (part[1] = make_gradient(&c, &from[1], &c.t.k, absent, wanted, "k", &g.dk)) &&
+         (part[2] = make_gradient(&c, &from[2], &c.t.v, absent, wanted, "v", &g.dv)) &&
          (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && still_there(&c) == 0;
     if (ok && compute(&p, &c, plan, &g) == 0)
         answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);

@@ -146,7 +146,7 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
 int still_there(const call *c);
 PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a);
 PyObject *shape_tuple(int32_t ndim, const int64_t *shape);
-void add_batch_axis(rp_array *a);
+void add_axes(rp_array *a, int more);
 
 /* ---------------------------------------------------------------------------------------------- torch.c */
 
@@ -207,7 +207,7 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
 
 /* ---------------------------------------------------------------------------------------------- calls.c */
 
-int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], bool *single);
+int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent);
 PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                  const rp_prepared *prepared, bool *record);
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n);

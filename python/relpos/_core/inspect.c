@@ -12,7 +12,8 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     call c;
     origin from[3];
     rp_plan *plan = NULL;
-    bool single = false, ok = true;
+    bool ok = true;
+    int absent = 0;
     if (n != 6)
         return PyErr_Format(PyExc_TypeError, "q, k, v, batch, head and query are needed");
     if (read_keywords(state_of(module), args + n, names, N_OPTIONS, N_OPTIONS, option) != 0)
@@ -21,7 +22,7 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
         if (read_int(args[3 + x], x == 0 ? "batch" : x == 1 ? "head" : "query", &at[x]) != 0)
             return NULL;
     call_start(&c, state_of(module), true);
-    ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &single) == 0 &&
+    ok = read_options(&p, &c, option) == 0 && take_qkv(&p, &c, args, from, &absent) == 0 &&
          take_option_arrays(&p, &c, NULL) == 0;
     if (ok) {
         rp_array a[6];

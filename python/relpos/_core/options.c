@@ -133,9 +133,9 @@ static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
 {
     char needed[160] = "(";
     int count = 0;
-    for (const rp_mask_param *q = info->params; q->name; q++, count++) {
+    for (const rp_mask_param *q; (q = rp_mask_param_of(m->kind, count)) != NULL; count++) {
         strncat(needed, count ? ", " : "", sizeof needed - strlen(needed) - 1);
-        strncat(needed, q->name, sizeof needed - strlen(needed) - 1);
+        strncat(needed, q->key, sizeof needed - strlen(needed) - 1);
     }
     strncat(needed, ") is needed, whole numbers; None = the default", sizeof needed - strlen(needed) - 1);
     if (count > 1 && (!PySequence_Check(object) || PySequence_Size(object) != count)) {
@@ -143,13 +143,14 @@ static int read_params(PyObject *object, const rp_mask_info *info, rp_mask *m)
         return wrong_type(info->name, object, needed);
     }
     for (int n = 0; n < count; n++) {
-        int64_t value = info->params[n].initial;
+        const rp_mask_param *q = rp_mask_param_of(m->kind, n);
+        int64_t value = q->value;
         PyObject *item = count > 1 ? PySequence_GetItem(object, n) : Py_NewRef(object);
         const int failed = !item || (item != Py_None && read_int(item, info->name, &value) != 0);
         Py_XDECREF(item);
         if (failed)
             return -1;
-        rp_mask_set(m, &info->params[n], value);
+        rp_mask_set(m, q, value);
     }
     return 0;
 }
@@ -167,7 +168,7 @@ static int add_mask(problem *p, int option, PyObject *object)
     const rp_mask_info *info = rp_mask_info_of(kind);
     const int32_t n = p->desc.n_masks;
     int32_t flag = 1;
-    if (!info->axes && !info->params && read_flag(object, info->name, &flag) != 0)
+    if (!info->axes && !info->sample && read_flag(object, info->name, &flag) != 0)
         return -1;
     if (!flag)
         return 0;
@@ -178,7 +179,7 @@ static int add_mask(problem *p, int option, PyObject *object)
     p->masks[n] = rp_mask_init(kind);
     p->mask[n] = info->axes ? object : NULL;
     p->desc.n_masks++;
-    return info->params ? read_params(object, info, &p->masks[n]) : 0;
+    return info->sample ? read_params(object, info, &p->masks[n]) : 0;
 }
 
 /* What _operator.py asks of a kind of mask: (name, number of parameters, whether it has an array); None past the last. */
@@ -192,7 +193,7 @@ PyObject *core_mask_info(PyObject *module, PyObject *object)
     int count = 0;
     if (!info)
         Py_RETURN_NONE;
-    while (info->params && info->params[count].name)
+    while (rp_mask_param_of((rp_mask_kind)kind, count))
         count++;
     return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
 }

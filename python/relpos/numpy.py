@@ -1,0 +1,226 @@
+"""Two classes of the textbooks in NumPy alone: a decay with distance, and Shaw's vectors, with their functions.
+
+    >>> import numpy as np, relpos.numpy
+    >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
+    >>> weights, output = layer.forward(np.eye(4), np.eye(4), np.eye(4))
+    >>> weights.round(4)[0]
+    array([0.4114, 0.2027, 0.1795, 0.1647])
+
+Arrays have one row for each token, and one head; relpos.torch has modules of the same names with gradients and any number of heads.
+Attention is computed by relpos.attention in float64, and the functions that return scores or sums by offset make them with one product
+of matrices, not pair by pair. `seed` draws the numbers that np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global
+state as it is; without a seed that state is used. Offsets are key - query.
+
+SPDX-License-Identifier: Apache-2.0"""
+import numpy as np
+
+import relpos
+
+__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "clip_relative_position",
+           "relative_attention_scores", "efficient_relative_scores", "relative_attention_output", "compute_position_biases",
+           "analyze_position_bias", "count_position_pairs"]
+
+
+def _matrix(x, name):
+    """A matrix in float64."""
+    x = np.asarray(x, np.float64)
+    if x.ndim != 2:
+        raise ValueError(f"{name}: {x.ndim} axes: 2 are needed, a row for each token (relpos.attention takes batches and heads)")
+    return x
+
+
+# ---------------------------------------------------------------------------------------------- a decay with distance
+
+class RelativePositionBiasAttention:
+    """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale log(1 + |i - j|).
+
+    Shapes   Q (N, d_k), K (M, d_k), V (M, d_v); weights (N, M), output (N, d_v).
+             mask: bool, broadcasts to (N, M), True = masked. A row whose every key is masked gives zeros.
+    Sign     the decay is symmetric; a positive bias_scale prefers what is near.
+    Errors   ValueError where shapes do not fit, or bias_scale is not finite.
+    """
+
+    def __init__(self, d_k, bias_scale=0.3):
+        self.d_k, self.bias_scale, self.scale = d_k, bias_scale, d_k ** 0.5
+
+    def term(self):
+        """The bias as a term of relpos.attention."""
+        return relpos.LogDecay(self.bias_scale)
+
+    def bias_matrix(self, N, M=None):
+        """B for N queries and M keys, N unless given."""
+        return self.term().matrix(N, M, heads=1)[0]
+
+    _build_bias_matrix = bias_matrix
+
+    def forward(self, Q, K, V, mask=None):
+        """(weights, output)."""
+        found = relpos.attention(_matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V"), bias=self.term(), scale=1 / self.scale,
+                                 mask=None if mask is None else ~np.asarray(mask, bool), return_weights=True)
+        return found.weights, found.out
+
+    __call__ = forward
+
+    def explain(self, Q, K, V, tokens, query_idx=0):
+        """Print how the row of one token comes about: scores, bias, weights with bars, output."""
+        row = relpos.explain(_matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V"), query=query_idx, bias=self.term(), scale=1 / self.scale)
+        token = tokens[query_idx]
+        print(f"\n=== Relative Position Bias trace for '{token}' ===")
+        print(f"bias_scale = {self.bias_scale}, d_k = {self.d_k}\n")
+        for name, numbers in (("Raw scores:   ", row.raw), ("Scaled scores:", row.scaled), ("Bias values:  ", row.bias),
+                              ("Biased scores:", row.score)):
+            print(name, np.round(numbers, 4))
+        print("\nAttention weights:")
+        for j, (other, w) in enumerate(zip(tokens, row.weights)):
+            print(f"  A[{token},{other}] = {w:.4f} (d={abs(query_idx - j)}) |{'#' * int(w * 50)}|")
+        print(f"\nOutput[{token}] = {np.round(row.out, 4)}")
+
+
+# ---------------------------------------------------------------------------------------------- vectors for keys and values
+
+def _random(seed):
+    """Where random numbers come from: a generator like that of np.random.seed, or NumPy's global one."""
+    return np.random if seed is None else np.random.RandomState(seed)
+
+
+def _xavier(random, rows, columns):
+    return random.randn(rows, columns) * np.sqrt(2.0 / (rows + columns))
+
+
+class RelativePositionEmbedding:
+    """Vectors a_K and a_V for each offset from -max_distance to max_distance; offsets beyond take the last.
+
+    Arrays   a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), normal with variance 2 / (rows + columns) (Xavier).
+    Sign     the offset is key - query, that of row 0 is -max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
+    """
+
+    def __init__(self, max_distance, d_k, d_v, seed=None):
+        random = _random(seed)
+        self.max_distance = max_distance
+        self.a_K, self.a_V = (_xavier(random, 2 * max_distance + 1, d) for d in (d_k, d_v))
+
+    def get_key_embedding(self, rel_pos):
+        """a_K of an offset."""
+        return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def get_value_embedding(self, rel_pos):
+        """a_V of an offset."""
+        return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
+
+    def terms(self):
+        """The options relkey and relval of relpos.attention."""
+        reach = {"left": self.max_distance, "right": self.max_distance}
+        return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
+
+    def rows(self, N, M):
+        """(N, M): the row of a_K and a_V for each pair."""
+        return np.clip(np.arange(M) - np.arange(N)[:, None], -self.max_distance, self.max_distance) + self.max_distance
+
+
+class RelativeSelfAttention:
+    """One head of self-attention with relative positions in keys and values:
+    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
+
+    Shapes   X (N, embed_dim); output (N, d_v), weights (N, N).
+    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding of the same seed.
+    Sign     key - query, clipped to max_distance.
+    Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+
+    >>> X = np.random.RandomState(42).randn(6, 8)
+    >>> output, weights = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
+    >>> weights.round(3)[0]
+    array([0.008, 0.028, 0.001, 0.12 , 0.62 , 0.223])
+    """
+
+    def __init__(self, embed_dim, d_k, d_v, max_distance=16, seed=None):
+        random = _random(seed)
+        self.W_q, self.W_k, self.W_v = (_xavier(random, embed_dim, d) for d in (d_k, d_k, d_v))
+        self.rel_embed = RelativePositionEmbedding(max_distance, d_k, d_v, seed)
+        self.d_k = d_k
+
+    def forward(self, X, **options):
+        """(output, weights). `options`, such as causal, go to relpos.attention."""
+        X = _matrix(X, "X")
+        found = relpos.attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, return_weights=True, **self.rel_embed.terms(), **options)
+        return found.out, found.weights
+
+    __call__ = forward
+
+
+def clip_relative_position(j, i, max_dist):
+    """j - i, at least -max_dist and at most max_dist.
+
+    >>> clip_relative_position(0, 5, 4)
+    -4
+    """
+    return max(-max_dist, min(max_dist, j - i))
+
+
+def relative_attention_scores(Q, K, rel_embed):
+    """<Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair, by the definition: each row from relpos.explain, in double.
+    efficient_relative_scores differs by the rounding of its sums, about 1e-15 for numbers of order one.
+
+    Shapes   Q (N, d_k), K (M, d_k); the result (N, M).
+    """
+    Q, K = _matrix(Q, "Q"), _matrix(K, "K")
+    key = rel_embed.terms()["relkey"]
+    rows = [relpos.explain(Q, K, K, query=i, relkey=key).scaled for i in range(len(Q))]
+    return np.stack(rows) if rows else np.zeros((0, len(K)))
+
+
+def efficient_relative_scores(Q, K, rel_embed):
+    """The scores of relative_attention_scores by two products of matrices: Q K^T, and Q a_K^T, of which each pair takes the column
+    of its offset. This is how relpos.attention computes them, a tile at a time.
+
+    >>> layer = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
+    >>> Q, K = np.random.RandomState(0).randn(2, 6, 4)
+    >>> bool(abs(relative_attention_scores(Q, K, layer.rel_embed) - efficient_relative_scores(Q, K, layer.rel_embed)).max() < 4e-15)
+    True
+    """
+    Q, K = _matrix(Q, "Q"), _matrix(K, "K")
+    return Q @ K.T / np.sqrt(Q.shape[1]) + compute_position_biases(Q, rel_embed, len(K))
+
+
+def compute_position_biases(Q, rel_embed, M=None):
+    """What positions add to the scores: <Q[i], a_K[j - i]> / sqrt(d_k) for every query and M keys, as many as queries unless given.
+
+    >>> compute_position_biases(np.ones((3, 4)), RelativePositionEmbedding(2, 4, 4)).shape
+    (3, 3)
+    """
+    Q = _matrix(Q, "Q")
+    rows = rel_embed.rows(len(Q), len(Q) if M is None else M)
+    return np.take_along_axis(Q @ rel_embed.a_K.T, rows, 1) / np.sqrt(Q.shape[1])
+
+
+def relative_attention_output(attention_weights, V, rel_embed):
+    """sum_j attention_weights[i, j] (V[j] + a_V[j - i]) for given weights, whatever their sums.
+
+    Shapes   attention_weights (N, M), V (M, d_v); the result (N, d_v).
+    """
+    w, V = _matrix(attention_weights, "attention_weights"), _matrix(V, "V")
+    n, offsets = len(w), len(rel_embed.a_V)
+    rows = rel_embed.rows(*w.shape) + offsets * np.arange(n)[:, None]
+    by_offset = np.bincount(rows.ravel(), w.ravel(), n * offsets).reshape(n, offsets)
+    return w @ V + by_offset @ rel_embed.a_V
+
+
+def analyze_position_bias(attention_weights, max_offset=5):
+    """The mean weight of each offset key - query from -max_offset to max_offset that weights (..., N, M) have.
+    relpos.attention(..., summary=True).summary.profile has it for long rows, without their weights.
+
+    >>> analyze_position_bias(np.eye(3), 1)
+    {-1: 0.0, 0: 1.0, 1: 0.0}
+    """
+    w = np.asarray(attention_weights)
+    n, m = w.shape[-2:]
+    return {offset: float(w.diagonal(offset, -2, -1).mean()) for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
+
+
+def count_position_pairs(max_len_train, max_len_test):
+    """How many pairs (i, j) of the longer length the shorter one does not have, and how many there are.
+
+    >>> count_position_pairs(128, 256)
+    (49152, 65536)
+    """
+    return max_len_test**2 - min(max_len_train, max_len_test)**2, max_len_test**2
