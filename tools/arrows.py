@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Hold the folders of src/ to the order of docs/design.md: a file includes only what its folder may know. Prints each arrow that is not
-allowed, with file and line, and exits with 1. Standard library only.
+"""Hold the folders of src/ to the order of docs/design.md: a file includes, and calls, only what its folder may know. Prints each arrow that
+is not allowed, with the file, and exits with 1. Standard library only.
 
     tools/arrows.py
 
@@ -38,6 +38,13 @@ MAY = {
     "python/relpos/_core": [],
     "examples": [],
 }
+# What each folder may call beside functions of those: what is declared for it in a header that it may include.
+CALLS = {
+    "src/kernels": ["src/base", "src/problem", "src/sources", "src/engine"],  # through engine/call.h
+    "src/kernels/amx": ["src/base"],
+    "src/api": ["src/isa"],  # problem/ops.h: the table of an instruction set, by name
+    "src/reference": ["src/isa"],  # likewise: an error bound needs to know where sums are cut
+}
 # Instruction sets are asked for in src/isa alone.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 
@@ -58,8 +65,26 @@ def resolve(including, name):
     return None
 
 
+def calls():
+    """(file, function, folder that defines it) of each call of the core that its folder may not make."""
+    files = [p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")]
+    home = {name: p.parent.relative_to(root).as_posix() for p in files if p.suffix == ".c"
+            for name in re.findall(r"^[a-z][\w *]*?\b(rpi_\w+)\([^;]*?\)\n\{", p.read_text(), re.M | re.S)}
+    for path in files:
+        here = path.relative_to(root).as_posix()
+        folder = folder_of(here)
+        may = [folder, *MAY[folder], *CALLS.get(folder, [])]
+        if path.suffix == ".h" and not folder.startswith("src/kernels"):
+            continue  # it declares, and what it calls inline its includes tell
+        for name in set(re.findall(r"\b(rpi_\w+)\(", path.read_text())):
+            if name in home and not any(known == home[name] or known.startswith(home[name] + "/") for known in may):
+                yield here, name, home[name]
+
+
 def main():
     wrong, graph = [], {}
+    for here, name, folder in calls():
+        wrong.append(f"{here}: calls {name} of {folder}, which it may not know")
     for path in sorted(p for f in MAY for p in (root / f).glob("*.[ch]")):
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)

@@ -13,12 +13,12 @@ def fail(why):
 
 
 def program_of(arguments):
-    """The program that is named, or the one that was built last."""
+    """The program that is named, or that of build/dev, or the one that was built last."""
     if len(arguments) > 1 or any(a.startswith("-") for a in arguments):
         sys.exit(sys.modules["__main__"].__doc__)
     if arguments:
         return Path(arguments[0])
-    built = sorted(root.glob("build/*/relpos"), key=lambda path: path.stat().st_mtime)
+    built = sorted(root.glob("build/*/relpos"), key=lambda path: (path.parent.name == "dev", path.stat().st_mtime))
     return built[-1] if built else fail("build the program first: cmake --preset dev && cmake --build --preset dev")
 
 
