@@ -49,7 +49,7 @@ LIMITS = """Small models, trained as described here, show how schemes are used; 
 loses where positions fail, and the curves by position separate the two. A scheme that ends near the perplexity of counted pairs of bytes (16.5 in the text of lab/corpus.sh) has not
 learned in so few steps to use single earlier bytes; longer training may change that. Times are of one machine."""
 FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
-            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")))
+            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")), ("others", ()))
 
 
 def short(position):
@@ -63,7 +63,7 @@ def family(position):
     for n, (_, kinds) in enumerate(FAMILIES):
         if any(position == k or position.split(",")[0].split("+")[0] == k for k in kinds):
             return 0 if position in FAMILIES[0][1] else n
-    return 0
+    return len(FAMILIES) - 1
 
 
 class Page:

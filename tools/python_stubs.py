@@ -50,4 +50,8 @@ def text():
         words = ["self", *(argument(x, kinds) for x in by_position)]
         words += ["*", *(argument(x, kinds) for x in by_name)] if by_name else []
         parts.append(f"\nclass {cls.__name__}(Term):\n    def __init__({', '.join(words)}) -> None: ...\n")
+    parts.append("\n# The types of the keywords of relpos.attention.\n")
+    for keyword in dict.fromkeys(info["keyword"] for info in _terms._BY_CLASS.values()):
+        classes = [cls.__name__ for cls, info in _terms._BY_CLASS.items() if info["keyword"] == keyword]
+        parts.append(f"_{keyword.capitalize()} = {' | '.join(classes)}\n")
     return "".join(parts)

@@ -51,7 +51,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
     rope             RoPE, which rotates q and k
-    relkey           RelKey, XL, AxialKey or Deberta, which add to the product of q and k
+    relkey           a term that adds to the product of q and k: RelKey, XL or another of docs/terms.md, "Products with vectors"
     relval           RelValue, which adds to v
     sink             Sink, a logit beside each row: the weights then sum to less than one
     causal           only keys at or before the query

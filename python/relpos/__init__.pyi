@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._terms import *
-from ._terms import AxialKey, Deberta, RelKey, RelValue, RoPE, Sink, Sum, Term, XL
+from ._terms import Sum, Term, _Relkey, _Relval, _Rope, _Sink
 
 __version__: str
 
@@ -15,10 +15,10 @@ Pair = tuple[int | None, int | None]
 
 class Options(TypedDict, total=False):
     bias: Term | Sum | None
-    rope: RoPE | None
-    relkey: RelKey | XL | AxialKey | Deberta | None
-    relval: RelValue | None
-    sink: Sink | None
+    rope: _Rope | None
+    relkey: _Relkey | None
+    relval: _Relval | None
+    sink: _Sink | None
     causal: bool
     window: Pair | None
     key_mask: Any

@@ -90,3 +90,10 @@ class Deberta(Term):
 
 class Sink(Term):
     def __init__(self, sink: Any) -> None: ...
+
+# The types of the keywords of relpos.attention.
+_Bias = Table | T5 | Bucket | LogDecay | Linear | ALiBi | Dense | Kerple | Sandwich | Fire | Swin | Axial | Real | Band | Forget
+_Rope = RoPE
+_Relkey = RelKey | XL | AxialKey | Deberta
+_Relval = RelValue
+_Sink = Sink
