@@ -26,7 +26,7 @@ BAD = [
     (attention(q, k[:1], v), ValueError, r"k: shape is \(1, 2, 17, 8\): \(2, 2, 17, 8\) is needed"),
     (attention(q[:, :3], k, v), ValueError, "the number of heads of k is 2: it must divide the number of heads, which is 3"),
     (attention(q[0], k, v), ValueError, "k: 4 axes, and q has 3"),
-    (attention(q[0, 0], k, v), ValueError, "q: 2 axes: 4 are needed"),
+    (attention(q[0, 0], k, v), ValueError, "k: 4 axes, and q has 2"),
     (attention(q[None, :], k, v), ValueError, "q: 5 axes: 0 to 4 are allowed"),
     (attention(q[..., :0], k[..., :0], v), ValueError, "the width of q and k is 0"),
     (attention(q[:, :0], k, v), ValueError, "q has an axis of length 0"),

@@ -1,0 +1,123 @@
+"""relpos.numpy: the printed examples of the texts, and the functions beside plain loops.
+
+SPDX-License-Identifier: Apache-2.0"""
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import relpos
+import relpos.numpy as text
+
+TOKENS = ["The", "cat", "sat", "on", "mat"]
+Q = np.array([[1, 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]], float)
+K = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0.5, 0.5]])
+V = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.5]])
+
+
+def test_printed_weights_and_output():
+    weights, output = text.RelativePositionBiasAttention(d_k=4, bias_scale=0.3).forward(Q, K, V)
+    np.testing.assert_array_equal(np.round(weights, 4), [
+        [0.1473, 0.3253, 0.1747, 0.1603, 0.1924], [0.4099, 0.1126, 0.2486, 0.1335, 0.0954], [0.1321, 0.2460, 0.3029, 0.1492, 0.1697],
+        [0.1523, 0.1660, 0.1137, 0.3805, 0.1875], [0.1508, 0.1612, 0.1758, 0.1985, 0.3138]])
+    np.testing.assert_array_equal(np.round(output, 4), [
+        [0.2435, 0.4215, 0.2709, 0.2565], [0.4576, 0.1603, 0.2963, 0.1812], [0.2170, 0.3309, 0.3877, 0.2341],
+        [0.2460, 0.2597, 0.2074, 0.4743], [0.3077, 0.3181, 0.3326, 0.3554]])
+    plain, _ = text.RelativePositionBiasAttention(4, bias_scale=0.0).forward(Q, K, V)
+    np.testing.assert_array_equal(np.round(plain[0], 4), [0.1095, 0.2976, 0.1805, 0.1805, 0.2318])
+    np.testing.assert_array_equal(np.round((weights - plain)[0], 4), [0.0378, 0.0276, -0.0058, -0.0203, -0.0394])
+    masked, _ = text.RelativePositionBiasAttention(4)(Q, K, V, mask=np.triu(np.ones((5, 5), bool), 1))
+    assert not np.triu(masked, 1).any()
+    np.testing.assert_allclose(masked.sum(1), 1)
+
+
+def test_printed_trace(capsys):
+    text.RelativePositionBiasAttention(4).explain(Q, K, V, TOKENS, query_idx=0)
+    said = capsys.readouterr().out
+    assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores:    [0.  2.  1.  1.  1.5]\n")
+    assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
+    assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
+    assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")
+
+
+def test_bias_matrix():
+    layer = text.RelativePositionBiasAttention(4, 0.3)
+    i, j = np.ogrid[:5, :7]
+    np.testing.assert_allclose(layer.bias_matrix(5, 7), -0.3 * np.log1p(abs(i - j)))
+    assert layer._build_bias_matrix(5).shape == (5, 5)
+
+
+def test_printed_weights_of_the_seeded_layer():
+    np.random.seed(42)
+    X = np.random.randn(6, 8)
+    before = np.random.get_state()[1].copy()
+    output, weights = text.RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state is left alone
+    np.testing.assert_array_equal(np.round(weights, 3), [
+        [0.008, 0.028, 0.001, 0.12, 0.62, 0.223], [0.26, 0.098, 0.35, 0.157, 0.052, 0.083], [0.794, 0.002, 0.077, 0.122, 0.002, 0.002],
+        [0.016, 0.394, 0.025, 0.108, 0.356, 0.101], [0.475, 0.023, 0.002, 0.13, 0.069, 0.301], [0.002, 0.227, 0.001, 0.014, 0.66, 0.097]])
+    assert output.shape == (6, 4)
+
+
+@pytest.mark.parametrize("n, m", [(6, 6), (5, 9), (9, 2), (0, 3), (1, 1)])
+def test_functions_beside_loops(n, m):
+    rng = np.random.default_rng(n * 10 + m)
+    table = text.RelativePositionEmbedding(3, 4, 5, seed=1)
+    q, k, v, w = rng.normal(size=(n, 4)), rng.normal(size=(m, 4)), rng.normal(size=(m, 5)), rng.random((n, m))
+    scores, output, biases = np.zeros((n, m)), np.zeros((n, 5)), np.zeros((n, m))
+    for i in range(n):
+        for j in range(m):
+            biases[i, j] = q[i] @ table.get_key_embedding(j - i) / 2
+            scores[i, j] = q[i] @ k[j] / 2 + biases[i, j]
+            output[i] += w[i, j] * (v[j] + table.get_value_embedding(j - i))
+    np.testing.assert_allclose(text.relative_attention_scores(q, k, table), scores, atol=4e-15)
+    np.testing.assert_allclose(text.efficient_relative_scores(q, k, table), scores, atol=4e-15)
+    np.testing.assert_allclose(text.compute_position_biases(q, table, m), biases, atol=4e-15)
+    np.testing.assert_allclose(text.relative_attention_output(w, v, table), output, atol=4e-14)
+
+
+def test_without_a_seed_numpys_state_is_used():
+    tables = []
+    for _ in range(2):
+        np.random.seed(7)
+        tables.append(text.RelativePositionEmbedding(2, 3, 4).a_K)
+    np.testing.assert_array_equal(*tables)
+    np.testing.assert_array_equal(tables[0], text.RelativePositionEmbedding(2, 3, 4, seed=7).a_K)
+
+
+def test_counts_and_profiles():
+    assert text.count_position_pairs(128, 256) == (49152, 65536)
+    assert [text.clip_relative_position(j, 5, 4) for j in range(10)] == [-4, -4, -3, -2, -1, 0, 1, 2, 3, 4]
+    w = np.random.default_rng(0).random((2, 4, 6))
+    found = text.analyze_position_bias(w)
+    assert list(found) == list(range(-3, 6))
+    assert found[2] == pytest.approx(np.mean([w[b, i, i + 2] for b in range(2) for i in range(4)]))
+
+
+def test_torch_is_not_imported():
+    code = "import sys, relpos.numpy; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code]).returncode == 0
+
+
+def test_one_head_needs_no_axes():
+    """(L, D) is (1, 1, L, D), and results lack the same axes."""
+    full = [x[None, None] for x in (Q, K, V)]
+    options = dict(bias=relpos.LogDecay(0.3), causal=True, mask=np.tril(np.ones((5, 5), bool)))
+    want = relpos.attention(*full, **options, return_weights=True, return_lse=True, summary=True)
+    got = relpos.attention(Q, K, V, **options, return_weights=True, return_lse=True, summary=True)
+    for x, y in zip((*got[:3], *got.summary), (*want[:3], *want.summary)):
+        np.testing.assert_array_equal(x, y[0, 0])
+    dout = np.ones_like(V)
+    want, got = relpos.attention_backward(dout[None, None], *full, **options), relpos.attention_backward(dout, Q, K, V, **options)
+    for x, y in zip(got[:3], want[:3]):
+        np.testing.assert_array_equal(x, y[0, 0])
+    np.testing.assert_array_equal(relpos.explain(Q, K, V, query=1).weights, relpos.explain(*full, query=1).weights)
+    to = np.empty_like(V)
+    assert relpos.attention(Q, K, V, **options, out=to) is to
+
+
+def test_matrices_are_needed():
+    with pytest.raises(ValueError, match="Q: 3 axes: 2 are needed"):
+        text.RelativePositionBiasAttention(4).forward(Q[None], K, V)
+    with pytest.raises(ValueError, match=r"q: 1 axes: 4 are needed, \(B, H, L, D\), or 3, \(H, L, D\), or 2, \(L, D\)"):
+        relpos.attention(Q[0], K[0], V[0])
