@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 import relpos
 
+from .numpy import clip_relative_position, count_position_pairs
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
@@ -189,46 +190,30 @@ class RelativeSelfAttention(nn.Module):
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
 
 
-def clip_relative_position(j: int, i: int, max_dist: int) -> int:
-    """j - i, at least -max_dist and at most max_dist.
-
-    >>> clip_relative_position(0, 5, 4)
-    -4
-    """
-    return max(-max_dist, min(max_dist, j - i))
-
-
 def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
-    """What positions add to the scores: <Q[i], a_K[j - i]> / sqrt(d_k) for every pair, in float64, without a gradient; Q (N, d_k).
+    """What positions add to the scores: <Q[i], a_K[j - i]> / sqrt(d_k) for every pair, in float64, without a gradient; Q (N, d_k),
+    a tensor or an array.
 
     >>> compute_position_biases(torch.ones(3, 4), RelativePositionEmbedding(2, 4, 4)).shape
     torch.Size([3, 3])
     """
-    q = Q.detach()[None]
+    q = torch.as_tensor(Q).detach()[None]
     key = rel_embed.terms()["relkey"]
     with torch.no_grad():
         return torch.stack([relpos.explain(q, torch.zeros_like(q), q, query=i, relkey=key).scaled for i in range(len(Q))])
 
 
 def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
-    """The mean weight of each offset key - query from -max_offset to max_offset that weights (..., N, M) have.
-    relpos.attention(..., summary=True).summary.profile has it for long rows, without their weights.
+    """The mean weight of each offset key - query from -max_offset to max_offset that weights (..., N, M) have, a
+    tensor or an array. relpos.attention(..., summary=True).summary.profile has it for long rows, without their weights.
 
     >>> analyze_position_bias(torch.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}
     """
+    attention_weights = torch.as_tensor(attention_weights)
     n, m = attention_weights.shape[-2:]
     return {offset: attention_weights.diagonal(offset, -2, -1).mean().item()
             for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
-
-
-def count_position_pairs(max_len_train: int, max_len_test: int) -> tuple[int, int]:
-    """How many pairs (i, j) of the longer length the shorter one does not have, and how many there are.
-
-    >>> count_position_pairs(128, 256)
-    (49152, 65536)
-    """
-    return max_len_test**2 - min(max_len_train, max_len_test)**2, max_len_test**2
 
 
 # ---------------------------------------------------------------------------------------------- T5
