@@ -116,12 +116,12 @@ static int unknown_option(const cli_command *c, const char *given)
     const char *best = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
     const size_t n = strlen(name);
-    size_t least = 4; /* edits that are no longer a slip */
+    size_t fewest = 4; /* edits that are no longer a slip */
     for (const cli_option *o = c->options; o->name; o++) {
         const bool begun = n > 1 && strncmp(name, o->name, n) == 0; /* getopt refuses the beginning of several */
         const size_t slips = begun ? 0 : rpi_edits(name, o->name);
-        if (slips < least) {
-            least = slips;
+        if (slips < fewest) {
+            fewest = slips;
             best = o->name;
         }
     }

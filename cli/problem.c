@@ -102,10 +102,10 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
 
 int64_t cli_grid(const cli_problem *p)
 {
-    const int64_t most = 1 << 20; /* a side beyond that is refused anyway */
+    const int64_t max_side = 1 << 20; /* a side beyond that is refused anyway */
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term *t = &p->terms[n];
-        if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= most && t->grid_w <= most)
+        if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= max_side && t->grid_w <= max_side)
             return t->grid_h * t->grid_w + (t->extra == 1);
     }
     return 0;
@@ -164,13 +164,13 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
     return CLI_OK;
 }
 
-int cli_problem_no_file(const cli_problem *p, bool whole)
+int cli_problem_no_file(const cli_problem *p, bool complete)
 {
     char option[CLI_MASK_MAX];
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term_kind kind = p->terms[n].kind;
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
-            if (*p->term_array[n][x] || (whole && !rp_term_array_optional(kind, x)))
+            if (*p->term_array[n][x] || (complete && !rp_term_array_optional(kind, x)))
                 return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
                                  rp_term_name(kind), rp_term_array(kind, x), rp_term_array(kind, x));
     }
@@ -194,7 +194,7 @@ bool cli_many_heads(const cli_problem *p)
     return false;
 }
 
-int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t)
+int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tensors *t)
 {
     char said[CLI_WORDS_MAX];
     int code = CLI_OK;
@@ -202,7 +202,7 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors 
         rp_term *term = &p->terms[n];
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(term->kind, x); x++) {
             const char *name = p->term_array[n][x];
-            if (!*name && (!whole || rp_term_array_optional(term->kind, x)))
+            if (!*name && (!complete || rp_term_array_optional(term->kind, x)))
                 continue;
             if (!*name)
                 return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(term->kind),

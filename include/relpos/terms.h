@@ -233,7 +233,7 @@ static inline rp_status rp_term_parse(const char *text, rp_term *term, char name
  *
  * Shapes   text has room for `size` bytes; 1024 are enough for any term.
  * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where text is too small, or a parameter has no such value. */
 static inline rp_status rp_term_print(const rp_term *term, char *text, size_t size)
 {
     return rp_term_print_sized(term, sizeof *term, text, size);

@@ -68,12 +68,12 @@ static const char *const presences[] = {"needed", "conditional", "optional", "re
 static const char *const rules[] = {"normal", "uniform", "negative", "normal_fan", "factor",   "uniform_fan",
                                     "xavier", "zero",    "slopes",   "sinusoids",  "projected"};
 
-static void put_texts(writer *w, const char *key, const char *const *texts, int most)
+static void put_texts(writer *w, const char *key, const char *const *texts, int max_texts)
 {
     put(w, ", ");
     put_string(w, key);
     put(w, ": [");
-    for (int n = 0; n < most && (texts[n] || n == 0); n++) {
+    for (int n = 0; n < max_texts && (texts[n] || n == 0); n++) {
         put(w, n ? ", " : "");
         put_string(w, texts[n] ? texts[n] : "");
     }
