@@ -425,7 +425,7 @@ typedef struct rp_tensors {
     rp_pages pages;                             /* keys and values in place of k and v */
     const rp_prepared *prepared; /* made by rp_prepare from the same plan and arrays; NULL: made anew in the call */
     rp_pool *pool; /* NULL = the default pool: RELPOS_THREADS, else all this process may use; short calls wake none */
-    rp_progress *progress;  /* NULL: nobody wants to know */
+    rp_progress *progress;  /* NULL: not reported */
     void *progress_context; /* handed to progress */
 } rp_tensors;
 
