@@ -1,4 +1,5 @@
 /* bias.c -- relpos bias: what position terms add to the scores, as text, picture, array or table.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"

@@ -1,4 +1,5 @@
 /* bucket.c -- relpos bucket: which bucket an offset falls in.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* info.c -- relpos info: what this build and this machine have.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <relpos/facts.h>

@@ -1,4 +1,5 @@
 /* verify.c -- relpos verify: the fast paths against the oracle, and the laws, on each instruction set found.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "support/sample_problem.h"

@@ -18,8 +18,9 @@ struct rpi_call {
     const rpi_source *source; /* [n_sources] */
     int32_t n_sources;
     const rpi_source *value_vectors; /* the one of VALUES; NULL: none */
-    /* packed keys and values of kv heads g0 … g0+groups-1, counted over batch * kv_heads; kernels/template.h has their layout.
-     * extreme_k [kv head][panel] is 1 where a key is extreme, extreme_v [kv head][Lk padded] where a value is not finite */
+    /* packed keys and values of kv heads g0 … g0+groups-1, counted over batch * kv_heads; kernels/template.h has their
+     * layout. extreme_k [kv head][panel] is 1 where a key is extreme, extreme_v [kv head][Lk padded] where a value is
+     * not finite */
     int64_t g0, groups;
     int64_t heads_per_task; /* kv heads that a task packs for itself and attends; 0: kv heads are packed in groups */
     void *keys, *values;

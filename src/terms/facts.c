@@ -1,4 +1,5 @@
-/* terms/facts.c -- what is known of a term, as one JSON object: relpos info, the Python package and tools/terms.py read it.
+/* terms/facts.c -- what is known of a term, as one JSON object: relpos info, the Python package and tools/terms.py read
+ * it. It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <ctype.h>

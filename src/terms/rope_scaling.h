@@ -83,7 +83,8 @@ static double llama3_kept(const rp_term *t, double frequency)
     return fmin(fmax((rotations - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
 }
 
-/* How many times longer. Where YaRN and LongRoPE leave it at 1, it is the ratio of the two lengths, if both are given. */
+/* How many times longer. Where YaRN and LongRoPE leave it at 1, it is the ratio of the two lengths, if both are
+ * given. */
 static double rope_longer(const rp_term *t)
 {
     const bool lengths = t->scaling == RP_SCALING_YARN || t->scaling == RP_SCALING_LONGROPE;

@@ -1,4 +1,5 @@
 /* terms/text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
+ * It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
 #include "registry.h"
