@@ -237,21 +237,32 @@ int cli_options(const cli_command *command, int argc, char **argv,
     return code;
 }
 
-int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value)
+/* The integers from min to max, in words. */
+static const char *range_words(int64_t min, int64_t max, char text[64])
 {
-    char *end, safe[96];
+    if (min == max)
+        snprintf(text, 64, "only %lld", (long long)min);
+    else if (max == INT64_MAX)
+        snprintf(text, 64, "%lld or more", (long long)min);
+    else
+        snprintf(text, 64, "%lld to %lld", (long long)min, (long long)max);
+    return text;
+}
+
+int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
+{
+    char *end, safe[96], range[64];
     const char *digit = text + (*text == '-');
     errno = 0;
     const long long n = *digit >= '0' && *digit <= '9' ? strtoll(text, &end, 10) : (end = (char *)(uintptr_t) "x", 0);
     if (*end == 0 && errno == ERANGE)
-        return cli_error(CLI_USAGE, "%s: \"%s\" is too large (%lld to %lld)", option, io_safe(safe, sizeof safe, text),
-                         (long long)least, (long long)most);
+        return cli_error(CLI_USAGE, "%s: \"%s\" is too large (%s)", option, io_safe(safe, sizeof safe, text),
+                         range_words(min, max, range));
     if (*end || errno)
         return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write digits only)", option,
                          io_safe(safe, sizeof safe, text));
-    if (n < least || n > most)
-        return cli_error(CLI_USAGE, "%s: %lld is out of range (%lld to %lld)", option, n, (long long)least,
-                         (long long)most);
+    if (n < min || n > max)
+        return cli_error(CLI_USAGE, "%s: %lld is out of range (%s)", option, n, range_words(min, max, range));
     *value = n;
     return CLI_OK;
 }

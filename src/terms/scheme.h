@@ -5,7 +5,7 @@
  * The line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def and the text docs/terms/name.md
  * make it known; `python3 tools/terms.py --write` then makes again what is made from terms. Write `pair` first and
  * alone: the term runs with it everywhere, on every instruction set. alibi.h is a short one to begin with. What several
- * schemes share is in common.h, clip.h and grid.h. A scheme may know these three, base/arena.h, base/array.h and the
+ * schemes share is in common.h, clip.h and grid.h. A scheme may know these, base/arena.h, base/array.h and the
  * public headers, and nothing of sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SCHEME_H
@@ -17,11 +17,11 @@
 /* How a term enters, and what its scheme gives. forms.c has this table once more, and rp_term_fault holds schemes to
  * it.
  *
- *   form     what it is                                   required                                 optional
- *   OFFSET   a bias that depends on (h, delta) alone      pair                                     shared reach
- *   INDEX    a bias out of a list for each head           entries index entry                      reach
+ *   form     what it is                                   required                                optional
+ *   OFFSET   a bias that depends on (h, delta) alone      pair                                    shared reach
+ *   INDEX    a bias out of a list for each head           entries index entry                     reach
  *   TILE     a bias that depends on (b, h, i, j)          pair                                    row fold, or row_grad
- *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)   product[1]
+ *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope, by code in sources    -
  *   SINK     a logit beside each row: array 0             -
