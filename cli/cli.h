@@ -55,6 +55,8 @@ int cli_options(const cli_command *c, int argc, char **argv,
 /* Integers, with nothing after them; errors name the option. CLI_OK or CLI_USAGE after printing. */
 int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 int cli_real(const char *option, const char *text, double *value); /* finite, read the same under every locale */
+/* Print that n lies outside min … max, and return CLI_USAGE. */
+int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
 
 /* Whether standard output `f` is a terminal that may get colours: a terminal, no NO_COLOR, TERM not dumb. */
 bool cli_colour(FILE *f);

@@ -249,6 +249,12 @@ static const char *range_words(int64_t min, int64_t max, char text[64])
     return text;
 }
 
+int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max)
+{
+    char range[64];
+    return cli_error(CLI_USAGE, "%s: %lld is out of range (%s)", option, (long long)n, range_words(min, max, range));
+}
+
 int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
 {
     char *end, safe[96], range[64];
@@ -262,7 +268,7 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
         return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write digits only)", option,
                          io_safe(safe, sizeof safe, text));
     if (n < min || n > max)
-        return cli_error(CLI_USAGE, "%s: %lld is out of range (%s)", option, n, range_words(min, max, range));
+        return cli_out_of_range(option, n, min, max);
     *value = n;
     return CLI_OK;
 }

@@ -148,8 +148,7 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
     if (code != CLI_OK)
         return code;
     if (r->head >= d->heads)
-        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head,
-                         (long long)d->heads - 1);
+        return cli_out_of_range("--head", r->head, 0, d->heads - 1);
     int64_t size;
     if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) ||
         size > MAX_VALUES)

@@ -89,8 +89,8 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         "k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), where e = index(i, j) is
- * in [0, count). With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1);
+/* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), e = index(i, j) between 0
+ * and count-1. With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1);
  * with `zero_outside` pairs whose e would be clamped get 0. */
 typedef struct rpi_product {
     int array; /* index of the array of vectors */
