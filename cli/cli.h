@@ -52,9 +52,11 @@ int cli_options(const cli_command *c, int argc, char **argv,
                 int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
                 int max_args, int *n_args);
 
-/* Numbers, whole and nothing else; errors name the option. CLI_OK or CLI_USAGE after printing. */
-int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value);
+/* Integers, with nothing after them; errors name the option. CLI_OK or CLI_USAGE after printing. */
+int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 int cli_real(const char *option, const char *text, double *value); /* finite, read the same under every locale */
+/* Print that n lies outside min … max, and return CLI_USAGE. */
+int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
 
 /* Whether standard output `f` is a terminal that may get colours: a terminal, no NO_COLOR, TERM not dumb. */
 bool cli_colour(FILE *f);
@@ -126,12 +128,12 @@ int cli_dtype(const char *option, const char *text, rp_dtype *type);
 /* Tokens of the grid that the terms lie on, 0 where none does. */
 int64_t cli_grid(const cli_problem *p);
 
-/* Find the arrays that terms, masks and --q-offset name in a file, each in its own type; with `whole` the terms have all
+/* Find the arrays that terms, masks and --q-offset name in a file, each in its own type; with `complete` the terms have all
  * that they need. CLI_OK or an exit code after printing. */
-int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t);
+int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tensors *t);
 
-/* There is no file: no array may be named, nor, with `whole`, needed. CLI_OK or CLI_USAGE after printing. */
-int cli_problem_no_file(const cli_problem *p, bool whole);
+/* There is no file: no array may be named, nor, with `complete`, needed. CLI_OK or CLI_USAGE after printing. */
+int cli_problem_no_file(const cli_problem *p, bool complete);
 
 /* Whether a term without its arrays still has numbers of its own for each head, as ALiBi has: worth eight heads. */
 bool cli_many_heads(const cli_problem *p);

@@ -1,4 +1,5 @@
 /* main.c -- relpos: choose the command.
+ * It may not know the options of a command.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <errno.h>

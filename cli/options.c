@@ -116,12 +116,12 @@ static int unknown_option(const cli_command *c, const char *given)
     const char *best = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
     const size_t n = strlen(name);
-    size_t least = 4; /* edits that are no longer a slip */
+    size_t fewest = 4; /* edits that are no longer a slip */
     for (const cli_option *o = c->options; o->name; o++) {
         const bool begun = n > 1 && strncmp(name, o->name, n) == 0; /* getopt refuses the beginning of several */
         const size_t slips = begun ? 0 : rpi_edits(name, o->name);
-        if (slips < least) {
-            least = slips;
+        if (slips < fewest) {
+            fewest = slips;
             best = o->name;
         }
     }
@@ -237,21 +237,38 @@ int cli_options(const cli_command *command, int argc, char **argv,
     return code;
 }
 
-int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value)
+/* The integers from min to max, in words. */
+static const char *range_words(int64_t min, int64_t max, char text[64])
 {
-    char *end, safe[96];
+    if (min == max)
+        snprintf(text, 64, "only %lld", (long long)min);
+    else if (max == INT64_MAX)
+        snprintf(text, 64, "%lld or more", (long long)min);
+    else
+        snprintf(text, 64, "%lld to %lld", (long long)min, (long long)max);
+    return text;
+}
+
+int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max)
+{
+    char range[64];
+    return cli_error(CLI_USAGE, "%s: %lld is out of range (%s)", option, (long long)n, range_words(min, max, range));
+}
+
+int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
+{
+    char *end, safe[96], range[64];
     const char *digit = text + (*text == '-');
     errno = 0;
     const long long n = *digit >= '0' && *digit <= '9' ? strtoll(text, &end, 10) : (end = (char *)(uintptr_t) "x", 0);
     if (*end == 0 && errno == ERANGE)
-        return cli_error(CLI_USAGE, "%s: \"%s\" is too large (%lld to %lld)", option, io_safe(safe, sizeof safe, text),
-                         (long long)least, (long long)most);
+        return cli_error(CLI_USAGE, "%s: \"%s\" is too large (%s)", option, io_safe(safe, sizeof safe, text),
+                         range_words(min, max, range));
     if (*end || errno)
         return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write digits only)", option,
                          io_safe(safe, sizeof safe, text));
-    if (n < least || n > most)
-        return cli_error(CLI_USAGE, "%s: %lld is out of range (%lld to %lld)", option, n, (long long)least,
-                         (long long)most);
+    if (n < min || n > max)
+        return cli_out_of_range(option, n, min, max);
     *value = n;
     return CLI_OK;
 }

@@ -25,9 +25,25 @@ static const char *option_prefix(const cli_problem *p, bool bias)
     return p->bare ? "" : bias ? "--bias " : "--";
 }
 
-static int add_term(cli_problem *p, const char *prefix, const char *text)
+/* How a term is written on the command line: its syntax, or for a term with an option of its own "--rope [dim=N]…". */
+static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char text[CLI_WORDS_MAX])
 {
-    char whole[1024], safe[96], said[CLI_WORDS_MAX];
+    const char *syntax = rp_term_syntax(kind), *keys = syntax + strlen(rp_term_name(kind));
+    const bool optional = *keys == '['; /* "rope[,dim=N]" */
+    if (rp_term_is_bias(kind))
+        snprintf(text, CLI_WORDS_MAX, "%s%s", option_prefix(p, true), syntax);
+    else if (*keys == 0)
+        snprintf(text, CLI_WORDS_MAX, "--%s", syntax);
+    else
+        snprintf(text, CLI_WORDS_MAX, "--%s %s%s", rp_term_name(kind), optional ? "[" : "", keys + 1 + optional);
+    return text;
+}
+
+/* A bias, or a term whose option has given its kind. */
+static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
+{
+    char whole[1024], safe[96], said[CLI_WORDS_MAX], written[CLI_WORDS_MAX];
+    const char *prefix = kind ? rp_term_name(kind) : "";
     const int32_t n = p->desc.n_terms;
     if (n == RP_MAX_TERMS)
         return cli_error(CLI_USAGE, "too many terms: \"%s\" (at most %d)", io_safe(safe, sizeof safe, text),
@@ -38,9 +54,14 @@ static int add_term(cli_problem *p, const char *prefix, const char *text)
         return cli_error(CLI_USAGE, "term: longer than %zu bytes: \"%s\" (shorten the names of its arrays)",
                          sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
-    if (status != RP_OK)
-        return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s (relpos info lists the terms)",
-                         option_prefix(p, !*prefix), cli_words(NULL, said));
+    if (status != RP_OK) {
+        char *syntax = kind ? strstr(cli_words(NULL, said), rp_term_syntax(kind)) : NULL;
+        if (kind && syntax) /* at the end */
+            *syntax = 0;
+        return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
+                         option_prefix(p, !kind), kind ? said : cli_words(NULL, said),
+                         syntax ? syntax_words(p, kind, written) : "");
+    }
     if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
         return cli_error(CLI_USAGE, "--bias %s: this term is no bias (write --%s key=value,...)",
                          io_safe(safe, sizeof safe, text), rp_term_name(p->terms[n].kind));
@@ -57,7 +78,7 @@ static int add_named(cli_problem *p, rp_term_kind kind, const char *name)
         return cli_error(CLI_USAGE, "--%s: the name of an array is needed, of up to %d bytes (as in the file)",
                          rp_term_name(kind), RP_NAME_MAX - 1);
     snprintf(text, sizeof text, "%s=%s", rp_term_array(kind, 0), name);
-    return add_term(p, rp_term_name(kind), text);
+    return add_term(p, kind, text);
 }
 
 /* A number, or the name of an array: names begin with a letter. */
@@ -77,12 +98,12 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
     int code;
     if (key > CLI_TERM && key < CLI_TERM + RP_TERM_COUNT) {
         const rp_term_kind kind = (rp_term_kind)(key - CLI_TERM);
-        return rp_term_takes_name(kind) ? add_named(p, kind, value) : add_term(p, rp_term_name(kind), value);
+        return rp_term_takes_name(kind) ? add_named(p, kind, value) : add_term(p, kind, value);
     }
     if (key > CLI_MASK && key < CLI_MASK + RP_MASK_COUNT)
         return cli_add_mask(p, (rp_mask_kind)(key - CLI_MASK), value);
     switch (key) {
-    case CLI_BIAS: return add_term(p, "", value);
+    case CLI_BIAS: return add_term(p, RP_TERM_NONE, value);
     case CLI_SCALE: return cli_real("--scale", value, &p->desc.scale);
     case CLI_SOFTCAP:
     case CLI_SOFTCAP_AFTER:
@@ -102,10 +123,10 @@ int cli_problem_option(cli_problem *p, int key, const char *value)
 
 int64_t cli_grid(const cli_problem *p)
 {
-    const int64_t most = 1 << 20; /* a side beyond that is refused anyway */
+    const int64_t max_side = 1 << 20; /* a side beyond that is refused anyway */
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term *t = &p->terms[n];
-        if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= most && t->grid_w <= most)
+        if (t->grid_h > 0 && t->grid_w > 0 && t->grid_h <= max_side && t->grid_w <= max_side)
             return t->grid_h * t->grid_w + (t->extra == 1);
     }
     return 0;
@@ -156,23 +177,27 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
     void *data = malloc((size_t)n * rp_dtype_size(type) + 1);
     if (!data || io_add(made, name, type, from->ndim, from->shape, data, false) != 0) {
         free(data);
-        return cli_error(CLI_FAILED, "array \"%s\": out of memory, converting it (needs %lld bytes)", safe,
-                         (long long)n * (long long)rp_dtype_size(type));
+        return cli_error(
+            CLI_FAILED,
+            "array \"%s\": out of memory, converting it (needs %lld bytes; store it as %s, or close other programs)",
+            safe, (long long)n * (long long)rp_dtype_size(type), rp_dtype_name(type));
     }
     rp_convert(data, type, from->data, from->dtype, n);
     *a = rp_array_of(data, type, from->ndim, from->shape);
     return CLI_OK;
 }
 
-int cli_problem_no_file(const cli_problem *p, bool whole)
+int cli_problem_no_file(const cli_problem *p, bool complete)
 {
     char option[CLI_MASK_MAX];
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         const rp_term_kind kind = p->terms[n].kind;
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++)
-            if (*p->term_array[n][x] || (whole && !rp_term_array_optional(kind, x)))
-                return cli_error(CLI_USAGE, "%s: its array %s comes from a file (needs --input FILE, and %s=ARRAYNAME)",
-                                 rp_term_name(kind), rp_term_array(kind, x), rp_term_array(kind, x));
+            if (*p->term_array[n][x] || (complete && !rp_term_array_optional(kind, x)))
+                return cli_error(CLI_USAGE, "%s%s: its array %s comes from a file (needs --input FILE, and %s%s)",
+                                 option_prefix(p, rp_term_is_bias(kind)), rp_term_name(kind), rp_term_array(kind, x),
+                                 rp_term_takes_name(kind) ? "" : rp_term_array(kind, x),
+                                 rp_term_takes_name(kind) ? "the array's name" : "=ARRAYNAME");
     }
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (*p->mask_array[n])
@@ -194,7 +219,7 @@ bool cli_many_heads(const cli_problem *p)
     return false;
 }
 
-int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors *t)
+int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tensors *t)
 {
     char said[CLI_WORDS_MAX];
     int code = CLI_OK;
@@ -202,11 +227,12 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool whole, rp_tensors 
         rp_term *term = &p->terms[n];
         for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(term->kind, x); x++) {
             const char *name = p->term_array[n][x];
-            if (!*name && (!whole || rp_term_array_optional(term->kind, x)))
+            if (!*name && (!complete || rp_term_array_optional(term->kind, x)))
                 continue;
             if (!*name)
-                return cli_error(CLI_USAGE, "%s: %s names no array (it is written %s)", rp_term_name(term->kind),
-                                 rp_term_array(term->kind, x), rp_term_syntax(term->kind));
+                return cli_error(CLI_USAGE, "%s%s: %s names no array (it is written %s)",
+                                 option_prefix(p, rp_term_is_bias(term->kind)), rp_term_name(term->kind),
+                                 rp_term_array(term->kind, x), syntax_words(p, term->kind, said));
             if ((code = cli_array(in, name, CLI_OWN_TYPE, NULL, &t->term[n][x])) != CLI_OK)
                 return code;
         }

@@ -1,4 +1,5 @@
-/* words.c -- what the library refused, in the words of the command line: the options that were written, and the arrays of the file.
+/* words.c -- what the library refused, in the words of the command line: the options that were written, and the arrays
+ * of the file. It may not know commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>

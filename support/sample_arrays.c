@@ -48,7 +48,7 @@ const char *sample_meaning(const rp_term *t, int index)
     return rp_term_array_about(t->kind, index)->shows;
 }
 
-rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t most, rp_array *a)
+rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t max_elements, rp_array *a)
 {
     const rp_term *t = &desc->terms[term];
     const rp_array_facts *about = rp_term_array_about(t->kind, index);
@@ -63,7 +63,7 @@ rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t mos
     if (status != RP_OK)
         return status;
     for (int32_t x = 0; x < ndim; x++)
-        if (__builtin_mul_overflow(n, shape[x], &n) || n > most)
+        if (__builtin_mul_overflow(n, shape[x], &n) || n > max_elements)
             return RP_E_NOMEM;
     double *value = malloc((size_t)n * sizeof *value + 1);
     if (!value)

@@ -23,7 +23,7 @@ bool sample_needed(const rp_desc *desc, int32_t term, int index);
  * entry a pair reads; NULL for random numbers, the same every time. */
 const char *sample_meaning(const rp_term *t, int index);
 /* Make array number `index` of desc->terms[term], in double and contiguous; the caller frees a->data.
- * Returns  RP_OK; RP_E_NOMEM where there is no memory, or it has more than `most` elements; what rp_term_shape returns. */
-rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t most, rp_array *a);
+ * Returns  RP_OK; RP_E_NOMEM where there is no memory, or it has more than `max_elements` elements; what rp_term_shape returns. */
+rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t max_elements, rp_array *a);
 
 #endif

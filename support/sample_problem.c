@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Exit codes of the program: wrong usage, and valid but not to be had. */
+/* Exit codes of the program: wrong usage, and valid but not supported. */
 enum { USAGE = 2, FAILED = 1 };
 
 static int fail(char *err, const char *what, const char *text, const char *mend)
@@ -327,11 +327,11 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, con
                 uint64_t *state)
 {
     double some[256];
-    const int64_t size = (int64_t)rp_dtype_size(p->desc.dtype), most = sizeof some / sizeof *some;
+    const int64_t size = (int64_t)rp_dtype_size(p->desc.dtype), max_elements = sizeof some / sizeof *some;
     if (make(p, a, p->desc.dtype, ndim, shape) != 0)
         return -1;
-    for (int64_t x = 0, left = problem_size(a); left > 0; x += most, left -= most) {
-        const int64_t n = left < most ? left : most;
+    for (int64_t x = 0, left = problem_size(a); left > 0; x += max_elements, left -= max_elements) {
+        const int64_t n = left < max_elements ? left : max_elements;
         for (int64_t k = 0; k < n; k++)
             some[k] = problem_number(how, t, ndim ? shape[ndim - 1] : 1, state);
         rp_convert((char *)a->data + x * size, a->dtype, some, RP_F64, n);

@@ -38,9 +38,9 @@ def readme():
     data = report.load()
     m, rows = data["machine"], data["rows"]
     by = {(r["case"], r["n"]): r for r in rows if r["pass"] == "fwd" and r["dtype"] == "f32"}
-    out = [f"How many times as long PyTorch {m['torch'].split('+')[0]} takes, forward, f32, 8 heads of 64, {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with "
+    out = [f"Times of relpos, and how many times as long PyTorch {m['torch'].split('+')[0]} takes (SDPA ÷ relpos), forward, f32, 8 heads of 64, {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with "
            f"{m['isa'].upper()} ({m['cpu']}), medians of calls that take turns:", "",
-           "| N | relpos, T5 table | of the peak | SDPA, bias made before | SDPA, bias made in the call | no bias: SDPA | causal: SDPA |",
+           "| N | relpos, T5 table | of the peak | SDPA ÷ relpos, bias made before | SDPA ÷ relpos, bias made in the call | SDPA ÷ relpos, no bias | SDPA ÷ relpos, causal |",
            "|---|---|---|---|---|---|---|"]
     for n in (512, 1024, 2048, 4096):
         t5 = by["T5 table", n]

@@ -40,11 +40,11 @@ int cli_isa(const char *text, const char **isa)
     return rp_isa_found(text) == 1 ? CLI_OK : cli_error(CLI_USAGE, "--isa: \"%s\" is not here", text);
 }
 
-int cli_integer(const char *option, const char *text, int64_t least, int64_t most, int64_t *value)
+int cli_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
 {
     char *end;
     *value = strtoll(text, &end, 10);
-    return !*end && *value >= least && *value <= most ? CLI_OK : cli_error(CLI_USAGE, "%s: \"%s\"", option, text);
+    return !*end && *value >= min && *value <= max ? CLI_OK : cli_error(CLI_USAGE, "%s: \"%s\"", option, text);
 }
 
 void cli_json_string(FILE *to, const char *text) /* problems have no character that JSON would want escaped */

@@ -1,4 +1,5 @@
 /* attend.c -- relpos attend: attention over arrays in a file.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/progress.h"

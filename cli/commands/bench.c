@@ -1,4 +1,5 @@
 /* bench.c -- relpos bench: time problems, and say what share of the machine's peak they reach.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "support/sample_problem.h"

@@ -1,4 +1,5 @@
 /* bias.c -- relpos bias: what position terms add to the scores, as text, picture, array or table.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/picture/picture.h"
@@ -9,8 +10,8 @@
 #include <strings.h>
 
 enum { OUT = 'o', LEN_Q = CLI_OWN, LEN_K, HEADS, HEAD, INPUT, JSON };
-enum { PANELS = 8 };                          /* heads in a picture */
-static const int64_t MOST = (int64_t)1 << 27; /* values: 1 GiB of doubles */
+enum { PANELS = 8 };                                /* heads in a picture */
+static const int64_t MAX_VALUES = (int64_t)1 << 27; /* values: 1 GiB of doubles */
 
 static const cli_option options[] = {
     {"q", LEN_Q, "N", "queries; default: as many as the term's array or grid has, else 64"},
@@ -39,10 +40,10 @@ static int on_option(void *context, int key, const char *value)
     rp_desc *d = &r->problem.desc;
     switch (key) {
     case OUT: r->out = value; return CLI_OK;
-    case LEN_Q: return cli_integer("--q", value, 1, MOST, &d->len_q);
-    case LEN_K: return cli_integer("--k", value, 1, MOST, &d->len_k);
-    case HEADS: r->heads_given = true; return cli_integer("--heads", value, 1, MOST, &d->heads);
-    case HEAD: return cli_integer("--head", value, 0, MOST, &r->head);
+    case LEN_Q: return cli_integer("--q", value, 1, MAX_VALUES, &d->len_q);
+    case LEN_K: return cli_integer("--k", value, 1, MAX_VALUES, &d->len_k);
+    case HEADS: r->heads_given = true; return cli_integer("--heads", value, 1, MAX_VALUES, &d->heads);
+    case HEAD: return cli_integer("--head", value, 0, MAX_VALUES, &r->head);
     case INPUT: r->input = value; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
     default: return cli_problem_option(&r->problem, key, value);
@@ -77,7 +78,7 @@ static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *
     if (rp_term_is_array(t->kind))
         return cli_error(CLI_USAGE, "%s: its array %s is needed (give --input FILE, and %s=ARRAYNAME)", name, array,
                          array);
-    const rp_status status = sample_array(&r->problem.desc, term, index, MOST, a);
+    const rp_status status = sample_array(&r->problem.desc, term, index, MAX_VALUES, a);
     if (status != RP_OK && status != RP_E_NOMEM)
         return cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
     if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
@@ -91,8 +92,8 @@ static int make_up(request *r, int32_t term, int index, io_set *made, rp_array *
 }
 
 /* A length of the description as an array of a term has it: on the axis that grows with that length. Stays as it is where
- * there is no such axis, or where that is shorter than `least` (one entry may serve them all). */
-static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t least)
+ * there is no such axis, or where that is shorter than `min_length` (one entry may serve them all). */
+static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t min_length)
 {
     int64_t shape[2][RP_MAX_AXES] = {{0}};
     const int64_t old = *length;
@@ -105,7 +106,7 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     *length = old;
     for (int32_t x = 0; x < ndim; x++) {
         const int32_t axis = a->ndim - ndim + x; /* fewer axes align right */
-        if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= least)
+        if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
             *length = a->shape[axis];
     }
 }
@@ -147,13 +148,12 @@ static int find_arrays(request *r, const io_set *in, io_set *made, rp_tensors *t
     if (code != CLI_OK)
         return code;
     if (r->head >= d->heads)
-        return cli_error(CLI_USAGE, "--head: %lld is out of range (0 to %lld)", (long long)r->head,
-                         (long long)d->heads - 1);
+        return cli_out_of_range("--head", r->head, 0, d->heads - 1);
     int64_t size;
     if (__builtin_mul_overflow(d->heads, d->len_q, &size) || __builtin_mul_overflow(size, d->len_k, &size) ||
-        size > MOST)
+        size > MAX_VALUES)
         return cli_error(CLI_USAGE, "bias: %lld x %lld x %lld values are more than %lld (fewer with --heads, --q, --k)",
-                         (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MOST);
+                         (long long)d->heads, (long long)d->len_q, (long long)d->len_k, (long long)MAX_VALUES);
     return CLI_OK;
 }
 

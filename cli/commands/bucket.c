@@ -1,4 +1,5 @@
 /* bucket.c -- relpos bucket: which bucket an offset falls in.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdlib.h>
@@ -47,11 +48,11 @@ static int64_t bucket(const request *r, int64_t offset)
     return rp_bucket(offset, r->term.buckets, r->term.max_distance, r->term.bidirectional, r->term.strategy);
 }
 
-/* The last offset up to `most` in the bucket of `first`. Buckets rise or fall with the distance, so equal ones are neighbours
+/* The last offset up to `max` in the bucket of `first`. Buckets rise or fall with the distance, so equal ones are neighbours
  * on each side of the query, and halving finds their end however many offsets there are. */
-static int64_t run_end(const request *r, int64_t first, int64_t most)
+static int64_t run_end(const request *r, int64_t first, int64_t max)
 {
-    int64_t low = first, high = first <= 0 ? 0 : most;
+    int64_t low = first, high = first <= 0 ? 0 : max;
     while (low < high) {
         const int64_t middle = low + (high - low + 1) / 2;
         if (bucket(r, middle) == bucket(r, first))
@@ -59,17 +60,17 @@ static int64_t run_end(const request *r, int64_t first, int64_t most)
         else
             high = middle - 1;
     }
-    return low == 0 && bucket(r, 1) == bucket(r, 0) ? run_end(r, 1, most) : low;
+    return low == 0 && bucket(r, 1) == bucket(r, 0) ? run_end(r, 1, max) : low;
 }
 
 static void print_runs(const request *r)
 {
-    const int64_t most = r->term.max_distance;
-    for (int64_t first = -most, last; first <= most; first = last + 1) {
-        last = run_end(r, first, most);
-        printf(!r->json         ? "%lld..%lld %lld\n"
-               : first == -most ? "{\"first\": %lld, \"last\": %lld, \"bucket\": %lld}"
-                                : ", {\"first\": %lld, \"last\": %lld, \"bucket\": %lld}",
+    const int64_t max = r->term.max_distance;
+    for (int64_t first = -max, last; first <= max; first = last + 1) {
+        last = run_end(r, first, max);
+        printf(!r->json        ? "%lld..%lld %lld\n"
+               : first == -max ? "{\"first\": %lld, \"last\": %lld, \"bucket\": %lld}"
+                               : ", {\"first\": %lld, \"last\": %lld, \"bucket\": %lld}",
                (long long)first, (long long)last, (long long)bucket(r, first));
     }
 }

@@ -1,4 +1,5 @@
 /* explore.c -- relpos explore: open the explorer, a page that has the library within, in a browser.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>

@@ -1,4 +1,5 @@
 /* verify.c -- relpos verify: the fast paths against the oracle, and the laws, on each instruction set found.
+ * It may know the public headers, io, support and cli, and not the other commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "support/sample_problem.h"
@@ -114,10 +115,10 @@ static void compare(worst *w, const char *where, const rp_array *found, const do
         double y;
         rp_convert(&y, RP_F64, (const char *)found->data + x * size, found->dtype, 1);
         const double error = fabs(y - want[x]),
-                     most = bound[x] + (rounding > 0 ? rounding * (fabs(want[x]) + bound[x]) : 0);
-        const double share = (isnan(y) && isnan(want[x])) || y == want[x] ? 0 : error / most;
+                     max_error = bound[x] + (rounding > 0 ? rounding * (fabs(want[x]) + bound[x]) : 0);
+        const double share = (isnan(y) && isnan(want[x])) || y == want[x] ? 0 : error / max_error;
         if (!(share <= w->share))
-            *w = (worst){isnan(share) ? INFINITY : share, error, most, where};
+            *w = (worst){isnan(share) ? INFINITY : share, error, max_error, where};
     }
 }
 

@@ -390,7 +390,7 @@ int explain_range(const char *option, int64_t at, int64_t n)
 {
     if (at < n)
         return CLI_OK;
-    return cli_error(CLI_USAGE, "%s: %lld is out of range (0 to %lld)", option, (long long)at, (long long)n - 1);
+    return cli_out_of_range(option, at, 0, n - 1);
 }
 
 static int explain(explain_request *r, explain_source *s)

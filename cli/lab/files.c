@@ -62,14 +62,15 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
     char folder[NN_TEXT_MAX];
     const size_t size = strlen(path);
     if (size >= sizeof folder)
-        return nn_fail(err, "a folder's name of %zu bytes (at most %d)", size, NN_TEXT_MAX - 1);
+        return nn_fail(err, "a folder's name of %zu bytes (at most %d: name a shorter one)", size, NN_TEXT_MAX - 1);
     for (size_t n = 1; n <= size; n++) {
         if (n < size ? path[n] != '/' : above)
             continue;
         snprintf(folder, sizeof folder, "%.*s", (int)n, path);
         struct stat st;
         if (mkdir(folder, 0777) != 0 && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
-            return nn_fail(err, "%.300s: cannot be made: %s", folder, strerror(errno == EEXIST ? ENOTDIR : errno));
+            return nn_fail(err, "%.300s: cannot be made: %s (name another folder)", folder,
+                           strerror(errno == EEXIST ? ENOTDIR : errno));
     }
     return 0;
 }
@@ -107,5 +108,7 @@ int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX
         return nn_fail(err, "%.300s: out of memory for a line (close other programs)", path);
     const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
     free(text);
-    return failed ? nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno)) : 0;
+    return failed
+               ? nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno))
+               : 0;
 }

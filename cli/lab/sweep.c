@@ -182,7 +182,7 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
     const int fd = code == 0 ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666) : -1;
     FILE *to = NULL;
     if (code == 0 && fd < 0)
-        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+        code = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
     code = code == 0 ? lab_lock(fd, path, err) : code;
     if (code == 0 && fstat(fd, &st) != 0)
         code = nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
@@ -195,11 +195,12 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
             strncmp(unfinished, start, strlen(start)) != 0)
             code = nn_fail(err, "%.300s: its last line is not a result of relpos lab sweep (name another file)", path);
         if (code == 0 && ftruncate(fd, unfinished - text) != 0)
-            code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+            code =
+                nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
         free(text);
     }
     if (code == 0 && !(to = fdopen(fd, "a")))
-        code = nn_fail(err, "%.300s: cannot be written: %s", path, strerror(errno));
+        code = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another file)", path, strerror(errno));
     if (!to && fd >= 0)
         close(fd);
     return to;
@@ -401,7 +402,8 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         if (lab_make_folder(q->keep, false, err) != 0)
             code = cli_error(CLI_FAILED, "--keep: %s", err);
         else if (access(q->keep, W_OK) != 0)
-            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s", q->keep, strerror(errno));
+            code = cli_error(CLI_FAILED, "--keep: %.300s: cannot be written: %s (make room, or name another folder)",
+                             q->keep, strerror(errno));
     }
     return code;
 }
@@ -450,7 +452,8 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     free_trained(&t);
     free_known(&done);
     if (to && fclose(to) != 0 && code == CLI_OK)
-        code = cli_error(CLI_FAILED, "%s: cannot be written: %s", q->output, strerror(errno));
+        code = cli_error(CLI_FAILED, "%s: cannot be written: %s (make room, or name another file)", q->output,
+                         strerror(errno));
     if (code == CLI_OK && (stopped || lab_stop_asked()))
         code = cli_error(CLI_FAILED, "sweep: stopped (the same command continues after the results in %s)", q->output);
     else if (code == CLI_OK && failed)

@@ -216,12 +216,13 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     const char *dir = t->q->dir;
     nn_config now = t->r.c;
     if (strlen(dir) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "--output: the name has %zu bytes (at most %d)", strlen(dir), NN_TEXT_MAX - 40);
+        return nn_fail(err, "--output: the name has %zu bytes (at most %d: name a shorter one)", strlen(dir),
+                       NN_TEXT_MAX - 40);
     if (lab_make_folder(dir, false, err) != 0)
         return -1;
     t->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (t->dir < 0)
-        return nn_fail(err, "%.300s: cannot be opened: %s", dir, strerror(errno));
+        return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
     bool exists = false;
@@ -274,7 +275,8 @@ static int run(const cli_command *self, int argc, char **argv)
         int state = q.resume ? cut_log(log_path, t.r.step, &t.measured, err) : 0;
         t.log = state == 0 ? fopen(log_path, q.resume ? "ae" : "we") : NULL;
         if (state == 0 && !t.log)
-            state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
+            state = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", log_path,
+                            strerror(errno));
         if (state == 0 && !q.resume) {
             char text[NN_PRINT_MAX];
             nn_config_print(&t.r.c, text);
@@ -287,7 +289,8 @@ static int run(const cli_command *self, int argc, char **argv)
         }
         state = state == 0 ? train(&t, err) : state;
         if (t.log && fclose(t.log) != 0 && state >= 0)
-            state = nn_fail(err, "%.300s: cannot be written: %s", log_path, strerror(errno));
+            state = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", log_path,
+                            strerror(errno));
         cli_progress_end(&t.bar);
         lab_catch_signals(false);
         if (state < 0)

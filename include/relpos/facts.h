@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------- facts: what is known of terms */
+/* --------------------------------------------------------------------------------- facts: what is known of terms */
 
 /* Where a term enters the scores, and so which option of the command line and which keyword of Python takes it. */
 typedef enum rp_role {
@@ -123,8 +123,8 @@ RP_API const rp_term_facts *rp_term_about(rp_term_kind kind);
 /* A parameter of a kind, in the order in which texts are printed; NULL past the last. */
 RP_API const rp_param *rp_term_param(rp_term_kind kind, int index);
 
-/* The value that a term has for a parameter of its kind, where that is no REAL. Of CHOICE it is the number of the choice; a GRID has
- * its rows in column 0 and its columns in column 1. */
+/* The value that a term has for a parameter of its kind, where that is no REAL. Of CHOICE it is the number of the
+ * choice; a GRID has its rows in column 0 and its columns in column 1. */
 static inline int64_t rp_param_integer(const rp_term *term, const rp_param *p, int column)
 {
     const void *field = (const char *)term + p->offset + (column ? sizeof(int64_t) : 0);

@@ -61,7 +61,7 @@ typedef enum rp_status {
     RP_E_STRIDE = 3,      /* a last axis that is not contiguous, an output whose elements share memory */
     RP_E_RANGE = 4,       /* a number outside its bounds, NaN where a number is needed */
     RP_E_OVERLAP = 5,     /* an output that lies over an input or over another output */
-    RP_E_UNSUPPORTED = 6, /* valid, but not supported: two terms of one family, a set this machine lacks */
+    RP_E_UNSUPPORTED = 6, /* valid, but not supported: two terms in one role, a set this machine lacks */
     RP_E_NOMEM = 7,       /* out of memory */
     RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
     RP_E_CANCELLED = 9    /* the progress callback cancelled the call: what the outputs hold is undefined */
@@ -427,7 +427,7 @@ typedef struct rp_tensors {
     rp_pages pages;                             /* keys and values in place of k and v */
     const rp_prepared *prepared; /* made by rp_prepare from the same plan and arrays; NULL: made anew in the call */
     rp_pool *pool; /* NULL = the default pool: RELPOS_THREADS, else all this process may use; short calls wake none */
-    rp_progress *progress;  /* NULL: nobody wants to know */
+    rp_progress *progress;  /* NULL: not reported */
     void *progress_context; /* handed to progress */
 } rp_tensors;
 

@@ -42,12 +42,12 @@ typedef enum rp_kerple {
 typedef enum rp_scaling {
     RP_SCALING_NONE = 0,
     RP_SCALING_LINEAR = 1, /* every frequency divided by factor */
-    RP_SCALING_DYNAMIC =
-        2,                 /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
+    /* NTK: a larger base, by how far the longest position goes beyond max_position_embeddings */
+    RP_SCALING_DYNAMIC = 2,
     RP_SCALING_YARN = 3,   /* slow pairs divided by factor, fast ones kept, a ramp between; Peng 2023 */
     RP_SCALING_LLAMA3 = 4, /* the same by wavelength, as in Llama 3.1 */
-    RP_SCALING_LONGROPE =
-        5 /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
+    /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
+    RP_SCALING_LONGROPE = 5
 } rp_scaling;
 
 /* One position term: its kind and the parameters that the kind reads; the others are ignored. Start from rp_term_init,
@@ -158,8 +158,8 @@ typedef struct rp_term {
     rp_scaling scaling;    /* RoPE beyond the trained length */
     int32_t truncate;      /* YARN: 1 = ends of the ramp are whole pairs */
     double factor;         /* how many times longer; >= 1 */
-    int64_t
-        original_max_position_embeddings; /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
+    /* trained length of YARN, LLAMA3, LONGROPE; 0 = max_position_embeddings */
+    int64_t original_max_position_embeddings;
     int64_t max_position_embeddings; /* trained length of DYNAMIC; otherwise the stretched length, where it is needed */
     double beta_fast;                /* YARN: pairs that rotate more often than this keep their speed */
     double beta_slow;                /* YARN: pairs that rotate less often are divided by factor */
@@ -233,7 +233,7 @@ static inline rp_status rp_term_parse(const char *text, rp_term *term, char name
  *
  * Shapes   text has room for `size` bytes; 1024 are enough for any term.
  * Edges    decimal numbers have a point or an exponent, and the fewest digits that read back as the same double.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where the room does not do, or a parameter has no such value. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE where text is too small, or a parameter has no such value. */
 static inline rp_status rp_term_print(const rp_term *term, char *text, size_t size)
 {
     return rp_term_print_sized(term, sizeof *term, text, size);

@@ -133,9 +133,12 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     unlink(link_name);
     if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
         rename(path, before) != 0)
-        return nn_fail(err, "%.300s: cannot be kept as " PREVIOUS ": %s", path, strerror(errno));
+        return nn_fail(err,
+                       "%.300s: cannot be kept as " PREVIOUS ": %s (name another directory, or make this one writable)",
+                       path, strerror(errno));
     if (rename(next, path) != 0)
-        return nn_fail(err, "%.300s: cannot be replaced: %s", path, strerror(errno));
+        return nn_fail(err, "%.300s: cannot be replaced: %s (name another directory, or make this one writable)", path,
+                       strerror(errno));
     return 0;
 }
 
@@ -280,7 +283,8 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
     struct stat st;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
-        return nn_fail(err, "lab: a path of %zu bytes (at most %d)", strlen(path), NN_TEXT_MAX - 40);
+        return nn_fail(err, "lab: a path of %zu bytes (at most %d: name a shorter one)", strlen(path),
+                       NN_TEXT_MAX - 40);
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);

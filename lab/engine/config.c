@@ -153,7 +153,7 @@ static int set_key(nn_config *c, const key *k, const char *value, char err[NN_ER
     char *field = (char *)c + k->offset;
     if (k->type == KEY_TEXT) {
         if (strlen(value) >= NN_TEXT_MAX)
-            return nn_fail(err, "%s: %zu bytes (at most %d)", k->name, strlen(value), NN_TEXT_MAX - 1);
+            return nn_fail(err, "%s: %zu bytes (at most %d: shorten it)", k->name, strlen(value), NN_TEXT_MAX - 1);
         snprintf(field, NN_TEXT_MAX, "%s", value);
         return 0;
     }
@@ -225,11 +225,13 @@ void nn_config_init(nn_config *c)
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
 {
     if (c->width % c->heads != 0)
-        return nn_fail(err, "width: %lld is not a multiple of heads, %lld", (long long)c->width, (long long)c->heads);
+        return nn_fail(err, "width: %lld is not a multiple of heads, %lld (such as %lld)", (long long)c->width,
+                       (long long)c->heads, (long long)((c->width / c->heads + 1) * c->heads));
     if (c->warmup > c->steps)
-        return nn_fail(err, "warmup: %lld is beyond steps, %lld", (long long)c->warmup, (long long)c->steps);
+        return nn_fail(err, "warmup: %lld is beyond steps, %lld (a smaller warmup, or more steps)",
+                       (long long)c->warmup, (long long)c->steps);
     if (c->lr_min > c->lr)
-        return nn_fail(err, "lr_min: %g is above lr, %g", c->lr_min, c->lr);
+        return nn_fail(err, "lr_min: %g is above lr, %g (a lower lr_min, or a higher lr)", c->lr_min, c->lr);
     return 0;
 }
 
@@ -252,7 +254,8 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         const size_t size = strcspn(text, "\n");
         number++;
         if (size >= sizeof line)
-            return nn_fail(err, "%s:%d: a line of %zu bytes (at most %zu)", name, number, size, sizeof line - 1);
+            return nn_fail(err, "%s:%d: a line of %zu bytes (at most %zu: shorten it)", name, number, size,
+                           sizeof line - 1);
         memcpy(line, text, size);
         line[size] = 0;
         text += size + (text[size] == '\n');
@@ -261,13 +264,13 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         if (!*left)
             continue;
         if (!equal)
-            return nn_fail(err, "%s:%d: \"%.60s\" is not key = value", name, number, left);
+            return nn_fail(err, "%s:%d: \"%.60s\" is not key = value (such as width = 256)", name, number, left);
         *equal = 0;
         left = trim(left);
         char *right = trim(equal + 1);
         for (int n = 0; n < n_seen; n++)
             if (strcmp(seen[n], left) == 0)
-                return nn_fail(err, "%s:%d: %.40s is given twice", name, number, left);
+                return nn_fail(err, "%s:%d: %.40s is given twice (leave one of them out)", name, number, left);
         if (n_seen < 64)
             snprintf(seen[n_seen++], 40, "%.39s", left);
         const bool extra =

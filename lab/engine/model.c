@@ -144,7 +144,7 @@ static int add_term(nn_model *m, const char *text, bool named[RP_MAX_TERMS][RP_M
         return 0;
     }
     if (m->n_terms == RP_MAX_TERMS)
-        return nn_fail(err, "position: more than %d terms", RP_MAX_TERMS);
+        return nn_fail(err, "position: more than %d terms (leave some out)", RP_MAX_TERMS);
     nn_term *t = &m->terms[m->n_terms];
     if (rp_term_parse(text, &t->term, names) != RP_OK)
         return nn_fail(err, "position: %s (none, sinusoidal, learned, or a term of relpos info)", NN_WORDS(NULL));
@@ -221,13 +221,14 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
         for (int32_t a = 0; a < ndim; a++)
             grows |= shape[a] != other[a];
         if (ndim == 0 && named[x]) /* such as w3 of fire */
-            return nn_fail(err, "position: %s: %s is given, and has no size (its shape is %s)", t->name, array,
-                           about->shape);
+            return nn_fail(err, "position: %s: %s is given, and has no size (leave it out: its shape is %s)", t->name,
+                           array, about->shape);
         if (ndim == 0)
             continue;
         if (given)
-            return nn_fail(err, "position: %s: its array %s is given, not learned: the lab has no numbers for it",
-                           t->name, array);
+            return nn_fail(
+                err, "position: %s: its array %s is given, not learned: the lab has no numbers for it (another term)",
+                t->name, array);
         if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
             t->source[x] = NN_SINUSOID;
             if (add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,
@@ -347,7 +348,9 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
         same = strcmp(m->params[n].name, from->params[n].name) == 0 && m->params[n].size == from->params[n].size;
     if (!same) {
         nn_model_destroy(m);
-        return nn_fail(err, "position: %.100s has other weights than %.100s, with which the model was trained",
+        return nn_fail(err,
+                       "position: %.100s has other weights than %.100s, with which the model was trained (one with the "
+                       "same weights)",
                        position, from->c.position);
     }
     memcpy(m->w, from->w, (size_t)m->n_weights * sizeof *m->w);

@@ -680,8 +680,8 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
                            "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
                            "training, or another position)",
                            (long long)m->c.length, (long long)longest);
-        return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all)", (long long)batch,
-                       (long long)length);
+        return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
+                       (long long)batch, (long long)length);
     }
     n->m = m;
     n->pool = pool;

@@ -24,7 +24,8 @@ static int temporary_file(const void *bytes, size_t size, char err[NN_ERR_MAX])
     if (f && fwrite(bytes, 1, size, f) == size && fflush(f) == 0)
         fd = fcntl(fileno(f), F_DUPFD_CLOEXEC, 10);
     if (fd < 0)
-        nn_fail(err, "tokenizer: a temporary file of %zu bytes cannot be made: %s", size, strerror(errno));
+        nn_fail(err, "tokenizer: a temporary file of %zu bytes cannot be made: %s (make room in /tmp)", size,
+                strerror(errno));
     if (f)
         fclose(f);
     if (fd >= 0)

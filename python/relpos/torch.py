@@ -398,7 +398,7 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
 
     def terms(self, **positions) -> dict:
-        """The options of relpos.attention that hold the table, turned round since terms count key - query."""
+        """The options of relpos.attention that hold the table, reversed since terms count key - query."""
         table = self.relative_bias.flip(-1)
         return {"bias": relpos.Table(table if table.dim() == 2 else table[None], left=self.max_distance, right=self.max_distance,
                                      **positions)}
@@ -424,7 +424,7 @@ class ShawMultiheadAttention(_MultiheadAttention):
 
 
 class RoPEMultiheadAttention(_MultiheadAttention):
-    """Queries and keys turned by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
+    """Queries and keys rotated by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
 
     Shapes   as AdditiveRelMultiheadAttention. layout="half" pairs c with
              c + head_dim / 2 instead.

@@ -45,7 +45,7 @@ BAD = [
     (attention(q, k, v, rope=relpos.ALiBi()), TypeError, "rope: ALiBi is given as bias="),
     (attention(q, k, v, relval=relpos.Sink(table[0])), TypeError, "relval: Sink is given as sink="),
     (attention(q, k, v, bias=sum([relpos.ALiBi()] * 17)), ValueError, "bias: more than 16 terms"),
-    (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, "RoPE and RoPE are of one family, of which one is allowed"),
+    (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, "RoPE is given twice: at most one is allowed"),
     (attention(q, k, v, bias=relpos.T5(table[:, :3])), ValueError, r"^T5\(table\): shape is \(32, 3\): \(32, 4\)"),
     (attention(q, k, v, bias=relpos.T5(table.astype(int))), TypeError, r"^T5\(table\): dtype is i64"),
     (attention(q, k, v, bias=relpos.T5("table")), TypeError, r"^T5\(table\) is of type str"),

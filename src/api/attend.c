@@ -21,7 +21,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if (t->out.data && !args.v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out needs it");
     if ((uintptr_t)work % 64 != 0)
-        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64");
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     rpi_progress progress = {.report = t->progress, .context = t->progress_context};
     if ((status = rpi_args_prepare(&args)) != RP_OK)

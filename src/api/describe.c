@@ -106,10 +106,13 @@ static rp_status check_terms(rp_plan *p)
             one = s->bias ? NULL : &p->vec;
             break;
         }
+        if (one && *one >= 0 && p->terms[*one].kind == t->kind)
+            return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] (of %s) is given twice: at most one is allowed", (int)n,
+                            rp_term_name(t->kind));
         if (one && *one >= 0)
             return rpi_fail(RP_E_UNSUPPORTED,
-                            "terms[%d] (of %s) and terms[%d] (of %s) are of one family, of which one is allowed",
-                            (int)*one, rp_term_name(p->terms[*one].kind), (int)n, rp_term_name(t->kind));
+                            "terms[%d] (of %s) and terms[%d] (of %s): at most one of these may be given", (int)*one,
+                            rp_term_name(p->terms[*one].kind), (int)n, rp_term_name(t->kind));
         if (one)
             *one = n;
     }

@@ -1,6 +1,7 @@
-/* base/arena.h -- the memory of a call: the sizes of its arrays are added up with checks, allocated as one block, and handed out.
- * Two ways to use it. Where arrays are kept by their offsets, rpi_arena_add returns them before there is memory. Where a function
- * fills in addresses, it runs twice: with base NULL rpi_arena_take only adds up, after rpi_arena_alloc it hands out the same arrays.
+/* base/arena.h -- the memory of a call: the sizes of its arrays are added up with checks, allocated as one block, and
+ * handed out. Two ways to use it. Where arrays are kept by their offsets, rpi_arena_add returns them before there is
+ * memory. Where a function fills in addresses, it runs twice: with base NULL rpi_arena_take only adds up, after
+ * rpi_arena_alloc it hands out the same arrays.
  * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ARENA_H
@@ -11,7 +12,8 @@
 #include <stdint.h>
 
 #define RPI_ARENA_ALIGNMENT 64
-/* A size that does not fit in 63 bits, for functions that return one; any sum or product with it does not fit either. */
+/* A size that does not fit in 63 bits, for functions that return one; any sum or product with it does not fit
+ * either. */
 #define RPI_TOO_LARGE INT64_MAX
 
 typedef struct rpi_arena {

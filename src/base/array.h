@@ -31,7 +31,8 @@ typedef enum rpi_class { RPI_FLOATS, RPI_INTEGERS, RPI_NUMBERS } rpi_class;
 /* Check an array against a shape and describe it; `what` names it in errors, such as "term[0].table". */
 rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape, rpi_class cls, const char *what);
 
-/* A bias rounded to the arithmetic, whose numbers have `real` bytes: a finite one stays finite, because only -infinity masks. */
+/* A bias rounded to the arithmetic, whose numbers have `real` bytes: a finite one stays finite, because only -infinity
+ * masks. */
 static inline double rpi_round_bias(double x, int64_t real)
 {
     if (real == 8)

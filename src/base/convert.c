@@ -84,8 +84,8 @@ void rpi_put(void *data, rp_dtype dtype, int64_t at, double value)
     }
 }
 
-/* Elements 0 … n-1 as f32: exact for what is no wider. Subnormal halves are made from integers, because kernels run with
- * numbers below 2^-126 taken as zero. */
+/* Elements 0 … n-1 as f32: exact for what is no wider. Subnormal halves are made from integers, because kernels run
+ * with numbers below 2^-126 taken as zero. */
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n)
 {
     const uint16_t *h = from;

@@ -1,11 +1,14 @@
-/* base/edits.h -- how far apart two names are, for "did you mean".  SPDX-License-Identifier: Apache-2.0 */
+/* base/edits.h -- how far apart two names are, for "did you mean".
+ * It may not know terms, masks or calls.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_EDITS_H
 #define RELPOS_EDITS_H
 
 #include <stddef.h>
 #include <string.h>
 
-/* Changed, added and removed characters that turn a into b; short names only: 99 where one has 64 characters or more. */
+/* Changed, added and removed characters that turn a into b; short names only: 99 where one has 64 characters or
+ * more. */
 static inline size_t rpi_edits(const char *a, const char *b)
 {
     size_t row[64];

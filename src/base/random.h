@@ -1,5 +1,5 @@
-/* base/random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any threads.
- * It may not know terms, masks or calls.
+/* base/random.h -- numbers that depend on their counters alone: which weights are dropped, on any machine and for any
+ * threads. It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_RANDOM_H
 #define RELPOS_RANDOM_H
@@ -27,7 +27,8 @@ static inline rpi_dropout_row rpi_dropout_at(uint64_t seed, int64_t b, int64_t h
     return (rpi_dropout_row){(uint32_t)z, (uint32_t)(z >> 32)};
 }
 
-/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), keyed before each: whole vectors do the same. */
+/* Two rounds of a 32-bit finalizer (multipliers found by Wellons 2018), keyed before each: whole vectors do the
+ * same. */
 #define RPI_MIX32_A 0x21f0aaadu
 #define RPI_MIX32_B 0x735a2d97u
 static inline uint32_t rpi_random(rpi_dropout_row row, int64_t j)

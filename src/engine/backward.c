@@ -294,7 +294,10 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
         return RP_OK;
     bw->private_sums = calloc((size_t)g->threads, sizeof *bw->private_sums);
     rp_status status =
-        bw->private_sums ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads", (int)g->threads);
+        bw->private_sums
+            ? RP_OK
+            : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads need %zu bytes; use fewer threads",
+                       (int)g->threads, (size_t)g->threads * sizeof *bw->private_sums);
     for (int32_t n = 0; status == RP_OK && n < g->threads; n++)
         status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, &some);
     return status;

@@ -1,5 +1,5 @@
-/* engine/call.c -- what a forward and a backward call share: their sources and memory, heads of a group, key columns. How a call
- * is cut into tasks: tasks.c.
+/* engine/call.c -- what a forward and a backward call share: their sources and memory, heads of a group, key columns.
+ * How a call is cut into tasks: tasks.c.
  * It may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"

@@ -18,8 +18,9 @@ struct rpi_call {
     const rpi_source *source; /* [n_sources] */
     int32_t n_sources;
     const rpi_source *value_vectors; /* the one of VALUES; NULL: none */
-    /* packed keys and values of kv heads g0 … g0+groups-1, counted over batch * kv_heads; kernels/template.h has their layout.
-     * extreme_k [kv head][panel] is 1 where a key is extreme, extreme_v [kv head][Lk padded] where a value is not finite */
+    /* packed keys and values of kv heads g0 … g0+groups-1, counted over batch * kv_heads; kernels/template.h has their
+     * layout. extreme_k [kv head][panel] is 1 where a key is extreme, extreme_v [kv head][Lk padded] where a value is
+     * not finite */
     int64_t g0, groups;
     int64_t heads_per_task; /* kv heads that a task packs for itself and attends; 0: kv heads are packed in groups */
     void *keys, *values;
@@ -47,7 +48,7 @@ typedef struct rpi_decode {
 /* What a backward call shares: backward.c. Heads are counted within the group where it says so, else over batch *
  * heads. */
 typedef struct rpi_backward {
-    int64_t blocks, pad_rows, key_blocks; /* blocks of QB rows and rows padded to them; blocks of keys */
+    int64_t blocks, pad_rows, key_blocks; /* blocks of BLOCK_ROWS rows and rows padded to them; blocks of keys */
     void *dq;                      /* [head of the group][pad_rows][Dk padded] of rotated queries, without scale */
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] of each RUN's own queries */
     double *row_stats;             /* [B * H][Lq][3] largest score and log of the sum, which make lse; <dout, out> */
@@ -55,7 +56,7 @@ typedef struct rpi_backward {
     rpi_term_sums *private_sums;   /* for each worker: of terms that go pair by pair; NULL: none */
     bool direct[RPI_MAX_SOURCES];  /* gradients that tasks write themselves */
     bool pairs[RPI_MAX_SOURCES], any_pairs; /* gradients of arrays of pairs that heads or batch entries share */
-    double *strips;                         /* [1 or B][H][strip_len] gradients of the entries of the STRIP */
+    double *strips;                         /* [1 or B][H][strip.len] gradients of the entries of the STRIP */
     double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
     double *vectors[RPI_MAX_SOURCES];       /* [H][count][width] of RUN, KEYS and VALUES */
     double *columns;                        /* [B * H][key_blocks][width] of COLUMN */

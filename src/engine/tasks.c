@@ -1,5 +1,6 @@
-/* engine/tasks.c -- how a forward call is cut into tasks: rows of a task, kv heads that go at a time, tiles of few queries. The bits do
- * not depend on it. forward.c runs the tasks; a backward call is cut in backward.c, by keys. It may not know how a kernel computes.
+/* engine/tasks.c -- how a forward call is cut into tasks: rows of a task, kv heads that go at a time, tiles of few
+ * queries. The bits do not depend on it. forward.c runs the tasks; a backward call is cut in backward.c, by keys. It
+ * may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 

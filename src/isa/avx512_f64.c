@@ -23,7 +23,7 @@ typedef __m512d vf;
 #define vf_below(x, limit, yes, no) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(x, limit, _CMP_LT_OQ), no, yes)
 #define vf_sum(x)                   _mm512_reduce_add_pd(x)
 #define vf_max_lane(x)              _mm512_reduce_max_pd(x)
-#define vf_gather(p, index)         _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(index)), p, 8)
+#define vf_gather(p, at)            _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(at)), p, 8)
 #define vf_pick(a, index, b)        _mm512_permutex2var_pd(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
 #include "verbs.h"
 #include "kernels/template.h"

@@ -14,7 +14,7 @@ RPI_SOURCE_ORDER
 #define RPI_F64 0
 enum { VL = 4, MR = 6, NR = 16 }; /* 6 x 16 sums take 24 of the 32 registers, operands 5 */
 typedef float32x4_t vf;
-#define vf_fma(a, b, c)             vfmaq_f32(c, a, b) /* a from vf_set1: by element, without a register for the copies */
+#define vf_fma(a, b, c)             vfmaq_f32(c, a, b) /* a from vf_set1: by element, with no register for the copies */
 #define vf_set1(x)                  vdupq_n_f32(x)
 #define vu_wide(p)                  ((vu)vmovl_u16(vld1_u16(p)))
 #define vf_max(a, b)                max_lanes(a, b)

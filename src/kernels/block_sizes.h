@@ -1,5 +1,5 @@
-/* kernels/block_sizes.h -- rows of a block, keys of a tile, and what else is cut. VL, MR and NR, the sizes of a register tile, are in
- * the file of each instruction set (isa/avx2.c, isa/avx512.h, …).
+/* kernels/block_sizes.h -- rows of a block, keys of a tile, and what else is cut. VL, MR and NR, the sizes of a
+ * register tile, are in the file of each instruction set (isa/avx2.c, isa/avx512.h, …).
  * Parameters: VL, MR, NR, RPI_AMX. */
 
 enum {

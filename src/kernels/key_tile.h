@@ -22,8 +22,8 @@ typedef struct tile {
     int64_t from[16], to[16]; /* of each group: the columns that it computes, multiples of NR; from == to: none */
     bool edge;                /* some pair of the tile is masked: the rows' intervals say which, or keep does */
     bool pairs;               /* keep says which */
-    bool look;      /* biases of -infinity clear keep, since some number of the tile could turn them into NaN */
-    bool extreme_v; /* some value of the tile is not finite */
+    bool check_biases; /* biases of -infinity clear keep, since some number of the tile could turn them into NaN */
+    bool extreme_v;    /* some value of the tile is not finite */
     const uint8_t *extreme_k; /* of each panel: some key is extreme */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
@@ -61,10 +61,10 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
         return false;
     /* Numbers that are extreme can make NaN where a bias of -infinity should have masked: look at each pair. */
     t->extreme_v = memchr(extreme_v, 1, (size_t)keys) != NULL;
-    t->look = k->extreme_q || t->extreme_v || memchr(extreme_k, 1, (size_t)(t->end / NR)) ||
-              (c->value_vectors && c->value_vectors->values.nonfinite);
-    t->pairs = plan->mask_keep || t->look;
-    t->edge |= t->look;
+    t->check_biases = k->extreme_q || t->extreme_v || memchr(extreme_k, 1, (size_t)(t->end / NR)) ||
+                      (c->value_vectors && c->value_vectors->values.nonfinite);
+    t->pairs = plan->mask_keep || t->check_biases;
+    t->edge |= t->check_biases;
     if (!t->pairs)
         return true;
     for (int64_t r = 0; r < k->groups * MR; r++) {
@@ -82,7 +82,7 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (plan->mask_keep) { /* a tile without a pair is skipped, one without a hole is full */
         any = false;
-        bool all = !t->look && t->end == keys;
+        bool all = !t->check_biases && t->end == keys;
         for (int64_t r = 0; r < k->rows; r++) {
             any |= memchr(k->keep + r * TILE_KEYS, 1, (size_t)t->end) != NULL;
             all = all && memchr(k->keep + r * TILE_KEYS, 0, (size_t)t->end) == NULL;

@@ -1,5 +1,5 @@
-/* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores, with the largest of each row, and for values. May not
- * know blocks or calls.
+/* kernels/register_tile.h -- register tiles: MR x NR sums of products, for scores, with the largest of each row, and
+ * for values. May not know blocks or calls.
  * Parameters: VL, MR, NR; SUM_KEYS, at whose multiples sums of values are cut.
  *
  * Contract. Operands are packed as pack.h has them: q and w of MR rows, k and v of NR columns. A tile reads all of

@@ -1,6 +1,6 @@
-/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated as they are packed (pack.h, pack_panels;
- * amx/amx_pack.h), queries as a block loads them (query_block.h, load_queries; amx/amx_scores.h), and gradients back
- * (backward_task.h). The cosines and sines come from sources/rope_tables.c.
+/* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated as they are packed (pack.h,
+ * pack_panels; amx/amx_pack.h), queries as a block loads them (query_block.h, load_queries; amx/amx_scores.h), and
+ * gradients back (backward_task.h). The cosines and sines come from sources/rope_tables.c.
  * Parameters: the verbs. */
 
 /* Rotate a row in place, channel x at row[x * step]; back with sign -1. */

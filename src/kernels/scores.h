@@ -47,7 +47,7 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
         return;
     }
     for (int64_t j = from; j < to; j += VL) {
-        for (int n = 0; n < VL && t->look; n++)
+        for (int n = 0; n < VL && t->check_biases; n++)
             keep[j + n] &= (!in || in[r][j + n] != -INFINITY) && (!out || out[r][j + n] != -INFINITY);
         vf_store(s + j, vf_keep(vf_load(s + j), keep + j));
     }

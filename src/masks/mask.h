@@ -1,6 +1,7 @@
 /* masks/mask.h -- what the author of a mask writes. A mask is
  *
- *     a function with its entry, in intervals.h or pairs.h     static void even_keep(…) { … }   RPI_PAIRS(EVEN, even_keep, …)
+ *     a function with its entry, in intervals.h or pairs.h     static void even_keep(…) { … }
+ *                                                              RPI_PAIRS(EVEN, even_keep, …)
  *     a line at the end of include/relpos/masks.def            RP_X(EVEN, even_keys, "j % 2 == 0")
  *     and what `tools/masks.py` then makes of it: options of the command line and of Python, help, manuals
  *
@@ -13,26 +14,27 @@
 /* The row of pairs that a mask is asked about. */
 typedef struct rpi_mask_row {
     const rp_mask *mask; /* its parameters, which are within their bounds */
-    const rpi_view
-        *array; /* its array, of the axes that the entry names: array[b, j] is rpi_integer(array->data, array->dtype,
-                              rpi_index(array, b, j, 0, 0)), or rpi_truth(…); without axes there is none to read */
+    /* its array, of the axes that the entry names: array[b, j] is rpi_integer(array->data, array->dtype,
+     * rpi_index(array, b, j, 0, 0)), or rpi_truth(…); without axes there is none to read */
+    const rpi_view *array;
     int64_t b, h, i; /* batch entry, head and query */
-    int64_t
-        position; /* i + q_offset, the query's place among the keys; below 2^61 in size, and negative before key 0 */
+    /* i + q_offset, the query's place among the keys; below 2^61 in size, and negative before key 0 */
+    int64_t position;
 } rpi_mask_row;
 
-/* A mask of either kind may depend on its row and array alone, keeps nothing from call to call, is called from many threads at once,
- * and leaves no pair where another mask took it: it only takes.
+/* A mask of either kind may depend on its row and array alone, keeps nothing from call to call, is called from many
+ * threads at once, and leaves no pair where another mask took it: it only takes.
  *
- *   interval   raises *lo or lowers *hi, the first key and the one after the last. Tiles outside are never computed. The interval is the
- *              same for all heads: row->h is 0. It may leave [0, Lk] and be empty or reversed; the caller mends that.
- *   pairs      clears keep[n] for key j0 + n, 0 <= n < count, and writes nothing else; a byte that is 0 stays 0, another stays 1. It is
- *              called for parts of a row, in any order. */
+ *   interval   raises *lo or lowers *hi, the first key and the one after the last. Tiles outside are never
+ *              computed. The interval is the same for all heads: row->h is 0. It may leave [0, Lk] and be empty or
+ *              reversed; the caller mends that.
+ *   pairs      clears keep[n] for key j0 + n, 0 <= n < count, and writes nothing else; a byte that is 0 stays 0,
+ *              another stays 1. It is called for parts of a row, in any order. */
 typedef void rpi_mask_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi);
 typedef void rpi_mask_pairs(const rpi_mask_row *row, int64_t j0, int64_t count, uint8_t *keep);
 
-/* An entry of the registry: rp_mask_info of relpos.h says what belongs into `info`, all of which is optional but `text`.
- * A mask has parameters or an array, since an option takes one value. */
+/* An entry of the registry: rp_mask_info of relpos.h says what belongs into `info`, all of which is optional but
+ * `text`. A mask has parameters or an array, since an option takes one value. */
 typedef struct rpi_masker {
     rp_mask_info info;
     rpi_mask_interval *interval; /* one of the two is there */

@@ -24,8 +24,8 @@ typedef struct rpi_extents {
     int64_t min_offset, max_offset; /* of q_offset among the batch entries */
     bool strip_per_head;            /* each head has a strip of its own */
     bool rope_per_batch[2];         /* each batch entry has cosines and sines of its own: of queries, of keys */
-    const rp_prepared *strip,
-        *rope;              /* which holds the strip, and the keys' cosines and sines; NULL: the call makes them */
+    /* what holds the strip, and the keys' cosines and sines; NULL: the call makes them */
+    const rp_prepared *strip, *rope;
     bool summary;           /* profile, key_mass or entropy is asked for */
     int64_t decode_queries; /* of a call that goes tile by tile; 0: it does not */
     bool dq;                /* the gradient of q is asked for */

@@ -1,5 +1,5 @@
 /* problem/ops.h -- the table of an instruction set: sizes of its tiles, and its kernels, whose contract is in
- * kernels/template.h.
+ * kernels/template.h. It may know the public header alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_OPS_H
 #define RELPOS_OPS_H
@@ -22,8 +22,8 @@ typedef struct rpi_ops {
     void (*attend)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, double *partial,
                    int32_t worker);
     void (*attend_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
-    int32_t decode_rows,
-        decode_tile; /* the largest number of queries that go tile by tile; bytes of what a tile leaves */
+    /* the largest number of queries that go tile by tile; bytes of what a tile leaves */
+    int32_t decode_rows, decode_tile;
     int64_t (*decode_size)(const rpi_call *c);
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_values)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);

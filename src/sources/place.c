@@ -1,5 +1,6 @@
 /* sources/place.c -- the memory of the sources of a call, one function for each kind. Each runs twice: while sizes are
  * added up addresses are NULL, then the arena hands them out.
+ * It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "fill.h"
 

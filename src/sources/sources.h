@@ -12,10 +12,10 @@
 /* The bounds of every call of a plan that has kernels; the extents of one call, grads NULL where it goes forward. */
 void rpi_extents_bound(rpi_extents *e, const rp_plan *plan);
 void rpi_extents_of(rpi_extents *e, const rpi_args *args, const rpi_grads *grads);
-uint64_t
-rpi_strip_terms(const rpi_args *args); /* those that the strip sums, a bit each: OFFSET terms that go by index */
+/* The terms that the strip sums, a bit each: OFFSET terms that go by index. */
+uint64_t rpi_strip_terms(const rpi_args *args);
 
-/* ---- describe.c and place.c */
+/* ---- choose.c and place.c */
 
 void rpi_sources_describe(rpi_sources *l, const rp_plan *plan, const rpi_extents *e);
 /* The memory of each source. group_heads: query heads that are worked on together, for COLUMN, which the engine makes

@@ -31,8 +31,8 @@ RPI_SCHEME(
     .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .entries = grid_entries, .index = axial_index,
     .entry = axial_entry, .entry_grad = axial_entry_grad)
 
-/* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, query minus key. Li et al. 2022 (MViTv2), equation 4, as SAM and
- * ViTDet have it: not scaled. */
+/* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, query minus key. Li et al. 2022 (MViTv2), equation 4, as SAM
+ * and ViTDet have it: not scaled. */
 
 #define RPI_AXIS(axis, side, number, difference)                                                                       \
     static int64_t axialkey_##axis##_count(const rp_desc *d, const rp_term *t)                                         \

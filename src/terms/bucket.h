@@ -18,7 +18,8 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
     switch (strategy) {
     case RP_STRATEGY_LINEAR: return rpi_min(exact + (distance - exact) * rest / (max_distance - exact), n - 1);
     case RP_STRATEGY_QUADRATIC: {
-        /* the root may round to the wrong side of a whole number: settle the floor in integers, t^2 (M-E) <= rest^2 (d-E) */
+        /* the root may round to the wrong side of a whole number: settle the floor in integers,
+         * t^2 (M-E) <= rest^2 (d-E) */
         __extension__ typedef unsigned __int128 wide;
         const wide max = (wide)rest * (wide)rest * (wide)(distance - exact), span = (wide)(max_distance - exact);
         int64_t t = (int64_t)((double)rest * sqrt((d - (double)exact) / (double)(max_distance - exact)));
@@ -29,9 +30,9 @@ static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_s
         return rpi_min(exact + t, n - 1);
     }
     default: {
-        /* Each step rounds to f32, as in the public implementations: bit-identical buckets depend on it. Their logarithm
-         * is the f32 nearest to the true one; logf of the C library is not always (435 buckets one way, distance 2231 of
-         * 3283), so it is taken in double and rounded. */
+        /* Each step rounds to f32, as in the public implementations: bit-identical buckets depend on it. Their
+         * logarithm is the f32 nearest to the true one; logf of the C library is not always (435 buckets one way,
+         * distance 2231 of 3283), so it is taken in double and rounded. */
         volatile float share = (float)log((double)((float)distance / (float)exact));
         share = share / (float)log((double)max_distance / (double)exact);
         share = share * (float)rest;
@@ -121,7 +122,8 @@ static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;
 }
 
-/* A distance's bucket is the same for every head, and its logarithm is the expensive part: exact as a double, at most 2^30. */
+/* A distance's bucket is the same for every head, and its logarithm is the expensive part: exact as a double, at most
+ * 2^30. */
 static double bucket_shared(const rpi_pair *p)
 {
     return (double)bucket_index(p);

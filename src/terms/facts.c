@@ -1,4 +1,5 @@
-/* terms/facts.c -- what is known of a term, as one JSON object: relpos info, the Python package and tools/terms.py read it.
+/* terms/facts.c -- what is known of a term, as one JSON object: relpos info, the Python package and tools/terms.py read
+ * it. It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <ctype.h>
@@ -68,12 +69,12 @@ static const char *const presences[] = {"needed", "conditional", "optional", "re
 static const char *const rules[] = {"normal", "uniform", "negative", "normal_fan", "factor",   "uniform_fan",
                                     "xavier", "zero",    "slopes",   "sinusoids",  "projected"};
 
-static void put_texts(writer *w, const char *key, const char *const *texts, int most)
+static void put_texts(writer *w, const char *key, const char *const *texts, int max_texts)
 {
     put(w, ", ");
     put_string(w, key);
     put(w, ": [");
-    for (int n = 0; n < most && (texts[n] || n == 0); n++) {
+    for (int n = 0; n < max_texts && (texts[n] || n == 0); n++) {
         put(w, n ? ", " : "");
         put_string(w, texts[n] ? texts[n] : "");
     }

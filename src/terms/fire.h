@@ -124,8 +124,8 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
     fire_sums_grad(p, x, g, g * x, to);
 }
 
-/* The fast form. A network of ReLUs of one input is a line on each of a few pieces, so a row of biases is a run of lines
- * in psi(|delta|). Prepared:
+/* The fast form. A network of ReLUs of one input is a line on each of a few pieces, so a row of biases is a run of
+ * lines in psi(|delta|). Prepared:
  *   [0] pieces   [1] entries of psi to one side   psi [2 entries - 1] of … -1, 0, 1, …   start [pieces] of the input
  *   middle [pieces]   slope [H][pieces]   zero [H][pieces] */
 static int64_t fire_max_pieces(const rp_term *t)

@@ -1,8 +1,8 @@
 /* terms/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
  * Lin et al. 2025 (Forgetting Transformer), equation 3.
  *
- * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such extreme
- * gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
+ * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such
+ * extreme gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
  *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], moderate ones     then, after all of those,
  *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1 */
 
@@ -28,7 +28,8 @@ static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *a
     }
 }
 
-/* The gates of one query up to key *j, which falls from call to call: *next is the last extreme gate not yet in *far. */
+/* The gates of one query up to key *j, which falls from call to call: *next is the last extreme gate that
+ * *far does not have yet. */
 typedef struct forget_walk {
     const double *sums, *extreme;
     int64_t end; /* the last gate that counts */
@@ -84,8 +85,8 @@ static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
         rpi_add(to, 0, p->b, p->h, t, 0, g);
 }
 
-/* The sums of g over rows and columns are enough: gate t lies between every key before t and every query from t on, and a
- * query before t sees no key from t on. */
+/* The sums of g over rows and columns are enough: gate t lies between every key before t and every query from t on, and
+ * a query before t sees no key from t on. */
 static void forget_fold(const rpi_pair *p, const double *row_sum, const double *column_sum, const rpi_sums *to)
 {
     double keys = 0, queries = 0; /* of keys before t, of queries before t */

@@ -1,4 +1,5 @@
 /* terms/forms.c -- the table of scheme.h once more, as a check: what each form requires, allows and forbids.
+ * It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <stdio.h>

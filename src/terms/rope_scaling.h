@@ -58,10 +58,10 @@ static double yarn_mscale(double factor, double mscale)
     return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-/* The pair, as a real number, that turns `turns` times within the trained length. */
-static double yarn_pair(const rp_term *t, double turns)
+/* The pair, as a real number, that makes `rotations` rotations within the trained length. */
+static double yarn_pair(const rp_term *t, double rotations)
 {
-    return (double)t->dim * log((double)rope_original(t) / (turns * two_pi)) / (2 * log(t->base));
+    return (double)t->dim * log((double)rope_original(t) / (rotations * two_pi)) / (2 * log(t->base));
 }
 
 /* 1 where a pair keeps its speed, 0 where it is divided by factor, between them a ramp. */
@@ -79,11 +79,12 @@ static double yarn_kept(const rp_term *t, int64_t c)
 
 static double llama3_kept(const rp_term *t, double frequency)
 {
-    const double turns = (double)rope_original(t) * frequency / (two_pi); /* within the trained length */
-    return fmin(fmax((turns - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
+    const double rotations = (double)rope_original(t) * frequency / (two_pi); /* within the trained length */
+    return fmin(fmax((rotations - t->low_freq_factor) / (t->high_freq_factor - t->low_freq_factor), 0), 1);
 }
 
-/* How many times longer. Where YaRN and LongRoPE leave it at 1, it is the ratio of the two lengths, if both are given. */
+/* How many times longer. Where YaRN and LongRoPE leave it at 1, it is the ratio of the two lengths, if both are
+ * given. */
 static double rope_longer(const rp_term *t)
 {
     const bool lengths = t->scaling == RP_SCALING_YARN || t->scaling == RP_SCALING_LONGROPE;

@@ -1,6 +1,6 @@
-/* terms/rotation.h -- RoPE's rotation, once for the definition and the fast path: which channels make a pair, and how an angle
- * rotates it. Knows rp_term alone; terms/rope.h has the frequencies, sources/rope_tables.c makes the cosines and sines of a call, and
- * kernels/rotate_rows.h rotates queries and keys by them.
+/* terms/rotation.h -- RoPE's rotation, once for the definition and the fast path: which channels make a pair, and how
+ * an angle rotates it. Knows rp_term alone; terms/rope.h has the frequencies, sources/rope_tables.c makes the cosines
+ * and sines of a call, and kernels/rotate_rows.h rotates queries and keys by them.
  * Su et al. 2021, section 3.2.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROTATION_H

@@ -2,10 +2,11 @@
  *
  *     RPI_SCHEME(NAME, .form = RPI_OFFSET, .facts = {…}, .array = {…}, .params = …, .pair = …, .grad = …)
  *
- * The line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def and the text docs/terms/name.md make it
- * known; `python3 tools/terms.py --write` then makes again what is made from terms. Write `pair` first and alone: the term
- * runs with it everywhere, on every instruction set. alibi.h is a short one to begin with. What several schemes share is in
- * common.h, clip.h and grid.h.
+ * The line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def and the text docs/terms/name.md
+ * make it known; `python3 tools/terms.py --write` then makes again what is made from terms. Write `pair` first and
+ * alone: the term runs with it everywhere, on every instruction set. alibi.h is a short one to begin with. What several
+ * schemes share is in common.h, clip.h and grid.h. A scheme may know these, base/arena.h, base/array.h and the
+ * public headers, and nothing of sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SCHEME_H
 #define RELPOS_SCHEME_H
@@ -13,27 +14,29 @@
 #include "base/array.h"
 #include <relpos/facts.h>
 
-/* How a term enters, and what its scheme gives. forms.c has this table once more, and rp_term_fault holds schemes to it.
+/* How a term enters, and what its scheme gives. forms.c has this table once more, and rp_term_fault holds schemes to
+ * it.
  *
- *   form     what it is                                                    required                         optional
- *   OFFSET   a bias that depends on (h, delta) alone: a strip a head       pair                             shared reach
- *   INDEX    a bias out of a list for each head                            entries index entry              reach
- *   TILE     a bias that depends on (b, h, i, j)                           pair                             row fold, or row_grad
- *   VEC      products of queries or keys with vectors                      product[0] (count vec, first or index)   product[1]
- *   VALVEC   a vector added to v_j                                         product[0] (count vec width, first or index)
- *   ROTATE   rotates q and k: rope, whose code is in sources               -
- *   SINK     a logit beside each row: array 0                              -
+ *   form     what it is                                   required                                optional
+ *   OFFSET   a bias that depends on (h, delta) alone      pair                                    shared reach
+ *   INDEX    a bias out of a list for each head           entries index entry                     reach
+ *   TILE     a bias that depends on (b, h, i, j)          pair                                    row fold, or row_grad
+ *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
+ *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
+ *   ROTATE   rotates q and k: rope, by code in sources    -
+ *   SINK     a logit beside each row: array 0             -
  *
- * index is a number of the query minus one of the key, but for class tokens and masked positions: index(i, j) - index(i, 0) is the same for
- * every i. The kernels keep those two numbers and not the pairs.
+ * index(i, j) = a(i) - b(j), except for class tokens and masked positions; kernels store a and b. Where a and b are
+ * given positions, the difference is then clamped and truncated.
  *
- * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, prepare and prepare_size are optional
- * everywhere. A term with a learned array also gives its derivative: grad beside pair, entry_grad beside entry, vec_grad beside
- * vec. row_grad comes with sums_size, fold_sums and row; prepare with prepare_size.
+ * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, prepare and prepare_size
+ * are optional everywhere. A term with a learned array also gives its derivative: grad beside pair, entry_grad beside
+ * entry, vec_grad beside vec. row_grad comes with sums_size, fold_sums and row; prepare with prepare_size.
  *
- * Values. pair, entry, row, vec and query return a finite number wherever the arrays, positions and parameters that they read
- * are finite; a TILE may return -infinity, which masks the pair (and says so with `causal` where all keys after the
- * query are masked). +infinity and NaN come out only where such a number was read, and so reach only the rows that attend to the pair.
+ * Values. pair, entry, row, vec and query return a finite number wherever the arrays, positions and parameters that
+ * they read are finite; a TILE may return -infinity, which masks the pair (and says so with `causal` where all keys
+ * after the query are masked). +infinity and NaN come out only where such a number was read, and so reach only the rows
+ * that attend to the pair.
  * Derivatives are finite under the same condition; grad is not called for a pair that is masked. */
 typedef enum rpi_form { RPI_OFFSET, RPI_INDEX, RPI_TILE, RPI_VEC, RPI_VALVEC, RPI_ROTATE, RPI_SINK } rpi_form;
 
@@ -67,26 +70,28 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
 }
 
-/* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Its field is one of rp_term
- * that means the same, else the next of real[4], integer[4] (INT; GRID takes two) or choice[4] (FLAG, SIGN, CHOICE). Bounds hold when
- * `check` has resolved what was left open. A list ends with {0}. */
+/* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Its field is
+ * one of rp_term that means the same, else the next of real[4], integer[4] (INT; GRID takes two) or choice[4] (FLAG,
+ * SIGN, CHOICE). Bounds hold when `check` has resolved what was left open. A list ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
-/* Facts, for .facts: formula and about are needed. `shown` is how `relpos explain` prints a bias: {key} is the value of a parameter,
- * {slope} that of ALiBi's head; of a product it is the name of its vectors, X of Q X^T. A sample is what follows the name in a
- * problem, parameters and arrays that are to be made though the term works without them: "left=5,slopes=given". */
+/* Facts, for .facts: formula and about are needed. `shown` is how `relpos explain` prints a bias: {key} is the value of
+ * a parameter, {slope} that of ALiBi's head; of a product it is the name of its vectors, X of Q X^T. A sample is what
+ * follows the name in a problem, parameters and arrays that are to be made though the term works without them:
+ * "left=5,slopes=given". */
 
-/* Arrays, for .array: {"slopes", .shape = "[H]"} is learned and has to be there. facts.h says what else there is: presence, and the
- * ranges `draw`, to try the term with, and `start`, to train from. Terms that take given positions have these two last: */
+/* Arrays, for .array: {"slopes", .shape = "[H]"} is learned and has to be there. facts.h says what else there is:
+ * presence, and the ranges `draw`, to try the term with, and `start`, to train from. Terms that take given positions
+ * have these two last: */
 #define RPI_TWO_POSITIONS                                                                                              \
     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
     {                                                                                                                  \
         "k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
-/* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), e = index(i, j) in [0, count).
- * With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1); with `zero_outside`
- * pairs whose e would be clamped get 0. */
+/* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), e = index(i, j) between 0
+ * and count-1. With key_side the row is k_j instead of q_i. Where index is NULL, e = clamp(delta - first, 0, count-1);
+ * with `zero_outside` pairs whose e would be clamped get 0. */
 typedef struct rpi_product {
     int array; /* index of the array of vectors */
     bool key_side, zero_outside;
@@ -117,7 +122,8 @@ typedef struct rpi_scheme {
     rp_array_facts array[RP_MAX_ARRAYS]; /* name NULL past the last */
     int32_t positions;      /* index of q_positions among the arrays, k_positions next; see rpi_takes_positions */
     const rp_param *params; /* key NULL last; NULL for none */
-    /* sizes left open (0) from the arrays; the index of an array that does not tell them, else -1; NULL: none is left open */
+    /* sizes left open (0) from the arrays; the index of an array that does not tell them, else -1; NULL: none is left
+     * open */
     int (*sizes)(rp_term *term, const rp_array *array);
     /* sizes that are still open, set to what problems and models use where nobody says; NULL: none is left open */
     void (*usual_sizes)(rp_term *term, int64_t len_k);
@@ -130,16 +136,19 @@ typedef struct rpi_scheme {
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
     /* OFFSET, optional: the part of the bias that the heads share, made once for each delta */
     double (*shared)(const rpi_pair *p);
-    /* TILE with `row`, optional: add to `sums_size` sums of head p->h what g of row (b, h, i) gives; all gradients from them */
+    /* TILE with `row`, optional: add to `sums_size` sums of head p->h what g of row (b, h, i) gives; all gradients from
+     * them */
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
     void (*fold_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
-    /* TILE, optional: all gradients of head (b, h) from sums of g over the keys of each query and over the queries of each key */
+    /* TILE, optional: all gradients of head (b, h) from sums of g over the keys of each query and over the queries of
+     * each key */
     void (*fold)(const rpi_pair *p, const double *row_sum, const double *column_sum, const rpi_sums *to);
-    /* TILE, optional: the biases of row (b, h, i) for keys j0 … j0+n-1 of no given positions; p->j and p->delta are not set */
+    /* TILE, optional: the biases of row (b, h, i) for keys j0 … j0+n-1 of no given positions; p->j and p->delta are
+     * not set */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
-    /* OFFSET and INDEX that go by given positions: offsets below -left have the value of -left, those above right that of
-     * right; NULL: no such limits */
+    /* OFFSET and INDEX that go by given positions: offsets below -left have the value of -left, those above right that
+     * of right; NULL: no such limits */
     void (*reach)(const rp_term *term, int64_t *left, int64_t *right);
     /* INDEX: entry `index(p)` of `entries`, its value for head p->h, and g times its derivatives */
     int64_t (*entries)(const rp_desc *desc, const rp_term *term);

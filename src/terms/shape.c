@@ -1,4 +1,5 @@
-/* terms/shape.c -- the shape of a term's array from its text, such as "[H?, left+right+1]"; facts.h says how it is written.
+/* terms/shape.c -- the shape of a term's array from its text, such as "[H?, left+right+1]"; facts.h says how it is
+ * written. It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <ctype.h>

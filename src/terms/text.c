@@ -1,4 +1,5 @@
 /* terms/text.c -- a term from what the user types: "t5,table=NAME,buckets=32".
+ * It may not know schemes by name, masks, sources or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/edits.h"
 #include "registry.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The nearer to a word of two names, if near enough for a slip of the pen; best may be NULL. */
+/* The nearer to a word of two names, if few enough edits apart; best may be NULL. */
 static const char *nearer(const char *word, const char *best, const char *name)
 {
     const size_t d = rpi_edits(word, name);
@@ -225,7 +226,8 @@ static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX
         const char *comma = strchr(from, ',');
         const size_t length = comma ? (size_t)(comma - from) : strlen(from);
         if (length >= RP_NAME_MAX)
-            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a part of it is longer than %d bytes", text, RP_NAME_MAX - 1);
+            return rpi_fail(RP_E_ARG, "term \"%.40s…\": a name or value in it is longer than %d bytes", text,
+                            RP_NAME_MAX - 1);
         memcpy(word, from, length);
         word[length] = 0;
         from = comma ? comma + 1 : NULL;

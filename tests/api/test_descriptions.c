@@ -268,7 +268,7 @@ static void refuse_terms(const rp_term *terms, int32_t n, const char *words)
 
 static void a_form_of_term_stands_alone(void **state)
 {
-    static const char *const family[] = {"relkey,left=1,right=1", "xl", "deberta,span=3"};
+    static const char *const products[] = {"relkey,left=1,right=1", "xl", "deberta,span=3"};
     char names[RP_MAX_ARRAYS][RP_NAME_MAX];
     (void)state;
     EACH(rp_term_kind, once, RP_TERM_ROPE, RP_TERM_RELKEY, RP_TERM_RELVAL)
@@ -279,9 +279,9 @@ static void a_form_of_term_stands_alone(void **state)
     for (int x = 0; x < 3; x++)
         for (int y = 0; y < 3; y++) {
             rp_term two[2];
-            good(rp_term_parse(family[x], &two[0], names));
-            good(rp_term_parse(family[y], &two[1], names));
-            refuse_terms(two, 2, "family");
+            good(rp_term_parse(products[x], &two[0], names));
+            good(rp_term_parse(products[y], &two[1], names));
+            refuse_terms(two, 2, "at most one");
         }
 }
 

@@ -29,8 +29,7 @@ static const struct {
      "kv_heads is 3: it must divide heads, which is 4"},
     {"parameter", "<3 1 buckets t5> is 5: an even number when bidirectional, half for each side",
      "buckets of t5 is 5: an even number when bidirectional, half for each side"},
-    {"family", "<3 0  rope> and <3 1  rope> are of one family, of which one is allowed",
-     "rope and rope are of one family, of which one is allowed"},
+    {"twice", "<3 1  rope> is given twice: at most one is allowed", "rope is given twice: at most one is allowed"},
     {"mask", "<5 0 left window> is -2: -1 or more", "left of window is -2: -1 or more"},
 };
 

@@ -493,7 +493,7 @@ CHECK(softcap_and_masks_finish_the_scores)
         b->args.desc.cap_after = inside;
         b->k.slope = numbers(BLOCK_ROWS * ROW_STEP);
         b->t.edge = masks;
-        b->t.pairs = b->t.look = pairs;
+        b->t.pairs = b->t.check_biases = pairs;
         for (int64_t j = 0; j < TILE_KEYS; j++)
             b->k.keep[r * TILE_KEYS + j] = j % 5 != 2;
         finish_scores(&b->k, &b->t, inside ? in : NULL, outside ? out : NULL, r, from, to);

@@ -62,8 +62,8 @@ HELPER double cap(const rp_desc *d, double x)
     return d->softcap > 0 ? d->softcap * tanh(x / d->softcap) : x;
 }
 
-/* Turn x by position p: channels (c, c + dim/2) or (2c, 2c + 1). */
-HELPER void turned(const rp_term *t, int64_t width, double *x, int64_t position)
+/* Rotate x by position p: channels (c, c + dim/2) or (2c, 2c + 1). */
+HELPER void rotated(const rp_term *t, int64_t width, double *x, int64_t position)
 {
     const int64_t dim = t->dim ? t->dim : width;
     for (int64_t c = 0; c < dim / 2; c++) {
@@ -124,8 +124,8 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
             }
         }
         if (rope) {
-            turned(rope, Dk, q, i + d->q_offset);
-            turned(rope, Dk, k, j);
+            rotated(rope, Dk, q, i + d->q_offset);
+            rotated(rope, Dk, k, j);
         }
         for (int64_t c = 0; c < Dk; c++)
             inside += scale * q[c] * k[c];

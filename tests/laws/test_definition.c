@@ -5,7 +5,7 @@
 /* Lengths and widths around every edge of the tiles, with terms and masks in turn. */
 static void every_size_matches_the_definition(void **state)
 {
-    /* edges of MR = 6, NR = 8, 16, 64, QB = 96, VB = 128, KB = 512 */
+    /* edges of MR = 6, NR = 8, 16, 64, BLOCK_ROWS = 96, SUM_KEYS = 128, TILE_KEYS = 512 */
     static const int lengths[] = {1,  2,  3,  5,  6,  7,  8,  9,  11, 12, 13, 15, 16, 17,  23,  24,  25,  31,
                                   33, 47, 49, 63, 64, 65, 71, 73, 79, 81, 95, 96, 97, 127, 128, 129, 191, 193};
     static const int widths[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65};

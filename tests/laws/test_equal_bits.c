@@ -196,7 +196,7 @@ static void rotations_do_not_depend_on_the_first_query(void **state)
                 p.t.q.data = (float *)q.data + less * dim;
                 attend(&p, isa);
                 p.t.q = q;
-                same_bits(&p, isa, "positions turned from another start", want + less, p.t.lse.data,
+                same_bits(&p, isa, "positions rotated from another start", want + less, p.t.lse.data,
                           (size_t)(L - less) * 4);
             }
             free(want);
