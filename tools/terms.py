@@ -356,10 +356,11 @@ def main():
     what, *rest = sys.argv[1:] or [""]
     if what == "--write":
         program = program_of(rest)
-        write(made_files(program))
-        for path, arguments in pictures():
+        TERMS[:] = said_by(program, "terms")
+        for path, arguments in pictures():  # first: the page shows those that are there
             if not path.exists():
                 draw(program, path, arguments)
+        write(made_files(program))
     elif what == "--check":
         check(made_files(program_of(rest)), "tools/terms.py --write")
         missing = [path.name for path, _ in pictures() if not path.exists()]

@@ -124,7 +124,7 @@ C_NAMES = re.compile(r"\b(terms?|masks?)\[\d|\b(desc|tensors|pages)\.[a-z]|\(of 
 
 
 @pytest.mark.parametrize("call, error, text", BAD, ids=[text for *_, text in BAD])
-def test_bad(call, error, text):
+def test_a_wrong_argument_is_refused_in_words_of_python(call, error, text):
     with pytest.raises(error, match=text) as caught:
         call()
     said = str(caught.value)

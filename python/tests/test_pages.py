@@ -92,7 +92,7 @@ BAD = np.where(TABLE == 7, 21, TABLE)
     (dict(q=q[:2], pages=TABLE[:2]), ValueError, r"q: shape is \(2, 4, 1, 8\): \(3, 4, 1, 8\) is needed"),
     (dict(out=v_pages.reshape(-1)[:60].reshape(3, 4, 1, 5)), ValueError, "the output overlaps page 1 of v"),
 ], ids=lambda x: x if isinstance(x, str) else "")
-def test_bad(change, error, text):
+def test_a_wrong_argument_is_refused(change, error, text):
     given = dict(q=q, k=k_pages, v=v_pages, pages=TABLE, len_k=100, q_offset=99) | change
     args = [given.pop(name) for name in "qkv"]
     with pytest.raises(error, match=text) as caught:

@@ -13,7 +13,7 @@ const char *__asan_default_options(void)
 }
 #endif
 
-/* Work that is not aligned is refused, and sizes of work_is_aligned_and_its_size_fits do not wrap around. */
+/* Work that is not aligned is refused, and sizes of work do not wrap around. */
 static void work_is_aligned_and_its_size_fits(void **state)
 {
     problem p;
@@ -53,13 +53,11 @@ static void work_is_aligned_and_its_size_fits(void **state)
         good(status);
         const size_t size = rp_plan_work_size(plan, NULL);
         if (size != 0 && size < (size_t)1 << 40)
-            fail_msg("2^41 vectors of 64 for 32768 heads take %zu bytes of work_is_aligned_and_its_size_fits on %s",
-                     size, isa);
+            fail_msg("2^41 vectors of 64 for 32768 heads take %zu bytes of work on %s", size, isa);
         status =
             rp_attend(plan, &t, NULL); /* not reached with a size that wrapped around: it would write past the end */
         if (status != RP_E_OVERFLOW && status != RP_E_NOMEM)
-            fail_msg("%s (%s) for work_is_aligned_and_its_size_fits that does not fit", rp_status_name(status),
-                     rp_last_error());
+            fail_msg("%s (%s) for work that does not fit", rp_status_name(status), rp_last_error());
         assert_true(out[0] == 0.0f);
         rp_plan_destroy(plan);
     }
@@ -72,7 +70,7 @@ static void work_is_aligned_and_its_size_fits(void **state)
             continue;
         const size_t size = rp_plan_work_size(plan, NULL);
         if (size != 0 && size < (size_t)1 << 58)
-            fail_msg("2^58 keys take %zu bytes of work_is_aligned_and_its_size_fits on %s", size, isa);
+            fail_msg("2^58 keys take %zu bytes of work on %s", size, isa);
         rp_plan_destroy(plan);
     }
 }

@@ -305,13 +305,13 @@ static void shaw_in(rp_dtype dtype, double tolerance)
     near("Shaw: content weights", r.weights, SHAW_CONTENT_WEIGHTS, COUNT(SHAW_CONTENT_WEIGHTS), tolerance);
 }
 
-static void shaw_f64(void **state)
+static void the_formula_of_shaw_holds_in_f64(void **state)
 {
     (void)state;
     shaw_in(RP_F64, TINY);
 }
 
-static void shaw_f32(void **state)
+static void the_formula_of_shaw_holds_in_f32(void **state)
 {
     (void)state;
     shaw_in(RP_F32, 10 * F32); /* scores reach 5.1: rounding q, k and v to f32 already moves them */
@@ -476,7 +476,7 @@ static void three_tokens_with_rope(void **state)
     }
 }
 
-static void four_patches(void **state)
+static void four_patches_with_each_sign_of_the_offset(void **state)
 {
     struct example e = example_of(VIT4_X, VIT4_X, VIT4_X, 4, 2);
     struct result r, s;
@@ -506,7 +506,7 @@ static void four_patches(void **state)
     near("four patches: key minus query", r.score, VIT4_RELATIVE_FLIPPED, 16, TINY);
 }
 
-static void seven_tokens(void **state)
+static void seven_tokens_share_the_clipped_offsets(void **state)
 {
     static const double self[5] = {2, 1, 0, -1, -2}; /* i - j along delta = j - i */
     double zero[7] = {0}, clip[49];
@@ -664,15 +664,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sentence_with_decay_f64),
         cmocka_unit_test(the_sentence_with_decay_f32),
-        cmocka_unit_test(shaw_f64),
-        cmocka_unit_test(shaw_f32),
+        cmocka_unit_test(the_formula_of_shaw_holds_in_f64),
+        cmocka_unit_test(the_formula_of_shaw_holds_in_f32),
         cmocka_unit_test(a_clipped_table_holds_its_offsets),
         cmocka_unit_test(an_offset_stands_for_unseen_pairs),
         cmocka_unit_test(three_tokens_with_biases),
         cmocka_unit_test(a_signed_slope_is_linear),
         cmocka_unit_test(three_tokens_with_rope),
-        cmocka_unit_test(four_patches),
-        cmocka_unit_test(seven_tokens),
+        cmocka_unit_test(four_patches_with_each_sign_of_the_offset),
+        cmocka_unit_test(seven_tokens_share_the_clipped_offsets),
         cmocka_unit_test(t5_buckets_of_the_page),
         cmocka_unit_test(t5_buckets_of_the_original),
         cmocka_unit_test(t5_takes_its_logarithm_in_f32),

@@ -1,4 +1,4 @@
-/* test_memory.c -- memory grows with N, never with N*N: the the_peak_is_what_the_call_says of a child for each size, less what the tensors take.
+/* test_memory.c -- memory grows with N, never with N*N: the peak of a child for each size, less what the tensors take.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include <sys/wait.h>
@@ -71,7 +71,7 @@ static void fill(problem *p)
     }
 }
 
-/* In a child: pages of the tensors are touched first, and what the call adds to the the_peak_is_what_the_call_says goes through the pipe. */
+/* In a child: pages of the tensors are touched first, and what the call adds to the peak goes through the pipe. */
 static double measured(const char *text, int outputs, const char *isa)
 {
     int ends[2];
@@ -96,8 +96,7 @@ static double measured(const char *text, int outputs, const char *isa)
             _exit(2);
         p.t.pool = pool;
         const double before = status_line("VmRSS");
-        FILE *f = fopen("/proc/self/clear_refs",
-                        "w"); /* the the_peak_is_what_the_call_says starts again from here, where that is allowed */
+        FILE *f = fopen("/proc/self/clear_refs", "w"); /* the peak starts again from here, where that is allowed */
         if (f) {
             fputs("5", f);
             fclose(f);
@@ -205,18 +204,17 @@ static void the_peak_is_what_the_call_says(void **state)
             const double bytes = measured(text, cases[n].outputs, isa);
             /* two megabytes stand for what does not grow: stacks, libc's own, scratch of two threads */
             if (before > 0 && bytes > 4 * before + 2 * MEGA)
-                fail_msg("%s: the the_peak_is_what_the_call_says grows by %.1f MB, and by %.1f MB for a quarter of it",
-                         text, bytes / MEGA, before / MEGA);
+                fail_msg("%s: the peak grows by %.1f MB, and by %.1f MB for a quarter of it", text, bytes / MEGA,
+                         before / MEGA);
             before = bytes;
         }
-        print_message("%-90s the_peak_is_what_the_call_says over the tensors %6.1f MB\n", text, before / 1e6);
+        print_message("%-90s peak over the tensors %6.1f MB\n", text, before / 1e6);
         if (!(before >= 0 && before < 100e6))
-            fail_msg("%s: the the_peak_is_what_the_call_says is %.1f MB over the tensors", text, before / 1e6);
+            fail_msg("%s: the peak is %.1f MB over the tensors", text, before / 1e6);
         /* and no more than the call says, give or take */
         if (before > said(text, isa) + 4 * MEGA)
-            fail_msg(
-                "%s: the the_peak_is_what_the_call_says is %.1f MB over the tensors, and rp_plan_work_size says %.1f",
-                text, before / 1e6, said(text, isa) / 1e6);
+            fail_msg("%s: the peak is %.1f MB over the tensors, and rp_plan_work_size says %.1f", text, before / 1e6,
+                     said(text, isa) / 1e6);
     }
 }
 

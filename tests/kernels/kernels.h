@@ -24,6 +24,9 @@
     X(the_running_maximum_rescales_the_sum)                                                                            \
     X(dropout_is_that_of_the_pair)                                                                                     \
     X(weights_of_a_run_are_collected)                                                                                  \
+    X(tiles_have_the_columns_that_rows_see)                                                                            \
+    X(biases_are_those_of_their_sources)                                                                               \
+    X(values_that_are_not_finite_reach_their_rows)                                                                     \
     X(numbers_are_sums_of_bf16)                                                                                        \
     X(tiles_multiply_packed_rows)                                                                                      \
     X(tiles_multiply_across_rows)                                                                                      \

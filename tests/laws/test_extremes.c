@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/definition.h"
 
-/* The the_lowest_numbers_give_the_mean finite number is a number: a row of it gives the mean of v, and so does twice it. */
+/* The lowest finite number is a number: a row of it gives the mean of v, and so does twice it. */
 static void the_lowest_numbers_give_the_mean(void **state)
 {
     static const char *const sets[] = {"dense",
@@ -42,13 +42,10 @@ static void the_lowest_numbers_give_the_mean(void **state)
                                 mean += at(&p.t.v, j * 5 + c) / (double)p.desc.len_k;
                             const double g = (double)got[r * 5 + c], w = at(&p.t.out, r * 5 + c);
                             if (!(fabs(g - mean) < 2e-6))
-                                wrong(&p, isa,
-                                      "a row of the the_lowest_numbers_give_the_mean %s gives %g, and the mean is %g",
+                                wrong(&p, isa, "a row of the lowest %s gives %g, and the mean is %g",
                                       type ? "f64" : "f32", g, mean);
                             if (!(fabs(w - mean) < 2e-6))
-                                wrong(&p, "reference",
-                                      "a row of the the_lowest_numbers_give_the_mean gives %g, and the mean is %g", w,
-                                      mean);
+                                wrong(&p, "reference", "a row of the lowest gives %g, and the mean is %g", w, mean);
                         }
                     free(got);
                     problem_free(&p);

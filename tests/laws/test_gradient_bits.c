@@ -20,7 +20,7 @@ static void share_heads(problem *p)
         }
 }
 
-/* Two, three and seven threads_change_no_bit against one. */
+/* Two, three and seven threads against one. */
 static void threads_change_no_bit(void **state)
 {
     static const int32_t counts[] = {2, 3, 7};
@@ -39,7 +39,7 @@ static void threads_change_no_bit(void **state)
                 p.t.pool = pool;
                 backward(&p, isa, t < 0 ? &p.g : &again, n % 2);
                 if (t >= 0)
-                    same_gradients(&p, isa, "more threads_change_no_bit than one", &p.g, &again);
+                    same_gradients(&p, isa, "more threads than one", &p.g, &again);
                 p.t.pool = NULL;
                 rp_pool_destroy(pool);
             }
@@ -223,7 +223,7 @@ static void unwanted_gradients_change_no_bit(void **state)
         }
 }
 
-/* A a_flexible_plan_changes_no_bit plan gives the bits of a plan for just these lengths. */
+/* A flexible plan gives the bits of a plan for just these lengths. */
 static void a_flexible_plan_changes_no_bit(void **state)
 {
     problem p;
@@ -240,7 +240,7 @@ static void a_flexible_plan_changes_no_bit(void **state)
             p.desc.len_q += 70;
             p.desc.len_k += 400;
             backward(&p, path, &again, true);
-            same_gradients(&p, path, "a a_flexible_plan_changes_no_bit plan", &p.g, &again);
+            same_gradients(&p, path, "a flexible plan", &p.g, &again);
             problem_free(&p);
         }
 }

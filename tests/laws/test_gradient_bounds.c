@@ -99,14 +99,13 @@ static void every_size_keeps_the_bound(void **state)
     show("sizes");
 }
 
-/* Many heads of 49 tokens, and a bias that all windows_of_a_picture_keep_the_bound share. */
+/* Many heads of 49 tokens, and a bias that all windows share. */
 static void windows_of_a_picture_keep_the_bound(void **state)
 {
     problem p;
     (void)state;
     pose(&p, 3, "bwd:f32:b36h3q49k49d8:swin,grid=7x7+dense:");
-    p.t.term[1][0].shape[0] = p.g.term[1][0].shape[0] =
-        1; /* (1, 3, 49, 49): a bias that all windows_of_a_picture_keep_the_bound share */
+    p.t.term[1][0].shape[0] = p.g.term[1][0].shape[0] = 1; /* (1, 3, 49, 49): a bias that all windows share */
     judged(&p);
     problem_free(&p);
     show("windows");
@@ -184,7 +183,7 @@ static void a_narrow_lse_is_computed_again(void **state)
     show("lse of other types");
 }
 
-/* Every term in the types of every_type_keeps_the_bound; gradients in another type than the inputs. */
+/* Every term in every type; gradients in another type than the inputs. */
 static void every_type_keeps_the_bound(void **state)
 {
     static const char *const types[] = {"f32", "f16", "bf16"};

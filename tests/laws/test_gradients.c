@@ -131,8 +131,7 @@ static void gradients_equal_differences(void **state)
         differences_of(&p);
         problem_free(&p);
     }
-    print_message("against gradients_equal_differences: largest error / tolerance %.3g; it is 1e-7 of the slope\n",
-                  worst_slope);
+    print_message("against differences: largest error / tolerance %.3g; it is 1e-7 of the slope\n", worst_slope);
 }
 
 /* Every term on every text that its scheme is tried with. */

@@ -49,7 +49,7 @@ static void *element(const rp_array *a, int64_t n)
     return (char *)a->data + where * (int64_t)rp_dtype_size(a->dtype);
 }
 
-/* Axes in any order, backwards, with gaps and with strides_change_no_bit of 0: the same bits, and nothing is written between elements. */
+/* Axes in any order, backwards, with gaps and with strides of 0: the same bits, and nothing is written between elements. */
 static void strides_change_no_bit(void **state)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {2, 0, 1, 3}, {1, 2, 0, 3}};
@@ -110,7 +110,7 @@ static void strides_change_no_bit(void **state)
                 while (p.n_memory > memory)
                     free(p.memory[--p.n_memory]);
             }
-            /* one key and value for every head and batch entry, by strides_change_no_bit of 0 */
+            /* one key and value for every head and batch entry, by strides of 0 */
             p.t = kept;
             p.t.k.stride[0] = p.t.k.stride[1] = p.t.v.stride[0] = p.t.v.stride[1] = 0;
             attend(&p, isa);

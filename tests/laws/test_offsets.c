@@ -43,7 +43,7 @@ static void cut(const problem *p, rp_tensors *t, int64_t b)
     t->q_offset.data = NULL;
 }
 
-/* Equal an_entry_alone_equals_itself_in_the_batch give the bits of the scalar; an entry alone, at its offset, has the bits it has in the batch. */
+/* Equal offsets give the bits of the scalar; an entry alone, at its offset, has the bits it has in the batch. */
 static void an_entry_alone_equals_itself_in_the_batch(void **state)
 {
     static const int64_t entries[][3] = {{7, 7, 7}, {0, 25, -3}, {0, 1000000000, -1000000000}};

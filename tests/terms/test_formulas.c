@@ -3,7 +3,7 @@
 #include "tests/helpers.h"
 #include "tests/golden/rope_scaling.h"
 
-/* The frequencies_equal_transformers that transformers computes, in f32. */
+/* The frequencies that transformers computes, in f32. */
 static void frequencies_equal_transformers(void **state)
 {
     static const char *const names[] = {"default", "linear", "dynamic", "yarn", "llama3", "longrope"};

@@ -52,11 +52,12 @@ def exports(browser):
     page.p.get_by_role("button", name="CSV", exact=True).click()
     page.until("document.querySelector('[aria-label=Save] [role=status]').textContent.includes('16777216 lines are more')")
     page.show("bias", q=500, k=500, heads=1)
-    page.p.evaluate("globalThis.longest = 0; let last = performance.now(); const step = () => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; requestAnimationFrame(step); }; step();")
+    # The page's clock leaps at every look, so that each piece of the table is one after which others have their turn.
+    page.p.evaluate("let now = 0; performance.now = () => now += 1000; globalThis.turns = 0; const step = () => { turns += document.querySelector('[aria-label=Save] [role=status]').textContent === 'writing …'; setTimeout(step); }; step();")
     lines = page.download("CSV").read_text().splitlines()
-    longest = page.p.evaluate("longest")
+    turns = page.p.evaluate("delete performance.now; turns")
     check("a long table", len(lines) == 500 * 500 + 1 and float(lines[-1].split(",")[3]) == page.p.evaluate("relpos.page().numbers().map().at(-1)"), lines[-1])
-    check("the page lives while a table is written", longest < 500, longest)
+    check("the page lives while a table is written", turns >= 10, turns)
     page.show("bias", q=9, k=7, heads=2)
     mine = [line.split(",") for line in page.download("CSV").read_text().splitlines()]
     want = [line.split(",") for line in command("relpos bias alibi --q 9 --k 7 --heads 2 -o -").splitlines()]

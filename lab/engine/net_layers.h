@@ -1,0 +1,84 @@
+/* net_layers.h -- what the layers of a net (net_layers.c) and its list of them (net.c) both see.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_NET_LAYERS_H
+#define RELPOS_NET_LAYERS_H
+
+#include "lab/engine/nn.h"
+
+typedef enum node_kind { EMBED, NORM, LINEAR, ATTENTION, ACT, ADD, POOL, HEAD, N_KINDS } node_kind;
+
+/* The output of a projection has several splits: q, k, v, and columns that terms use. Its data is interleaved, [rows, width]; its gradient
+ * has one split after another, [rows, width of the split] each, because outputs of the operator may not be interleaved. */
+enum { MAX_SPLITS = 3 + RP_MAX_TERMS };
+typedef struct slot {
+    int64_t width;
+    int32_t n_splits;
+    int64_t split[MAX_SPLITS]; /* widths */
+    bool pooled;               /* a row for each batch entry, not for each token */
+    real *data;
+    int32_t grad; /* its buffer; -1: none */
+} slot;
+
+typedef struct node {
+    node_kind kind;
+    int32_t in, in2, out; /* slots; in2: what ADD adds to `in` */
+    int32_t layer;
+    int32_t param[2];                           /* weight, and bias of a norm */
+    bool add;                                   /* NORM: the gradient of `in` has a value already: add to it */
+    real *aux;                                  /* NORM: mean and factor of each row; ATTENTION: lse */
+    real *r;                                    /* ATTENTION: products of the sinusoids, for xl */
+    real *cache;                                /* ATTENTION: keys and values of the tokens before */
+    int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
+} node;
+
+enum { MAX_BUFFERS = 32, HEAD_ROWS = 1024 };
+
+struct nn_net {
+    nn_model *m;
+    rp_pool *pool;
+    int64_t batch, capacity, cache, cached;
+    bool train;
+    node *nodes;
+    int32_t n_nodes;
+    slot *slots;
+    int32_t n_slots;
+    int64_t buffer_size[MAX_BUFFERS]; /* of gradients, in numbers a token */
+    real *buffer[MAX_BUFFERS];
+    int32_t refs[MAX_BUFFERS], n_buffers; /* refs: gradients that a buffer holds while the list is planned */
+    real *sinusoids;                      /* of distances, for xl [2 capacity - 1, width] */
+    real *partial;                        /* of the norms' gradients */
+    real *scratch;                        /* gradients of the terms of one attention */
+    int64_t n_scratch;
+    real *logits; /* of HEAD_ROWS rows at most */
+    void *work;   /* of the operator */
+    size_t work_size;
+    size_t bytes; /* of all memory */
+    void *blocks[4096];
+    int32_t n_blocks;
+    /* arguments of the current call */
+    int64_t length;
+    const int32_t *tokens, *target;
+    uint64_t seed;
+    double *loss;
+    char *err;
+};
+
+/* The layers: forward from the slots `in` to the slot `out`, and backward from the gradient of `out`. */
+typedef struct layer_kind {
+    int (*forward)(nn_net *n, const node *e);
+    int (*backward)(nn_net *n, const node *e);
+} layer_kind;
+extern const layer_kind nn_kinds[N_KINDS];
+
+/* Channel c of the absolute position's sinusoids. */
+double nn_sinusoid(double position, int64_t c, int64_t width);
+/* How many distances there are between the queries and the keys of the current call. */
+int64_t nn_offsets(const nn_net *n);
+/* Whether a term has an array that is made of sinusoids; *param gets the matrix that multiplies them. */
+bool nn_uses_sinusoids(const nn_model *m, const node *e, int32_t *param);
+/* What the attention of a node computes in the current call; terms and mask are the caller's memory. */
+rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal);
+/* The plan and arrays of a call, and of its backward pass where g is not NULL. */
+int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g);
+
+#endif

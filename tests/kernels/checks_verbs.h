@@ -1,0 +1,69 @@
+/* checks_verbs.h -- the verbs of vectors, and exp and tanh that are made of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+
+CHECK(verbs_are_their_plain_loops)
+{
+    for (int turn = 0; turn < 20; turn++) {
+        const real *x = random_numbers(VL * VL, (uint64_t)turn + 1);
+        real *y = numbers(VL * VL), lane[VL], kept[VL];
+        vf rows[VL];
+        double sum = 0, size = 0, top = -INFINITY;
+        uint8_t keep[VL];
+        int32_t index[VL];
+        for (int r = 0; r < VL; r++)
+            rows[r] = vf_load(x + r * VL);
+        vf_transpose(rows);
+        for (int r = 0; r < VL; r++)
+            vf_store(y + r * VL, rows[r]);
+        for (int r = 0; r < VL; r++)
+            for (int c = 0; c < VL; c++)
+                kernel_same(&y[r * VL + c], &x[c * VL + r], sizeof *y, "vf_transpose", r, c);
+        for (int c = 0; c < VL; c++) {
+            sum += (double)x[c];
+            size += fabs((double)x[c]);
+            top = fmax(top, (double)x[c]);
+            keep[c] = (uint8_t)((turn >> c % 4) & 1);
+            index[c] = (c * 7 + turn) % (VL * VL);
+        }
+        kernel_close((double)vf_sum(vf_load(x)), sum, VL * EPS * size, "vf_sum", turn, 0);
+        kernel_close((double)vf_max_lane(vf_load(x)), top, 0, "vf_max_lane", turn, 0);
+        vf_store(lane, vf_gather(x, index));
+        vf_store(kept, vf_keep(vf_load(x), keep));
+        for (int c = 0; c < VL; c++) {
+            const real none = (real)-INFINITY;
+            kernel_same(&lane[c], &x[index[c]], sizeof *x, "vf_gather", turn, c);
+            kernel_same(&kept[c], keep[c] ? &x[c] : &none, sizeof *x, "vf_keep", turn, c);
+        }
+    }
+}
+
+/* The argument is reduced almost without error; the last two roundings of the polynomial and a little are 3 EPS. */
+CHECK(exp_and_tanh_keep_their_bounds)
+{
+    const double lowest = RPI_F64 ? -708 : -87;
+    real x[VL], e[VL], t[VL];
+    for (int64_t n = 0; n < 4000; n++) {
+        for (int c = 0; c < VL; c++)
+            x[c] = (real)(lowest * (double)(n * VL + c) / (4000.0 * VL));
+        vf_store(e, vf_exp(vf_load(x)));
+        for (int c = 0; c < VL; c++) {
+            const double want = exp((double)x[c]);
+            kernel_close((double)e[c], want, 3 * EPS * want, "vf_exp", n, c);
+        }
+        for (int c = 0; c < VL; c++)
+            x[c] = (real)((double)(n * VL + c - 2000 * VL) / (200.0 * VL));
+        vf_store(t, vf_tanh(vf_load(x)));
+        for (int c = 0; c < VL; c++) {
+            const double want = tanh((double)x[c]);
+            kernel_close((double)t[c], want, 4 * EPS * fabs(want), "vf_tanh", n, c);
+        }
+    }
+    for (int c = 0; c < VL; c++)
+        x[c] = c % 3 == 0 ? (real)-INFINITY : c % 3 == 1 ? (real)NAN : (real)-1e4;
+    vf_store(e, vf_exp(vf_load(x)));
+    for (int c = 0; c < VL; c++)
+        kernel_close((double)e[c], c % 3 == 1 ? NAN : 0, 0, "vf_exp of -infinity, NaN and -10000", 0, c);
+    vf_store(t, vf_tanh(vf_load(x)));
+    for (int c = 0; c < VL; c++)
+        kernel_close((double)t[c], c % 3 == 1 ? NAN : -1, 0, "vf_tanh of -infinity, NaN and -10000", 0, c);
+}
