@@ -38,7 +38,8 @@ static const char *kind_of(const rp_desc *d, const rp_field *f)
 
 enum { NAME_MAX_BYTES = 64 };
 
-/* A field that is named at `at`, with the " (of t5)" behind it, which the description tells: its length; 0: there is none. */
+/* A field that is named at `at`, with the " (of t5)" behind it, which the description tells: its length; 0: there is
+ * none. */
 static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char name[NAME_MAX_BYTES])
 {
     for (size_t n = 0; n < sizeof notations / sizeof *notations; n++) {
