@@ -74,37 +74,37 @@ CHECK(tiles_have_the_columns_that_rows_see)
     }
 }
 
-/* Two strips and a table, each inside the softcap or outside of it: form has a bit for each. */
+/* Three strips and a table, each inside the softcap or outside of it: form has a bit for each. */
 CHECK(biases_are_those_of_their_sources)
 {
     static const rpi_scheme plain;
-    for (int form = 0; form < 16; form++) {
+    for (int form = 0; form < 32; form++) {
         small_block *b = block_of();
         block *k = &b->k;
         rp_plan *plan = kernel_memory(sizeof *plan);
-        rpi_source *s = kernel_memory(3 * sizeof *s);
+        rpi_source *s = kernel_memory(4 * sizeof *s);
         const int64_t tile0 = TILE_KEYS, end = 3 * NR, rows = BLOCK_ROWS - 2, low = -40, len = 2 * TILE_KEYS + 80,
                       pad_k = 2 * TILE_KEYS;
-        const real *strip[2] = {random_numbers(2 * len, 91), random_numbers(len, 92)},
+        const real *strip[3] = {random_numbers(2 * len, 91), random_numbers(len, 92), random_numbers(len, 96)},
                    *table = random_numbers(2 * rows * pad_k, 93), *const * in, *const * out;
-        const bool apart = form & 8;
+        const bool apart = form & 16;
         memset(plan, 0, sizeof *plan);
-        memset(s, 0, 3 * sizeof *s);
-        for (int n = 0; n < 3; n++)
+        memset(s, 0, 4 * sizeof *s);
+        for (int n = 0; n < 4; n++)
             s[n].inside = form >> n & 1;
-        for (int n = 0; n < 2; n++) { /* the first has a strip for each head */
+        for (int n = 0; n < 3; n++) { /* the first has a strip for each head */
             s[n].kind = RPI_STRIP;
             s[n].strip =
                 (rpi_strip){.entry = (void *)(uintptr_t)strip[n], .len = len, .head_step = n ? 0 : len, .low = low};
         }
-        s[2].kind = RPI_ROWS;
-        s[2].scheme = &plain;
-        s[2].rows.table = (void *)(uintptr_t)table;
+        s[3].kind = RPI_ROWS;
+        s[3].scheme = &plain;
+        s[3].rows.table = (void *)(uintptr_t)table;
         plan->desc.softcap = apart;
         b->args.desc = rp_desc_init(1, 2, rows, pad_k, 4);
         b->call.plan = plan;
         b->call.source = s;
-        b->call.n_sources = 3;
+        b->call.n_sources = 4;
         b->call.pad_k = pad_k;
         k->h = 1;
         k->rows = rows;
@@ -118,23 +118,23 @@ CHECK(biases_are_those_of_their_sources)
         b->t.tile0 = tile0;
         b->t.end = end;
         biases_of(k, &b->t, &in, &out);
-        kernel_true((in != NULL) == (!apart || form % 8 != 0), "biases_of inside", form, 0);
-        kernel_true((out != NULL) == (apart && form % 8 != 7), "biases_of outside", form, 0);
+        kernel_true((in != NULL) == (!apart || form % 16 != 0), "biases_of inside", form, 0);
+        kernel_true((out != NULL) == (apart && form % 16 != 15), "biases_of outside", form, 0);
         for (int64_t r = 0; r < BLOCK_ROWS; r++)
             for (int64_t j = 0; j < end; j++) {
                 const int64_t at = tile0 + j - k->position[r] - low, row = rpi_min(r, rows - 1);
-                const double bias[3] = {(double)strip[0][len + at], (double)strip[1][at],
+                const double bias[4] = {(double)strip[0][len + at], (double)strip[1][at], (double)strip[2][at],
                                         (double)table[(rows + row) * pad_k + tile0 + j]};
                 double sum[2] = {0}, size[2] = {0};
-                for (int n = 0; n < 3; n++) {
+                for (int n = 0; n < 4; n++) {
                     const bool outside = apart && !(form >> n & 1);
                     sum[outside] += bias[n];
                     size[outside] += fabs(bias[n]);
                 }
                 if (in)
-                    kernel_close((double)in[r][j], sum[0], 3 * EPS * size[0], "biases_of inside", r, j);
+                    kernel_close((double)in[r][j], sum[0], 4 * EPS * size[0], "biases_of inside", r, j);
                 if (out)
-                    kernel_close((double)out[r][j], sum[1], 3 * EPS * size[1], "biases_of outside", r, j);
+                    kernel_close((double)out[r][j], sum[1], 4 * EPS * size[1], "biases_of outside", r, j);
             }
         kernel_borders();
     }
