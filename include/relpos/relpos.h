@@ -293,14 +293,14 @@ typedef struct rp_mask_param {
 /* What a client needs to know of a mask: its options, help and samples come from it. A later version may have more
  * fields at the end. */
 typedef struct rp_mask_info {
-    const char *name;            /* "key_mask": Python's keyword; the command line's option has - for _ */
-    const char *meaning;         /* which pairs attend: "key_mask[b,j] != 0" */
-    const char *text;            /* the same in words, for help; of a mask with an array, what that holds */
-    const char *sample;          /* values of the parameters for a test: "40,3"; NULL: it has none (rp_mask_param_of) */
-    const char *axes;            /* those to which its array is broadcast: "B, Lk"; NULL: no array */
-    rp_mask_holds holds;         /* what that array holds */
-    int32_t by_pair;             /* 0: an interval of keys for each query; 1: any pairs */
-    int32_t same_lengths;        /* 1: there have to be as many queries as keys */
+    const char *name;     /* "key_mask": Python's keyword; the command line's option has - for _ */
+    const char *meaning;  /* which pairs attend: "key_mask[b,j] != 0" */
+    const char *text;     /* the same in words, for help; of a mask with an array, what that holds */
+    const char *sample;   /* values of the parameters for a test: "40,3"; NULL: it has none (rp_mask_param_of) */
+    const char *axes;     /* those to which its array is broadcast: "B, Lk"; NULL: no array */
+    rp_mask_holds holds;  /* what that array holds */
+    int32_t by_pair;      /* 0: an interval of keys for each query; 1: any pairs */
+    int32_t same_lengths; /* 1: there have to be as many queries as keys */
 } rp_mask_info;
 
 /* What is known of a kind of mask; NULL for no such kind. */

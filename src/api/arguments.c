@@ -168,14 +168,15 @@ static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
-/* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it needs. */
+/* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it
+ * needs. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
 {
     const int length = (int)strcspn(condition, " ");
     const bool with = !strstr(condition, "? none");
     if (given)
-        return rpi_fail(RP_E_ARG, "%s is given: it is read %s %.*s alone; leave it out", name, with ? "with" : "without",
-                        length, condition);
+        return rpi_fail(RP_E_ARG, "%s is given: it is read %s %.*s alone; leave it out", name,
+                        with ? "with" : "without", length, condition);
     return rpi_fail(RP_E_ARG, "%s is absent: it is needed %s %.*s", name, with ? "with" : "without", length, condition);
 }
 

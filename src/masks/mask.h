@@ -39,7 +39,8 @@ typedef struct rpi_masker {
     rp_mask_info info;
     rpi_mask_interval *interval; /* one of the two is there */
     rpi_mask_pairs *pairs;
-    const rp_mask_param *params; /* up to one without a key; each has a field at the end of rp_mask, or uses left and right */
+    /* up to one without a key; each has a field at the end of rp_mask, or uses left and right */
+    const rp_mask_param *params;
     bool same_rows; /* pairs do not depend on h and i: rows are copied */
 } rpi_masker;
 #define RPI_INTERVAL(ENUM, function, ...) RPI_MASK(ENUM, .interval = function, __VA_ARGS__)

@@ -55,9 +55,10 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
                 PyErr_Format(PyExc_ValueError, "%s: %d axes: 4 are needed, (B, H, L, D), or 3, (H, L, D), or 2, (L, D)",
                              name, (int)a[n]->ndim);
             else
-                PyErr_Format(PyExc_ValueError,
-                             "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D), or all (L, D)",
-                             name, (int)a[n]->ndim, (int)a[0]->ndim);
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "%s: %d axes, and q has %d: all of q, k and v are (B, H, L, D), or all (H, L, D), or all (L, D)",
+                    name, (int)a[n]->ndim, (int)a[0]->ndim);
             return -1;
         }
         if (a[n]->dtype != a[0]->dtype) {
