@@ -75,9 +75,9 @@ rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
         memcpy(&value, (const char *)mask + p->offset, sizeof value);
         if (value < p->min || value > p->max)
             return p->max == INT64_MAX ? rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld or more", (int)n, p->key,
-                                                   (long long)value, (long long)p->min)
-                                        : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->key,
-                                                   (long long)value, (long long)p->min, (long long)p->max);
+                                                  (long long)value, (long long)p->min)
+                                       : rpi_fail(RP_E_RANGE, "masks[%d].%s is %lld: %lld to %lld", (int)n, p->key,
+                                                  (long long)value, (long long)p->min, (long long)p->max);
     }
     if (m->info.same_lengths && desc->len_q != desc->len_k)
         return rpi_fail(RP_E_SHAPE, "masks[%d] needs as many queries as keys: there are %lld and %lld", (int)n,
