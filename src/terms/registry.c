@@ -153,8 +153,8 @@ rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
             if (!isfinite(value))
                 return rpi_fail(RP_E_RANGE, "terms[%d].%s is %g: a finite number", (int)n, p->key, value);
             if ((p->min != 0 || p->max != 0) && !(value >= p->min && value <= p->max))
-                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %.17g: %.17g to %.17g (%s)", (int)n, p->key, value,
-                                p->min, p->max, p->meaning);
+                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %.17g: %.17g to %.17g (%s)", (int)n, p->key, value, p->min,
+                                p->max, p->meaning);
         }
     }
     return status;
