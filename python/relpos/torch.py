@@ -27,10 +27,10 @@ from .numpy import clip_relative_position, count_position_pairs
 from . import _operator  # relpos.attention becomes an operator of torch wherever a call is traced
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
-           "T5Attention", "AdditiveRelMultiheadAttention", "ClippedBiasMultiheadAttention", "ShawMultiheadAttention",
-           "RoPEMultiheadAttention", "ALiBiMultiheadAttention", "WindowAttention", "FactorisedWindowAttention",
-           "clip_relative_position", "compute_position_biases", "analyze_position_bias", "count_position_pairs",
-           "cross_attention_with_bias"]
+           "T5Attention", "AdditiveRelMultiheadAttention", "AdditivePosMultiheadAttention", "ClippedBiasMultiheadAttention",
+           "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention", "WindowAttention",
+           "FactorisedWindowAttention", "clip_relative_position", "compute_position_biases", "analyze_position_bias",
+           "count_position_pairs", "cross_attention_with_bias"]
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share
@@ -307,8 +307,9 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
                need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
     """(out, mean weights) of projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
     q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
-    if attn_mask is not None and attn_mask.dim() == 3:  # (B H, Lq, Lk)
-        attn_mask = attn_mask.unflatten(0, (-1, module.num_heads))
+    if attn_mask is not None and attn_mask.dim() == 3:  # (B, Lq, Lk) or (B H, Lq, Lk)
+        batched = attn_mask.shape[0] == q.shape[0]
+        attn_mask = attn_mask[:, None] if batched else attn_mask.unflatten(0, (-1, module.num_heads))
     if key_padding_mask is not None:
         if key_padding_mask.dtype == torch.bool:
             options["key_mask"] = ~key_padding_mask
@@ -319,14 +320,31 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
     return _join(out), None if weights is None else weights.mean(1)
 
 
+def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """Positions as numbers: infinite ones are far, beyond any max_distance, and those that the mask leaves out are 0."""
+    if positions is None or not positions.is_floating_point():
+        return positions
+    far = torch.nan_to_num(positions, nan=torch.nan, posinf=2.0**40, neginf=-2.0**40)
+    return far if mask is None else far.masked_fill(~mask, 0)
+
+
+def _reset(module: nn.Module) -> None:
+    """First values as torch.nn.MultiheadAttention has them: matrices Xavier uniform, biases zero."""
+    for linear in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
 class AdditiveRelMultiheadAttention(nn.Module):
     """torch.nn.MultiheadAttention with a learned function of the difference of two positions subtracted from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
 
     Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
-             integer or real; their masks alike, False = no bias for the pairs of this position, which still attend.
-             attn_mask (Lq, Lk) or (B num_heads, Lq, Lk), key_padding_mask (B, Lk): as in torch, bool (True = masked) or added.
-             Returns (B, Lq, embed_dim) and, with need_weights, the mean of the heads' weights (B, Lq, Lk), before dropout.
+             integer or real, infinite ones are far; their masks alike, False = no bias for the pairs of this position, which
+             still attend and may then be NaN. attn_mask (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), key_padding_mask (B, Lk):
+             as in torch, bool (True = masked) or added. Returns (B, Lq, embed_dim) and, with need_weights, the mean of the heads'
+             weights (B, Lq, Lk), after dropout.
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, zero at first; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row whose every key is masked gives the bias of the output, not NaN.
@@ -342,18 +360,74 @@ class AdditiveRelMultiheadAttention(nn.Module):
         self.embed_dim, self.num_heads, self.max_distance = embed_dim, num_heads, max_distance
         self.rel_bias = nn.Parameter(torch.zeros(2 * max_distance + 1, device=device, dtype=dtype))
 
+    def reset_parameters(self) -> None:
+        """First values: those of torch.nn.MultiheadAttention, and a bias of zero."""
+        self.attn.out_proj.reset_parameters()
+        self.attn._reset_parameters()
+        nn.init.zeros_(self.rel_bias)
+
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
                 k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights or None). is_causal masks keys after the query by index, whatever their positions."""
-        attn = self.attn
-        biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
-        q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
-        term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=q_positions, k_positions=k_positions,
-                           q_position_mask=q_position_mask, k_position_mask=k_position_mask)
-        out, weights = _multihead(self, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
-        return attn.out_proj(out), weights
+        term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
+                           k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
+                           k_position_mask=k_position_mask)
+        return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
+
+
+class AdditivePosMultiheadAttention(nn.Module):
+    """torch.nn.MultiheadAttention with a learned vector for each position added to queries and keys, not to values:
+    q' = query + pos_emb[P_Q], k' = key + pos_emb[P_K].
+
+    Shapes   as AdditiveRelMultiheadAttention. Positions are 0 to max_len - 1, and a fraction counts as the integer below; their
+             masks: False = nothing is added.
+    Weights  pos_emb (max_len, embed_dim), zero at first; attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight,
+             attn.out_proj.bias.
+    Errors   IndexError where a position is outside of the table.
+    Source   symm_learning; the absolute positions of Vaswani et al. 2017, learned, and added in every layer.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, max_len: int, dropout: float = 0.0, bias: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__()
+        if max_len < 1:
+            raise ValueError(f"max_len is {max_len}: at least 1")
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
+        self.embed_dim, self.num_heads, self.max_len = embed_dim, num_heads, max_len
+        self.pos_emb = nn.Parameter(torch.zeros(max_len, embed_dim, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """First values: those of torch.nn.MultiheadAttention, and vectors of zero."""
+        self.attn.out_proj.reset_parameters()
+        self.attn._reset_parameters()
+        nn.init.zeros_(self.pos_emb)
+
+    def _moved(self, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+        """x with the vectors of its positions."""
+        at = torch.arange(x.shape[1], device=x.device) if positions is None else positions
+        at = at if mask is None else at.masked_fill(~mask, 0)
+        added = F.embedding(at.floor().long(), self.pos_emb)
+        return x + (added if mask is None else added * mask[..., None])
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """(output, weights or None): masks are those of AdditiveRelMultiheadAttention."""
+        q, k = self._moved(query, q_positions, q_position_mask), self._moved(key, k_positions, k_position_mask)
+        return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
+
+
+def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+             need_weights: bool, is_causal: bool, bias=None) -> tuple[Tensor, Tensor | None]:
+    """(output, weights) of module.attn, a torch.nn.MultiheadAttention that has weights and does not run."""
+    attn = module.attn
+    biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
+    q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
+    out, weights = _multihead(module, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=bias)
+    return attn.out_proj(out), weights
 
 
 class _MultiheadAttention(nn.Module):
@@ -367,14 +441,29 @@ class _MultiheadAttention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
 
+    def reset_parameters(self) -> None:
+        """First values: matrices Xavier uniform, biases zero; what the class adds keeps its values."""
+        _reset(self)
+
     def terms(self, **positions) -> dict:
         """The options of relpos.attention that hold the terms."""
         raise NotImplementedError
 
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """The positions of one side where some of them are not known."""
+        if mask is not None:
+            raise ValueError(f"{side}_position_mask: {type(self).__name__} has no score without a position: leave it out, or use "
+                             "AdditiveRelMultiheadAttention or RoPEMultiheadAttention")
+        return positions
+
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
-                k_positions: Tensor | None = None, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None,
-                need_weights: bool = False, is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention."""
+                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
+                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention. RoPE alone takes masks of
+        positions."""
+        q_positions = self._positions("q", query, q_positions, q_position_mask)
+        k_positions = self._positions("k", key, k_positions, k_position_mask)
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
                                   **self.terms(q_positions=q_positions, k_positions=k_positions))
@@ -438,9 +527,49 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
         self.rope_base, self.layout = rope_base, layout
 
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
+        """Tokens without a position are not rotated, as at position 0."""
+        if mask is None:
+            return positions
+        positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
+        return positions.masked_fill(~mask, 0)
+
     def terms(self, **positions) -> dict:
         """The option rope of relpos.attention."""
         return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
+
+
+class RotaryEmbedding(nn.Module):
+    """The cosines and sines of RoPE for given positions, and a rotation by them; RoPEMultiheadAttention needs neither, since
+    relpos.attention rotates.
+
+    Shapes   positions (P) or (B, P), integer or real; cosines and sines (..., P, dim/2). apply_rope: x (B, H, P, dim).
+    Layout   channels 2c and 2c + 1 make a pair, which is rotated by p / base^(2c / dim).
+    Errors   ValueError where dim is not even and positive, or x has another width.
+    Source   Su et al. 2021, equation 15; the names of symm_learning.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0, device=None, dtype=None) -> None:
+        super().__init__()
+        if dim <= 0 or dim % 2:
+            raise ValueError(f"dim is {dim}: an even number above 0")
+        self.dim, self.base = dim, base
+        self.register_buffer("inv_freq", base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim), persistent=False)
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """(cosines, sines)."""
+        angles = positions[..., None] * self.inv_freq
+        return angles.cos(), angles.sin()
+
+    def apply_rope(self, x: Tensor, positions: Tensor, position_mask: Tensor | None = None) -> Tensor:
+        """x rotated by its positions; where the mask is False it is left as it is."""
+        if x.shape[-1] != self.dim:
+            raise ValueError(f"x has a width of {x.shape[-1]}: {self.dim}, the dim of this RotaryEmbedding, is needed")
+        if position_mask is not None:
+            positions = positions.masked_fill(~position_mask, 0)
+        cos, sin = (y.to(x.dtype).reshape(-1, 1, *y.shape[-2:]) for y in self(positions))
+        first, second = x[..., ::2], x[..., 1::2]
+        return torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(-2)
 
 
 class ALiBiMultiheadAttention(_MultiheadAttention):

@@ -3,6 +3,7 @@
 SPDX-License-Identifier: Apache-2.0"""
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +93,20 @@ def test_counts_and_profiles():
     found = text.analyze_position_bias(w)
     assert list(found) == list(range(-3, 6))
     assert found[2] == pytest.approx(np.mean([w[b, i, i + 2] for b in range(2) for i in range(4)]))
+
+
+def test_example_data():
+    """The files of examples/data have the numbers of these examples."""
+    data = Path(__file__).resolve().parents[2] / "examples/data"
+    cat, shaw, three = (np.load(data / f"{name}.npz") for name in ("cat", "shaw", "three"))
+    for name, x in (("q", Q), ("k", K), ("v", V)):
+        np.testing.assert_array_equal(cat[name], x[None, None])
+    layer = text.RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
+    np.testing.assert_array_equal(shaw["a_k"], layer.rel_embed.a_K)
+    np.testing.assert_array_equal(shaw["a_v"], layer.rel_embed.a_V)
+    np.testing.assert_allclose(shaw["q"][0, 0], np.random.RandomState(42).randn(6, 8) @ layer.W_q, atol=1e-14)
+    row = relpos.explain(three["q"], three["k"], three["v"], query=1, rope=relpos.RoPE(dim=2, positions=three["angles"]))
+    np.testing.assert_array_equal(np.round(row.scaled, 3), [-0.354, 0.707, 0.966])
 
 
 def test_torch_is_not_imported():

@@ -281,6 +281,74 @@ def test_additive_rel_multihead_attention_elsewhere():
         rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=-1)
 
 
+def test_positions_that_are_far_or_not_known():
+    """Infinite positions are beyond max_distance; where the mask is False a position may be NaN."""
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
+    x, p = draw(B, LK, DIM), REAL_K.clone()
+    far, near = p.clone(), p.clone()
+    far[2], far[5], near[2], near[5] = math.inf, -math.inf, 1e6, -1e6
+    torch.testing.assert_close(module(x, x, x, q_positions=far, k_positions=p)[0], module(x, x, x, q_positions=near, k_positions=p)[0])
+    seen = torch.ones(LK, dtype=torch.bool)
+    seen[3] = False
+    p[3] = math.nan
+    want = module(x, x, x, q_positions=REAL_K, k_positions=REAL_K, q_position_mask=seen, k_position_mask=seen)[0]
+    assert torch.equal(module(x, x, x, q_positions=p, k_positions=p, q_position_mask=seen, k_position_mask=seen)[0], want)
+    with pytest.raises(ValueError, match="positions are finite numbers"):
+        module(x, x, x, q_positions=p)
+
+
+def test_a_mask_for_each_batch_entry():
+    module, x = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4)), draw(B, LK, DIM)
+    mask = torch.rand(B, LK, LK) < 0.3
+    assert torch.equal(module(x, x, x, attn_mask=mask)[0], module(x, x, x, attn_mask=mask.repeat_interleave(HEADS, 0))[0])
+
+
+def test_additive_pos_multihead_attention():
+    module = shake(rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=40))
+    query, key, value = draw(B, LQ, DIM), draw(B, LK, DIM), draw(B, LK, DIM)
+    for p_q, p_k, seen in ((None, None, None), (torch.arange(LQ) + 7, (REAL_K * 2).expand(B, LK), torch.rand(B, LK) < 0.6)):
+        at_q, at_k = (torch.arange(n) if p is None else p.long() for n, p in ((LQ, p_q), (LK, p_k)))
+        added = module.pos_emb[at_k] * (1 if seen is None else seen[..., None])
+        want = module.attn(query + module.pos_emb[at_q], key + added, value, need_weights=True)
+        got = module(query, key, value, q_positions=p_q, k_positions=p_k, k_position_mask=seen, need_weights=True)
+        agree(got[0], want[0], [query, key, value, *module.parameters()])
+        torch.testing.assert_close(got[1], want[1], atol=1e-12, rtol=0)
+    with pytest.raises(IndexError):
+        module(query, key, value, q_positions=torch.arange(LQ) + 40)
+    with pytest.raises(ValueError, match="max_len is 0"):
+        rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=0)
+
+
+def test_rotary_embedding():
+    """It rotates as relpos.attention does."""
+    rotary, p = rt.RotaryEmbedding(DIM // HEADS, base=100.0, dtype=torch.float64), torch.rand(B, LK, dtype=torch.float64) * 9
+    q, k, v = draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS)
+    want = relpos.attention(q, k, v, rope=relpos.RoPE(base=100.0, layout="interleaved", positions=p))
+    agree(relpos.attention(rotary.apply_rope(q, p), rotary.apply_rope(k, p), v), want, [q, k, v])
+    seen = torch.rand(B, LK) < 0.5
+    kept = rotary.apply_rope(q, p, seen)
+    assert torch.equal(kept[0, :, ~seen[0]], q[0, :, ~seen[0]])
+    assert rotary(torch.arange(3))[0].shape == (3, DIM // HEADS // 2)
+    module, x = shake(rt.RoPEMultiheadAttention(DIM, HEADS)), draw(B, LK, DIM)
+    assert torch.equal(module(x, x, x, q_positions=p, q_position_mask=seen)[0], module(x, x, x, q_positions=p * seen)[0])
+    with pytest.raises(ValueError, match="q_position_mask: ALiBiMultiheadAttention has no score without a position"):
+        rt.ALiBiMultiheadAttention(DIM, HEADS)(x, x, x, q_position_mask=seen)
+    with pytest.raises(ValueError, match="dim is 5"):
+        rt.RotaryEmbedding(5)
+
+
+@pytest.mark.parametrize("make", [lambda: rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4),
+                                  lambda: rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9), lambda: rt.RoPEMultiheadAttention(DIM, HEADS)])
+def test_reset_parameters(make):
+    module = shake(make())
+    module.reset_parameters()
+    for name, parameter in module.named_parameters():
+        if parameter.dim() == 1 or name == "pos_emb":
+            assert not parameter.any()
+        else:
+            assert 0 < parameter.abs().max() <= (6 / (2 * DIM)) ** 0.5
+
+
 def test_dropout():
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4, dropout=0.4))
     x = draw(200, LK, DIM)
@@ -412,6 +480,7 @@ MODULES = {
     "RelativeSelfAttention": (lambda: rt.RelativeSelfAttention(8, 4, 4), lambda m, x: m(x, need_weights=False)[0]),
     "T5Attention": (lambda: rt.T5Attention(8, 2), lambda m, x: m(x)[0]),
     "AdditiveRelMultiheadAttention": (lambda: rt.AdditiveRelMultiheadAttention(8, 2, max_distance=5), selfish),
+    "AdditivePosMultiheadAttention": (lambda: rt.AdditivePosMultiheadAttention(8, 2, max_len=512), selfish),
     "ClippedBiasMultiheadAttention": (lambda: rt.ClippedBiasMultiheadAttention(8, 2, max_distance=5), selfish),
     "ShawMultiheadAttention": (lambda: rt.ShawMultiheadAttention(8, 2, max_distance=5), selfish),
     "RoPEMultiheadAttention": (lambda: rt.RoPEMultiheadAttention(8, 2), selfish),
@@ -485,5 +554,5 @@ def test_documentation():
     assert doctest.testmod(rt).failed == 0
     for name in rt.__all__:
         assert getattr(rt, name).__doc__, name
-    assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - {"RelativePositionEmbedding",
-                                                                                   "RelativePositionalBias"} == set(MODULES)
+    parts = {"RelativePositionEmbedding", "RelativePositionalBias", "RotaryEmbedding"}  # of modules
+    assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - parts == set(MODULES)
