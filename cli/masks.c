@@ -1,5 +1,6 @@
-/* masks.c -- the options of masks, which the registry of the library names: --causal, --key-mask NAME, --window LEFT,RIGHT. May
- * not know a mask by name.
+/* masks.c -- the options of masks, which the registry of the library names: --causal, --key-mask NAME, --window LEFT,RIGHT. From here,
+ * cli_add_mask, on: problem.c, cli_problem_arrays (the array of the file); src/api/attend.c, rp_attend; src/kernels/key_tile.h, open_tile;
+ * src/problem/pairs.c, rpi_mask_keep; src/masks/pairs.h, keys_keep. May not know a mask by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>
@@ -74,8 +75,6 @@ static int read_params(const rp_mask_info *info, rp_mask *m, const char *option,
     return CLI_OK;
 }
 
-/* Next, when the files are read: problem.c, cli_problem_arrays; then rp_attend (src/api/attend.c), and
- * src/kernels/key_tile.h asks for the keys of each row. */
 int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value)
 {
     const rp_mask_info *info = rp_mask_info_of(kind);

@@ -1,4 +1,5 @@
 /* npz.c -- .npz: a zip archive of .npy files. libzip reads and writes the archive in memory; npy.c reads the header of each member.
+ * read_all and read_member hold the sizes that the archive claims to the file, read_npy the shape of an array to its member.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
 

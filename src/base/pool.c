@@ -1,5 +1,6 @@
 /* base/pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
- * It may not know terms, masks or calls.
+ * rpi_pool_run_until hands out the tasks of a call, and run_tasks on each thread takes them. It may not know terms,
+ * masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */

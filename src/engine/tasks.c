@@ -1,5 +1,6 @@
 /* engine/tasks.c -- how a forward call is cut into tasks: rows of a task, kv heads that go at a time, tiles of few
- * queries. The bits do not depend on it. forward.c runs the tasks; a backward call is cut in backward.c, by keys. It
+ * queries. rpi_forward_cut is the entry, and set_rows says which rows a task has. The bits do not depend on it.
+ * forward.c hands the tasks to rpi_pool_run_until (base/pool.c); a backward call is cut in backward.c, by keys. It
  * may not know how a kernel computes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"

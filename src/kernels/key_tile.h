@@ -1,5 +1,6 @@
 /* kernels/key_tile.h -- a tile of keys as a block of queries sees it: columns to compute, masks as intervals and as
- * bytes. May not know masks by name: rpi_interval and rpi_mask_keep ask them.
+ * bytes. May not know masks by name: open_tile asks rpi_mask_keep (problem/pairs.c), which calls the function of each
+ * mask (masks/pairs.h), and find_intervals asks rpi_interval.
  * Parameters: MR, NR, BLOCK_ROWS, TILE_KEYS. */
 
 /* Find the keys that each row may see by the masks that are intervals. Rows that fill up the last group see none. */

@@ -1,7 +1,6 @@
-/* kernels/softmax.h -- the running softmax of a block: largest score of a row, running maximum, sums of weights; and
- * dropout. May not know where scores come from. A tile whose scores are finished as they leave the registers has its
- * largest score of each row from register_tile.h (score_rows); the others come through find_row_max. scores.h,
- * tile_scores, chooses.
+/* kernels/softmax.h -- the running softmax of a block: running maximum, sums of weights; and dropout. The largest score
+ * of a row in a tile is found in register_tile.h, score_rows, while scores are in registers; find_row_max here serves
+ * the other tiles, as scores.h, tile_scores, chooses. May not know where scores come from.
  * Parameters: VL, ROW_VECTORS, ROW_STEP. */
 
 /* k->tile_max of row r = the largest score of columns [from, to), which is in some lane; NaN may be passed over. */

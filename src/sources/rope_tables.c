@@ -1,4 +1,5 @@
-/* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, made once for a call.
+/* sources/rope_tables.c -- the cosines and sines by which RoPE rotates queries and keys, made once for a call:
+ * table_task for consecutive positions, given_table_task for given ones.
  * terms/rope.h has the frequencies, terms/rotation.h the rotation. It may not know tiles.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "sources.h"

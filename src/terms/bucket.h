@@ -1,4 +1,5 @@
 /* terms/bucket.h -- T5's buckets, and other ways of sharing out distances among buckets.
+ * Their form is OFFSET; the sums for its gradient are kernels/backward_terms.h, strip_gradient.
  * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context). */
 
 /* With n buckets for a direction: E = n/2 of them hold one distance each, the rest share E … max_distance. */
