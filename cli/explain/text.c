@@ -125,10 +125,9 @@ static void table(const view *v, const series *line, int n_lines)
 static void print_parameter(const rp_term *t, const char *key, size_t length)
 {
     const rp_param *p;
-    for (int x = 0; (p = rp_term_param(t->kind, x)); x++) {
+    for (int x = 0; (p = rp_term_param(t->kind, x)); x++)
         if (strncmp(p->key, key, length) == 0 && !p->key[length])
             printf("%.*g", p->type == RP_PARAM_REAL ? 6 : 17, rp_param_number(t, p, 0));
-    }
 }
 
 /* Print what a term adds to B, for the head that is shown. */

@@ -328,14 +328,6 @@ def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
     return far if mask is None else far.masked_fill(~mask, 0)
 
 
-def _reset(module: nn.Module) -> None:
-    """First values as torch.nn.MultiheadAttention has them: matrices Xavier uniform, biases zero."""
-    for linear in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
-        nn.init.xavier_uniform_(linear.weight)
-        if linear.bias is not None:
-            nn.init.zeros_(linear.bias)
-
-
 class AdditiveRelMultiheadAttention(nn.Module):
     """torch.nn.MultiheadAttention with a learned function of the difference of two positions subtracted from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
@@ -362,8 +354,7 @@ class AdditiveRelMultiheadAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """First values: those of torch.nn.MultiheadAttention, and a bias of zero."""
-        self.attn.out_proj.reset_parameters()
-        self.attn._reset_parameters()
+        _reset_wrapped(self.attn)
         nn.init.zeros_(self.rel_bias)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
@@ -400,8 +391,7 @@ class AdditivePosMultiheadAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """First values: those of torch.nn.MultiheadAttention, and vectors of zero."""
-        self.attn.out_proj.reset_parameters()
-        self.attn._reset_parameters()
+        _reset_wrapped(self.attn)
         nn.init.zeros_(self.pos_emb)
 
     def _moved(self, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -418,6 +408,12 @@ class AdditivePosMultiheadAttention(nn.Module):
         """(output, weights or None): masks are those of AdditiveRelMultiheadAttention."""
         q, k = self._moved(query, q_positions, q_position_mask), self._moved(key, k_positions, k_position_mask)
         return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
+
+
+def _reset_wrapped(attn: nn.MultiheadAttention) -> None:
+    """The values that it is made with."""
+    attn.out_proj.reset_parameters()
+    attn._reset_parameters()
 
 
 def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
@@ -443,7 +439,10 @@ class _MultiheadAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """First values: matrices Xavier uniform, biases zero; what the class adds keeps its values."""
-        _reset(self)
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
 
     def terms(self, **positions) -> dict:
         """The options of relpos.attention that hold the terms."""
