@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit 1
 exec </dev/null
 LC_ALL=C
 export LC_ALL
-unset RELPOS_ISA RELPOS_THREADS NO_COLOR LANG LANGUAGE COLUMNS
+unset RELPOS_ISA RELPOS_THREADS OPENBLAS_CORETYPE NO_COLOR LANG LANGUAGE COLUMNS
 ASAN_OPTIONS=allocator_may_return_null=1:${ASAN_OPTIONS-} # running out of memory is an error to report, not the end
 export ASAN_OPTIONS
 ulimit -t 300 # a command that runs in a circle ends by the processor time it takes, however busy the machine is; ctest ends one that waits
