@@ -5,8 +5,8 @@
  * A tolerance is a bound on rounding errors: n EPS times the sum of the summands' sizes, for n roundings.
  *
  * checks_x.h has the checks of one subject; the table is at the end. Tested by whole calls alone: biases by index and by definition
- * (find_index), products with vectors, key_scores from start to end, tile_summary, the steps of decode.h, and of the backward pass the
- * products of a tile (dp, dq, dk, dv), tile_backward and the gradients of the terms.
+ * (find_index), products with vectors, key_scores from start to end, tile_summary, the steps of decode.h, and of the backward pass
+ * tile_backward and the gradients of the terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"
 
@@ -57,6 +57,8 @@ static real *random_numbers(int64_t n, uint64_t seed)
 #define check_tiles_multiply_transposed_rows NULL
 #define check_tiles_meet_keys_in_place       NULL
 #endif
+
+#include "tests/kernels/checks_backward.h"
 
 #if RPI_F64
 #define KERNELS(x) RPI_JOIN3(kernels_, x, _f64)
