@@ -65,8 +65,8 @@
  *   load_queries             the block's queries in the family's layout; and by groups, where a source multiplies them
  *                            or one is extreme
  *   key_scores               k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be overwritten.
- *                            Into max, unless it is NULL, VL numbers for each row, the largest score of the tile among
- *                            them; NaN may be passed over
+ *                            Into max, unless it is NULL, VL numbers for each row, the largest score of a tile without
+ *                            an edge among them; NaN may be passed over
  *   weigh_tile               k->s becomes weights, which stay there where `kept`; k->sum += their sums; o = o * alpha +
  *                            w v
  *   unpacked_pays            whether few rows need no packed keys and values; then

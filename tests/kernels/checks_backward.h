@@ -1,4 +1,5 @@
-/* checks_backward.h -- the products of one tile of the backward pass, as tile_backward asks a family for them, by either family.
+/* checks_backward.h -- the products of one tile, as the engine asks a family of products for them: scores, and those of the backward
+ * pass.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* How far a sum of n products may lie from the true one, per size of its summands. */
@@ -14,7 +15,7 @@ static double product_bound(const rp_plan *plan, int64_t n)
 #endif
 }
 
-/* A worker with a block of rows and a tile of keys that rows see by windows, so that groups have columns of their own. */
+/* A worker with a block of rows and a tile of keys; masked: rows see them by windows, so that groups have columns of their own. */
 typedef struct backward_case {
     small_block small;
     rpi_extents extents;
@@ -25,7 +26,7 @@ typedef struct backward_case {
     int64_t j0, keys;
 } backward_case;
 
-static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim_v, bool last)
+static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim_v, bool last, bool masked)
 {
     backward_case *b = kernel_memory(sizeof *b);
     rp_mask mask = rp_mask_init(RP_MASK_WINDOW);
@@ -35,7 +36,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     mask.left = 60;
     mask.right = 90;
     desc.masks = &mask;
-    desc.n_masks = 1;
+    desc.n_masks = masked;
     desc.kv_heads = 2;
     desc.dim_v = dim_v;
     desc.dtype = type;
@@ -137,6 +138,48 @@ static void check_row_products(const backward_case *b, const real *dp, const rea
     }
 }
 
+/* s = in + scale q k^T for the columns of each group, and the largest of each row in one of VL numbers. */
+CHECK(scores_of_a_tile)
+{
+    static const int dims[] = {1, 33, 64};
+    for (int n = 0; n < COUNT(types) * COUNT(dims) * 6; n++) {
+        const rp_dtype type = types[n % COUNT(types)];
+        const int dim = dims[n / COUNT(types) % COUNT(dims)];
+        if ((type == RP_F64) != (bool)RPI_F64)
+            continue;
+        backward_case *b =
+            backward_case_of(type, dim, 3, n / COUNT(types) / COUNT(dims) % 2, n / COUNT(types) / COUNT(dims) % 3);
+        block *k = &b->w.k;
+        real *bias = random_numbers(BLOCK_ROWS * ROW_STEP, 108), *max = numbers(BLOCK_ROWS * VL);
+        const real *rows[BLOCK_ROWS], *const *in = n / 2 % 2 ? rows : NULL;
+        for (int64_t r = 0; r < BLOCK_ROWS; r++)
+            rows[r] = bias + r * ROW_STEP;
+        key_scores(k, &b->t, b->w.packed_keys, in, max);
+        for (int64_t r = 0; r < k->rows; r++) {
+            const int64_t from = b->t.from[r / MR], to = b->t.to[r / MR];
+            real top = -REAL_MAX, found = -REAL_MAX;
+            for (int64_t j = from; j < to; j++) {
+                double want = in ? (double)in[r][j] : 0, size = fabs(want);
+                for (int64_t x = 0; x < dim && j < b->keys; x++) {
+                    const double p = b->plan->desc.scale * at_row(&b->small.args.q, 1, 3, k->row0 + r, x) *
+                                     at_row(&b->small.args.k, 1, 1, b->j0 + j, x);
+                    want += p;
+                    size += fabs(p);
+                }
+                kernel_close((double)k->s[r * ROW_STEP + j], want, (product_bound(b->plan, dim) + 2 * EPS) * size,
+                             "key_scores", r, j);
+                top = k->s[r * ROW_STEP + j] > top ? k->s[r * ROW_STEP + j] : top;
+            }
+            for (int x = 0; x < VL; x++)
+                found = max[r * VL + x] > found ? max[r * VL + x] : found;
+            if (!b->t.edge) /* else finish_scores finds it */
+                kernel_same(&found, &top, sizeof top, "key_scores' maximum", r, dim);
+        }
+        rp_plan_destroy(b->plan);
+        kernel_borders();
+    }
+}
+
 /* dp = starts + dout v^T, dv += p^T dout, dk += ds^T q, dq = ds k; the sums twice, since they add. */
 CHECK(products_of_a_backward_tile)
 {
@@ -144,10 +187,9 @@ CHECK(products_of_a_backward_tile)
     for (int n = 0; n < COUNT(types) * COUNT(dims) * 2; n++) {
         const rp_dtype type = types[n % COUNT(types)];
         const int *dim = dims[n / COUNT(types) % COUNT(dims)];
-        const bool floating_f64 = type == RP_F64;
-        if (floating_f64 != (bool)RPI_F64) /* the arithmetic of a plan follows its type */
+        if ((type == RP_F64) != (bool)RPI_F64) /* the arithmetic of a plan follows its type */
             continue;
-        backward_case *b = backward_case_of(type, dim[0], dim[1], n >= COUNT(types) * COUNT(dims));
+        backward_case *b = backward_case_of(type, dim[0], dim[1], n >= COUNT(types) * COUNT(dims), true);
         real *dp = numbers(BLOCK_ROWS * ROW_STEP), *start = random_numbers(BLOCK_ROWS * ROW_STEP, 107);
         const real *rows[BLOCK_ROWS], *const *starts = n % 2 ? rows : NULL;
         for (int64_t r = 0; r < BLOCK_ROWS; r++)

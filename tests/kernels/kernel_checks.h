@@ -5,7 +5,7 @@
  * A tolerance is a bound on rounding errors: n EPS times the sum of the summands' sizes, for n roundings.
  *
  * checks_x.h has the checks of one subject; the table is at the end. Tested by whole calls alone: biases by index and by definition
- * (find_index), products with vectors, key_scores from start to end, tile_summary, the steps of decode.h, and of the backward pass
+ * (find_index), products with vectors, tile_summary, the steps of decode.h, and of the backward pass
  * tile_backward and the gradients of the terms.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/kernels/kernels.h"

@@ -27,6 +27,7 @@
     X(tiles_have_the_columns_that_rows_see)                                                                            \
     X(biases_are_those_of_their_sources)                                                                               \
     X(values_that_are_not_finite_reach_their_rows)                                                                     \
+    X(scores_of_a_tile)                                                                                                \
     X(products_of_a_backward_tile)                                                                                     \
     X(numbers_are_sums_of_bf16)                                                                                        \
     X(tiles_multiply_packed_rows)                                                                                      \
