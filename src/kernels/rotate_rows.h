@@ -1,6 +1,7 @@
 /* kernels/rotate_rows.h -- RoPE on a row of queries, keys or gradients. Keys are rotated as they are packed (pack.h,
- * pack_panels; amx/amx_pack.h), queries as a block loads them (query_block.h, load_queries; amx/amx_scores.h), and
- * gradients back (backward_task.h). The cosines and sines come from sources/rope_tables.c.
+ * pack_panels; amx/amx_pack.h and amx_unpacked.h, rotated_copies), queries as a block loads them (query_block.h,
+ * load_groups; amx/amx_scores.h). Gradients are rotated back: of keys in backward_task.h, of queries in
+ * engine/backward.c. The cosines and sines come from sources/rope_tables.c.
  * Parameters: the verbs. */
 
 /* Rotate a row in place, channel x at row[x * step]; back with sign -1. */

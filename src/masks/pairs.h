@@ -1,4 +1,4 @@
-/* masks/pairs.h -- masks that say pair by pair: keys, pairs, segments.
+/* masks/pairs.h -- masks that say pair by pair: keys, pairs, segments. mask.h says how one is added.
  * It may not know terms or kernels. */
 
 /* keep[n] &= element at + n * step is not zero */

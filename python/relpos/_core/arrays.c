@@ -1,5 +1,5 @@
 /* arrays.c -- how an array of NumPy, torch or another library becomes an rp_array, where it lies and without a copy; how an output is
- * made by the library that q came from; and what a call holds until it ends. It knows neither options nor terms nor plans.
+ * made (make_array) by the library that q came from; and what a call holds until it ends. It knows neither options nor terms nor plans.
  *
  *     BUFFER    NumPy and whatever has the buffer protocol; bfloat16, which NumPy does not show, as uint16
  *     EXCHANGE  torch, by the table of functions that its type shows (dlpack.h): a view that holds nothing, so that

@@ -1,8 +1,7 @@
-/* calls.c -- one call from its arguments to its results: attention forward, and backward. attend and backward_now are the walk:
- * read_options, take_qkv and take_option_arrays (with take_array of arrays.c), a plan, make_results (with make_array there), and compute,
- * which calls the library without the interpreter's lock. Where torch
- * wants a gradient, or reads the call, a function of Python takes the call instead (torch.c). It knows no Plan object: plan.c calls
- * attend with what one holds.
+/* calls.c -- one call from its arguments to its results: attention forward (core_attention, attend_now, attend), and backward
+ * (backward_now). The walk of attend: read_options, take_qkv and take_option_arrays (with take_array of arrays.c), a plan, make_results
+ * (with make_array there), and compute, which calls the library without the interpreter's lock. Where torch wants a gradient, or reads
+ * the call, a function of Python takes the call instead (torch.c). It knows no Plan object: plan.c calls attend with what one holds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <time.h>

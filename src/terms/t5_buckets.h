@@ -1,4 +1,4 @@
-/* terms/bucket.h -- T5's buckets, and other ways of sharing out distances among buckets.
+/* terms/t5_buckets.h -- T5's buckets, and other ways of sharing out distances among buckets.
  * Their form is OFFSET; the sums for its gradient are kernels/backward_terms.h, strip_gradient.
  * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context). */
 
