@@ -25,17 +25,13 @@ static const char *option_prefix(const cli_problem *p, bool bias)
     return p->bare ? "" : bias ? "--bias " : "--";
 }
 
-/* How a term is written on the command line: its syntax, or for a term with an option of its own "--rope [dim=N]…". */
+/* How a term is written on the command line. */
 static const char *syntax_words(const cli_problem *p, rp_term_kind kind, char text[CLI_WORDS_MAX])
 {
-    const char *syntax = rp_term_syntax(kind), *keys = syntax + strlen(rp_term_name(kind));
-    const bool optional = *keys == '['; /* "rope[,dim=N]" */
-    if (rp_term_is_bias(kind))
-        snprintf(text, CLI_WORDS_MAX, "%s%s", option_prefix(p, true), syntax);
-    else if (*keys == 0)
-        snprintf(text, CLI_WORDS_MAX, "--%s", syntax);
+    if (p->bare)
+        snprintf(text, CLI_WORDS_MAX, "%s", rp_term_syntax(kind));
     else
-        snprintf(text, CLI_WORDS_MAX, "--%s %s%s", rp_term_name(kind), optional ? "[" : "", keys + 1 + optional);
+        rp_term_option(kind, text, CLI_WORDS_MAX);
     return text;
 }
 

@@ -154,6 +154,11 @@ RP_API int rp_term_is_array(rp_term_kind kind);
 /* 1 where the term has one array and no parameter: its option takes the name of that array alone, --sink NAME. */
 RP_API int rp_term_takes_name(rp_term_kind kind);
 
+/* How a term is written as an option of the program, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be NULL
+ * where size is 0.
+ * Returns  the bytes that it takes without the final 0, of which at most size - 1 are written; 0 for no such kind. */
+RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
+
 /* Set the sizes that a term leaves open, and that no array told (see rp_term_sizes), to usual ones, for len_k keys.
  * Returns  RP_OK, RP_E_ARG. */
 RP_API rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k);

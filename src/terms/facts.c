@@ -144,19 +144,22 @@ static void put_class(writer *w, rp_term_kind kind, const rp_term_facts *f)
 }
 
 /* --bias TERM, --rope key=value, or --sink NAME, whose one key is the option itself. */
-static void put_option(writer *w, rp_term_kind kind)
+size_t rp_term_option(rp_term_kind kind, char *text, size_t size)
 {
-    char option[RP_NAME_MAX];
-    const bool bias = rp_term_is_bias(kind), alone = rp_term_takes_name(kind);
-    const char *syntax = rp_term_syntax(kind), *rest = syntax + strlen(rp_term_name(kind));
-    if (bias)
-        snprintf(option, sizeof option, "--bias %s", syntax);
-    else if (alone)
-        snprintf(option, sizeof option, "--%s NAME", rp_term_name(kind));
-    else /* [,key=value] without its comma */
-        snprintf(option, sizeof option, "--%s %s%s", rp_term_name(kind), *rest == '[' ? "[" : "",
-                 rest + (*rest == '[' ? 2 : 1));
-    put_key(w, "option", option);
+    const char *name = rp_term_name(kind), *syntax = rp_term_syntax(kind);
+    if (!name)
+        return 0;
+    const char *keys = syntax + strlen(name); /* "", ",key=value" or "[,key=value]" */
+    int used;
+    if (rp_term_is_bias(kind))
+        used = snprintf(text, size, "--bias %s", syntax);
+    else if (rp_term_takes_name(kind))
+        used = snprintf(text, size, "--%s NAME", name);
+    else if (*keys == '[')
+        used = snprintf(text, size, "--%s [%s", name, keys + 2);
+    else
+        used = snprintf(text, size, "--%s%s%s", name, *keys ? " " : "", *keys ? keys + 1 : "");
+    return (size_t)used;
 }
 
 size_t rp_term_json(rp_term_kind kind, char *text, size_t size)
@@ -167,12 +170,14 @@ size_t rp_term_json(rp_term_kind kind, char *text, size_t size)
         return 0;
     const rp_term t = rp_term_init(kind);
     const rp_role role = rp_term_role(kind);
+    char option[256];
+    rp_term_option(kind, option, sizeof option);
     put(&w, "{\"name\": ");
     put_string(&w, rp_term_name(kind));
     put_class(&w, kind, &s->facts);
     put_key(&w, "role", roles[role]);
     put_key(&w, "keyword", keywords[role]);
-    put_option(&w, kind);
+    put_key(&w, "option", option);
     put_key(&w, "form", rpi_form_name(s->form));
     put_key(&w, "syntax", rp_term_syntax(kind));
     put_key(&w, "source", rp_term_source(kind));
