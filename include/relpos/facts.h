@@ -154,8 +154,8 @@ RP_API int rp_term_is_array(rp_term_kind kind);
 /* 1 where the term has one array and no parameter: its option takes the name of that array alone, --sink NAME. */
 RP_API int rp_term_takes_name(rp_term_kind kind);
 
-/* How a term is written as an option of the program, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be NULL
- * where size is 0.
+/* How a term is written as an option of the program, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be
+ * NULL where size is 0.
  * Returns  the bytes that it takes without the final 0, of which at most size - 1 are written; 0 for no such kind. */
 RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
 

@@ -136,15 +136,29 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
     return status;
 }
 
+static rp_status check_bound_types(const rpi_args *args, const rpi_grads *bound)
+{
+    const rpi_view *views[] = {&bound->dq, &bound->dk, &bound->dv};
+    const char *const names[] = {"dq", "dk", "dv"};
+    for (int n = 0; n < 3; n++)
+        if (views[n]->data && views[n]->dtype != RP_F64)
+            return rpi_fail(RP_E_ARG, "bound of %s: dtype is %s: f64 is needed", names[n],
+                            rp_dtype_name(views[n]->dtype));
+    for (int32_t n = 0; n < args->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (bound->term[n][x].data && bound->term[n][x].dtype != RP_F64)
+                return rpi_fail(RP_E_ARG, "bound of term[%d].%s: dtype is %s: f64 is needed", (int)n,
+                                args->plan->scheme[n]->array[x].name, rp_dtype_name(bound->term[n][x].dtype));
+    return RP_OK;
+}
+
 rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
 {
     rpi_args args;
     rpi_grads grads;
     rp_status status = rpi_backward_check(&args, &grads, plan, t, bound);
-    const rpi_view *views[] = {&grads.dq, &grads.dk, &grads.dv};
-    for (int n = 0; status == RP_OK && n < 3; n++)
-        if (views[n]->data && views[n]->dtype != RP_F64)
-            status = rpi_fail(RP_E_ARG, "bounds: dtype is %s: f64 is needed", rp_dtype_name(views[n]->dtype));
+    if (status == RP_OK)
+        status = check_bound_types(&args, &grads);
     if (status == RP_OK)
         status = rpi_args_prepare(&args);
     if (status != RP_OK)

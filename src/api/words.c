@@ -2,6 +2,7 @@
  * It may not know plans or arrays.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
+#include <relpos/facts.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,12 +23,17 @@ static bool in_word(char c)
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+static bool of_term(rp_field_of of)
+{
+    return of == RP_FIELD_TERM || of == RP_FIELD_TERM_ARRAY;
+}
+
 /* The kind comes first in rp_term and rp_mask, whose size in the description is the caller's. */
 static const char *kind_of(const rp_desc *d, const rp_field *f)
 {
-    const bool term = f->of == RP_FIELD_TERM || f->of == RP_FIELD_TERM_ARRAY;
+    const bool term = of_term(f->of);
     const char *name = NULL;
-    if (d && f->index < (term ? d->n_terms : d->n_masks)) {
+    if (d) {
         const char *list = term ? (const char *)d->terms : (const char *)d->masks;
         int kind;
         memcpy(&kind, list + (size_t)f->index * (term ? d->term_size : d->mask_size), sizeof kind);
@@ -37,6 +43,19 @@ static const char *kind_of(const rp_desc *d, const rp_field *f)
 }
 
 enum { NAME_MAX_BYTES = 64 };
+
+/* A parameter as the user writes it: "left" for rate_left. */
+static void name_parameter(const rp_field *f, char name[NAME_MAX_BYTES])
+{
+    rp_term_kind kind = RP_TERM_NONE;
+    const rp_param *p;
+    for (int n = 1; n < RP_TERM_COUNT; n++)
+        if (strcmp(rp_term_name((rp_term_kind)n), f->kind) == 0)
+            kind = (rp_term_kind)n;
+    for (int n = 0; (p = rp_term_param(kind, n)) != NULL; n++)
+        if (strcmp(p->field, name) == 0 || (p->type == RP_PARAM_GRID && strstr(p->field, name))) /* "grid_h grid_w" */
+            snprintf(name, NAME_MAX_BYTES, "%s", p->key);
+}
 
 /* A field that is named at `at`, with the " (of t5)" behind it, which the description tells: its length; 0: there is
  * none. */
@@ -51,7 +70,8 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
         if (notations[n].indexed) {
             char *end;
             f->index = (int32_t)strtol(c, &end, 10);
-            if (*end != ']') /* the text was cut */
+            const int32_t count = !desc ? INT32_MAX : of_term(f->of) ? desc->n_terms : desc->n_masks;
+            if (*end != ']' || f->index < 0 || f->index >= count) /* the text was cut */
                 return 0;
             f->kind = kind_of(desc, f);
             c = end + 1;
@@ -60,9 +80,15 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
         if (!notations[n].indexed || c[-1] == '.')
             while (in_word(c[length]) && length + 1 < NAME_MAX_BYTES)
                 length++;
+        if (c[length] == '[') /* real[0], a parameter without a name in rp_term */
+            length += strcspn(c + length, "]") + (strchr(c + length, ']') != NULL);
+        if (length >= NAME_MAX_BYTES)
+            return 0;
         memcpy(name, c, length);
         name[length] = 0;
         c += length;
+        if (f->of == RP_FIELD_TERM)
+            name_parameter(f, name);
         if (strncmp(c, " (of ", 5) == 0) {
             c += strcspn(c, ")");
             c += *c == ')';

@@ -1,4 +1,4 @@
-/* base/error.c -- statuses, the last error of a thread, checked sizes.
+/* base/error.c -- statuses by name, the version, the last error of a thread.
  * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "error.h"
@@ -9,10 +9,21 @@ static _Thread_local char last_error[512];
 
 rp_status rpi_fail(rp_status status, const char *format, ...)
 {
+    enum { OURS = 1 }; /* stands for a quote of the format, while those of the arguments become ' */
+    char marked[sizeof last_error];
     va_list list;
+    snprintf(marked, sizeof marked, "%s", format);
+    for (char *c = marked; *c; c++)
+        *c = *c == '"' ? OURS : *c;
     va_start(list, format);
-    vsnprintf(last_error, sizeof last_error, format, list);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    vsnprintf(last_error, sizeof last_error, marked,
+              list); /* the caller's format, which the compiler has checked there */
+#pragma GCC diagnostic pop
     va_end(list);
+    for (char *c = last_error; *c; c++)
+        *c = *c == '"' ? '\'' : *c == OURS ? '"' : *c;
     return status;
 }
 

@@ -5,8 +5,8 @@
 #include "engine.h"
 #include <math.h>
 
-/* Sums by offset. Next: sources/tables.c, rpi_strip_entry_grads, and the `grad` of each OFFSET term, such as bucket_grad
- * in terms/t5_buckets.h. */
+/* Sums by offset. Next: sources/tables.c, rpi_strip_entry_grads, and the `grad` of each OFFSET term, such as
+ * bucket_grad in terms/t5_buckets.h. */
 static void fold_strip(const rpi_call *c, const rpi_strip *s)
 {
     const rpi_backward *bw = c->backward;

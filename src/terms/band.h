@@ -10,13 +10,6 @@ static const rp_param band_params[] = {
     {0},
 };
 
-static rp_status band_check(const rp_desc *d, rp_term *t, int32_t n)
-{
-    (void)d;
-    rp_status status = check_size(n, "width", t->width, (int64_t)1 << 30, "the width of r");
-    return status != RP_OK ? status : check_size(n, "extent", t->extent, (int64_t)1 << 40, "the last axis of p");
-}
-
 static int64_t band_count(const rp_desc *d, const rp_term *t)
 {
     (void)d;
@@ -76,7 +69,7 @@ RPI_SCHEME(BAND, .form = RPI_VEC, .bias = true, .unscaled = true,
            .array = {{"r", .shape = "[B, H, Lq, width]", .draw = {.rule = RP_RULE_FACTOR, .over = "width"},
                       .start = {.rule = RP_RULE_PROJECTED}},
                      {"p", .shape = "[H?, width, extent]", .draw = {.rule = RP_RULE_FACTOR, .over = "width"}}},
-           .params = band_params, .sizes = band_sizes, .usual_sizes = band_usual_sizes, .check = band_check,
+           .params = band_params, .sizes = band_sizes, .usual_sizes = band_usual_sizes,
            .product = {{.array = 1,
                         .zero_outside = true,
                         .count = band_count,

@@ -15,19 +15,6 @@ static int64_t clip_to(double delta, int64_t left, int64_t right)
     return delta >= (double)right ? left + right : delta > -(double)left ? (int64_t)delta + left : 0;
 }
 
-static rp_status clip_check(const rp_desc *d, rp_term *t, int32_t n)
-{
-    const int64_t max = (int64_t)1 << 40; /* left + right + 1 vectors are indexed in 63 bits with room to spare */
-    (void)d;
-    if (t->left < 0 || t->left > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].left is %lld: 0 to 2^40 entries before the query", (int)n,
-                        (long long)t->left);
-    if (t->right < 0 || t->right > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].right is %lld: 0 to 2^40 entries after the query", (int)n,
-                        (long long)t->right);
-    return RP_OK;
-}
-
 static void clip_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
     *left = t->left, *right = t->right;

@@ -1,21 +1,62 @@
-/* terms/common.h -- what several schemes share: bounds of parameters, whole numbers of offsets. */
+/* terms/common.h -- what several schemes share: bounds of parameters, sizes that arrays tell, whole numbers of offsets.
+ * It may not know any of them. */
 
-static rp_status check_finite(int32_t n, const char *field, double x)
+/* A bound as users know it: 2^40 rather than its digits. */
+static const char *bound_text(char text[32], double bound)
 {
-    if (!isfinite(x))
-        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %g: a finite number", (int)n, field, x);
+    int exponent;
+    if (frexp(bound, &exponent) == 0.5 && exponent > 16)
+        snprintf(text, 32, "2^%d", exponent - 1);
+    else
+        snprintf(text, 32, "%.17g", bound);
+    return text;
+}
+
+static rp_status check_choice(const char *what, const rp_param *p, int64_t value)
+{
+    char list[160] = "0 or 1";
+    int last = 1;
+    if (p->type == RP_PARAM_SIGN)
+        return value == 1 || value == -1
+                   ? RP_OK
+                   : rpi_fail(RP_E_RANGE, "%s%s is %lld: 1 or -1", what, p->field, (long long)value);
+    for (int n = 0, used = 0; p->choices && p->choices[n] && used < (int)sizeof list; last = n++)
+        used += snprintf(list + used, sizeof list - (size_t)used, "%s%d (%s)", n ? ", " : "", n, p->choices[n]);
+    return value >= 0 && value <= last ? RP_OK
+                                       : rpi_fail(p->choices ? RP_E_ARG : RP_E_RANGE, "%s%s is %lld: %s", what,
+                                                  p->field, (long long)value, list);
+}
+
+static rp_status check_number(const char *what, const rp_param *p, const char *field, double value)
+{
+    char min[32], max[32];
+    if (!isfinite(value))
+        return rpi_fail(RP_E_RANGE, "%s%s is %g: a finite number", what, field, value);
+    if (value == 0 && p->unset && value < p->min) /* forgotten */
+        return rpi_fail(RP_E_RANGE, "%s%s is 0: set it, %s (%s)", what, field, p->unset, p->meaning);
+    if ((p->min != 0 || p->max != 0) && !(value >= p->min && value <= p->max))
+        return rpi_fail(RP_E_RANGE, "%s%s is %.17g: %s to %s (%s)", what, field, value, bound_text(min, p->min),
+                        bound_text(max, p->max), p->meaning);
     return RP_OK;
 }
 
-/* A size the caller takes from an array: 0 says that it was forgotten; `of` names what to set it to. */
-static rp_status check_size(int32_t n, const char *field, int64_t x, int64_t max, const char *of)
+/* Every parameter against its bounds. While `open`, one may still be 0, which stands for something else: rp_param.unset.
+ * `what` comes before a field's name, such as "terms[0].". */
+static rp_status check_params(const char *what, const rp_term *t, const rp_param *params, bool open)
 {
-    if (x == 0)
-        return rpi_fail(RP_E_RANGE, "terms[%d].%s is 0: set it to %s", (int)n, field, of);
-    if (x < 0 || x > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].%s is %lld: 1 to %lld, %s", (int)n, field, (long long)x, (long long)max,
-                        of);
-    return RP_OK;
+    rp_status status = RP_OK;
+    for (const rp_param *p = params; status == RP_OK && p && p->key; p++) {
+        if (open && p->unset && rp_param_number(t, p, 0) == 0)
+            continue;
+        if (p->type == RP_PARAM_FLAG || p->type == RP_PARAM_CHOICE || p->type == RP_PARAM_SIGN)
+            status = check_choice(what, p, rp_param_integer(t, p, 0));
+        else if (p->type == RP_PARAM_GRID)
+            for (int x = 0; status == RP_OK && x < 2; x++)
+                status = check_number(what, p, x ? "grid_w" : "grid_h", rp_param_number(t, p, x));
+        else
+            status = check_number(what, p, p->field, rp_param_number(t, p, 0));
+    }
+    return status;
 }
 
 /* A size left open takes the length of an axis, counted from the last; the array has it `per` times. */

@@ -44,7 +44,7 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     const int64_t max = 1 << 24;
     (void)d;
-    if (t->buckets != -1 && (t->buckets < 4 || t->buckets > 1 << 20))
+    if (t->buckets != -1 && t->buckets < 4)
         return rpi_fail(RP_E_RANGE, "terms[%d].buckets is %lld: -1 for none, or 4 to 2^20", (int)n,
                         (long long)t->buckets);
     if (t->max_position == 0)

@@ -5,12 +5,6 @@ static const rp_param log_params[] = {
     {0},
 };
 
-static rp_status log_check(const rp_desc *d, rp_term *t, int32_t n)
-{
-    (void)d;
-    return check_finite(n, "lambda", t->lambda);
-}
-
 /* -lambda log(1 + |delta|) */
 static double log_pair(const rpi_pair *p)
 {
@@ -22,20 +16,13 @@ RPI_SCHEME(LOG, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POSITI
                      .about = "decay by the logarithm of distance",
                      .class_name = "LogDecay",
                      .shown = "- {lambda} log(1 + d)"},
-           .check = log_check, .pair = log_pair)
+           .pair = log_pair)
 
 static const rp_param linear_params[] = {
     {"left", RP_PARAM_REAL, RPI_FIELD(rate_left), .value = 1, .meaning = "loss for each step before the query"},
     {"right", RP_PARAM_REAL, RPI_FIELD(rate_right), .value = 1, .meaning = "loss for each step after the query"},
     {0},
 };
-
-static rp_status linear_check(const rp_desc *d, rp_term *t, int32_t n)
-{
-    (void)d;
-    rp_status status = check_finite(n, "rate_left", t->rate_left);
-    return status != RP_OK ? status : check_finite(n, "rate_right", t->rate_right);
-}
 
 /* -left |delta| before the query, -right delta after it, 0 on it */
 static double linear_pair(const rpi_pair *p)
@@ -48,4 +35,4 @@ RPI_SCHEME(LINEAR, .form = RPI_OFFSET, .same_heads = true, .array = {RPI_TWO_POS
                      .about = "linear decay with a rate for each side",
                      .shown = "- d * ({left} before the query, {right} after it)",
                      .samples = {"left=0.1,right=0.2"}},
-           .check = linear_check, .pair = linear_pair)
+           .pair = linear_pair)

@@ -24,14 +24,7 @@ static rp_status grid_lengths(const rp_desc *d, const rp_term *t, int32_t n, int
 
 static rp_status grid_check(const rp_desc *d, rp_term *t, int32_t n)
 {
-    const int64_t max = 1 << 20; /* the entries, (2h-1)(2w-1)+3, fit with room to spare */
-    const bool swin = t->kind == RP_TERM_SWIN;
-    if (t->grid_h < 1 || t->grid_h > max || t->grid_w < 1 || t->grid_w > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].grid is %lldx%lld: 1 to 2^20 rows and columns", (int)n,
-                        (long long)t->grid_h, (long long)t->grid_w);
-    if (swin && t->extra != 0 && t->extra != 1)
-        return rpi_fail(RP_E_RANGE, "terms[%d].extra is %lld: 0, or 1 for a class token", (int)n, (long long)t->extra);
-    return grid_lengths(d, t, n, swin ? t->extra : 0);
+    return grid_lengths(d, t, n, t->kind == RP_TERM_SWIN ? t->extra : 0);
 }
 
 /* Once more for each call: a flexible plan learns its lengths there. */

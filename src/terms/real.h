@@ -8,17 +8,6 @@ static const rp_param real_params[] = {
     {0},
 };
 
-static rp_status real_check(const rp_desc *d, rp_term *t, int32_t n)
-{
-    (void)d;
-    if (t->max_distance < 0 || t->max_distance > (int64_t)1 << 40)
-        return rpi_fail(RP_E_RANGE, "terms[%d].max_distance is %lld: 0 to 2^40, the reach of the table to each side",
-                        (int)n, (long long)t->max_distance);
-    if (t->sign != 1 && t->sign != -1)
-        return rpi_fail(RP_E_RANGE, "terms[%d].sign is %d: 1 or -1", (int)n, (int)t->sign);
-    return RP_OK;
-}
-
 /* One more than the table has: the 0 of masked pairs. */
 static int64_t real_entries(const rp_desc *d, const rp_term *t)
 {
@@ -68,5 +57,5 @@ RPI_SCHEME(
               RPI_TWO_POSITIONS,
               {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},
               {"k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"}},
-    .positions = 1, .params = real_params, .check = real_check, .entries = real_entries, .index = real_index,
-    .reach = real_reach, .entry = real_entry, .entry_grad = real_entry_grad)
+    .positions = 1, .params = real_params, .entries = real_entries, .index = real_index, .reach = real_reach,
+    .entry = real_entry, .entry_grad = real_entry_grad)

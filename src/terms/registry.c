@@ -9,7 +9,8 @@
 /* A scheme fills the entry of its kind; name, syntax and source come from terms.def. */
 #define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
 
-#include "common.h" /* these four are shared by schemes */
+/* Several schemes share these four: bounds and sizes, clipped tables, grids of tokens, stretched frequencies. */
+#include "common.h"
 #include "clip.h"
 #include "grid.h"
 #include "rope_scaling.h"
@@ -137,27 +138,12 @@ int rp_term_array_learned(rp_term_kind kind, int index)
 rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
 {
     const rpi_scheme *s = rpi_scheme_of(term->kind);
-    const rp_status status = s->check ? s->check(desc, term, n) : RP_OK;
-    for (const rp_param *p = s->params; status == RP_OK && p && p->key; p++) {
-        const int64_t whole = p->type == RP_PARAM_REAL ? 0 : rp_param_integer(term, p, 0);
-        int64_t last = p->type == RP_PARAM_FLAG ? 1 : 0;
-        while (p->type == RP_PARAM_CHOICE && p->choices[last + 1])
-            last++;
-        if ((p->type == RP_PARAM_FLAG || p->type == RP_PARAM_CHOICE) && (whole < 0 || whole > last))
-            return rpi_fail(RP_E_ARG, "terms[%d].%s is %d: 0 to %d", (int)n, p->key, (int)whole, (int)last);
-        if (p->type == RP_PARAM_SIGN && whole != 1 && whole != -1)
-            return rpi_fail(RP_E_RANGE, "terms[%d].%s is %d: 1 or -1", (int)n, p->key, (int)whole);
-        const bool number = p->type == RP_PARAM_INT || p->type == RP_PARAM_REAL || p->type == RP_PARAM_GRID;
-        for (int x = 0; number && x < (p->type == RP_PARAM_GRID ? 2 : 1); x++) {
-            const double value = rp_param_number(term, p, x);
-            if (!isfinite(value))
-                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %g: a finite number", (int)n, p->key, value);
-            if ((p->min != 0 || p->max != 0) && !(value >= p->min && value <= p->max))
-                return rpi_fail(RP_E_RANGE, "terms[%d].%s is %.17g: %.17g to %.17g (%s)", (int)n, p->key, value, p->min,
-                                p->max, p->meaning);
-        }
-    }
-    return status;
+    char what[32];
+    snprintf(what, sizeof what, "terms[%d].", (int)n);
+    rp_status status = check_params(what, term, s->params, true);
+    if (status == RP_OK && s->check)
+        status = s->check(desc, term, n);
+    return status == RP_OK ? check_params(what, term, s->params, false) : status; /* what `check` has resolved too */
 }
 
 rp_status rpi_check_struct_size(const char *name, size_t size, size_t own)

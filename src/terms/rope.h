@@ -32,15 +32,14 @@ static const rp_param rope_params[] = {
     {0},
 };
 
-static rp_status rope_params_check(const char *what, const rp_term *t, int64_t width)
+/* How the parameters depend on each other, and on the width of q and k. */
+static rp_status rope_relations(const char *what, const rp_term *t, int64_t width)
 {
-    if (t->dim < 2 || t->dim > width || t->dim % 2 != 0)
+    if (t->dim > width || t->dim % 2 != 0)
         return rpi_fail(RP_E_RANGE, "%sdim is %lld: an even number from 2 to %lld, the width of q and k", what,
                         (long long)t->dim, (long long)width);
-    if (!isfinite(t->base) || t->base <= 0)
-        return rpi_fail(RP_E_RANGE, "%sbase is %g: a finite number above 0", what, t->base);
-    if (t->layout != RP_LAYOUT_HALF && t->layout != RP_LAYOUT_INTERLEAVED)
-        return rpi_fail(RP_E_ARG, "%slayout is %d: 0 (half) or 1 (interleaved)", what, (int)t->layout);
+    if (t->base <= 0)
+        return rpi_fail(RP_E_RANGE, "%sbase is %g: a number above 0", what, t->base);
     return rope_scaling_check(what, t);
 }
 
@@ -50,7 +49,7 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
     snprintf(what, sizeof what, "terms[%d].", (int)n);
     if (t->dim == 0)
         t->dim = d->dim_k;
-    return rope_params_check(what, t, d->dim_k);
+    return rope_relations(what, t, d->dim_k);
 }
 
 /* Arrays: 0 positions, of q and k alike; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
@@ -80,8 +79,8 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
     const rp_term *t = &copy;
     if (t->kind != RP_TERM_ROPE)
         return rpi_fail(RP_E_ARG, "term.kind is %d: RP_TERM_ROPE is needed", (int)t->kind);
-    status = rope_params_check("term.", t, INT64_MAX);
-    if (status != RP_OK)
+    if ((status = check_params("term.", t, rope_params, false)) != RP_OK ||
+        (status = rope_relations("term.", t, INT64_MAX)) != RP_OK)
         return status;
     if (isnan(longest))
         return rpi_fail(RP_E_RANGE, "longest is nan: the largest position + 1");

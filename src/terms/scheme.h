@@ -72,7 +72,8 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
 
 /* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Its field is
  * one of rp_term that means the same, else the next of real[4], integer[4] (INT; GRID takes two) or choice[4] (FLAG,
- * SIGN, CHOICE). Bounds hold when `check` has resolved what was left open. A list ends with {0}. */
+ * SIGN, CHOICE). Its bounds are checked before `check` runs, but for a 0 that is left open (unset), and once more when
+ * `check` has resolved that. A list ends with {0}. */
 #define RPI_FIELD(name) offsetof(rp_term, name), #name
 
 /* Facts, for .facts: formula and about are needed. `shown` is how `relpos explain` prints a bias: {key} is the value of

@@ -16,7 +16,7 @@ RPI_SCHEME(RELKEY, .form = RPI_VEC,
                      .bench = {"left=64,right=64"}},
            .array = {{"table", .shape = "[H?, left+right+1, Dk]", .start = {.rule = RP_RULE_XAVIER}},
                      RPI_TWO_POSITIONS},
-           .positions = 1, .params = clip_params, .check = clip_check,
+           .positions = 1, .params = clip_params,
            .product = {{.count = clip_count, .first = clip_first, .vec = clip_vec, .vec_grad = clip_vec_grad}})
 RPI_SCHEME(
     RELVAL, .form = RPI_VALVEC,
@@ -26,6 +26,6 @@ RPI_SCHEME(
               .samples = {"left=4,right=8", "left=1500,right=900"},
               .bench = {"left=64,right=64"}},
     .array = {{"table", .shape = "[H?, left+right+1, Dv]", .start = {.rule = RP_RULE_XAVIER}}, RPI_TWO_POSITIONS},
-    .positions = 1, .params = clip_params, .check = clip_check,
+    .positions = 1, .params = clip_params,
     .product = {
         {.count = clip_count, .first = clip_first, .width = relval_width, .vec = clip_vec, .vec_grad = clip_vec_grad}})

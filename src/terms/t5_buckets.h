@@ -57,35 +57,6 @@ static int64_t bucket_signed(int64_t delta, int64_t buckets, int64_t max_distanc
     return first + bucket_of(distance, n, max_distance, strategy);
 }
 
-/* Check the parameters; `what` comes before the field's name in a message. */
-static rp_status bucket_params_check(const char *what, int64_t buckets, int64_t max_distance, int32_t bidirectional,
-                                     int strategy)
-{
-    if (bidirectional != 0 && bidirectional != 1)
-        return rpi_fail(RP_E_RANGE, "%sbidirectional is %d: 0 or 1", what, (int)bidirectional);
-    if (buckets < (bidirectional ? 4 : 2) || buckets > (int64_t)1 << 30)
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s to 2^30%s", what, (long long)buckets,
-                        bidirectional ? "4" : "2", bidirectional ? " when bidirectional" : "");
-    if (bidirectional && buckets % 2 != 0)
-        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: an even number when bidirectional, half for each side", what,
-                        (long long)buckets);
-    int64_t exact = buckets / (bidirectional ? 4 : 2);
-    if (max_distance <= exact || max_distance > (int64_t)1 << 32) /* products with buckets fit in 63 bits */
-        return rpi_fail(RP_E_RANGE,
-                        "%smax_distance is %lld: more than %lld, the distances with a bucket of their own, to 2^32",
-                        what, (long long)max_distance, (long long)exact);
-    if (strategy < 0 || strategy > RP_STRATEGY_QUADRATIC)
-        return rpi_fail(RP_E_ARG, "%sstrategy is %d: 0 to %d", what, strategy, RP_STRATEGY_QUADRATIC);
-    return RP_OK;
-}
-
-int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional, rp_strategy strategy)
-{
-    if (bucket_params_check("", buckets, max_distance, bidirectional, (int)strategy) != RP_OK)
-        return -1;
-    return bucket_signed(delta, buckets, max_distance, bidirectional, strategy);
-}
-
 static const char *const bucket_strategies[] = {"log", "uniform", "linear", "quadratic", NULL};
 
 /* T5 has all but the first. */
@@ -101,13 +72,37 @@ static const rp_param bucket_params[] = {
     {0},
 };
 
+/* How the parameters depend on each other. */
+static rp_status bucket_relations(const char *what, const rp_term *t)
+{
+    const int64_t exact = t->buckets / (t->bidirectional ? 4 : 2);
+    if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
+        return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s when bidirectional, half for each side", what,
+                        (long long)t->buckets, t->buckets < 4 ? "4 or more" : "an even number");
+    if (t->max_distance <= exact)
+        return rpi_fail(RP_E_RANGE, "%smax_distance is %lld: more than %lld, the distances with a bucket of their own",
+                        what, (long long)t->max_distance, (long long)exact);
+    return RP_OK;
+}
+
+int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, int32_t bidirectional, rp_strategy strategy)
+{
+    const rp_term t = {.kind = RP_TERM_BUCKET,
+                       .buckets = buckets,
+                       .max_distance = max_distance,
+                       .bidirectional = bidirectional,
+                       .strategy = strategy};
+    if (check_params("", &t, bucket_params, false) != RP_OK || bucket_relations("", &t) != RP_OK)
+        return -1;
+    return bucket_signed(delta, buckets, max_distance, bidirectional, strategy);
+}
+
 static rp_status bucket_check(const rp_desc *d, rp_term *t, int32_t n)
 {
     char what[32];
     (void)d;
     snprintf(what, sizeof what, "terms[%d].", (int)n);
-    return bucket_params_check(what, t->buckets, t->max_distance, t->bidirectional,
-                               t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : (int)t->strategy);
+    return bucket_relations(what, t);
 }
 
 static int64_t bucket_index(const rpi_pair *p)

@@ -17,4 +17,4 @@ RPI_SCHEME(TABLE, .form = RPI_OFFSET,
                      .samples = {"left=5,right=9"},
                      .bench = {"left=64,right=64"}},
            .array = {{"table", .shape = "[H?, left+right+1]", .shows = "entry"}, RPI_TWO_POSITIONS}, .positions = 1,
-           .params = clip_params, .check = clip_check, .pair = table_pair, .grad = table_grad, .reach = clip_reach)
+           .params = clip_params, .pair = table_pair, .grad = table_grad, .reach = clip_reach)

@@ -180,8 +180,8 @@ static rp_status unknown_term(const char *name)
     const char *best = NULL;
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++)
         best = nearer(name, best, rp_term_name((rp_term_kind)k));
-    return rpi_fail(RP_E_ARG, "no term is called \"%.40s\"%s%s%s", name, best ? "; did you mean \"" : "",
-                    best ? best : "", best ? "\"?" : "");
+    return best ? rpi_fail(RP_E_ARG, "no term is called \"%.40s\"; did you mean \"%s\"?", name, best)
+                : rpi_fail(RP_E_ARG, "no term is called \"%.40s\"", name);
 }
 
 /* One key=value. `seen` has a bit for each parameter and array given so far. */
@@ -211,8 +211,10 @@ static rp_status read_pair(rp_term *term, char names[][RP_NAME_MAX], const char 
         }
         best = nearer(key, best, p->key);
     }
-    return rpi_fail(RP_E_ARG, "%s has no key \"%.40s\"%s%s%s: it is written %s", name, key,
-                    best ? " (did you mean \"" : "", best ? best : "", best ? "\"?)" : "", rp_term_syntax(term->kind));
+    const char *syntax = rp_term_syntax(term->kind);
+    return best ? rpi_fail(RP_E_ARG, "%s has no key \"%.40s\" (did you mean \"%s\"?): it is written %s", name, key,
+                           best, syntax)
+                : rpi_fail(RP_E_ARG, "%s has no key \"%.40s\": it is written %s", name, key, syntax);
 }
 
 static rp_status parse(const char *text, rp_term *term, char names[][RP_NAME_MAX])

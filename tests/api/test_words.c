@@ -30,6 +30,8 @@ static const struct {
     {"parameter", "<3 1 buckets t5> is 5: an even number when bidirectional, half for each side",
      "buckets of t5 is 5: an even number when bidirectional, half for each side"},
     {"twice", "<3 1  rope> is given twice: at most one is allowed", "rope is given twice: at most one is allowed"},
+    {"field", "<3 0 kind kerple> is 9: 0 (log), 1 (power)", "kind of kerple is 9: 0 (log), 1 (power)"},
+    {"place", "<3 0 left linear> is nan: a finite number", "left of linear is nan: a finite number"},
     {"mask", "<5 0 left window> is -2: -1 or more", "left of window is -2: -1 or more"},
 };
 
@@ -49,7 +51,15 @@ static void provoke(int n, rp_desc *d, rp_term t[2], rp_mask m[2])
         t[1].buckets = 5;
     if (n == 2)
         t[1] = t[0];
-    if (n == 3)
+    if (n == 3) {
+        t[0] = rp_term_init(RP_TERM_KERPLE);
+        t[0].kerple = 9;
+    }
+    if (n == 4) {
+        t[0] = rp_term_init(RP_TERM_LINEAR);
+        t[0].rate_left = NAN;
+    }
+    if (n == 5)
         m[0].left = -2;
     assert_int_not_equal(rp_plan_create(&plan, d), RP_OK);
 }
@@ -122,11 +132,34 @@ static void arrays_are_named(void **state)
     }
 }
 
+/* A name that looks like a field, with quotes of its own. */
+static void what_users_wrote_stays(void **state)
+{
+    static const char *const names[] = {"terms[0].left", "x\"terms[77].left", "\"\"desc.heads\"", "masks[-1]"};
+    (void)state;
+    for (int n = 0; n < (int)(sizeof names / sizeof *names); n++) {
+        rp_desc d = rp_desc_init(1, 1, 1, 1, 4);
+        const rp_term term = rp_term_init(RP_TERM_ALIBI);
+        rp_plan *plan;
+        char text[256], want[256];
+        int calls = 0, used = snprintf(want, sizeof want, "%s", names[n]);
+        for (int c = 0; c < used; c++)
+            want[c] = want[c] == '"' ? '\'' : want[c];
+        d.terms = &term;
+        d.n_terms = 1;
+        d.isa = names[n];
+        assert_int_equal(rp_plan_create(&plan, &d), RP_E_ARG);
+        assert_non_null(strstr(rp_last_error_in(&d, marked, &calls, text, sizeof text), want));
+        assert_int_equal(calls, 1); /* desc.isa */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_is_named_by_its_client),
         cmocka_unit_test(arrays_are_named),
+        cmocka_unit_test(what_users_wrote_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static void biases_are_finite(void **state)
         }
 }
 
-/* A parameter outside the bounds that facts tell is refused, with its key in the line; one on them is not refused for that. */
+/* A parameter outside the bounds that facts tell is refused, with its field in the line; one on them is not refused for that. */
 static void bounds_hold(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void bounds_hold(void **state)
                     const rp_status status = rp_plan_create(&plan, &d);
                     rp_plan_destroy(plan);
                     char said[80];
-                    snprintf(said, sizeof said, "%s is ", q->type == RP_PARAM_GRID ? "grid" : q->key);
+                    snprintf(said, sizeof said, "%s is ", q->type == RP_PARAM_GRID ? "grid_h" : q->field);
                     if (cases[c].refused ? status == RP_OK || (!q->unset && !strstr(rp_last_error(), said)) : false)
                         fail_msg("%s: %s = %g: %s", name, q->key, cases[c].value,
                                  status == RP_OK ? "not refused" : rp_last_error());
