@@ -42,7 +42,7 @@ static int check_environment(void)
         return cli_error(CLI_USAGE, "RELPOS_ISA: \"%s\" is %s (unset it, or name one that relpos info lists as found)",
                          io_safe(safe, sizeof safe, isa),
                          rp_isa_found(isa) < 0 ? "no instruction set" : "not on this machine");
-    return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, 4096, &n) : CLI_OK;
+    return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, RP_MAX_THREADS, &n) : CLI_OK;
 }
 
 int main(int argc, char **argv)

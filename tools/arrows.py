@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hold the folders of src/ to the order of docs/design.md: a file includes, and calls, only what its folder may know. Prints each arrow that
-is not allowed, with the file, and exits with 1. Standard library only.
+is not allowed, with the file, and exits with 1. Every head says what a file holds and may not know,
+and docs/design.md names every file. Standard library only.
 
     tools/arrows.py
 
@@ -81,8 +82,36 @@ def calls():
                 yield here, name, home[name]
 
 
+def is_scheme(path):
+    return re.search(r"^RPI_SCHEME\(", path.read_text(), re.M)
+
+
+def heads():
+    """(file, what its head lacks): its path and what it holds, what it may not know, its licence. A scheme is its author's."""
+    for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
+        here, top = path.relative_to(root).as_posix(), "".join(path.read_text().splitlines(True)[:40])
+        if is_scheme(path):
+            continue
+        if not top.startswith(f"/* {here.removeprefix('src/')} -- "):
+            yield here, f'"/* {here.removeprefix("src/")} -- " and what it holds'
+        if not re.search(r"may (not )?know|knows? no", " ".join(top.replace("*", " ").split()), re.I):
+            yield here, "what it may not know"
+        if "SPDX-License-Identifier" not in top:
+            yield here, "a licence"
+
+
+def unnamed():
+    """Files of src that docs/design.md does not name: but for instruction sets and schemes, whose folders it describes."""
+    words = set(re.findall(r"\w+(?=\.[ch])", (root / "docs/design.md").read_text()))
+    for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
+        alike = path.parent.name == "isa" and path.suffix == ".c" or is_scheme(path)
+        if not alike and path.stem not in words:
+            yield path.relative_to(root).as_posix()
+
+
 def main():
-    wrong, graph = [], {}
+    wrong, graph = [f"{here}: its head lacks {what}" for here, what in heads()], {}
+    wrong += [f"{here}: docs/design.md does not name it" for here in unnamed()]
     for here, name, folder in calls():
         wrong.append(f"{here}: calls {name} of {folder}, which it may not know")
     for path in sorted(p for f in MAY for p in (root / f).glob("*.[ch]")):

@@ -15,7 +15,9 @@ git init -q . # what the scripts take for the tree
 
 # A bias with a learned array, a parameter and a derivative; its parameter has no field of its own.
 cat >src/terms/slowlog.h <<'C'
-/* terms/slowlog.h -- a logarithm of distance with a learned strength for each head: -a_h log(1 + p |delta|). */
+/* terms/slowlog.h -- a logarithm of distance with a learned strength for each head: -a_h log(1 + p |delta|).
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param slowlog_params[] = {
     {"p", RP_PARAM_REAL, RPI_FIELD(real[0]), .value = 0.5, .min = 0, .max = 1e6, .meaning = "how fast it falls"},
@@ -37,7 +39,8 @@ RPI_SCHEME(SLOWLOG, .form = RPI_OFFSET,
                      .about = "a logarithm with a learned strength",
                      .shown = "- a log(1 + {p} d)",
                      .samples = {"", "p=2"}},
-           .array = {{"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_UNIFORM, .b = 1}},
+           .array = {{"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
+                      .start = {.rule = RP_RULE_UNIFORM, .b = 1}},
                      RPI_TWO_POSITIONS},
            .positions = 1, .params = slowlog_params, .pair = slowlog_pair, .grad = slowlog_grad)
 C
@@ -58,7 +61,9 @@ TEXT
 
 # Vectors for the nearest keys: another form.
 cat >src/terms/nearby.h <<'C'
-/* terms/nearby.h -- scale <q_i, table[h, delta + 1]> for keys at most one step away, 0 for others. */
+/* terms/nearby.h -- scale <q_i, table[h, delta + 1]> for keys at most one step away, 0 for others.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t nearby_count(const rp_desc *d, const rp_term *t)
 {
@@ -87,10 +92,10 @@ RPI_SCHEME(NEARBY, .form = RPI_VEC,
                      .about = "vectors for the nearest keys"},
            .array = {{"table", .shape = "[H?, 3, Dk]"}},
            .product = {{.zero_outside = true,
-                     .count = nearby_count,
-                     .first = nearby_first,
-                     .vec = nearby_vec,
-                     .vec_grad = nearby_vec_grad}})
+                        .count = nearby_count,
+                        .first = nearby_first,
+                        .vec = nearby_vec,
+                        .vec_grad = nearby_vec_grad}})
 C
 cat >docs/terms/nearby.md <<'TEXT'
 # Vectors for the nearest keys

@@ -56,7 +56,7 @@ static int on_option(void *context, int key, const char *value)
         if (code == CLI_OK)
             d->seed = (uint64_t)seed;
         return code;
-    case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
+    case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &r->threads);
     case ISA: return cli_isa(value, &r->isa);
     case DTYPE: r->dtype_given = true; return cli_dtype("--dtype", value, &r->dtype);
     default: return cli_problem_option(&r->problem, key, value);

@@ -30,7 +30,7 @@ static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
     switch (key) {
-    case THREADS: return cli_integer("--threads", value, 1, 4096, &r->threads);
+    case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &r->threads);
     case ISA: return cli_isa(value, &r->isa);
     case JSON: r->json = true; return CLI_OK;
     case SECONDS: {

@@ -344,7 +344,7 @@ static int on_option(void *context, int key, const char *value)
     case QUICK: q->quick = true; return CLI_OK;
     case KEEP: q->keep = value; return CLI_OK;
     case SET: return lab_add_set(&q->sets, value);
-    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &q->threads);
     default: return -1;
     }
 }

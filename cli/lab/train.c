@@ -36,7 +36,7 @@ static int on_option(void *context, int key, const char *value)
     case 'o': q->dir = value; return CLI_OK;
     case RESUME: q->resume = true; return CLI_OK;
     case UNTIL: return cli_integer("--until", value, 0, INT64_MAX, &q->until);
-    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &q->threads);
     case SET: return lab_add_set(&q->sets, value);
     default: return -1;
     }

@@ -19,7 +19,7 @@ static int on_option(void *context, int key, const char *value)
     request *q = context;
     int code;
     switch (key) {
-    case THREADS: return cli_integer("--threads", value, 1, 4096, &q->threads);
+    case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &q->threads);
     case LENGTHS: q->lengths = value; return CLI_OK;
     case TEXT: q->text = value; return CLI_OK;
     case POSITION: q->position = value; return CLI_OK;

@@ -60,7 +60,7 @@ typedef enum rp_status {
     RP_E_SHAPE = 2,       /* an array whose shape is not the one the description asks for */
     RP_E_STRIDE = 3,      /* a last axis that is not contiguous, an output whose elements share memory */
     RP_E_RANGE = 4,       /* a number outside its bounds, NaN where a number is needed */
-    RP_E_OVERLAP = 5,     /* an output that lies over an input or over another output */
+    RP_E_OVERLAP = 5,     /* an output that overlaps an input or another output */
     RP_E_UNSUPPORTED = 6, /* valid, but not supported: two terms in one role, a set this machine lacks */
     RP_E_NOMEM = 7,       /* out of memory */
     RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
@@ -358,8 +358,11 @@ RP_API const char *rp_plan_isa(const rp_plan *plan);
  * starts its own. One pool serves many callers; one who finds it busy computes alone. */
 typedef struct rp_pool rp_pool;
 
+/* The most threads that a pool may have. */
+#define RP_MAX_THREADS 4096
+
 /* A pool of `threads` threads, the caller's own among them; 0 = as many as this process may use (affinity, cgroup).
- * Returns  RP_OK and *pool; RP_E_RANGE below 0 or above 4096; RP_E_NOMEM. */
+ * Returns  RP_OK and *pool; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
 RP_API rp_status rp_pool_create(rp_pool **pool, int32_t threads);
 
 /* Stop and free a pool that no call is using; NULL is allowed. */

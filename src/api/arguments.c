@@ -153,7 +153,7 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
     return RP_OK;
 }
 
-static rp_status check_offsets(rpi_args *args, const rp_tensors *t)
+static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
 {
     const rpi_shape shape = {.ndim = 1, .min_ndim = 0, .ones = 1u, .n = {args->desc.batch}};
     if (!t->q_offset.data)
@@ -233,7 +233,7 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool offsets_only)
+static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool prepared_only)
 {
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
@@ -279,20 +279,20 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         if (s != RP_OK)
             return s;
     }
-    if ((s = check_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
+    if ((s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
         return s;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_form form = plan->scheme[n]->form;
-        if ((!offsets_only || form == RPI_OFFSET || form == RPI_ROTATE) && (s = check_term(args, t, n)) != RP_OK)
+        if ((!prepared_only || form == RPI_OFFSET || form == RPI_ROTATE) && (s = check_term(args, t, n)) != RP_OK)
             return s;
     }
-    for (int32_t n = 0; n < d->n_masks && !offsets_only; n++)
+    for (int32_t n = 0; n < d->n_masks && !prepared_only; n++)
         if ((s = check_mask(args, t, n)) != RP_OK)
             return s;
     if (t->prepared && t->prepared->plan != plan)
         return rpi_fail(RP_E_ARG, "prepared was made from another plan: make it again from this one");
     args->ready = t->prepared;
-    args->offsets_only = offsets_only;
+    args->prepared_only = prepared_only;
     s = need(&t->q, B * Lq, "q");
     return s == RP_OK && !t->pages.k ? need(&t->k, B * Lk, "k") : s;
 }
@@ -302,7 +302,7 @@ rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *
     return check_args(args, plan, t, false);
 }
 
-rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
     return check_args(args, plan, t, true);
 }

@@ -6,7 +6,7 @@
 #include "problem/problem.h"
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
-rp_status rpi_args_check_offsets(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
+rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
 /* all that a backward call is given */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);

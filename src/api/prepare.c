@@ -21,7 +21,7 @@ static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp
         (rp_array){0};
     with.pages = (rp_pages){0};
     with.prepared = NULL;
-    return rpi_args_check_offsets(args, plan, &with);
+    return rpi_args_check_prepared(args, plan, &with);
 }
 
 static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)

@@ -1,4 +1,6 @@
-/* base/arena.c -- see arena.h. SPDX-License-Identifier: Apache-2.0 */
+/* base/arena.c -- the allocator of the core: where an arena ends, whether it fits, and its memory.
+ * It may not know what lies in it.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "arena.h"
 #include "error.h"
 #include <stdlib.h>

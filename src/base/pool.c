@@ -189,7 +189,7 @@ static int32_t usable_processors(void)
             n = (long)rpi_min(n, rpi_max(1, (quota + period - 1) / period));
         fclose(f);
     }
-    return (int32_t)rpi_clamp(n, 1, RPI_MAX_THREADS);
+    return (int32_t)rpi_clamp(n, 1, RP_MAX_THREADS);
 }
 
 static rp_pool *pool_new(int32_t threads)
@@ -205,8 +205,8 @@ rp_status rp_pool_create(rp_pool **pool, int32_t threads)
     if (!pool)
         return rpi_fail(RP_E_ARG, "pool is NULL: where the pool should go");
     *pool = NULL;
-    if (threads < 0 || threads > RPI_MAX_THREADS)
-        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RPI_MAX_THREADS);
+    if (threads < 0 || threads > RP_MAX_THREADS)
+        return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
 }
@@ -239,7 +239,7 @@ static void make_default(void)
     const char *text = getenv("RELPOS_THREADS");
     char *end = NULL;
     long n = text && *text ? strtol(text, &end, 10) : 0;
-    default_pool = pool_new(end && *end == 0 && n > 0 && n <= RPI_MAX_THREADS ? (int32_t)n : 0);
+    default_pool = pool_new(end && *end == 0 && n > 0 && n <= RP_MAX_THREADS ? (int32_t)n : 0);
 }
 
 static rp_pool alone = {.threads = 1};

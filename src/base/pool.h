@@ -8,7 +8,6 @@
 #include <stdbool.h>
 
 /* Run task(context, n, worker) for n = 0 … n_tasks-1; worker < rp_pool_threads(pool). Tasks are taken in order. */
-#define RPI_MAX_THREADS 4096
 typedef void (*rpi_task)(void *context, int64_t n, int32_t worker);
 void rpi_pool_run(rp_pool *pool, int64_t n_tasks, rpi_task task, void *context);
 /* Until *stop, which a task may set; NULL: to the end. */

@@ -1,5 +1,5 @@
-/* engine/engine.h -- the fast path of one call: forward, for few queries and many keys, and backward. The engine knows
- * sources and the table of an instruction set, and no scheme by name.
+/* engine/engine.h -- the fast path of one call: forward, for few queries and many keys, and backward.
+ * It may not know schemes or instruction sets by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ENGINE_H
 #define RELPOS_ENGINE_H

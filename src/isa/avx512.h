@@ -1,5 +1,6 @@
-/* avx512.h -- the verbs of AVX-512 (F, BW, DQ, VL) in f32, for the instruction sets built on it.
- * It has verbs and sizes, and may not know what is computed with them. */
+/* isa/avx512.h -- the verbs of AVX-512 (F, BW, DQ, VL) in f32, for the instruction sets built on it.
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 enum { VL = 16, MR = 6, NR = 64 }; /* 6 x 64 sums take 24 of the 32 registers, operands 5 */
 typedef __m512 vf;

@@ -132,7 +132,7 @@ static double now(void)
 
 typedef struct peak_job {
     double (*peak)(int64_t rounds);
-    double done[RPI_MAX_THREADS]; /* multiply-adds of each task */
+    double done[RP_MAX_THREADS]; /* multiply-adds of each task */
 } peak_job;
 
 static void peak_task(void *context, int64_t n, int32_t worker)
@@ -196,7 +196,7 @@ enum { LINE = 64 / sizeof(sixteen_bytes), STREAMS = 4, STREAM = (256 << 20) / si
 typedef struct bandwidth_job {
     sixteen_bytes *data; /* [threads][STREAMS][STREAM] */
     bool fill;           /* each thread touches its own share first */
-    uint64_t seen[RPI_MAX_THREADS];
+    uint64_t seen[RP_MAX_THREADS];
 } bandwidth_job;
 
 static void bandwidth_task(void *context, int64_t n, int32_t worker)

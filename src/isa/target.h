@@ -1,5 +1,6 @@
 /* isa/target.h -- compile what stands between RPI_TARGET_BEGIN and RPI_TARGET_END for an instruction set that the rest
- * of the file does not assume, and have its loops of constant length unrolled. It may not know an instruction set. */
+ * of the file does not assume, and have its loops of constant length unrolled. It may not know an instruction set.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TARGET_H
 #define RELPOS_TARGET_H
 

@@ -1,6 +1,7 @@
 /* kernels/backward_scratch.h -- what a worker of the backward pass holds beside its block of rows.
  * May not know how products are made.
- * Parameters: BACKWARD_KEYS; products_backward, which a family of products adds. */
+ * Parameters: BACKWARD_KEYS; products_backward, which a family of products adds.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* What a worker holds beside the block of rows. */
 typedef struct backward_scratch {
@@ -28,7 +29,7 @@ typedef struct backward_scratch {
 } backward_scratch;
 
 /* Whether the vectors of a source go by an index; else by the offset. */
-static bool by_index(const rpi_source *s)
+static bool gathers(const rpi_source *s)
 {
     return (s->kind == RPI_RUN || s->kind == RPI_VALUES) && s->run.gather;
 }
@@ -37,7 +38,7 @@ static bool by_index(const rpi_source *s)
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
-    return by_index(s) ? padded : rpi_min(padded, rpi_round_up(c->extents->len_q + BACKWARD_KEYS + NR, NR));
+    return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->extents->len_q + BACKWARD_KEYS + NR, NR));
 }
 
 /* How many sums of one head a source has, of entries or of row_grad; 0: none. */
@@ -74,7 +75,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
         const int64_t wide = rpi_round_up(v->width, VL);
         w->widest = rpi_max(w->widest, wide);
         w->sums_step = rpi_max(
-            w->sums_step, by_index(s) ? v->padded : rpi_min(v->padded, rpi_round_up(BLOCK_ROWS + BACKWARD_KEYS, NR)));
+            w->sums_step, gathers(s) ? v->padded : rpi_min(v->padded, rpi_round_up(BLOCK_ROWS + BACKWARD_KEYS, NR)));
         w->vectors_span[n] = reach_of(c, s);
         w->vectors[n] = take_reals(a, w->vectors_span[n] + MR, wide);
     }

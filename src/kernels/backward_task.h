@@ -15,7 +15,8 @@
  * The way of a gradient: engine/backward.c hands out the tasks. backward, here, opens tiles; tile_backward
  * (backward_tile.h) makes ds of each; terms_gradient (backward_terms.h) sums it for the terms; merge_head, here, adds
  * the sums of a head to those of the call; rpi_fold (engine/fold.c) calls the derivatives of the definitions with
- * them. */
+ * them.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Add the sums of one head to those of the call, when the tasks before have added theirs. Next: engine/fold.c,
  * rpi_fold. */
@@ -67,9 +68,9 @@ static void begin_head(backward_scratch *w, int64_t j0)
             continue;
         memset(w->vectors[n], 0, reals(w->vectors_span[n] + MR, rpi_round_up(v->width, VL)));
         const int64_t first =
-            j0 - (v->product->by_index ? d->len_q - 1 : rpi_position(c->args, w->k.b, d->len_q - 1)) - v->first;
-        w->vectors_low[n] = by_index(s) ? 0 : rpi_clamp(first, 0, v->count - 1);
-        if (!by_index(s) && w->vectors_span[n] >= v->count)
+            j0 - (v->product->without_q_offset ? d->len_q - 1 : rpi_position(c->args, w->k.b, d->len_q - 1)) - v->first;
+        w->vectors_low[n] = gathers(s) ? 0 : rpi_clamp(first, 0, v->count - 1);
+        if (!gathers(s) && w->vectors_span[n] >= v->count)
             w->vectors_low[n] = 0;
     }
 }

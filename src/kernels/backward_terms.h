@@ -1,7 +1,8 @@
 /* kernels/backward_terms.h -- what a tile of ds gives to the gradients of terms: sums by offset, entry, vector, row or
  * pair, of one head. May not know schemes by name: sources/choose.c has decided how a form goes in (OFFSET as STRIP, or
  * as GATHER where positions are given). Next: backward_task.h, merge_head, then engine/fold.c.
- * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS. */
+ * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* STRIP: sums by offset. Next: merge_head (backward_task.h), fold_strip (engine/fold.c), the `grad` of each OFFSET
  * term. */

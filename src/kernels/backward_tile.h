@@ -1,6 +1,7 @@
 /* kernels/backward_tile.h -- one tile of the backward pass: weights again from lse, ds, the five products, and the
  * terms' gradients. May not know how products are made.
- * Parameters: BLOCK_ROWS, ROW_STEP. */
+ * Parameters: BLOCK_ROWS, ROW_STEP.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Products of dout with the vectors that are added to values, as a pointer for each row: dp starts from them. */
 static void value_products(backward_scratch *w, const tile *t, const real **rows)

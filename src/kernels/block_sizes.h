@@ -1,6 +1,8 @@
 /* kernels/block_sizes.h -- rows of a block, keys of a tile, and what else is cut. VL, MR and NR, the sizes of a
  * register tile, are in the file of each instruction set (isa/avx2.c, isa/avx512.h, …).
- * Parameters: VL, MR, NR, RPI_AMX. */
+ * Parameters: VL, MR, NR, RPI_AMX.
+ * May not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 enum {
     /* vectors of a row of a register tile */

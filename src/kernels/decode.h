@@ -5,7 +5,8 @@
  *     scores   the scores of every tile, and the largest of each row
  *     values   weights with the maximum that the row has reached by this tile, their sum, and sums of SUM_KEYS values
  *              from zero
- *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does */
+ *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* What one tile leaves for merge, of one query head and rows r < MR. */
 typedef struct decode_tile {

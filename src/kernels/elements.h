@@ -1,6 +1,7 @@
 /* kernels/elements.h -- elements of the caller's arrays as numbers of the arithmetic, and back; and the largest size of
  * numbers on their way. May not know what the rows are of.
- * Parameters: VL, real, the verbs. */
+ * Parameters: VL, real, the verbs.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 #if !RPI_F64
 /* VL numbers of f16 or bf16, exactly. Subnormal halves are made from integers, because kernels run with numbers below

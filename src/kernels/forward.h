@@ -1,6 +1,7 @@
 /* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
  * products are made.
- * Parameters: BLOCK_ROWS, TILE_KEYS, NR. */
+ * Parameters: BLOCK_ROWS, TILE_KEYS, NR.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)

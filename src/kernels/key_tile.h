@@ -1,7 +1,8 @@
 /* kernels/key_tile.h -- a tile of keys as a block of queries sees it: columns to compute, masks as intervals and as
  * bytes. May not know masks by name: open_tile asks rpi_mask_keep (problem/pairs.c), which calls the function of each
  * mask (masks/pairs.h), and find_intervals asks rpi_interval.
- * Parameters: MR, NR, BLOCK_ROWS, TILE_KEYS. */
+ * Parameters: MR, NR, BLOCK_ROWS, TILE_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Find the keys that each row may see by the masks that are intervals. Rows that fill up the last group see none. */
 static void find_intervals(block *k)

@@ -1,6 +1,7 @@
 /* kernels/pack.h -- rows laid out for register tiles: panels, NR rows side by side, and columns of NR channels;
  * RoPE rotates keys here (rotate_rows.h). May not know which call the rows belong to.
- * Parameters: VL, NR, the verbs. */
+ * Parameters: VL, NR, the verbs.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. Meanwhile rows from
  * `ahead` on are prefetched, of elements of `size` bytes, ahead_gap bytes apart; any address will do. */

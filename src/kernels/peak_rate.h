@@ -1,5 +1,7 @@
 /* kernels/peak_rate.h -- the rate that a register tile could reach: for measurements.
- * Parameters: VL, MR, ROW_VECTORS. */
+ * Parameters: VL, MR, ROW_VECTORS.
+ * May not know what the kernels compute.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* As many independent multiply-adds as a register tile has, from registers alone. */
 static double peak(int64_t rounds)

@@ -1,6 +1,7 @@
 /* kernels/query_block.h -- a block of query rows: what a worker holds for it, and its queries. May not know what
  * becomes of the scores.
- * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block, which a family of products adds. */
+ * Parameters: MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP, WINDOW_VECTORS; products_block, which a family of products adds.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
  * products is padded by TILE_KEYS on both sides. */

@@ -4,7 +4,8 @@
  *
  * Contract. Operands are packed as pack.h has them: q and w of MR rows, k and v of NR columns. A tile reads all of
  * them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the biases that
- * start a score may lie where it is stored. */
+ * start a score may lie where it is stored.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256 };

@@ -1,6 +1,7 @@
 /* kernels/scores.h -- the scores of a tile: biases and products, then softcap and masks. May not know how products are
  * made.
- * Parameters: VL, MR, TILE_KEYS, ROW_STEP. */
+ * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Set columns [from, to) of a row that are outside [lo, hi) to -infinity. */
 static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t hi)

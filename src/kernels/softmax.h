@@ -1,7 +1,8 @@
 /* kernels/softmax.h -- the running softmax of a block: running maximum, sums of weights; and dropout. The largest score
  * of a row in a tile is found in register_tile.h, score_rows, while scores are in registers; find_row_max here serves
  * the other tiles, as scores.h, tile_scores, chooses. May not know where scores come from.
- * Parameters: VL, ROW_VECTORS, ROW_STEP. */
+ * Parameters: VL, ROW_VECTORS, ROW_STEP.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* k->tile_max of row r = the largest score of columns [from, to), which is in some lane; NaN may be passed over. */
 static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)

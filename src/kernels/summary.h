@@ -1,6 +1,7 @@
 /* kernels/summary.h -- a second walk over the tiles of a block: mean weight by offset, weight received by key, entropy.
  * May not know how products are made.
- * Parameters: BLOCK_ROWS, TILE_KEYS. */
+ * Parameters: BLOCK_ROWS, TILE_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Make the scores of a tile again: now that the sums of the rows are known, so are the weights. */
 static void tile_summary(block *k, const tile *t, double *profile, double *key_mass)

@@ -23,7 +23,8 @@
  *     values   w v, summed over SUM_KEYS keys from zero, then added to out
  *
  * Tiles are cut at multiples of TILE_KEYS keys from key 0, and a masked pair adds an exact zero: so the bits of a row
- * depend on its own keys and values alone. */
+ * depend on its own keys and values alone.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* The contract of the kernels.
  *

@@ -1,11 +1,12 @@
 /* kernels/term_vectors.h -- products with the vectors of terms, of the block's queries (RUN) and of the tile's keys
  * (KEYS); and the index by which pairs find entries or vectors. May not know which term they are of.
- * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS. */
+ * Parameters: MR, NR, TILE_KEYS, WINDOW_VECTORS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* The number of the vector that row r uses for key 0 of the tile, before it is clamped. */
 static inline int64_t vector_of(const block *k, const rpi_vectors *v, const tile *t, int64_t r)
 {
-    return t->tile0 - (v->product->by_index ? row_of(k, r) : k->position[r]) - v->first;
+    return t->tile0 - (v->product->without_q_offset ? row_of(k, r) : k->position[r]) - v->first;
 }
 
 /* Make sure that the window of source n has the products of the block's queries with vectors [low, high). Rows of

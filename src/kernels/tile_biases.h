@@ -3,7 +3,8 @@
  * Parameters: BLOCK_ROWS, ROW_STEP, VL.
  *
  * Contract. A row's pointer may be read for the columns that its group computes, in whole panels: strips, tables and
- * scratch are padded for that, and rows of the caller's arrays that end sooner are copied. */
+ * scratch are padded for that, and rows of the caller's arrays that end sooner are copied.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* n biases, each as rpi_round_bias rounds it. */
 static void biases_to(real *to, const double *from, int64_t n)

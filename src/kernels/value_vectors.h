@@ -1,6 +1,7 @@
 /* kernels/value_vectors.h -- weights collected by vector, for terms that add vectors to values (VALUES). May not know
  * the term.
- * Parameters: MR, SUM_KEYS. */
+ * Parameters: MR, SUM_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* The sum of x[from … to), lane by lane from column 0, so that zeros before and after change no bit. */
 static real range_sum(const real *x, int64_t from, int64_t to)

@@ -1,5 +1,6 @@
 /* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths.
- * It may not know terms or kernels. */
+ * It may not know terms or kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static void causal_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
 {

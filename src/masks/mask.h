@@ -6,6 +6,7 @@
  *     and what `tools/masks.py` then makes of it: options of the command line and of Python, help, manuals
  *
  * verify, the laws, the tests of gradients and problem strings take it from the registry.
+ * It may not know terms or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_MASK_H
 #define RELPOS_MASK_H

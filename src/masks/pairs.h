@@ -1,5 +1,6 @@
 /* masks/pairs.h -- masks that say pair by pair: keys, pairs, segments. mask.h says how one is added.
- * It may not know terms or kernels. */
+ * It may not know terms or kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* keep[n] &= element at + n * step is not zero */
 static void and_truth(const rpi_view *a, int64_t at, int64_t step, int64_t count, uint8_t *keep)

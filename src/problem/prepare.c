@@ -46,7 +46,7 @@ static void lay_out(rpi_args *args, const rpi_view *segments)
     rpi_arena *a = &args->memory;
     for (int32_t n = 0; n < d->n_terms; n++) {
         const rpi_scheme *s = plan->scheme[n];
-        if (s->prepare && !args->offsets_only)
+        if (s->prepare && !args->prepared_only)
             args->prepared[n] = rpi_arena_take(a, s->prepare_size(d, &d->terms[n]), 1, sizeof(double));
     }
     if (segments)

@@ -44,7 +44,7 @@ typedef struct rpi_args {
     double *frequency, rope_factor; /* [dim/2] of ROTATE */
     rpi_arena memory;
     const rp_prepared *ready; /* NULL: none */
-    bool offsets_only;        /* arrays of OFFSET and ROTATE terms alone are there */
+    bool prepared_only;       /* of rp_prepare: arrays of OFFSET and ROTATE terms alone are there */
 } rpi_args;
 
 /* ---- prepare.c */

@@ -1,7 +1,8 @@
 /* sources/choose.c -- which sources a call has: the place where terms become forms of biases. No memory yet, and no
  * arrays: what they decide is in the extents.
+ * It may not know schemes by name, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 #include <string.h>
 
 static rpi_source *add(rpi_sources *l, rpi_source_kind kind, const rp_plan *plan, int32_t term)

@@ -1,7 +1,7 @@
 /* sources/extents.c -- how large a call is: bounds from its plan, exact sizes from its arrays.
  * It may not know kernels, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* sources/fill.c -- the sources of a call, filled from its arrays and definitions, one function for each kind.
  * It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * added up addresses are NULL, then the arena hands them out.
  * It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 
 /* Biases by index become a table of every pair where batch entries share them and it stays in a cache. */
 #define TABLE_BYTES ((int64_t)4 << 20)

@@ -1,5 +1,6 @@
 /* sources/source.h -- where the biases of a tile come from: what the kernels see of the terms. A source knows its
  * term's scheme for pairs that no table holds; it knows neither tiles nor instruction sets.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCE_H
 #define RELPOS_SOURCE_H

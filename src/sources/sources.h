@@ -1,6 +1,7 @@
 /* sources/sources.h -- the sources of one call: which there are, how large they are, what fills them; cosines and sines
  * of RoPE. In the order of a call: extents, describe, place (twice: sizes, then addresses), fill. Knows neither tiles
  * nor tasks of a call.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SOURCES_H
 #define RELPOS_SOURCES_H

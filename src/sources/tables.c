@@ -1,7 +1,7 @@
 /* sources/tables.c -- biases made once for a call from the definitions: strips by offset, entries by index, tables of
  * all pairs; and the gradients of entries. It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 #include <string.h>
 
 #define ENTRIES RPI_ENTRIES_PER_TASK

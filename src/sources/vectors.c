@@ -1,7 +1,7 @@
 /* sources/vectors.c -- the vectors of a term, packed for products with queries and keys, and for sums with weights.
  * It may not know tiles, nor schemes by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "fill.h"
+#include "fill_tasks.h"
 #include <math.h>
 
 /* The vectors of head h as panels of NR, transposed, like keys; and as columns of NR channels, like values, those that

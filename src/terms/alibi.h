@@ -1,5 +1,7 @@
 /* terms/alibi.h -- a linear penalty on distance, one slope per head: -slope_h |delta|.
- * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query. */
+ * Press, Smith, Lewis 2022, section 3. The paper is causal; |delta| also covers keys after the query.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 double rp_alibi_slope(int64_t h, int64_t heads)
 {

@@ -1,5 +1,7 @@
 /* terms/axial.h -- tables and vectors for each axis of a grid.
- * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx key minus query. */
+ * axial: bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx key minus query.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t axial_index(const rpi_pair *p)
 {

@@ -1,6 +1,8 @@
 /* terms/band.h -- a band conditioned on content, as in Inkling: sum over c of r[b,h,i,c] p[h,c,i-j] for the `extent`
  * keys up to the query, 0 elsewhere. i - j counts with q_offset; vector e of the product belongs to
- * i - j = extent-1-e. */
+ * i - j = extent-1-e.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param band_params[] = {
     {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "as r has", .min = 1, .max = 1 << 30,

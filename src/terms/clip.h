@@ -1,5 +1,7 @@
 /* terms/clip.h -- what the clipped tables share: offsets below -left and above right use the last entry.
- * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query, as there. */
+ * Shaw, Uszkoreit, Vaswani 2018, section 3.2; delta = key - query, as there.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param clip_params[] = {
     {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40,

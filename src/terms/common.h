@@ -1,5 +1,6 @@
 /* terms/common.h -- what several schemes share: bounds of parameters, sizes that arrays tell, whole numbers of offsets.
- * It may not know any of them. */
+ * It may not know any of them.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* A bound as users know it: 2^40 rather than its digits. */
 static const char *bound_text(char text[32], double bound)

@@ -1,7 +1,9 @@
 /* terms/deberta.h -- disentangled attention: scale (<q_i, k_pos[h,c]> + <k_j, q_pos[h,c]>).
  * He et al. 2021, equation 4, with the buckets of DeBERTa-v2: c = clamp(bucket(i - j) + span, 0, 2 span-1), query minus
  * key. Seen from delta = j - i, c falls from 2 span-1, at delta = -left and below, to 0, at delta = right and above:
- * the check finds left and right, and the two arrays become clipped tables of left+right+1 vectors. */
+ * the check finds left and right, and the two arrays become clipped tables of left+right+1 vectors.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param deberta_params[] = {
     {"span", RP_PARAM_INT, RPI_FIELD(span), .unset = "buckets, or max_position where there are none", .min = 1,

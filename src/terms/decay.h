@@ -1,4 +1,6 @@
-/* terms/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear. */
+/* terms/decay.h -- biases that fall with distance by a rate that is not learned: logarithmic and linear.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param log_params[] = {
     {"lambda", RP_PARAM_REAL, RPI_FIELD(lambda), .value = 0.3, .meaning = "strength"},

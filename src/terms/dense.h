@@ -1,4 +1,6 @@
-/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks its pair. */
+/* terms/dense.h -- an array of biases: bias[b,h,i,j], broadcast. -infinity masks its pair.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static double dense_pair(const rpi_pair *p)
 {

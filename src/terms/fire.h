@@ -2,7 +2,9 @@
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
  * The paper is causal; |delta| also covers keys after the query. Arrays are shaped as torch.nn.Linear has them:
  *   0 w1 [width,1]   1 b1 [width]   2 w2 [H,width]   3 b2 [H], or with a third layer
- *   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H] */
+ *   2 w2 [width2,width]   3 b2 [width2]   4 w3 [H,width2]   5 b3 [H]
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param fire_params[] = {
     {"c", RP_PARAM_REAL, RPI_FIELD(c), .required = true, .min = -1e100, .max = 1e100,

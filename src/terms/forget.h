@@ -4,7 +4,9 @@
  * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such
  * extreme gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
  *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], moderate ones     then, after all of those,
- *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1 */
+ *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t forget_size(const rp_desc *d, const rp_term *t)
 {

@@ -1,5 +1,7 @@
 /* terms/grid.h -- what the terms over a grid of tokens, row by row, share. The sign differs between them: `axial` takes
- * key - query, swin and axialkey query - key. */
+ * key - query, swin and axialkey query - key.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param grid_params[] = {
     {"extra", RP_PARAM_INT, RPI_FIELD(extra), .max = 1, .meaning = "1: token 0 is a class token"}, /* of swin alone */

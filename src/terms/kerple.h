@@ -1,5 +1,7 @@
 /* terms/kerple.h -- two kernels of distance: KERPLE, learned for each head, and Sandwich, of sinusoids.
- * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4. */
+ * Chi, Fan, Ramadge, Rudnicky 2022, equations 1 and 2; Chi, Fan, Rudnicky, Ramadge 2023, section 4.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const char *const kerple_kinds[] = {"log", "power", NULL};
 static const rp_param kerple_params[] = {

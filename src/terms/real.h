@@ -1,5 +1,7 @@
 /* terms/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
- * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero. */
+ * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param real_params[] = {
     {"max_distance", RP_PARAM_INT, RPI_FIELD(max_distance), .required = true, .value = -1, .max = 0x1p40,

@@ -1,4 +1,5 @@
 /* terms/registry.c -- the position terms: each scheme's definition, and the registry made from terms.def.
+ * It may not know calls or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "registry.h"
 #include <math.h>
@@ -280,7 +281,7 @@ int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p)
         return -1;
     if (product->index)
         return product->index(p);
-    const double delta = trunc(product->by_index ? (double)(p->j - p->i) : p->delta),
+    const double delta = trunc(product->without_q_offset ? (double)(p->j - p->i) : p->delta),
                  e = delta - (double)product->first(p->desc, p->term);
     if (product->zero_outside && !(e >= 0 && e < (double)count))
         return -1;

@@ -1,4 +1,5 @@
 /* terms/registry.h -- what the rest of the library asks of the terms.
+ * It may not know calls or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_REGISTRY_H
 #define RELPOS_REGISTRY_H

@@ -1,5 +1,7 @@
 /* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim).
- * Su et al. 2021, section 3.2. Channels from dim on are left as they are (partial rotation, GPT-NeoX). */
+ * Su et al. 2021, section 3.2. Channels from dim on are left as they are (partial rotation, GPT-NeoX).
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn", "llama3", "longrope", NULL};

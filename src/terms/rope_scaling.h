@@ -1,5 +1,7 @@
 /* terms/rope_scaling.h -- RoPE beyond the trained length: how frequencies are stretched, as in Hugging Face's
- * modeling_rope_utils, here in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE). */
+ * modeling_rope_utils, here in double. Peng et al. 2023 (NTK, YaRN); Llama 3.1; Ding et al. 2024 (LongRoPE).
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* The trained length. */
 static int64_t rope_original(const rp_term *t)

@@ -2,6 +2,7 @@
  * an angle rotates it. Knows rp_term alone; terms/rope.h has the frequencies, sources/rope_tables.c makes the cosines
  * and sines of a call, and kernels/rotate_rows.h rotates queries and keys by them.
  * Su et al. 2021, section 3.2.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROTATION_H
 #define RELPOS_ROTATION_H

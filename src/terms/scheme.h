@@ -99,7 +99,7 @@ typedef struct rpi_product {
     bool (*present)(const rpi_view *array); /* NULL: always; the arrays of an absent product are absent */
     int64_t (*count)(const rp_desc *desc, const rp_term *term);
     int64_t (*first)(const rp_desc *desc, const rp_term *term); /* the delta of vector 0 */
-    bool by_index;                                              /* delta is j - i here, without q_offset */
+    bool without_q_offset;                                      /* delta is j - i here, not j - (i + q_offset) */
     int64_t (*index)(const rpi_pair *p);
     int64_t (*width)(const rp_desc *desc, const rp_term *term); /* channels; NULL: Dk */
     /* element c of vector e of head p->h, and g times its derivative */

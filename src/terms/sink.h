@@ -1,5 +1,7 @@
 /* terms/sink.h -- a learned logit beside each row: exp(sink_h) joins the sum of the weights and has no value.
- * As in gpt-oss; Xiao et al. 2024 for the name. */
+ * As in gpt-oss; Xiao et al. 2024 for the name.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static rp_status sink_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {

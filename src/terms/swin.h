@@ -1,5 +1,7 @@
 /* terms/swin.h -- a window table, table[index(i,j), h], query minus key. Liu et al. 2021, section 3.2; with a class
- * token as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class. */
+ * token as in BEiT, Bao 2021: the last three entries are those of class to token, token to class, class to class.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t swin_index(const rpi_pair *p)
 {

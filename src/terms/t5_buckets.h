@@ -1,6 +1,8 @@
 /* terms/t5_buckets.h -- T5's buckets, and other ways of sharing out distances among buckets.
  * Their form is OFFSET; the sums for its gradient are kernels/backward_terms.h, strip_gradient.
- * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context). */
+ * Raffel et al. 2020, section 2.1. delta = key - query: that is T5's own relative position (memory - context).
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* With n buckets for a direction: E = n/2 of them hold one distance each, the rest share E … max_distance. */
 static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)

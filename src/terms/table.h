@@ -1,4 +1,6 @@
-/* terms/table.h -- a learned bias for each clipped offset: table[h, clamp(delta, -left, right) + left]. */
+/* terms/table.h -- a learned bias for each clipped offset: table[h, clamp(delta, -left, right) + left].
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static double table_pair(const rpi_pair *p)
 {

@@ -1,6 +1,8 @@
 /* terms/xl.h -- Transformer-XL: scale (<q_i + u_h, k_j> + <q_i + v_h, r[h, j-i+Lq-1]>) in place of scale <q_i, k_j>.
  * Dai et al. 2019, section 3.3. r is ordered by key - query, from the lowest offset up, whatever q_offset is. The
- * product <q_i, k_j> is the one that is there anyway; product 0 adds that with r, product 1 that of u with the key. */
+ * product <q_i, k_j> is the one that is there anyway; product 0 adds that with r, product 1 that of u with the key.
+ * It may not know other terms, nor kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static int64_t xl_count(const rp_desc *d, const rp_term *t)
 {
@@ -64,7 +66,7 @@ RPI_SCHEME(
               {"v", .presence = RP_OPTIONAL, .shape = "[H?, Dk]", .start = {.rule = RP_RULE_ZERO}}},
     .product = {{.count = xl_count,
                  .first = xl_first,
-                 .by_index = true,
+                 .without_q_offset = true,
                  .vec = clip_vec,
                  .vec_grad = clip_vec_grad,
                  .query = xl_query,

@@ -1,11 +1,12 @@
-/* kernels/amx/amx_backward.h -- the products of the backward pass on AMX tiles; fma/ has the same functions. May not
- * know register tiles, but for sums of what is extreme.
+/* kernels/amx/amx_backward.h -- the products of the backward pass on AMX tiles; fma/ has the same functions.
+ * May not know register tiles, but for sums of what is extreme.
  * Parameters: VL, NR, MR, BLOCK_ROWS, BACKWARD_KEYS.
  *
  *     dp = dout v^T      dv^T += dout^T p      dk^T += q^T ds      dq = ds k
  *
  * dk and dv are summed transposed: so p and ds are right operands, whose pairs are rows and need no transposing. Rows
- * that are extreme are 0 in the operands, and their products are added pair by pair. */
+ * that are extreme are 0 in the operands, and their products are added pair by pair.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena *a)
 {

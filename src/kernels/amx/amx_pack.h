@@ -1,5 +1,6 @@
 /* kernels/amx/amx_pack.h -- rows of arrays as operands of AMX products. May not know what is made of them.
- * Parameters: VL, NR. */
+ * Parameters: VL, NR.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Row j as f32, padded with zeros to whole chunks: in the array itself, or copied to `scratch`. Rows past the last are
  * 0. */

@@ -1,6 +1,7 @@
 /* kernels/amx/amx_products.h -- products of two operands on AMX tiles: the verbs of isa/amx.c in the order that
  * docs/numerics.md bounds. May not know what the operands are.
- * Parameters: VL. */
+ * Parameters: VL.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* The fragments of an operand from `at` on: `tile` words apart along its rows or columns, `chunk` words apart along the
  * sum, and the components one after the other. */

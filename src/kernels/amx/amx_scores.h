@@ -1,5 +1,6 @@
 /* kernels/amx/amx_scores.h -- the block's queries and its scores on AMX tiles. May not know what becomes of them.
- * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP. */
+ * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Load the block's queries as left operand; by groups too where a source multiplies them, or some are extreme. */
 static void load_queries(block *k)

@@ -1,6 +1,7 @@
 /* kernels/amx/amx_scratch.h -- what products on AMX tiles add to the scratch of a block and of a backward task; fma/
  * has the same types. May not know what is computed with it.
- * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS. */
+ * Parameters: VL, NR, BLOCK_ROWS, BACKWARD_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 typedef struct products_block {
     uint32_t *q_operand, *w_operand; /* left operands: queries; weights of 32 rows and 64 keys, twice */

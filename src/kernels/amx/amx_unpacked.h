@@ -4,7 +4,8 @@
  *
  * An AMX tile adds to each of its sums, for each chunk and pair of components: the products of the first numbers of 16
  * pairs, summed from zero, plus those of the second numbers, summed from zero. Vectors do the same in the same order,
- * and nothing is packed. */
+ * and nothing is packed.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether few rows read keys and values of the caller's arrays; heads that share keys, and more rows, share a packed
  * copy instead. */

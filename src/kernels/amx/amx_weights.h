@@ -1,6 +1,7 @@
 /* kernels/amx/amx_weights.h -- weights made between products, and sums of values on AMX tiles: a software pipeline,
  * since AMX tiles and vectors have units of their own. May not know where scores come from.
- * Parameters: VL, MR, ROW_STEP. */
+ * Parameters: VL, MR, ROW_STEP.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 enum { STAGE_KEYS = 64 }; /* keys of a stage: its weights and those of the stage before stay in L1 */
 

@@ -9,7 +9,8 @@
  * An operand consists of fragments: 16 x 16 pairs of bf16, which fill an AMX tile. A chunk is 32 summands, and pair p
  * of a chunk is summands p and p + 16, so that two vectors make 16 pairs by a shift and an or. Fragments of a left
  * operand have a row for each of its rows and a column for each pair; those of a right operand have a row for each pair
- * and a column for each of its columns. */
+ * and a column for each of its columns.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 enum {
     TILE_SIDE = 16,

@@ -1,6 +1,7 @@
 /* kernels/fma/fma_backward.h -- the products of the backward pass by register tiles; amx/ has the same functions.
  * May not know AMX tiles.
- * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS. */
+ * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a)
 {

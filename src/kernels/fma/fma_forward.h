@@ -1,6 +1,7 @@
 /* kernels/fma/fma_forward.h -- the forward products of a block by register tiles of multiply-adds; amx/ has the same
  * functions. May not know AMX tiles.
- * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS. */
+ * Parameters: VL, MR, NR, BLOCK_ROWS, SUM_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 #define amx_begin() ((void)0) /* the other family opens and closes AMX tiles here */
 #define amx_end()   ((void)0)

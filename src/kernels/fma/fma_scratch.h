@@ -1,6 +1,7 @@
 /* kernels/fma/fma_scratch.h -- what products by register tiles add to the scratch of a block and of a backward task;
  * amx/ has the same types. May not know AMX tiles.
- * Parameters: VL, BLOCK_ROWS, BACKWARD_KEYS. */
+ * Parameters: VL, BLOCK_ROWS, BACKWARD_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Nothing: register tiles read the queries and scores of the block itself. */
 typedef struct products_block {

@@ -1,6 +1,7 @@
 /* kernels/fma/fma_unpacked.h -- one group of rows against keys and values that are not packed: few queries.
  * May not know AMX tiles.
- * Parameters: VL, NR, SUM_KEYS. */
+ * Parameters: VL, NR, SUM_KEYS.
+ * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether few rows read keys and values of the caller's arrays; heads that share keys share a packed copy instead. */
 static bool unpacked_pays(int64_t share, int64_t rows)

@@ -1,7 +1,8 @@
-/* sources/fill.h -- what the files of this folder share: which terms are tabulated, and the tasks that fill tables.
+/* sources/fill_tasks.h -- what the files of this folder share: which terms are tabulated, and the tasks that fill tables.
+ * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef RELPOS_FILL_H
-#define RELPOS_FILL_H
+#ifndef RELPOS_FILL_TASKS_H
+#define RELPOS_FILL_TASKS_H
 #include "sources.h"
 
 /* Entries of a table that one task makes. */
