@@ -26,7 +26,8 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     enum { MAX_FILES = 32 };
     const char *page = NULL, *paths[MAX_FILES];
-    char python[] = "python3", output[] = "-o", *line[MAX_FILES + 5] = {python}, script[PATH_MAX];
+    const char *set = getenv("RELPOS_PYTHON"), *python = set && *set ? set : "python3";
+    char output[] = "-o", *line[MAX_FILES + 5] = {(char *)(uintptr_t)python}, script[PATH_MAX];
     int n, x = 1, code = cli_options(self, argc, argv, on_option, &page, paths, MAX_FILES, &n);
     if (code >= 0)
         return code;
@@ -42,7 +43,8 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int f = 0; f < n; f++)
         line[x++] = (char *)(uintptr_t)paths[f];
     execvp(line[0], line);
-    return cli_error(CLI_FAILED, "lab report: python3 cannot be run: %s (install Debian's python3)", strerror(errno));
+    return cli_error(CLI_FAILED, "lab report: %s cannot be run: %s (install Debian's python3)", python,
+                     strerror(errno));
 }
 
 const cli_command lab_report = {
