@@ -44,7 +44,7 @@ runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG
 says '"position": "rope"' lab sweep lab/length.lab --list
 refuses 'relpos-explorer.html is not there .* finds it in /.*/relpos/share/doc/relpos' explore
-refuses 'x.jsonl: cannot be read' lab report x.jsonl # by report.py, in the Python of this environment, since PATH has none
+refuses 'x.jsonl: cannot be read' lab report x.jsonl # by lab/report, in the Python of this environment, since PATH has none
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
 [ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }

@@ -1,5 +1,5 @@
-/* report.c -- relpos lab report: run report.py, which makes the page. cli_find finds it, in the installation or in the source. This file
- * reads no results.
+/* report.c -- relpos lab report: run lab/report, which makes the page, in Python. cli_find finds it, in the installation or in the build.
+ * This file reads no results.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <errno.h>
@@ -33,8 +33,8 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
-    if (!cli_find("report.py", script))
-        return cli_error(CLI_FAILED, "lab report: report.py is not found (install relpos again)");
+    if (!cli_find("report/__main__.py", script))
+        return cli_error(CLI_FAILED, "lab report: report/__main__.py is not found (install relpos again)");
     line[x++] = script;
     if (page) {
         line[x++] = output;

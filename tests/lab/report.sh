@@ -89,9 +89,9 @@ echo kept >"$T/links/kept"
 for name in page.md.new page-1.svg.new page.md page-1.svg; do
     ln -s kept "$T/links/$name"
 done
-command='write of lab/report.py'
-(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab"); import report
-report.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
+command='write of lab/report/page.py'
+(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab/report"); import page
+page.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
 check 'what links point to stays' kept "$(cat "$T/links/kept")"
 check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
 check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
