@@ -19,7 +19,9 @@ if [ -n "$(git status --porcelain)" ]; then
     exit 1
 fi
 need gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+commit=$(git rev-parse HEAD)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
+unset CFLAGS CPPFLAGS LDFLAGS CMAKE_C_COMPILER_LAUNCHER
 export SOURCE_DATE_EPOCH PYTHONHASHSEED=0 LC_ALL=C.UTF-8 TZ=UTC
 umask 022
 place=$PWD/build/release-files
@@ -45,7 +47,7 @@ make() {
     dist=$place/$2
     rm -rf "$tree" "$dist"
     mkdir -p "$tree" "$dist"
-    git archive HEAD | tar -x -C "$tree"
+    git archive "$commit" | tar -x -C "$tree"
     cd "$tree"
     try "$python" -m build --no-isolation --sdist --outdir "$dist" .
     mkdir "$tree/build" "$tree/build/wheel"

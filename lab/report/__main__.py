@@ -11,11 +11,12 @@ import pathlib
 import sys
 
 sys.dont_write_bytecode = True  # nothing is left in the installation
-from costs import beside_torch, overhead  # noqa: E402
+from costs import beside_torch, forward, overhead  # noqa: E402
 from heads import inspected  # noqa: E402
 from page import Page, put, write  # noqa: E402
 from results import read  # noqa: E402
 from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
+from weights import shapes_and_counts  # noqa: E402
 
 # The question of each experiment.
 EXPERIMENTS = {
@@ -27,6 +28,8 @@ EXPERIMENTS = {
     "sharing": "One table for all layers, for all heads",
     "clip": "Shaw's clipping distance",
     "overhead": "What positions cost",
+    "forward": "What positions cost attention alone",
+    "terms": "How many weights positions have",
     "classify": "An encoder with two-sided positions: which chapter is a window from?",
     "inspect": "What the heads learned",
     "oracle": "Beside PyTorch",
@@ -41,6 +44,8 @@ KINDS = {
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
                "[--set batch=1 --set length=4096]"),
     "overhead": (overhead, None),
+    "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
+    "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
 }
 
 

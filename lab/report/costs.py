@@ -1,6 +1,6 @@
-"""The sections on cost: training steps, and PyTorch beside them.
+"""The sections on cost: training steps, attention alone, and PyTorch beside them.
 SPDX-License-Identifier: Apache-2.0"""
-from claims import CLAIMS
+from claims import CLAIMS, FORWARD, FORWARD_BASE
 from results import counted, grouped, is_base, short
 
 
@@ -50,6 +50,27 @@ def overhead(page, lines):
         rows.append(row)
     page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
     page.text(f"Printed elsewhere: {claim}. A step here is that of a whole model, forward, backward and the optimizer.")
+    dearer = [what for what, some in cells.items() if 512 in some and some[512] and not is_base(some[512][0], some[512][0])
+              and fastest(some[512])["ms_per_step"] > 1.05 * fastest(without(some[512][0]))["ms_per_step"]]
+    if dearer:
+        page.text(f"At 512, less than 5 % does not hold for {', '.join(dearer)}.")
+
+
+def forward(page, lines):
+    first = lines[0]
+    page.text(f"Attention alone, forward, f32, length {first['length']:,}, batch {first['batch']}, {first['heads']} heads of {first['width']}, on {first['machine']['threads']} thread: "
+              "medians of processor time, and what a position adds to attention without one, as the median of pairs of calls that take turns, with the quartiles in brackets. learned and sinusoidal "
+              f"add an array of {first['length']:,} × {first['heads'] * first['width']:,} to the input, by NumPy and once for a model; the others are part of each layer's "
+              "attention, and make their table in the call.")
+    rows = []
+    for x in lines:
+        what = short(x["forward"])
+        added = "" if what == "none" else "{1:+.1f} % ({0:+.1f} to {2:+.1f})".format(*(100 * (r - 1) for r in sorted(x["ratio"])))
+        rows.append([what, f"{x['ms']:.1f} ms", added, f"{100 * FORWARD[what] / FORWARD_BASE:+.2f} %" if what in FORWARD else ""])
+    page.table(["", "time", "added", "printed"], rows)
+    dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
+    page.text("Printed elsewhere: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
+                                                                                    else "Here none of these costs more."))
 
 
 def beside_torch(page, lines):

@@ -48,6 +48,15 @@ def oracle_shape(_):
     return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3], "torch": TEXT, "machine": MACHINE}
 
 
+def forward_shape(_):
+    return {"forward": TEXT, "batch": COUNT, "length": COUNT, "heads": COUNT, "width": COUNT, "ms": POSITIVE, "ratio": [POSITIVE, 3], "machine": MACHINE}
+
+
+def terms_shape(_):
+    array = {"name": TEXT, "use": TEXT, "presence": TEXT, "shape": TEXT}
+    return {"version": TEXT, "terms": [{"name": TEXT, "parameters": [{"key": TEXT}, None], "arrays": [array, None]}]}
+
+
 def wrong(value, shape, at=""):
     """How a value differs from its expected shape, or None."""
     found = json.dumps(value)
@@ -71,7 +80,8 @@ def wrong(value, shape, at=""):
 
 def read(path):
     """The results of a file. A wrong one ends the program here, so that the functions below need no checks."""
-    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time")}.get(
+    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
+                       "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
         path.stem, (result_shape, "relpos lab sweep"))
 
     def refuse(number, what, mend):

@@ -1,6 +1,6 @@
 """The section of a sweep: a table, how perplexity rises with the length, curves; and the warning above a page that compares positions.
 SPDX-License-Identifier: Apache-2.0"""
-from claims import CLAIMS
+from claims import CLAIMS, LENGTHS
 from curves import curves, position_map
 from results import grouped, mean, over, short
 
@@ -62,6 +62,35 @@ def rises(groups, claims, lengths):
     return rows
 
 
+def beside_print(page, groups, lengths):
+    """The published rises of perplexity beyond the trained length, beside those measured at the same multiples of it."""
+    measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
+    multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
+    if not measured or not multiples:
+        return
+
+    def cell(lines, n):
+        ends = [line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
+        return rise(lines, n) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
+
+    some = next(iter(measured.values()))[0]
+    page.heading("Beside published numbers", 3)
+    page.text("How much perplexity rises beyond the trained length: as a text prints it, for models, texts and numbers of starts that it does not name; and as measured here "
+              f"at the same multiples of the length, in models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and the largest of the starts "
+              "in brackets. The two printed tables do not agree with each other. Neither they nor the measured numbers rank positions: see the note at the top.")
+    rows = []
+    for what, lines in measured.items():
+        row = [what]
+        for m in multiples:
+            for trained, table in LENGTHS.items():
+                theirs = table.get(what)
+                at = theirs and theirs[(1, 2, 4, 8).index(m)]
+                row.append("" if not theirs else "infinite" if not at else f"{100 * (at / theirs[0] - 1):+.0f} %")
+            row.append(cell(lines, lengths.index(m * lengths[0])))
+        rows.append(row)
+    page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {trained:,}" for trained in LENGTHS], f"{m} ×, measured")]], rows)
+
+
 def sweep(page, stem, lines):
     groups = grouped(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
@@ -78,6 +107,8 @@ def sweep(page, stem, lines):
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
     if claim:
         page.text(f"Printed elsewhere, of other models and texts: {claim}.")
+    if stem == "length" and measure == "perplexity":
+        beside_print(page, groups, lengths)
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
                             "length of the window", measure, preliminary_of(lines)), f"{measure} by the length of the window")

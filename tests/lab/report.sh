@@ -41,6 +41,44 @@ check 'a rate for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one lear
 ok lab report "$T/results.jsonl"
 check 'one position' 0 "$(grep -c Preliminary "$T/out")"
 
+# numbers of print, beside those measured: at the same multiples of the trained length, or not at all
+mkdir "$T/print"
+awk '/"seed":1/ {a = 5; b = 6} /"seed":2/ {a = 4; b = 4.4}
+    {sub(/"perplexity":[0-9.]*/, "\"perplexity\":" a); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \
+    "$T/rates/length.jsonl" | grep 'position = alibi' | grep 'layers = own' |
+    sed 's/"vary":{[^}]*}/"vary":{"position":"alibi"}/' >"$T/print/length.jsonl"
+ok lab report "$T/print/length.jsonl"
+check 'alibi at twice the length' 1 "$(grep -cF '| +4 % | +5 % | +15.6 % (+10.0 to +20.0) |' "$T/out")"
+sed 's/"length":32/"length":48/' "$T/print/length.jsonl" >"$T/print/three.jsonl"
+mv "$T/print/three.jsonl" "$T/print/length.jsonl"
+ok lab report "$T/print/length.jsonl"
+check 'nothing is printed for three times' 0 "$(grep -c 'Beside published numbers' "$T/out")"
+
+# the number of weights, from what the library says of shapes
+"$program" info --json >"$T/print/terms.jsonl"
+ok lab report "$T/print/terms.jsonl"
+check 'every number is the printed one' '13 13' "$(grep -cE '^\|.*\| [0-9,]+ \| [0-9,]+ \|$' "$T/out") $(grep -cE '^\|.*\| ([0-9,]+) \| \1 \|$' "$T/out")"
+check 'Shaw' 1 "$(grep -cF '[H?, left+right+1, Dk] + [H?, left+right+1, Dv] | 16,512 | 16,512 |' "$T/out")"
+sed 's/"\[buckets, H\]"/"[buckets, H, 2]"/' "$T/print/terms.jsonl" >"$T/print/other.jsonl"
+mv "$T/print/other.jsonl" "$T/print/terms.jsonl"
+ok lab report "$T/print/terms.jsonl"
+check 'another shape is another number' 1 "$(grep -cF '| 768 | 384 |' "$T/out")"
+
+# attention alone
+forward()
+{
+    printf '{"forward":"%s","batch":32,"length":512,"heads":12,"width":64,"ms":%s,"ratio":[%s],"machine":{"threads":1,"version":"0","isa":"x","blas":"y"}}\n' "$@"
+}
+{ forward none 100 1,1,1; forward t5,bidirectional=0 104 1.03,1.04,1.05; } >"$T/print/forward.jsonl"
+ok lab report "$T/print/forward.jsonl"
+check 't5' 1 "$(grep -cF '| t5 | 104.0 ms | +4.0 % (+3.0 to +5.0) | +1.79 % |' "$T/out")"
+check 'the claim holds' 1 "$(grep -c 'less than 5 % for a relative bias. Here none of these costs more.' "$T/out")"
+forward rope 106 1.05,1.06,1.07 >>"$T/print/forward.jsonl"
+ok lab report "$T/print/forward.jsonl"
+check 'the claim does not hold' 1 "$(grep -c 'less than 5 % for a relative bias. Here rope costs more.' "$T/out")"
+forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
+refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
+
 # starts of one experiment, and of one alone
 ok lab report "$T/results.jsonl"
 cp "$T/out" "$T/table"
