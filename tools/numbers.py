@@ -13,8 +13,10 @@ sys.path[0] = str(root / "bench")  # in place of tools, where this file hides th
 import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
+import costs as costs_of_lab  # noqa: E402
 import results as lab_results  # noqa: E402
 import sweeps  # noqa: E402
+from page import Page  # noqa: E402
 
 SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
@@ -139,6 +141,9 @@ def lab():
             "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
             "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
     put("docs/lab.md", "\n".join(out))
+    forward = Page(None)
+    costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
+    put("docs/lab.md", forward.finish(), "forward")
     first, other = (lab_results.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
     for page in ("README.md", "docs/lab.md"):
         put(page, "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")

@@ -2,13 +2,14 @@
 
 It imports nothing of the package: NumPy takes longer to load than most commands take.
 SPDX-License-Identifier: Apache-2.0"""
+import importlib.util
 import os
 import sys
 
-program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "relpos")
-try:
-    os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # relpos lab report runs it
-    os.execv(program, ["relpos", *sys.argv[1:]])
-except FileNotFoundError:
+places = importlib.util.find_spec("relpos").submodule_search_locations  # two where the installation is editable
+programs = [path for path in (os.path.join(place, "bin", "relpos") for place in places) if os.path.exists(path)]
+if not programs:
     sys.exit("relpos: the program was left out when this wheel was built, because jansson, libzip or libpng was missing "
              "(Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
+os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # relpos lab report runs it
+os.execv(programs[0], ["relpos", *sys.argv[1:]])
