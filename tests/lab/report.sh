@@ -114,6 +114,18 @@ check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")
 ok lab report "$T/cells/overhead.jsonl"
 check 'starts of cells that differ' '1 1 1' "$(grep -c 'There are 2 starts at 16, 1 start at 32 but where' "$T/out") $(grep -c 'ms, measured once, at 32' "$T/out") $(
     grep -cE '^\| alibi \| [-+0-9.]+ %, 1 start \|  \|' "$T/out")"
+timed() # POSITION MS...: results of steps at 512, one for each time
+{
+    position=$1
+    shift
+    for ms in "$@"; do
+        sed -n 1p "$T/overhead.jsonl" | sed "s/length = 16/length = 512/; s/seed = 1/seed = $ms/; s/= none/= $position/; s/\"none\"/\"$position\"/
+            s/\"ms_per_step\":[0-9.e+-]*/\"ms_per_step\":$ms/"
+    done
+}
+{ timed none 100 120; timed t5 104; timed rope 110; timed xl 130; } >"$T/cells/overhead.jsonl"
+ok lab report "$T/cells/overhead.jsonl"
+check 'beyond 5 %, and beyond the spread' 1 "$(grep -c '^At 512, less than 5 % was not measured for rope, xl\. Of these, xl took longer than any step' "$T/out")"
 head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok lab report "$T/part.jsonl"
 check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
