@@ -47,7 +47,7 @@ wheel=$(echo $place/dist/*.whl)
 bytes=$(wc -c <"$wheel")
 echo "$(basename "$wheel"): $bytes bytes"
 [ "$bytes" -lt 1000000 ] || { echo "a wheel has to stay below 1,000,000 bytes"; exit 1; }
-unzip -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program: see $place/wheel.log"; exit 1; }
+$python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program: see $place/wheel.log"; exit 1; }
 tests
 tools/wheel_test.sh $place/venv
 
