@@ -71,7 +71,7 @@ bytes=$(wc -c <"$wheel")
 [ "$bytes" -lt 1000000 ] || { echo "release.sh: the wheel has $bytes bytes: it has to stay below 1,000,000" >&2; exit 1; }
 rm -rf "$place/user"
 python3 -m venv "$place/user"
-(PATH=/nowhere && "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel") # there is no compiler
+env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # where there is no compiler
 tools/wheel_test.sh "$place/user"
 if [ -n "$twice" ]; then
     make second again
