@@ -1,5 +1,5 @@
-/* find.c -- find the files that come with the program, the explorer's page and the laboratory's report.py: in the installation, or in the
- * build that the program is run from. It knows no command.
+/* find.c -- find the files that come with the program, the explorer's page and those of the laboratory: in the installation, or in the build
+ * that the program is run from. It knows no command.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <limits.h>
@@ -11,18 +11,35 @@
 #define RELPOS_DOC_FROM_PROGRAM "../share/doc/relpos"
 #endif
 
-bool cli_find(const char *name, char found[PATH_MAX])
+/* program/place/name, without what is relative in it; false if there is nothing. */
+static bool beside(const char *place, const char *name, char found[PATH_MAX])
 {
-    static const char *const places[] = {RELPOS_DOC_FROM_PROGRAM, RELPOS_DOC_FROM_PROGRAM "/lab", "web", "lab"};
     char program[PATH_MAX], path[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     if (n < 0)
         return false;
     program[n] = 0;
     *strrchr(program, '/') = 0;
+    return snprintf(path, sizeof path, "%s/%s/%s", program, place, name) < (int)sizeof path && realpath(path, found) &&
+           access(found, R_OK) == 0;
+}
+
+bool cli_find(const char *name, char found[PATH_MAX])
+{
+    static const char *const places[] = {RELPOS_DOC_FROM_PROGRAM, RELPOS_DOC_FROM_PROGRAM "/lab", "web", "lab"};
     for (size_t x = 0; x < sizeof places / sizeof *places; x++)
-        if (snprintf(path, sizeof path, "%s/%s/%s", program, places[x], name) < (int)sizeof path &&
-            realpath(path, found) && access(found, R_OK) == 0)
+        if (beside(places[x], name, found))
             return true;
     return false;
+}
+
+const char *cli_shipped(const char *path, char found[PATH_MAX])
+{
+    const bool ours = strncmp(path, "lab/", 4) == 0 && !strstr(path, "..") && access(path, F_OK) != 0;
+    return ours && beside(RELPOS_DOC_FROM_PROGRAM, path, found) ? found : path;
+}
+
+bool cli_installed(char folder[PATH_MAX])
+{
+    return beside(RELPOS_DOC_FROM_PROGRAM, ".", folder);
 }

@@ -33,8 +33,14 @@ printf '%s\n' length rate buckets strategies clip sharing scaling classify | xar
 for position in t5,bidirectional=0 table,left=128,right=0 relkey,left=64,right=0-relval,left=64,right=0 rope; do
     "$relpos" lab inspect "$out/models-length/$position-1.safetensors" --length "$length" --json
 done >"$out/inspect.jsonl"
+"$relpos" info --json >"$out/terms.jsonl"
+python=build/python/venv/bin/python # that of tools/python.sh, which has the package
+if "$python" -c 'import relpos' 2>/dev/null; then
+    "$python" lab/forward.py ${quick:+--rounds 3 --batch 4} -o "$out/forward.jsonl"
+fi
 cd "$out"
-set -- length.jsonl rate.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl inspect.jsonl
+set -- length.jsonl rate.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl terms.jsonl inspect.jsonl
+[ ! -s forward.jsonl ] || set -- "$@" forward.jsonl
 "$relpos" lab report "$@" -o report.md
 "$relpos" lab report "$@" -o report.html
 echo "$out/report.html: made in $(($(date +%s) - started)) s"

@@ -2,7 +2,6 @@
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
-import importlib.util
 import json
 import re
 import sys
@@ -13,9 +12,11 @@ results = root / "bench" / "results"
 sys.path[0] = str(root / "bench")  # in place of tools, where this file hides the module of its name
 import report  # noqa: E402
 
-spec = importlib.util.spec_from_file_location("lab_report", root / "lab" / "report.py")
-lab_report = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(lab_report)
+sys.path.append(str(root / "lab" / "report"))
+import costs as costs_of_lab  # noqa: E402
+import results as lab_results  # noqa: E402
+import sweeps  # noqa: E402
+from page import Page  # noqa: E402
 
 SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
@@ -121,18 +122,18 @@ def lab():
     """What docs/lab.md says of lab/results: perplexity by position and length, and times beside PyTorch."""
     folder = root / "lab" / "results"
     groups = {}
-    for line in lab_report.read(folder / "length.jsonl"):
+    for line in lab_results.read(folder / "length.jsonl"):
         groups.setdefault(line["experiment"]["position"], []).append(line)
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
     starts = sorted({len(r) for r in groups.values()})
     out = [f"Perplexity of bytes, means over {' or '.join(map(str, starts))} starts, trained at {lengths[0]:,}; in % beyond it, by how much it rises:", "",
            "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
     for position, runs in groups.items():
-        cells = [f"{lab_report.mean(runs, 0):.2f}", *(lab_report.rise(runs, n) for n in range(1, len(lengths)))]
+        cells = [f"{lab_results.mean(runs, 0):.2f}", *(sweeps.rise(runs, n) for n in range(1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
     out += ["", "A training step beside the same model in PyTorch, in turns, one thread, 4 layers, width 256, 4 heads, a T5 table in each layer, trained:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
-    times = lab_report.read(folder / "oracle.jsonl")
+    times = lab_results.read(folder / "oracle.jsonl")
     for x in times:
         out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | {x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
     m = times[0]["machine"]
@@ -140,9 +141,12 @@ def lab():
             "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and the command of each; `lab/all.sh build/release/relpos out/lab` "
             "makes it again, `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` the times."]
     put("docs/lab.md", "\n".join(out))
-    first, other = (lab_report.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
+    forward = Page(None)
+    costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
+    put("docs/lab.md", forward.finish(), "forward")
+    first, other = (lab_results.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
     for page in ("README.md", "docs/lab.md"):
-        put(page, "> " + lab_report.preliminary(lab_report.preliminary_of(first), first, other), "preliminary")
+        put(page, "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
 
 
 readme()

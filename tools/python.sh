@@ -1,5 +1,5 @@
 #!/bin/sh
-# python.sh -- build the wheel of the Python package, install it in an environment of its own under build/, and run its tests.
+# python.sh -- build the wheel of the Python package, install it in an environment of its own under build/, and run its tests and its command.
 # clang reads the extension module too; gcc builds it, warnings as errors.
 #   tools/python.sh            the tests without PyTorch
 #   tools/python.sh --torch    those, and all of them in a second environment with PyTorch, transformers and timm: gigabytes, which pip
@@ -47,7 +47,9 @@ wheel=$(echo $place/dist/*.whl)
 bytes=$(wc -c <"$wheel")
 echo "$(basename "$wheel"): $bytes bytes"
 [ "$bytes" -lt 1000000 ] || { echo "a wheel has to stay below 1,000,000 bytes"; exit 1; }
+$python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program: see $place/wheel.log"; exit 1; }
 tests
+tools/wheel_test.sh $place/venv
 
 [ "$wants_torch" = --torch ] || exit 0
 environment venv-torch --upgrade numpy pytest ml_dtypes matplotlib torch transformers timm onnx onnxscript

@@ -41,15 +41,17 @@ static bool start_browser(char *page)
 static int run(const cli_command *self, int argc, char **argv)
 {
     bool path_only = false;
-    char page[PATH_MAX], safe[PATH_MAX];
+    char page[PATH_MAX], folder[PATH_MAX], safe[PATH_MAX];
     int n_args;
     const int code = cli_options(self, argc, argv, on_option, &path_only, NULL, 0, &n_args);
     if (code >= 0)
         return code;
     if (!cli_find("relpos-explorer.html", page))
-        return cli_error(CLI_FAILED,
-                         "explore: relpos-explorer.html is not there (cmake --build BUILD --target explorer "
-                         "makes it, and installing again installs it)");
+        return cli_error(
+            CLI_FAILED,
+            "explore: relpos-explorer.html is not there (a release has it beside the wheel, and any browser "
+            "opens it; cmake --build BUILD --target explorer makes it; relpos explore finds it in %s)",
+            cli_installed(folder) ? folder : "share/doc/relpos of the installation");
     if (path_only || !start_browser(page))
         printf("%s\n", io_safe(safe, sizeof safe, page));
     return CLI_OK;

@@ -4,6 +4,7 @@
 #include "cli/lab/lab.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -85,8 +86,9 @@ int lab_lock(int fd, const char *path, char err[NN_ERR_MAX])
 
 char *lab_read(const char *path, char err[NN_ERR_MAX])
 {
+    char place[PATH_MAX];
     size_t size;
-    char *text = (char *)nn_read_file(path, &size, err);
+    char *text = (char *)nn_read_file(cli_shipped(path, place), &size, err);
     if (text && strlen(text) != size) {
         nn_fail(err, "%.300s: it has a NUL byte, so it is not text (name a text file)", path);
         free(text);

@@ -1,5 +1,5 @@
-/* report.c -- relpos lab report: run report.py, which makes the page. cli_find finds it, in the installation or in the source. This file
- * reads no results.
+/* report.c -- relpos lab report: run lab/report, which makes the page, in Python. cli_find finds it, in the installation or in the build.
+ * This file reads no results.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include <errno.h>
@@ -26,14 +26,15 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     enum { MAX_FILES = 32 };
     const char *page = NULL, *paths[MAX_FILES];
-    char python[] = "python3", output[] = "-o", *line[MAX_FILES + 5] = {python}, script[PATH_MAX];
+    const char *set = getenv("RELPOS_PYTHON"), *python = set && *set ? set : "python3";
+    char output[] = "-o", *line[MAX_FILES + 5] = {(char *)(uintptr_t)python}, script[PATH_MAX];
     int n, x = 1, code = cli_options(self, argc, argv, on_option, &page, paths, MAX_FILES, &n);
     if (code >= 0)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab report: no results (such as relpos lab report out/length.jsonl)");
-    if (!cli_find("report.py", script))
-        return cli_error(CLI_FAILED, "lab report: report.py is not found (install relpos again)");
+    if (!cli_find("report/__main__.py", script))
+        return cli_error(CLI_FAILED, "lab report: report/__main__.py is not found (install relpos again)");
     line[x++] = script;
     if (page) {
         line[x++] = output;
@@ -42,7 +43,8 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int f = 0; f < n; f++)
         line[x++] = (char *)(uintptr_t)paths[f];
     execvp(line[0], line);
-    return cli_error(CLI_FAILED, "lab report: python3 cannot be run: %s (install Debian's python3)", strerror(errno));
+    return cli_error(CLI_FAILED, "lab report: %s cannot be run: %s (install Debian's python3)", python,
+                     strerror(errno));
 }
 
 const cli_command lab_report = {

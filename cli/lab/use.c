@@ -1,6 +1,7 @@
 /* use.c -- relpos lab eval and sample: measure a trained model on text, and let it write; and reading a model for all commands.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static int on_option(void *context, int key, const char *value)
 
 int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
 {
-    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX], place[PATH_MAX];
+    path = cli_shipped(path, place);
     if (lab_blas(threads, err) != 0 || nn_checkpoint_read(m, path, false, step, warning, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])

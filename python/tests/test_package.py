@@ -164,3 +164,23 @@ def test_nothing_heavy_is_imported():
     code = "import sys, relpos; print([m for m in ('torch', 'matplotlib', 'ml_dtypes', 'transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_command_says_what_is_missing(tmp_path):
+    """A wheel that was built without the program says which packages were missing; with one, the command runs it."""
+    package = tmp_path / "relpos"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('imported')")  # the command starts without the package
+    main = os.path.join(os.path.dirname(relpos.__file__), "__main__.py")
+    command = f"import runpy; runpy.run_path({main!r}, run_name='__main__')"
+
+    def run():
+        return subprocess.run([sys.executable, "-c", "import sys; sys.argv[1:] = ['bucket', '5']; " + command], capture_output=True, text=True,
+                              cwd=tmp_path)
+    done = run()
+    assert done.returncode == 1 and "libjansson-dev" in done.stderr and done.stderr.count("\n") == 1
+    program = package / "bin" / "relpos"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho \"$@\" \"$RELPOS_PYTHON\"\n")
+    program.chmod(0o755)
+    assert run().stdout == f"bucket 5 {sys.executable}\n"

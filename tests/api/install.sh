@@ -56,3 +56,12 @@ objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q '
 echo "the program runs from wherever the prefix is moved to"
 mv "$work/prefix" "$work/moved"
 env -u LD_LIBRARY_PATH "$work/moved/bin/relpos" bucket 5 >"$work/log" || { cat "$work/log"; exit 1; }
+
+echo "and finds the laboratory's files in every folder"
+cd "$work/user"
+"$work/moved/bin/relpos" lab sweep lab/length.lab --list >"$work/log" || { cat "$work/log"; exit 1; }
+grep -q '"position": "rope"' "$work/log"
+if "$work/moved/bin/relpos" lab sweep lab/../lab/length.lab --list >"$work/log" 2>&1; then
+    echo "a path with .. was taken for one of them"
+    exit 1
+fi

@@ -41,6 +41,44 @@ check 'a rate for each' 1 "$(sed 1q "$T/out" | grep -c '^> Preliminary: one lear
 ok lab report "$T/results.jsonl"
 check 'one position' 0 "$(grep -c Preliminary "$T/out")"
 
+# numbers of print, beside those measured: at the same multiples of the trained length, or not at all
+mkdir "$T/print"
+awk '/"seed":1/ {a = 5; b = 6} /"seed":2/ {a = 4; b = 4.4}
+    {sub(/"perplexity":[0-9.]*/, "\"perplexity\":" a); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \
+    "$T/rates/length.jsonl" | grep 'position = alibi' | grep 'layers = own' |
+    sed 's/"vary":{[^}]*}/"vary":{"position":"alibi"}/' >"$T/print/length.jsonl"
+ok lab report "$T/print/length.jsonl"
+check 'alibi at twice the length' 1 "$(grep -cF '| +4 % | +5 % | +15.6 % (+10.0 to +20.0) |' "$T/out")"
+sed 's/"length":32/"length":48/' "$T/print/length.jsonl" >"$T/print/three.jsonl"
+mv "$T/print/three.jsonl" "$T/print/length.jsonl"
+ok lab report "$T/print/length.jsonl"
+check 'nothing is printed for three times' 0 "$(grep -c 'Beside published numbers' "$T/out")"
+
+# the number of weights, from what the library says of shapes
+"$program" info --json >"$T/print/terms.jsonl"
+ok lab report "$T/print/terms.jsonl"
+check 'every number is the printed one' '13 13' "$(grep -cE '^\|.*\| [0-9,]+ \| [0-9,]+ \|$' "$T/out") $(grep -cE '^\|.*\| ([0-9,]+) \| \1 \|$' "$T/out")"
+check 'Shaw' 1 "$(grep -cF '[H?, left+right+1, Dk] + [H?, left+right+1, Dv] | 16,512 | 16,512 |' "$T/out")"
+sed 's/"\[buckets, H\]"/"[buckets, H, 2]"/' "$T/print/terms.jsonl" >"$T/print/other.jsonl"
+mv "$T/print/other.jsonl" "$T/print/terms.jsonl"
+ok lab report "$T/print/terms.jsonl"
+check 'another shape is another number' 1 "$(grep -cF '| 768 | 384 |' "$T/out")"
+
+# attention alone
+forward()
+{
+    printf '{"forward":"%s","batch":32,"length":512,"heads":12,"width":64,"ms":%s,"ratio":[%s],"machine":{"threads":1,"version":"0","isa":"x","blas":"y"}}\n' "$@"
+}
+{ forward none 100 1,1,1; forward t5,bidirectional=0 104 1.03,1.04,1.05; } >"$T/print/forward.jsonl"
+ok lab report "$T/print/forward.jsonl"
+check 't5' 1 "$(grep -cF '| t5 | 104.0 ms | +4.0 % (+3.0 to +5.0) | +1.79 % |' "$T/out")"
+check 'the claim holds' 1 "$(grep -c 'less than 5 % for a relative bias. Here none of these costs more.' "$T/out")"
+forward rope 106 1.05,1.06,1.07 >>"$T/print/forward.jsonl"
+ok lab report "$T/print/forward.jsonl"
+check 'the claim does not hold' 1 "$(grep -c 'less than 5 % for a relative bias. Here rope costs more.' "$T/out")"
+forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
+refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
+
 # starts of one experiment, and of one alone
 ok lab report "$T/results.jsonl"
 cp "$T/out" "$T/table"
@@ -76,6 +114,18 @@ check 'its starts' 1 "$(grep -c 'There are 2 starts of each\. Without' "$T/out")
 ok lab report "$T/cells/overhead.jsonl"
 check 'starts of cells that differ' '1 1 1' "$(grep -c 'There are 2 starts at 16, 1 start at 32 but where' "$T/out") $(grep -c 'ms, measured once, at 32' "$T/out") $(
     grep -cE '^\| alibi \| [-+0-9.]+ %, 1 start \|  \|' "$T/out")"
+timed() # POSITION MS...: results of steps at 512, one for each time
+{
+    position=$1
+    shift
+    for ms in "$@"; do
+        sed -n 1p "$T/overhead.jsonl" | sed "s/length = 16/length = 512/; s/seed = 1/seed = $ms/; s/= none/= $position/; s/\"none\"/\"$position\"/
+            s/\"ms_per_step\":[0-9.e+-]*/\"ms_per_step\":$ms/"
+    done
+}
+{ timed none 100 120; timed t5 104; timed rope 110; timed xl 130; } >"$T/cells/overhead.jsonl"
+ok lab report "$T/cells/overhead.jsonl"
+check 'beyond 5 %, and beyond the spread' 1 "$(grep -c '^At 512, less than 5 % was not measured for rope, xl\. Of these, xl took longer than any step' "$T/out")"
 head -n 3 "$T/results.jsonl" >"$T/part.jsonl"
 ok lab report "$T/part.jsonl"
 check 'a column of starts where they differ' '1 1' "$(grep -c '^| *| starts |' "$T/out") $(grep -c '^| position_layers = shared | 1 |' "$T/out")"
@@ -89,9 +139,9 @@ echo kept >"$T/links/kept"
 for name in page.md.new page-1.svg.new page.md page-1.svg; do
     ln -s kept "$T/links/$name"
 done
-command='write of lab/report.py'
-(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab"); import report
-report.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
+command='write of lab/report/page.py'
+(umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab/report"); import page
+page.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
 check 'what links point to stays' kept "$(cat "$T/links/kept")"
 check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
 check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"

@@ -1,0 +1,95 @@
+"""The results of relpos lab sweep and inspect as a page: tables, curves, heat maps, the command of each, and what they do not show.
+
+    relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
+
+Each file is a section, named after its experiment. Without -o, tables in Markdown are printed. An HTML page contains its pictures; for a
+Markdown page they are SVG files beside it. Pictures need matplotlib, tables only Python. This program reads results and knows no model.
+SPDX-License-Identifier: Apache-2.0"""
+import argparse
+import math
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True  # nothing is left in the installation
+from costs import beside_torch, forward, overhead  # noqa: E402
+from heads import inspected  # noqa: E402
+from page import Page, put, write  # noqa: E402
+from results import read  # noqa: E402
+from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
+from weights import shapes_and_counts  # noqa: E402
+
+# The question of each experiment.
+EXPERIMENTS = {
+    "length": "Length generalisation: trained at one length, measured at up to eight times that length",
+    "rate": "Two of these positions at a third of the learning rate",
+    "scaling": "RoPE scaled to read more than the trained length",
+    "buckets": "The number of buckets, and the distance from which on all share the last one",
+    "strategies": "How distances are assigned to 32 buckets",
+    "sharing": "One table for all layers, for all heads",
+    "clip": "Shaw's clipping distance",
+    "overhead": "What positions cost",
+    "forward": "What positions cost attention alone",
+    "terms": "How many weights positions have",
+    "classify": "An encoder with two-sided positions: which chapter is a window from?",
+    "inspect": "What the heads learned",
+    "oracle": "Beside PyTorch",
+}
+LIMITS = """Small models, trained as described here, show how schemes are used; they do not rank them, neither for small models nor for large ones. Spreads are over few starts. Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and
+loses where positions fail, and the curves by position separate the two. A scheme that ends near the perplexity of counted pairs of bytes (16.5 in the text of lab/corpus.sh) has not
+learned in so few steps to use single earlier bytes; longer training may change that. Times are of one machine."""
+
+# By the name of a file: the function that writes its section, and the command that makes the file.
+KINDS = {
+    "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
+    "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
+               "[--set batch=1 --set length=4096]"),
+    "overhead": (overhead, None),
+    "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
+    "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="relpos lab report", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("files", nargs="+", metavar="FILE.jsonl")
+    parser.add_argument("-o", "--output", metavar="PAGE", help="PAGE.html or PAGE.md; without it, tables are printed")
+    q = parser.parse_args()
+    if q.output and pathlib.Path(q.output).suffix not in (".html", ".md"):
+        sys.exit(f"relpos: lab report: --output: {q.output}: neither .html nor .md (PAGE.html or PAGE.md)")
+    page = Page(pathlib.Path(q.output) if q.output else None)
+    if page.path:
+        page.heading("Position schemes on text", 1)
+    machines, weights, tokens = [], 0, 0
+    files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
+    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS)), None)
+    if words:
+        named = {path.stem: lines for path, lines in files}
+        page.note(preliminary(words, named.get("length", []), named.get("rate", [])))
+    for path, lines in files:
+        stem = path.stem
+        section, command = KINDS.get(stem, (None, None))
+        if page.path or len(q.files) > 1:
+            page.heading(EXPERIMENTS.get(stem, stem))
+        if page.path:
+            page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
+        section(page, lines) if section else sweep(page, stem, lines)
+        for line in lines:
+            if "experiment" in line and section is not overhead:  # its models are timed, not trained
+                read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
+                weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
+            if "machine" in line and line["machine"] not in machines:
+                machines.append(line["machine"])
+    if page.path:
+        page.heading("What it does not show")
+        page.text(f"The models that were measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)
+                  + " ".join(LIMITS.split()))
+        page.heading("Machine")
+        for m in machines:
+            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}." + f" {m.get('blas_note', '')}." * ("blas_note" in m))
+        write({page.path: page.finish(), **page.pictures})
+    else:
+        put(page.finish())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The sections on cost: training steps, attention alone, and PyTorch beside them.
+SPDX-License-Identifier: Apache-2.0"""
+from claims import CLAIMS, FORWARD, FORWARD_BASE
+from results import counted, grouped, is_base, short
+
+
+def overhead(page, lines):
+    claim, claims = CLAIMS["overhead"]
+    lengths = sorted({int(line["experiment"]["length"]) for line in lines})
+    groups = grouped(lines, apart=["length"])
+    cells = {what: {n: [x for x in group if int(x["experiment"]["length"]) == n] for n in lengths} for what, group in groups.items()}
+
+    def fastest(some):  # other work of the machine makes a step slower, never faster
+        return min(some, key=lambda line: line["ms_per_step"], default=None)
+
+    def without(line):
+        return [x for x in lines if is_base(x, line)]
+
+    spread = {n: [line["ms_per_step"] for some in cells.values() for line in some[n] if is_base(line, line)] for n in lengths}
+    starts = {n: max(len(some[n]) for some in cells.values()) for n in lengths}  # of a column
+    page.text("Time of a training step (the smallest of the starts' medians) and memory of activations and weights, as increases in % over the model without "
+              f"positions. Numbers printed elsewhere are in brackets. There {'is' if starts[lengths[0]] == 1 else 'are'} " + (f"{counted(starts[lengths[0]])} of each" if len(set(starts.values())) == 1 else ", ".join(f"{counted(count)} at {n:,}" for n, count in starts.items()))
+              + ("" if all(len(some[n]) in (0, starts[n]) for some in cells.values() for n in lengths) else " but where a cell says otherwise")
+              + ". Without positions a step took " + ", ".join(f"{min(x):,.0f} to {max(x):,.0f} ms at {n:,}" if len(x) > 1 else f"{x[0]:,.0f} ms, measured once, at {n:,}" for n, x in spread.items())
+              + ": " + " and ".join(["differences of that size mean nothing"] * any(len(x) > 1 for x in spread.values())
+                                    + ["a few % of what was measured once mean nothing"] * any(len(x) == 1 for x in spread.values())) + ".")
+    rows = []
+    for what, some in cells.items():
+        row = [what]
+        for n in lengths:
+            mine = fastest(some[n])
+            if mine is None:
+                row.append("")
+                continue
+            if is_base(mine, mine):
+                row.append(f"{mine['ms_per_step']:.1f} ms")
+            else:
+                time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
+                row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
+            if len(some[n]) < starts[n]:
+                row[-1] += f", {counted(len(some[n]))}"
+        mine = fastest(some[lengths[-1]])
+        if mine is None:
+            row += ["", ""]
+        elif is_base(mine, mine):
+            row += [f"{mine['bytes'] / 1e6:.1f} MB", f"{mine['weights']:,}"]
+        else:
+            base = without(mine)[0]
+            row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %", f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
+        rows.append(row)
+    page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"], rows)
+    page.text(f"Printed elsewhere: {claim}. A step here is that of a whole model, forward, backward and the optimizer.")
+    dearer = {what: fastest(some[512])["ms_per_step"] for what, some in cells.items() if some.get(512)
+              and fastest(some[512])["ms_per_step"] > 1.05 * fastest(without(some[512][0]))["ms_per_step"]}
+    surely = [what for what, ms in dearer.items() if ms > max(spread[512])]
+    if dearer:
+        page.text(f"At 512, less than 5 % was not measured for {', '.join(dearer)}. " + (f"Of these, {', '.join(surely)} took longer than any step without positions; the spread of those "
+                  "steps may explain the others." if surely else "The spread of the steps without positions may explain all of these."))
+
+
+def forward(page, lines):
+    first = lines[0]
+    page.text(f"Attention alone, forward, f32, length {first['length']:,}, batch {first['batch']}, {first['heads']} heads of {first['width']}, on {first['machine']['threads']} thread: "
+              "medians of processor time, and what a position adds to attention without one, as the median of pairs of calls that take turns, with the quartiles in brackets. learned and sinusoidal "
+              f"add an array of {first['length']:,} × {first['heads'] * first['width']:,} to the input, by NumPy and once for a model; the others are part of each layer's "
+              "attention, and make their table in the call.")
+    rows = []
+    for x in lines:
+        what = short(x["forward"])
+        added = "" if what == "none" else "{1:+.1f} % ({0:+.1f} to {2:+.1f})".format(*(100 * (r - 1) for r in sorted(x["ratio"])))
+        rows.append([what, f"{x['ms']:.1f} ms", added, f"{100 * FORWARD[what] / FORWARD_BASE:+.2f} %" if what in FORWARD else ""])
+    page.table(["", "time", "added", "printed"], rows)
+    dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
+    page.text("Printed elsewhere: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
+                                                                                    else "Here none of these costs more."))
+
+
+def beside_torch(page, lines):
+    page.text("A training step of a model of 4 layers, width 256 and 4 heads on bytes, alternating with the same model in PyTorch, on one thread; medians, with the fastest and "
+              "the slowest step in brackets. Above 1, PyTorch takes longer.")
+
+    def times(x):
+        return f"{x[0]:,.0f} ms ({x[1]:,.0f} to {x[2]:,.0f})"
+    page.table(["position, batch × length", "relpos", f"PyTorch {lines[0]['torch'].split('+')[0]}", "times"],
+               [[f"{short(x['oracle'])}, {x['batch']} × {x['length']:,}", times(x["relpos_ms"]), times(x["torch_ms"]), f"{x['torch_ms'][0] / x['relpos_ms'][0]:.2f} ×"] for x in lines])
+    for x in lines:
+        plain = [y for y in lines if y["oracle"] == "none" and y["length"] == x["length"]]
+        if x["oracle"] != "none" and plain:
+            page.text(f"At {x['batch']} × {x['length']:,}, relpos with {short(x['oracle'])} takes {x['relpos_ms'][0] / plain[0]['torch_ms'][0]:.2f} times as long as PyTorch without any position.")

@@ -1,0 +1,86 @@
+"""Pictures of sweeps: curves by family of positions, and a heat map by position in the window.
+SPDX-License-Identifier: Apache-2.0"""
+import math
+
+from results import over
+
+FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
+            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")), ("others", ()))
+
+
+def family(position):
+    for n, (_, kinds) in enumerate(FAMILIES):
+        if any(position == k or position.split(",")[0].split("+")[0] == k for k in kinds):
+            return 0 if position in FAMILIES[0][1] else n
+    return len(FAMILIES) - 1
+
+
+def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
+    """One panel for each family of positions, on the same axes."""
+    panels = {}
+    for what, lines in groups.items():
+        panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
+
+    every = [y for lines in groups.values() for line in lines for y in ys_of(line) if y is not None]
+    low_of, high_of = min(every), max(every)
+
+    def make(plt):
+        columns = 1 if len(panels) == 1 else 2
+        figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
+                                    squeeze=False, sharex=True, sharey=True)
+        for at in axes.flat[len(panels):]:
+            at.set_axis_off()
+        for at, (which, some) in zip(axes.flat, sorted(panels.items())):
+            for n, (what, lines) in enumerate(some.items()):
+                xs = xs_of(lines[0])
+                found = [over(lines, lambda line, i=i: ys_of(line)[i]) for i in range(len(xs))]
+                points = [(x, *y) for x, y in zip(xs, found) if y]
+                if not points:
+                    continue
+                x, mean, low, high = zip(*points)
+                at.plot(x, mean, "-o" if n < 10 else "--o", markersize=3, label=what, color=f"C{n}")
+                at.fill_between(x, low, high, alpha=0.15, color=f"C{n}")
+            at.set_xscale("log", base=2)
+            at.grid(alpha=0.3, which="both")
+            at.legend(fontsize=7)
+            if len(panels) > 1:
+                at.set_title(FAMILIES[which][0], fontsize=9)
+            at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+            if y_label != "perplexity":
+                continue
+            at.set_yscale("log", base=2)
+            at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
+            at.set_ylim(low_of / 1.03, high_of * 1.03)
+            at.yaxis.set_minor_locator(plt.NullLocator())
+            at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        for at in axes[-1]:
+            at.set_xlabel(x_label)
+        for at in axes[:, 0]:
+            at.set_ylabel(y_label)
+        if title:
+            figure.suptitle(title, fontsize=10)
+        figure.tight_layout()
+        return figure
+    return make
+
+
+def position_map(some, longest, title=None):
+    """Perplexity of each group at each range of positions of the longest window."""
+    def make(plt):
+        ranges = next(iter(some.values()))[0]["lengths"][longest]["positions"]
+        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(ranges))]
+                 for lines in some.values()]
+        values = [[x[0] if x else math.nan for x in row] for row in found]
+        figure, at = plt.subplots(figsize=(8, 0.28 * len(values) + 1))
+        drawn = at.imshow([[math.log2(v) for v in row] for row in values], aspect="auto", cmap="cividis")
+        middle = (drawn.norm.vmin + drawn.norm.vmax) / 2
+        for y, row in enumerate(values):
+            for x, v in enumerate(row):
+                at.text(x, y, "none" if math.isnan(v) else f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
+        at.set_yticks(range(len(some)), list(some), fontsize=7)
+        at.set_xticks(range(len(ranges)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in ranges], fontsize=7)
+        at.set_xlabel("position in the window")
+        if title:
+            at.set_title(title, fontsize=9)
+        return figure
+    return make

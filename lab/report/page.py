@@ -1,0 +1,108 @@
+"""A page of headings, texts, tables and pictures, as HTML or Markdown; and how it is written, completely or not at all. It knows no results.
+SPDX-License-Identifier: Apache-2.0"""
+import contextlib
+import html
+import io
+import os
+import sys
+import tempfile
+
+
+class Page:
+    """Blocks, written as HTML or Markdown."""
+
+    def __init__(self, path):
+        self.path, self.out, self.pictures = path, [], {}
+        self.html = path is not None and path.suffix == ".html"
+
+    def heading(self, text, level=2):
+        self.out.append(f"<h{level}>{html.escape(text)}</h{level}>" if self.html else f"{'#' * level} {text}\n")
+
+    def note(self, text):
+        self.out.append(f'<p class="note">{html.escape(text)}</p>' if self.html else f"> {text}\n")
+
+    def text(self, text):
+        self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{text}\n")
+
+    def code(self, text):
+        self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
+
+    def table(self, head, rows):
+        if self.html:
+            def line(cells, tag):
+                return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+            self.out.append('<div class="wide"><table>' + line(head, "th") + "".join(line(r, "td") for r in rows) + "</table></div>")
+        else:
+            self.out.append("\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
+
+    def picture(self, make, alt):
+        """Add the figure that make(pyplot) returns, if there is a page to show it on."""
+        if self.path is None:
+            return
+        plt = pyplot()
+        figure = make(plt)
+        to = io.StringIO()
+        figure.savefig(to, format="svg", metadata={"Date": None}, bbox_inches="tight")
+        plt.close(figure)
+        svg = to.getvalue()[to.getvalue().index("<svg"):]
+        svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+        if self.html:
+            self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}</figure>')
+        else:
+            name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
+            self.pictures[self.path.with_name(name)] = svg
+            self.out.append(f"![{alt}]({name})\n")
+
+    def finish(self):
+        if not self.html:
+            return "\n".join(self.out)
+        return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>relpos lab</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}table{{border-collapse:collapse;font-size:13px}}
+td,th{{border-bottom:1px solid #ddd;padding:.2em .6em;text-align:right}}td:first-child,th:first-child{{text-align:left}}figure{{margin:1em 0}}
+svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}.wide{{overflow-x:auto}}.note{{border-left:4px solid #b35900;background:#fff4e5;padding:.6em 1em}}</style>
+{chr(10).join(self.out)}</html>
+"""
+
+
+def write(files):
+    """Write {path: text}, all files completely or none: each goes to a temporary file with a random name, which is renamed at the end."""
+    new, mask = {}, os.umask(0)
+    os.umask(mask)
+    try:
+        for path, text in files.items():
+            fd, new[path] = tempfile.mkstemp(prefix=".relpos-", suffix=".tmp", dir=path.parent)
+            with open(fd, "w", encoding="utf-8", errors="replace") as to:
+                os.fchmod(fd, 0o666 & ~mask)
+                to.write(text)
+                to.flush()
+                os.fsync(fd)
+        for path in files:
+            os.replace(new[path], path)
+    except BaseException as e:
+        for left in new.values():
+            with contextlib.suppress(OSError):
+                os.unlink(left)
+        if not isinstance(e, OSError):
+            raise
+        sys.exit(f"relpos: {path}: cannot be written: {e.strerror} (another place, or free some space)")
+
+
+def put(text):
+    try:
+        with open(1, "w", encoding="utf-8", errors="replace", closefd=False) as to:
+            to.write(text + "\n")
+    except BrokenPipeError:  # the reader has stopped reading
+        pass
+    except OSError as e:
+        sys.exit(f"relpos: standard output: {e.strerror} (free some space, or write elsewhere)")
+
+
+def pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("relpos: lab report: pictures need matplotlib (Debian: python3-matplotlib; without -o, only tables are printed)")
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    import matplotlib.pyplot as plt
+    return plt

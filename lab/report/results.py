@@ -1,0 +1,186 @@
+"""What a file of results holds: reading it, with every line checked, and what its lines have in common. It makes no text of a page.
+SPDX-License-Identifier: Apache-2.0"""
+import json
+import statistics
+import sys
+
+# The expected form of a value: a test with its description; a list of the form of its items and their number (left out: at least one; None: any); a dict.
+TEXT = (lambda x: isinstance(x, str), "a text")
+INTEGER = (lambda x: type(x) is int and 0 <= x < 1e15, "an integer")
+COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "an integer above 0")
+NUMBER = (lambda x: type(x) in (int, float) and -1e300 < x < 1e300, "a number")
+POSITIVE = (lambda x: type(x) in (int, float) and 0 < x < 1e300, "a number above 0")
+MEASURED = (lambda x: x is None or POSITIVE[0](x), "a number above 0")
+SHARE = (lambda x: type(x) in (int, float) and 0 <= x <= 1, "a number from 0 to 1")
+MACHINE = {"threads": COUNT, "version": TEXT, "isa": TEXT, "blas": TEXT}
+
+
+def settings(text):
+    """An experiment's keys and values, without empty values."""
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    return {key: value for key, _, value in pairs if value}
+
+
+def is_experiment(text):
+    found = settings(text) if isinstance(text, str) else {}
+    return {"task", "position"} <= found.keys() and all(found.get(k, "").isdecimal() for k in ("seed", "length", "batch", "steps"))
+
+
+def result_shape(line):
+    if not is_experiment(line.get("experiment")):
+        return {"experiment": (is_experiment, "an experiment")}
+    if settings(line["experiment"])["task"] == "classifier":
+        length = {"length": COUNT, "accuracy": (lambda x: x is None or SHARE[0](x), SHARE[1])}
+    else:
+        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": INTEGER, "to": COUNT, "perplexity": MEASURED}, None]}
+    vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")
+    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": INTEGER, "ms_per_step": POSITIVE,
+            "bytes": COUNT, "machine": MACHINE}
+
+
+def inspect_shape(line):
+    n = len(line["distances"]) if isinstance(line.get("distances"), list) else None
+    head = {"share": SHARE, "distance": NUMBER, "position": [NUMBER, n], "weight": [NUMBER, n]}
+    return {"inspect": TEXT, "trained": COUNT, "distances": [[INTEGER, 2]], "layers": [[head]]}
+
+
+def oracle_shape(_):
+    return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3], "torch": TEXT, "machine": MACHINE}
+
+
+def forward_shape(_):
+    return {"forward": TEXT, "batch": COUNT, "length": COUNT, "heads": COUNT, "width": COUNT, "ms": POSITIVE, "ratio": [POSITIVE, 3], "machine": MACHINE}
+
+
+def terms_shape(_):
+    array = {"name": TEXT, "use": TEXT, "presence": TEXT, "shape": TEXT}
+    return {"version": TEXT, "terms": [{"name": TEXT, "parameters": [{"key": TEXT}, None], "arrays": [array, None]}]}
+
+
+def wrong(value, shape, at=""):
+    """How a value differs from its expected shape, or None."""
+    found = json.dumps(value)
+    found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
+    if isinstance(shape, tuple):
+        return None if shape[0](value) else found + shape[1]
+    if isinstance(shape, list):
+        inner, n = [*shape, 1][:2]
+        if not isinstance(value, list) or (len(shape) == 1 and not value) or (len(shape) == 2 and n not in (None, len(value))):
+            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list that is not empty" if len(shape) == 1 else "a list")
+        items = [(x, inner, f"{at}[{n}]") for n, x in enumerate(value)]
+    else:
+        if not isinstance(value, dict):
+            return found + "an object"
+        items = [(value.get(key), inner, f"{at}.{key}" if at else key) for key, inner in shape.items()]
+        missing = [where for (_, _, where), key in zip(items, shape) if key not in value]
+        if missing:
+            return f"{missing[0]} is missing"
+    return next(filter(None, (wrong(*item) for item in items)), None)
+
+
+def read(path):
+    """The results of a file. A wrong one ends the program here, so that the functions below need no checks."""
+    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
+                       "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
+        path.stem, (result_shape, "relpos lab sweep"))
+
+    def refuse(number, what, mend):
+        sys.exit(f"relpos: {path}:{number}: {what} ({mend})")
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'no text'} ({makes} writes such a file)")
+    if not text.strip():
+        sys.exit(f"relpos: {path}: empty ({makes} writes results)")
+    lines, ranges = [], {}
+    for number, line_text in enumerate(text.rstrip("\n").split("\n"), 1):
+        try:
+            line = json.loads(line_text)
+            found = wrong(line, shape_of(line) if isinstance(line, dict) else {})
+        except (ValueError, RecursionError):
+            found = "not JSON"
+        if found:
+            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command makes it again")
+        lines.append(line)
+        if shape_of is not result_shape:
+            continue
+        line["experiment"] = settings(line["experiment"])
+        first, task = lines[0], line["experiment"]["task"]
+        if task != first["experiment"]["task"]:
+            refuse(number, f"task is {task}, and that of line 1 {first['experiment']['task']}", "use a file for each")
+        lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
+        if path.stem != "overhead" and lengths != others:
+            refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "use a file for each")
+        for x in line["lengths"]:
+            found = [(p["from"], p["to"]) for p in x.get("positions", [])]
+            if found and ranges.setdefault(x["length"], found) != found:
+                refuse(number, f"positions of length {x['length']} are not those of the lines before", "delete this line to show the others")
+    for number, line in enumerate(lines, 1):
+        if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
+            refuse(number, f"no result without positions at length {line['experiment']['length']}, which this one is compared with",
+                   "add none to the values of vary.position")
+    return once(lines, refuse) if shape_of is result_shape else lines
+
+
+def once(lines, refuse):
+    """Keep the fastest of the results with the same experiment and seed. Their other numbers have to be equal."""
+    found = {}
+    for number, line in enumerate(lines, 1):
+        key = tuple(line["experiment"].items())
+        before, other = found.setdefault(key, (number, line))
+        differ = [k for k in ("train_loss", "lengths", "weights", "position_weights") if line[k] != other[k]]
+        if differ:
+            refuse(number, f"the same experiment and seed as line {before}, but another {differ[0]}", "delete one of the two to show the others")
+        if line["ms_per_step"] < other["ms_per_step"]:
+            found[key] = before, line
+    return [line for _, line in found.values()]
+
+
+def is_base(base, line):
+    """Whether `base` is the experiment of `line` without positions, with any seed."""
+    return {**line["experiment"], "seed": "", "position": "none"} == {**base["experiment"], "seed": ""}
+
+
+def grouped(lines, apart=()):
+    """{label: results of an experiment that differ in the seed alone}. A label has the keys that the sweep varied and others that differ between experiments, but not those in `apart`."""
+    groups = {}
+    for line in lines:
+        key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
+        groups.setdefault(tuple(key.items()), []).append(line)
+    found = [dict(key) for key in groups]
+    keys = dict.fromkeys(k for some in (*(line["vary"] for line in lines), *found) for k in some)
+    differ = [k for k in keys if len({some.get(k) for some in found}) > 1]
+
+    def label(some, vary, value):
+        shown = [k for k in keys if k in differ or k in vary and k not in ("seed", *apart)]
+        return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}" for k in shown) or "all"
+
+    for value in (short, str):  # in full where the short names are the same
+        labels = [label(some, group[0]["vary"], value) for some, group in zip(found, groups.values())]
+        if len(set(labels)) == len(labels):
+            break
+    return dict(zip(labels, groups.values()))
+
+
+def over(lines, what):
+    """Mean, smallest and largest value over the starts; None if one has no value."""
+    values = [what(line) for line in lines]
+    return None if None in values else (statistics.mean(values), min(values), max(values))
+
+
+def mean(lines, n):
+    """Mean perplexity at the n-th length over the starts; None if one has none."""
+    found = over(lines, lambda line: line["lengths"][n]["perplexity"])
+    return found and found[0]
+
+
+def counted(starts):
+    return f"{starts} start{'s' * (starts != 1)}"
+
+
+def short(position):
+    """The text of a position without the parameters that every causal model needs."""
+    for parameter in (",bidirectional=0", ",right=0"):
+        position = position.replace(parameter, "")
+    return ",".join(p for p in position.split(",") if not p.startswith(("original_max_position", "max_position")))

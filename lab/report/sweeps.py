@@ -1,0 +1,118 @@
+"""The section of a sweep: a table, how perplexity rises with the length, curves; and the warning above a page that compares positions.
+SPDX-License-Identifier: Apache-2.0"""
+from claims import CLAIMS, LENGTHS
+from curves import curves, position_map
+from results import grouped, mean, over, short
+
+
+def shown(found, digits=3):
+    if found is None:
+        return "none"
+    mean, low, high = found
+    return f"{mean:.{digits}f}" if low == high else f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def preliminary_of(lines):
+    """The first words of the warning above results that compare positions; None for a single position."""
+    rates = {}
+    for line in lines:
+        some = line["experiment"]
+        rates.setdefault(some["position"], set()).add(some.get("lr"))
+    if len(rates) < 2:
+        return None
+    if len(set.union(*rates.values())) == 1:
+        return "Preliminary: one learning rate for all, undertrained"
+    return f"Preliminary: {'one learning rate' if all(len(found) == 1 for found in rates.values()) else 'few learning rates'} for each, undertrained"
+
+
+def preliminary(words, first, other):
+    """The warning above a page that compares positions. words: those of preliminary_of; first, other: results of the same positions at two
+    learning rates, or [] without them."""
+    text = f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions."
+    both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
+    groups = {}
+    for line in (*first, *other):
+        if line["experiment"]["position"] in both:
+            groups.setdefault(line["experiment"]["lr"], {}).setdefault(line["experiment"]["position"], []).append(line)
+    if len(groups) < 2:
+        return text
+    length = first[0]["lengths"][0]["length"]
+    orders = {tuple(sorted(some, key=lambda what: mean(some[what], 0))) for some in groups.values()}
+    ends = "; ".join(f"with a rate of {rate}, " + ", ".join(f"{short(what)} {mean(lines, 0):.2f}" for what, lines in some.items()) for rate, some in groups.items())
+    starts = sorted({len(lines) for some in groups.values() for lines in some.values()})
+    return text + (f" {'Another rate changes the order' if len(orders) > 1 else 'Another rate changes the numbers'}. Mean perplexity at {length:,} over "
+                   f"{' or '.join(map(str, starts))} start{'s' * (starts != [1])}: {ends} (lab/rate.lab).")
+
+
+def rise(lines, n):
+    """By how much the mean perplexity at the n-th length is above that at the first, as text."""
+    first, then = mean(lines, 0), mean(lines, n)
+    return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
+
+
+def rises(groups, claims, lengths):
+    """The rise of each group beyond the first length, beside what is claimed."""
+    rows = []
+    for what, lines in groups.items():
+        row = [what]
+        for n in range(1, len(lengths)):
+            theirs = claims.get(what, ())
+            row.append(rise(lines, n) + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
+        rows.append(row)
+    return rows
+
+
+def beside_print(page, groups, lengths):
+    """The published rises of perplexity beyond the trained length, beside those measured at the same multiples of it."""
+    measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
+    multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
+    if not measured or not multiples:
+        return
+
+    def cell(lines, n):
+        ends = [line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
+        return rise(lines, n) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
+
+    some = next(iter(measured.values()))[0]
+    page.heading("Beside published numbers", 3)
+    page.text("How much perplexity rises beyond the trained length: as a text prints it, for models, texts and numbers of starts that it does not name; and as measured here "
+              f"at the same multiples of the length, in models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and the largest of the starts "
+              "in brackets. The two printed tables do not agree with each other. Neither they nor the measured numbers rank positions: see the note at the top.")
+    rows = []
+    for what, lines in measured.items():
+        row = [what]
+        for m in multiples:
+            for trained, table in LENGTHS.items():
+                theirs = table.get(what)
+                at = theirs and theirs[(1, 2, 4, 8).index(m)]
+                row.append("" if not theirs else "infinite" if not at else f"{100 * (at / theirs[0] - 1):+.0f} %")
+            row.append(cell(lines, lengths.index(m * lengths[0])))
+        rows.append(row)
+    page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {trained:,}" for trained in LENGTHS], f"{m} ×, measured")]], rows)
+
+
+def sweep(page, stem, lines):
+    groups = grouped(lines)
+    lengths = [x["length"] for x in lines[0]["lengths"]]
+    longest = max(range(len(lengths)), key=lambda n: lengths[n])
+    claim, claims = CLAIMS.get(stem, (None, {}))
+    measure = "accuracy" if "accuracy" in lines[0]["lengths"][0] else "perplexity"
+    starts = sorted({len(g) for g in groups.values()})
+    page.text(f"Means over {' or '.join(map(str, starts))} starts, the smallest and the largest in brackets." if starts != [1] else "One start for each.")
+    page.table(["", *["starts"] * (len(starts) > 1), *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
+               [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
+                 f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
+    if len(lengths) > 1 and measure == "perplexity":
+        page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, numbers printed elsewhere' if claims else ''}.")
+        page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))
+    if claim:
+        page.text(f"Printed elsewhere, of other models and texts: {claim}.")
+    if stem == "length" and measure == "perplexity":
+        beside_print(page, groups, lengths)
+    if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
+        page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
+                            "length of the window", measure, preliminary_of(lines)), f"{measure} by the length of the window")
+    mapped = {what: g for what, g in groups.items() if all(len(line["lengths"][longest].get("positions", [])) > 1 for line in g)}
+    if page.path and mapped:
+        page.text(f"By position in windows of {lengths[longest]:,}:")
+        page.picture(position_map(mapped, longest, preliminary_of(lines)), f"perplexity by position in windows of {lengths[longest]}")

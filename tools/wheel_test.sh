@@ -1,0 +1,51 @@
+#!/bin/sh
+# wheel_test.sh VENV -- the command relpos in an environment in which a wheel is installed: every command runs from a folder without any
+# file of the source, finds what comes with it, and says what does not. PATH has nothing, no compiler either.
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+bin=$(cd "${1:?usage: wheel_test.sh VENV}" && pwd)/bin
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/bin"
+cd "$work"
+unset LD_LIBRARY_PATH PYTHONPATH RELPOS_PYTHON
+
+runs() {
+    PATH=$work/bin "$bin/relpos" "$@" >out 2>err || { echo "relpos $*: failed"; cat err; exit 1; }
+}
+# says PATTERN WORD...: the command succeeds, and its output has a line with the pattern
+says() {
+    pattern=$1
+    shift
+    runs "$@"
+    grep -q -- "$pattern" out || { echo "relpos $*: no line with $pattern"; cat out; exit 1; }
+}
+# refuses PATTERN WORD...: the command ends with 1 and one line with the pattern
+refuses() {
+    pattern=$1
+    shift
+    code=0
+    PATH=$work/bin "$bin/relpos" "$@" >out 2>err || code=$?
+    [ "$code" = 1 ] && grep -q -- "$pattern" err || { echo "relpos $*: exit code $code, not 1 with a line with $pattern"; cat err; exit 1; }
+}
+
+version=$("$bin/python" -c 'import relpos; print(relpos.__version__)')
+says "^relpos $version\$" --version
+says "^relpos $version\$" info
+says '^0  *0.0000  -0.2079  -0.3296  -0.4159  -0.4828$' bias log,lambda=0.3 --q 5 --k 5
+says '^100 31$' bucket 100
+says 'A = softmax' explain
+says 'problems checked, 0 failed' verify fwd:f32:b1h2q9k9d8:t5
+says 'GFLOP/s' bench fwd:f32:b1h1q64k64d16:none --seconds 0.01
+"$bin/python" -c 'import numpy as np; x = np.ones((1, 1, 4, 8), np.float32); np.savez("in.npz", q=x, k=x, v=x)'
+runs attend in.npz -o out.npz --bias alibi
+"$bin/python" -c 'import numpy as np; assert (np.load("out.npz")["out"] == 1).all()'
+runs bias alibi --q 8 --k 8 -o alibi.png
+head -c 4 alibi.png | grep -q PNG
+says '"position": "rope"' lab sweep lab/length.lab --list
+refuses 'relpos-explorer.html is not there .* finds it in /.*/relpos/share/doc/relpos' explore
+refuses 'x.jsonl: cannot be read' lab report x.jsonl # by lab/report, in the Python of this environment, since PATH has none
+refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
+[ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
+[ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }
+echo "the command of the wheel: all passed"
