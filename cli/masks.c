@@ -1,6 +1,6 @@
 /* masks.c -- the options of masks, which the registry of the library names: --causal, --key-mask NAME, --window LEFT,RIGHT. From here,
- * cli_add_mask, on: problem.c, cli_problem_arrays (the array of the file); src/api/attend.c, rp_attend; src/kernels/key_tile.h, open_tile;
- * src/problem/pairs.c, rpi_mask_keep; src/masks/pairs.h, keys_keep. May not know a mask by name.
+ * cli_add_mask, on: problem.c, cli_problem_arrays (the array of the file); src/api/attend.c, rp_attend; src/api/arguments.c, check_mask (its
+ * view); src/engine/forward.c, attend; src/kernels/key_tile.h, open_tile; src/problem/pairs.c, rpi_mask_keep; src/masks/pairs.h, keys_keep. May not know a mask by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <string.h>

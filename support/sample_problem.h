@@ -52,7 +52,7 @@ problem_mask_text problem_mask(rp_mask_kind kind);
 /* What the library refused, in the words of a problem string; returns text. */
 const char *problem_words(const rp_desc *d, char text[512]);
 /* Multiply-adds of the products, times two: what GFLOP/s counts; two products forward, five backward. Pairs masked by intervals
- * that need no array, such as causal and window, or by the term forget, are left out. */
+ * that need no array, such as causal and window, or by a term that is causal, are left out. */
 double problem_flops(const problem *p);
 /* Bytes of q, k, v, out and their gradients. */
 double problem_bytes(const problem *p);

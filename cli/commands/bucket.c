@@ -22,10 +22,22 @@ typedef struct request {
     bool json;
 } request;
 
+/* The names that the library has: "log, uniform, linear, quadratic". */
+static const char *strategies(char text[96])
+{
+    const rp_param *p;
+    size_t used = 0;
+    for (int n = 0; (p = rp_term_param(RP_TERM_BUCKET, n)) != NULL && strcmp(p->key, "strategy") != 0; n++) {
+    }
+    for (int n = 0; p && p->choices[n] && used < 96; n++)
+        used += (size_t)snprintf(text + used, 96 - used, "%s%s", n ? ", " : "", p->choices[n]);
+    return text;
+}
+
 static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
-    char text[64], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[64];
+    char text[96], names[RP_MAX_ARRAYS][RP_NAME_MAX], safe[64];
     rp_term t;
     switch (key) {
     case BUCKETS: return cli_integer("--buckets", value, INT64_MIN, INT64_MAX, &r->term.buckets);
@@ -34,8 +46,8 @@ static int on_option(void *context, int key, const char *value)
     case STRATEGY: /* the names are the library's */
         snprintf(text, sizeof text, "bucket,strategy=%s", value);
         if (strlen(value) > 16 || strchr(value, ',') || rp_term_parse(text, &t, names) != RP_OK)
-            return cli_error(CLI_USAGE, "--strategy: no strategy is called \"%s\" (log, uniform, linear or quadratic)",
-                             io_safe(safe, sizeof safe, value));
+            return cli_error(CLI_USAGE, "--strategy: no strategy is called \"%s\" (%s)",
+                             io_safe(safe, sizeof safe, value), strategies(text));
         r->term.strategy = t.strategy;
         r->strategy = value;
         return CLI_OK;

@@ -545,7 +545,7 @@ typedef struct rp_row {
 RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *row);
 
 /* The biases themselves: bias[h,i,j] of batch entry b, by the definitions, in double; rotations, products
- * with q and k inside the softcap (RELKEY, XL, AXIALKEY, DEBERTA), RELVAL and SINK are left out.
+ * with q and k inside the softcap, vectors added to values and sinks are left out (rp_term_role).
  * Shapes   bias [H, Lq, Lk] of f32 or f64. */
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 

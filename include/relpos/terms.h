@@ -126,8 +126,8 @@ typedef enum rp_scaling {
  *
  * (*) also takes (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or real, last in the order:
  * they stand in place of p_i and p_j, differences are taken in f64, and truncated toward zero where an index is needed.
- * RELKEY, XL, AXIALKEY and DEBERTA add inside the softcap and use q and k before RoPE rotates them; at most one of
- * these, one ROPE, one RELVAL and one SINK; any number of the others add up. */
+ * What is no bias (rp_term_role) may be given once in each role. Products add inside the softcap and use q and k before
+ * RoPE rotates them. Any number of biases add up. */
 typedef struct rp_term {
     rp_term_kind kind;     /* which term */
     int32_t bidirectional; /* 1: half of the buckets for keys after the query; 0: those share bucket 0 */
@@ -191,8 +191,7 @@ RP_API const char *rp_term_syntax(rp_term_kind kind);      /* what the user type
 RP_API const char *rp_term_source(rp_term_kind kind);      /* the paper */
 RP_API const char *rp_term_array(rp_term_kind, int index); /* name of an array of the term, such as "table" */
 
-/* 1 for a bias (--bias), 0 for a term with an option of its own name (--rope, --relkey, --relval, --xl, --axialkey,
- * --deberta, --sink). */
+/* 1 for a bias (--bias), 0 for a term with an option of its own name, such as --rope. */
 RP_API int rp_term_is_bias(rp_term_kind kind);
 
 /* 1 where the term works without that array, such as the slopes of ALIBI. */

@@ -200,7 +200,10 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
                 c->scale = presets[n].scale;
                 return 0;
             }
-        return nn_fail(err, "preset: \"%.40s\" is none of log, shaw, t5, real", value);
+        char list[64];
+        for (int n = 0, used = 0; n < N_PRESETS && used < (int)sizeof list; n++)
+            used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", n ? ", " : "", presets[n].name);
+        return nn_fail(err, "preset: \"%.40s\" is none of %s", value, list);
     }
     for (int n = 0; n < N_KEYS; n++) {
         if (strcmp(keys[n].name, name) == 0)

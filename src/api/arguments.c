@@ -63,7 +63,7 @@ static rp_status need(const rp_array *a, int64_t elements, const char *name)
     return RP_OK;
 }
 
-/* An array of a term or a mask. It may stay away where it is optional or has no elements. */
+/* An array of a term or a mask. It may be absent where it is optional or has no elements. */
 static rp_status check_named(rpi_view *v, const rp_array *a, const rpi_shape *shape, rpi_class cls, bool optional,
                              const char *name)
 {

@@ -14,9 +14,9 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args.desc;
-    const bool some =
+    const bool has_output =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
-    if (!some && d->batch && d->len_q)
+    if (!has_output && d->batch && d->len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
     if (t->out.data && !args.v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out needs it");
@@ -27,13 +27,14 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if ((status = rpi_args_prepare(&args)) != RP_OK)
         return status;
     /* the reference path has its memory before the fast one begins to write */
-    rpi_args only = args;
+    rpi_args reference_args = args;
     rpi_ref *ref = NULL;
     if (!plan->ops || args.weights.data) {
         const rpi_view none = {0};
         if (plan->ops)
-            only.out = only.lse = only.profile = only.key_mass = only.entropy = none;
-        status = rpi_ref_begin(&ref, plan, &only, pool);
+            reference_args.out = reference_args.lse = reference_args.profile = reference_args.key_mass =
+                reference_args.entropy = none;
+        status = rpi_ref_begin(&ref, plan, &reference_args, pool);
     }
     args.weights.data = NULL;
     if (status == RP_OK && plan->ops &&

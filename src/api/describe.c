@@ -125,7 +125,7 @@ static rp_status check_masks(rp_plan *p)
         const rp_status status = rpi_mask_check(&p->desc, &p->masks[n], n);
         if (status != RP_OK)
             return status;
-        const rpi_masker *m = p->masker[n] = rpi_masker_of(p->masks[n].kind);
+        const rpi_mask_entry *m = p->masker[n] = rpi_mask_entry_of(p->masks[n].kind);
         p->intervals |= m->interval != NULL;
         p->mask_keep |= m->pairs != NULL;
         p->mask_keep_rows |= m->pairs != NULL && !m->same_rows;
@@ -285,7 +285,7 @@ rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, 
                         "batch entry %lld, head %lld, query %lld: there are %lld, %lld and %lld, counted from 0",
                         (long long)b, (long long)h, (long long)i, (long long)p.desc.batch, (long long)p.desc.heads,
                         (long long)p.desc.len_q);
-    const rpi_masker *m = p.masker[mask];
+    const rpi_mask_entry *m = p.masker[mask];
     if (rpi_mask_array(m, &p.desc, &s)) {
         if (!array || !array->data)
             return rpi_fail(RP_E_ARG, "array is absent: the mask %s needs it", m->info.name);

@@ -31,7 +31,7 @@ void rpi_rows_end(rpi_rows *s)
     rpi_args_free(&s->args);
 }
 
-static rp_status look(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
+static rp_status trace_row(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)
 {
     const rp_desc *d = &s->args.desc;
     rpi_row *r = &s->row;
@@ -66,7 +66,7 @@ rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int
     rpi_rows rows;
     rp_status status = rpi_rows_begin(&rows, plan, t);
     if (status == RP_OK) {
-        status = look(&rows, b, h, i, want);
+        status = trace_row(&rows, b, h, i, want);
         rpi_rows_end(&rows);
     }
     return status;

@@ -48,7 +48,7 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         const int64_t strip_at = rpi_arena_add(a, strip ? (e.strip_per_head ? d->heads : 1) : 0, p->strip.len, 1, real);
         const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(&args, true);
         const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
-        status = rpi_arena_alloc(a, false, "what is prepared");
+        status = rpi_arena_alloc(a, false, "rp_prepare");
         if (status == RP_OK && strip) {
             p->strip.entry = a->base + strip_at;
             rpi_strip_fill(&p->strip, &args, pool);

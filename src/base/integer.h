@@ -29,7 +29,6 @@ static inline int64_t rpi_round_up(int64_t n, int64_t step)
 /* *product = a * b * c for sizes >= 0; false if it does not fit in 63 bits. A zero does not hide an overflow. */
 static inline bool rpi_mul(int64_t a, int64_t b, int64_t c, int64_t *product)
 {
-    /* In 63 bits with every zero taken as one first, so that a zero does not hide an overflow. */
     int64_t p;
     if (a < 0 || b < 0 || c < 0)
         return false;

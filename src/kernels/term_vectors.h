@@ -62,7 +62,7 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
         }
         for (; j < t->end; j++)
             k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, max);
-        for (j = 0; s->special && j < real_keys; j++)
+        for (j = 0; s->has_masked && j < real_keys; j++)
             if (isnan(key[j] - q))
                 k->index[j] = -1;
     } else {

@@ -73,7 +73,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     const rpi_call *c = k->c;
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
     find_index(k, index, t, r, keys);
-    for (int64_t j = 0; j < keys && index->special; j++)
+    for (int64_t j = 0; j < keys && index->has_masked; j++)
         if (k->index[j] < 0) { /* gathered as entry 0, then asked of the definition */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
@@ -83,7 +83,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     for (int64_t j = 0; j < t->end; j += VL)
         vf_store(to + j, vf_gather(entry, k->index + j));
     rpi_pair p = pair_of_row(k, s, r);
-    for (int64_t j = 0; j < keys && index->special; j++)
+    for (int64_t j = 0; j < keys && index->has_masked; j++)
         if (k->keep_scratch[j]) {
             rpi_pair_key(c->args, &p, t->tile0 + j);
             to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
@@ -227,7 +227,7 @@ static void biases_of(block *k, const tile *t, const real *const **in, const rea
         const real *const **have = outside ? out : in;
         if (s->kind == RPI_VALUES)
             continue;
-        if (*have && s->kind == RPI_RUN && s->run.gather && !s->run.index.special) {
+        if (*have && s->kind == RPI_RUN && s->run.gather && !s->run.index.has_masked) {
             add_gathered(k, t, n, rows, rows, sum);
         } else if (*have) {
             const real *more[BLOCK_ROWS];

@@ -24,11 +24,11 @@ typedef struct rpi_mask_row {
 } rpi_mask_row;
 
 /* A mask of either kind may depend on its row and array alone, keeps nothing from call to call, is called from many
- * threads at once, and leaves no pair where another mask took it: it only takes.
+ * threads at once, and only hides pairs: what another mask has hidden stays hidden.
  *
  *   interval   raises *lo or lowers *hi, the first key and the one after the last. Tiles outside are never
- *              computed. The interval is the same for all heads: row->h is 0. It may leave [0, Lk] and be empty or
- *              reversed; the caller mends that.
+ *              computed. The interval is the same for all heads: row->h is 0. It may reach outside [0, Lk], be empty or
+ *              reversed: the caller clamps it.
  *   pairs      clears keep[n] for key j0 + n, 0 <= n < count, and writes nothing else; a byte that is 0 stays 0,
  *              another stays 1. It is called for parts of a row, in any order. */
 typedef void rpi_mask_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi);
@@ -36,20 +36,20 @@ typedef void rpi_mask_pairs(const rpi_mask_row *row, int64_t j0, int64_t count, 
 
 /* An entry of the registry: rp_mask_info of relpos.h says what belongs into `info`, all of which is optional but
  * `text`. A mask has parameters or an array, since an option takes one value. */
-typedef struct rpi_masker {
+typedef struct rpi_mask_entry {
     rp_mask_info info;
     rpi_mask_interval *interval; /* one of the two is there */
     rpi_mask_pairs *pairs;
     /* up to one without a key; each has a field at the end of rp_mask, or uses left and right */
     const rp_mask_param *params;
     bool same_rows; /* pairs do not depend on h and i: rows are copied */
-} rpi_masker;
+} rpi_mask_entry;
 #define RPI_INTERVAL(ENUM, function, ...) RPI_MASK(ENUM, .interval = function, __VA_ARGS__)
 #define RPI_PAIRS(ENUM, function, ...)    RPI_MASK(ENUM, .pairs = function, .info.by_pair = 1, __VA_ARGS__)
 
-const rpi_masker *rpi_masker_of(rp_mask_kind kind); /* NULL for no such kind */
+const rpi_mask_entry *rpi_mask_entry_of(rp_mask_kind kind); /* NULL for no such kind */
 /* The shape of the mask's array; false: it has none. */
-bool rpi_mask_array(const rpi_masker *masker, const rp_desc *desc, rpi_shape *shape);
+bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape);
 /* Check the parameters of masks[n], and the lengths that it needs. */
 rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n);
 

@@ -9,31 +9,31 @@
 #include <relpos/masks.def>
 #undef RP_X
 #define RPI_MASK(ENUM, ...)                                                                                            \
-    static const rpi_masker mask_##ENUM = {.info.name = name_##ENUM, .info.meaning = meaning_##ENUM, __VA_ARGS__};
+    static const rpi_mask_entry mask_##ENUM = {.info.name = name_##ENUM, .info.meaning = meaning_##ENUM, __VA_ARGS__};
 
 #include "pairs.h"
 #include "intervals.h"
 
-static const rpi_masker *const registry[] = {
+static const rpi_mask_entry *const registry[] = {
 #define RP_X(ENUM, name, meaning) [RP_MASK_##ENUM] = &mask_##ENUM,
 #include <relpos/masks.def>
 #undef RP_X
 };
 
-const rpi_masker *rpi_masker_of(rp_mask_kind kind)
+const rpi_mask_entry *rpi_mask_entry_of(rp_mask_kind kind)
 {
     return kind > RP_MASK_NONE && kind < RP_MASK_COUNT ? registry[kind] : NULL;
 }
 
 const rp_mask_info *rp_mask_info_of(rp_mask_kind kind)
 {
-    const rpi_masker *m = rpi_masker_of(kind);
+    const rpi_mask_entry *m = rpi_mask_entry_of(kind);
     return m ? &m->info : NULL;
 }
 
 const rp_mask_param *rp_mask_param_of(rp_mask_kind kind, int index)
 {
-    const rpi_masker *m = rpi_masker_of(kind);
+    const rpi_mask_entry *m = rpi_mask_entry_of(kind);
     for (const rp_mask_param *p = m && index >= 0 ? m->params : NULL; p && p->key; p++)
         if (index-- == 0)
             return p;
@@ -42,12 +42,12 @@ const rp_mask_param *rp_mask_param_of(rp_mask_kind kind, int index)
 
 const char *rp_mask_name(rp_mask_kind kind)
 {
-    const rpi_masker *m = rpi_masker_of(kind);
+    const rpi_mask_entry *m = rpi_mask_entry_of(kind);
     return m ? m->info.name : NULL;
 }
 
 /* An array may leave out leading axes, and have 1 in place of any. */
-bool rpi_mask_array(const rpi_masker *masker, const rp_desc *desc, rpi_shape *shape)
+bool rpi_mask_array(const rpi_mask_entry *masker, const rp_desc *desc, rpi_shape *shape)
 {
     const struct {
         const char *name;
@@ -67,7 +67,7 @@ bool rpi_mask_array(const rpi_masker *masker, const rp_desc *desc, rpi_shape *sh
 
 rp_status rpi_mask_check(const rp_desc *desc, const rp_mask *mask, int32_t n)
 {
-    const rpi_masker *m = rpi_masker_of(mask->kind);
+    const rpi_mask_entry *m = rpi_mask_entry_of(mask->kind);
     if (!m)
         return rpi_fail(RP_E_ARG, "masks[%d].kind is %d: no such mask in masks.def", (int)n, (int)mask->kind);
     for (const rp_mask_param *p = m->params; p && p->key; p++) {

@@ -17,12 +17,12 @@ struct rp_plan {
     rp_desc desc;                /* defaults resolved; terms and masks point into this struct */
     rp_term terms[RP_MAX_TERMS]; /* defaults resolved */
     rp_mask masks[RP_MAX_MASKS];
-    const rpi_scheme *scheme[RP_MAX_TERMS]; /* of each term */
-    const rpi_masker *masker[RP_MAX_MASKS]; /* of each mask */
-    rpi_extents bounds;                     /* where there are ops */
-    const rpi_ops *ops;                     /* NULL: the reference path */
-    const char *isa;                        /* by name; f64 may have the kernels of another */
-    int32_t components;                     /* where products are made of bf16: how many a number is the sum of */
+    const rpi_scheme *scheme[RP_MAX_TERMS];     /* of each term */
+    const rpi_mask_entry *masker[RP_MAX_MASKS]; /* of each mask */
+    rpi_extents bounds;                         /* where there are ops */
+    const rpi_ops *ops;                         /* NULL: the reference path */
+    const char *isa;                            /* by name; f64 may have the kernels of another */
+    int32_t components;                         /* where products are made of bf16: how many a number is the sum of */
     int32_t rotate, vec, valvec, sink; /* index of the term of that form, vec of one inside the softcap; -1: none */
     int32_t n_tile, n_vec;             /* terms of those forms; n_vec: of VEC that are biases */
     bool intervals;                    /* some mask or term limits a row to an interval of keys */

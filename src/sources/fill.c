@@ -34,12 +34,12 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
 
 /* x - first as small integers, whose differences fit in 32 bits; NaN as 0. false: some are not integral or too
  * large. */
-static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *special)
+static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *has_masked)
 {
     bool integral = true;
     for (int64_t m = 0; m < n; m++) {
         const double y = isnan(x[m]) ? 0 : x[m] - (double)first;
-        *special |= isnan(x[m]);
+        *has_masked |= isnan(x[m]);
         integral = integral && y == trunc(y) && fabs(y) < 0x1p29;
         to[m] = integral ? (int32_t)y : 0;
     }
@@ -73,11 +73,11 @@ static void fill_indices(const rpi_source *s, rpi_indices *x, const rpi_args *ar
     const int64_t pad_k = rpi_round_up(d->len_k, args->plan->ops->nr), batch = x->k_step ? d->batch : 1;
     memset(x->k_at, 0, (size_t)(batch * pad_k) * sizeof *x->k_at);
     separate(s, x, args);
-    const bool integral_q = to_integers(x->q_at, batch * d->len_q, 0, x->q_int, &x->special);
-    const bool integral_k = to_integers(x->k_at, batch * pad_k, x->first, x->k_int, &x->special);
+    const bool integral_q = to_integers(x->q_at, batch * d->len_q, 0, x->q_int, &x->has_masked);
+    const bool integral_k = to_integers(x->k_at, batch * pad_k, x->first, x->k_int, &x->has_masked);
     if (!integral_q || !integral_k)
         x->q_int = x->k_int = NULL;
-    x->unclamped = x->k_int && !x->special && within(x->q_int, x->k_int, batch, d->len_q, d->len_k, pad_k, x->count);
+    x->unclamped = x->k_int && !x->has_masked && within(x->q_int, x->k_int, batch, d->len_q, d->len_k, pad_k, x->count);
 }
 
 static void fill_gather(rpi_source *s, const rpi_args *args, rp_pool *pool)
@@ -88,7 +88,7 @@ static void fill_gather(rpi_source *s, const rpi_args *args, rp_pool *pool)
     fill_indices(s, &g->index, args);
     rpi_pool_run(pool, d->heads * ((g->index.count + RPI_ENTRIES_PER_TASK - 1) / RPI_ENTRIES_PER_TASK),
                  rpi_entries_task, &job);
-    if (!g->index.k_int || g->index.special)
+    if (!g->index.k_int || g->index.has_masked)
         g->table = NULL;
     if (g->table)
         rpi_pool_run(pool, d->heads * d->len_q, rpi_gather_table_task, &job);

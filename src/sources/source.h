@@ -37,7 +37,7 @@ typedef struct rpi_indices {
     double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk padded] */
     int32_t *q_int, *k_int; /* the same as integers, first taken off k; NULL: they are not integral */
     int64_t q_step, k_step; /* between batch entries */
-    bool special;           /* some of q_at or k_at is NaN */
+    bool has_masked;        /* some of q_at or k_at is NaN */
     bool unclamped;         /* k_int minus q_int is in [0, count) for every query and key */
 } rpi_indices;
 
