@@ -15,8 +15,8 @@
  *     masks[0]  masks[0].left  mask[0]                 a mask, a parameter, its array
  *
  * " (of t5)" behind a term or mask tells its kind, to readers of C. Whatever else a text says is for every user: it
- * names no type, constant or function, but for mistakes that only a C program can make. What somebody else wrote, such as
- * a name, stands between quotes, "%s", in which no field is replaced; a quote in it becomes '. */
+ * names no type, constant or function, but for mistakes that only a C program can make. What somebody else wrote, such
+ * as a name, stands between quotes, "%s", in which no field is replaced; a quote in it becomes '. */
 __attribute__((format(printf, 2, 3))) rp_status rpi_fail(rp_status status, const char *format, ...);
 
 #endif

@@ -1,6 +1,6 @@
-/* isa/verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per instruction
- * set, which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf. They may not
- * know what is computed with them.
+/* isa/verbs.h -- every verb an instruction set did not define itself, in compiler vectors. Included once per
+ * instruction set, which has defined VL (floats of a vector), MR x NR (rows and columns of a register tile) and vf.
+ * They may not know what is computed with them.
  *
  * vf is a type on which + - * / work lane by lane. A product that is added is written vf_fma, so that the bits of a row
  * do not depend on what the compiler chooses to fuse.

@@ -1,4 +1,5 @@
-/* sources/fill_tasks.h -- what the files of this folder share: which terms are tabulated, and the tasks that fill tables.
+/* sources/fill_tasks.h -- what the files of this folder share: which terms are tabulated, and the tasks
+ * that fill tables.
  * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_FILL_TASKS_H

@@ -41,8 +41,8 @@ static rp_status check_number(const char *what, const rp_param *p, const char *f
     return RP_OK;
 }
 
-/* Every parameter against its bounds. While `open`, one may still be 0, which stands for something else: rp_param.unset.
- * `what` comes before a field's name, such as "terms[0].". */
+/* Every parameter against its bounds. While `open`, one may still be 0, which stands for something else
+ * (rp_param.unset). `what` comes before a field's name, such as "terms[0].". */
 static rp_status check_params(const char *what, const rp_term *t, const rp_param *params, bool open)
 {
     rp_status status = RP_OK;
