@@ -60,13 +60,28 @@ function system(module, memory) {
   return result;
 }
 
+/** The file that `change`, which bundle.py made, makes of the file `base`. */
+function changed(base, change) {
+  const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change), n = view.getUint32(0, true);
+  const pieces = Array.from({length: n}, (_, k) => [0, 4, 8].map(x => view.getUint32(4 + 12 * k + x, true)));
+  const to = new Uint8Array(pieces.reduce((sum, [before, , length]) => sum + before + length, 0));
+  let read = 4 + 12 * n, write = 0;
+  for (const [before, start, length] of pieces) {
+    to.set(own.subarray(read, read += before), write);
+    to.set(from.subarray(start, start + length), write += before);
+    write += length;
+  }
+  return to;
+}
+
 /** Relaxed SIMD where the browser has it, else SIMD128. */
 export async function load() {
+  const simd128 = await unpack('simd128');
   let module;
   try {
-    module = await WebAssembly.compile(await unpack('relaxed'));
+    module = await WebAssembly.compile(changed(simd128, await unpack('relaxed')));
   } catch {
-    module = await WebAssembly.compile(await unpack('simd128'));
+    module = await WebAssembly.compile(simd128);
     module.plain = true;
   }
   let memory;
