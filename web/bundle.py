@@ -67,7 +67,7 @@ def golden():
     found = re.findall(
         r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
     )
-    keep = r"SHAW_(Q|K|V|A_K|A_V|PAIRS)|VIT3_(X|BIAS_TABLE|SHAW_TABLE|SLOPE)|VIT4_(X|PLACED|BIAS)|CAT_LAMBDA"
+    keep = r"SHAW_(Q|K|V|A_K|A_V|PAIRS|NOISE)|VIT3_(X|BIAS_TABLE|SHAW_TABLE|SLOPE)|VIT4_(X|PLACED|BIAS)|CAT_LAMBDA"
     return {
         name: {"shape": [int(n) for n in shape.split(",")], "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
         for shape, name, numbers in found
