@@ -39,6 +39,10 @@ def cells(page, state, want):
     calculation, value = parts(text)
     right = value == "masked" if want["score"][0] is None else value == fixed(weight)[0] and abs(value_of(calculation) - weight) < 2e-4
     check(f"sentence {state}: a weight of query {query}", right, text)
+    text = page.p.locator("figure:not([hidden])", has=page.p.locator("figcaption", has_text="Difference")).locator(".readout").text_content()
+    calculation, value = parts(text)
+    number = want["difference"][0]
+    check(f"sentence {state}: a difference", value == ("masked" if want["score"][0] is None else fixed(number)[0]) and (value == "masked" or abs(value_of(calculation) - number) < 1.1e-4), text)
 
 
 def sentence(page):

@@ -148,14 +148,17 @@ export const sentence = {
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
         return data;
       };
-      const shown = [all(plain), all(found)], label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${minus(told(x))}`;
+      const shown = [all(plain), all(found)];
       const [, high] = extent(shown);
       [...shown, shown[0].map((x, m) => x === -Infinity ? x : shown[1][m] - x)].forEach((data, m) => maps[m].show({
         data,
         rows: n,
         columns: n,
         cursor: [query, maps[m].cursor[1]],
-        label: m < 2 ? (r, c) => `${tokens[r]} → ${tokens[c]}: ${weightOf([plain, found][m].rows[r], c)}` : label,
+        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${
+          m < 2             ? weightOf([plain, found][m].rows[r], c) :
+            x === -Infinity ? 'masked' :
+                              calculation([`${fixed(shown[1][r * n + c])} - ${fixed(shown[0][r * n + c])}`], fixed(x))}`,
         ...(m < 2 ? {low: 0, high, diverging: false} : {diverging: true})
       }));
       maps[3].element.hidden = !core.kindOf[nameOf(state.a)].bias;
