@@ -10,12 +10,11 @@
 #include "src/sources/sources.h"
 #include "support/sample_problem.h"
 #include "support/sample_arrays.h"
+#include "web/export.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT(name) __attribute__((export_name(#name)))
 
 enum { Q = -1, K = -2, V = -3 };                     /* in place of a term's number */
 enum { MOST = 1 << 24 };                             /* elements of an array that fill makes */
@@ -51,84 +50,6 @@ __attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
 EXPORT(error) const char *x_error(void)
 {
     return why;
-}
-
-/* ------------------------------------------------------------------------------------------------ what there is */
-
-EXPORT(version) const char *x_version(void)
-{
-    return rp_version();
-}
-
-/* The text of a kind with every parameter at its default; "" past the last. */
-EXPORT(kind_text) const char *x_kind_text(int kind)
-{
-    static char text[1024];
-    const rp_term t = rp_term_init((rp_term_kind)kind);
-    return kind > RP_TERM_NONE && kind < RP_TERM_COUNT && rp_term_print(&t, text, sizeof text) == RP_OK ? text : "";
-}
-
-EXPORT(kind_is_bias) int x_kind_is_bias(int kind)
-{
-    return rp_term_is_bias((rp_term_kind)kind);
-}
-
-/* Name of an array, NULL past the last. */
-EXPORT(kind_array) const char *x_kind_array(int kind, int index)
-{
-    return rp_term_array((rp_term_kind)kind, index);
-}
-
-EXPORT(kind_array_optional) int x_kind_array_optional(int kind, int index)
-{
-    return rp_term_array_optional((rp_term_kind)kind, index);
-}
-
-EXPORT(kind_array_learned) int x_kind_array_learned(int kind, int index)
-{
-    return rp_term_array_learned((rp_term_kind)kind, index);
-}
-
-/* What the library knows of a mask; NULL past the last. */
-EXPORT(mask_name) const char *x_mask_name(int kind)
-{
-    return rp_mask_name((rp_mask_kind)kind);
-}
-
-EXPORT(mask_text) const char *x_mask_text(int kind)
-{
-    return rp_mask_info_of((rp_mask_kind)kind)->text;
-}
-
-/* The constant of masks.def. */
-EXPORT(mask_constant) const char *x_mask_constant(int kind)
-{
-    static const char *const constant[] = {
-#define RP_X(ENUM, name, meaning) [RP_MASK_##ENUM] = "RP_MASK_" #ENUM,
-#include <relpos/masks.def>
-#undef RP_X
-    };
-    return constant[kind];
-}
-
-/* The axes of the array of a mask, NULL: it has none. */
-EXPORT(mask_axes) const char *x_mask_axes(int kind)
-{
-    return rp_mask_info_of((rp_mask_kind)kind)->axes;
-}
-
-/* A parameter of a mask, NULL past the last, and its default and bounds in `to` [3]. */
-EXPORT(mask_param) const char *x_mask_param(int kind, int index, double *to)
-{
-    const rp_mask_param *p = rp_mask_param_of((rp_mask_kind)kind, index);
-    if (p)
-        to[0] = (double)p->value, to[1] = (double)p->min, to[2] = (double)p->max;
-    return p ? p->key : NULL;
-}
-
-EXPORT(max_axes) int x_max_axes(void)
-{
-    return RP_MAX_AXES;
 }
 
 /* ------------------------------------------------------------------------------------------------ a problem */
@@ -519,36 +440,8 @@ EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *
     return code < 0 ? code : answer(rp_rope_frequencies(&t, longest, NULL, NULL, to, to + t.dim / 2));
 }
 
-/* A word as q, k and v of WORD_WIDTH numbers each. */
-EXPORT(word) void x_word(const char *text, int length, double *to)
-{
-    sample_word(text, (size_t)length, to, to + WORD_WIDTH, to + 2 * WORD_WIDTH);
-}
-
-/* q, k and v of the worked example [3, 5, 4]. */
-EXPORT(example) const double *x_example(void)
-{
-    return &sample_vectors[0][0][0];
-}
-
-EXPORT(example_word) const char *x_example_word(int n)
-{
-    return n >= 0 && n < SAMPLE_WORDS ? sample_words[n] : "";
-}
-
 /* n elements of any type, as doubles; 0, or less where a type is none. */
 EXPORT(doubles) int x_doubles(double *to, const void *from, int dtype, int n)
 {
     return answer(rp_convert(to, RP_F64, from, (rp_dtype)dtype, n));
-}
-
-EXPORT(allocate) void *x_allocate(size_t bytes)
-{
-    void *at = NULL;
-    return posix_memalign(&at, 64, bytes ? bytes : 1) == 0 ? at : NULL;
-}
-
-EXPORT(release) void x_release(void *at)
-{
-    free(at);
 }
