@@ -180,14 +180,16 @@ function explainCells(element, calculation) {
   if (rows[0]?.[0]) enter(rows[0][0]);
   element.addEventListener('pointerover', event => show(event.target.closest('td')));
   element.addEventListener('pointerleave', () => show(element.contains(document.activeElement) ? document.activeElement : null));
-  element.addEventListener('focusin', event => show(event.target));
+  element.addEventListener('focusin', event => {
+    if (at(event.target)) enter(event.target), show(event.target);
+  });
   element.addEventListener('keydown', event => {
     const place = at(event.target),
           step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]}[event.key];
     if (!place || !step) return;
     event.preventDefault();
     const next = rows[place[0] + step[0]]?.[place[1] + step[1]];
-    if (next) enter(next), next.focus();
+    next?.focus();
   });
   return h('div', {}, element, said);
 }
