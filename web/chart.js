@@ -65,11 +65,24 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. Returns an element with svg() for export. */
-export function chart(
-  {title, series, xLabel = '', yLabel = '', low, high, logX = false, logY = false, marks = [], height = 260, onpick}) {
-  const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12, top = 10,
-        bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. zones: [{from, to, text}] of x, drawn behind, with
+ * a line where one ends within the chart. Returns an element with svg() for export. */
+export function chart({
+  title,
+  series,
+  xLabel = '',
+  yLabel = '',
+  low,
+  high,
+  logX = false,
+  logY = false,
+  marks = [],
+  zones = [],
+  height = 260,
+  onpick
+}) {
+  const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12,
+        top = zones.length ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
               [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
@@ -90,10 +103,28 @@ export function chart(
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
       h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
   }
+  zones.forEach(({from, to, text}, n) => {
+    const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
+    elements.unshift(
+      h('rect', {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: n % 2 ? 'var(--panel)' : 'none'}));
+    if (end < width - right)
+      elements.push(
+        h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--s1)', 'stroke-width': 1.5}));
+    elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
+  });
   for (const {x, text} of marks)
     elements.push(
       h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
-      h('text', {x: px(x), y: top + 10, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
+      h('text', {
+        x: px(x),
+        y: top + 10,
+        'text-anchor': 'middle',
+        fill: 'var(--ink)',
+        stroke: 'var(--bg)',
+        'stroke-width': 4,
+        'paint-order': 'stroke'
+      },
+        text));
   series.forEach((s, n) => {
     const stroke = `var(--s${(s.colour ?? n) % 8})`;
     if (s.style === 'bars') {

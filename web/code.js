@@ -1,5 +1,6 @@
 // code.js -- text of commands, Python and C that repeat what a view shows. It writes text and computes nothing.
 // SPDX-License-Identifier: Apache-2.0
+import {maskLines} from './mask.js';
 
 const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
 
@@ -72,8 +73,8 @@ const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
   n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
 /** A C program around `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}], without data: 0, 1, 2, ...;
- * qkv: {q: {shape, data}, ...}. */
-export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, causal = false, call}) {
+ * qkv: {q: {shape, data}, ...}; masks: as readMasks gives them. */
+export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, masks = [], call}) {
   const lines = [
     '#include <relpos/relpos.h>', '#include <stdio.h>', '', 'int main(void)', '{',
     `    rp_desc desc = rp_desc_init(${desc.join(', ')});`
@@ -84,8 +85,8 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
                     '        return puts(rp_last_error()), 1;'));
     lines.push(`    desc.terms = term, desc.n_terms = ${terms.length};`);
   }
-  if (causal) lines.push('    rp_mask mask = {.kind = RP_MASK_CAUSAL};', '    desc.masks = &mask, desc.n_masks = 1;');
-  lines.push(...settings.map(s => `    desc.${s};`), '    rp_tensors t = rp_tensors_init();');
+  lines.push(...maskLines(masks).map(line => `    ${line}`), ...settings.map(s => `    desc.${s};`),
+    '    rp_tensors t = rp_tensors_init();');
   const put = (to, name, {shape, data}) => {
     const n = shape.reduce((a, b) => a * b, 1);
     lines.push(data ? `    static double ${name}[] = ${literal(data, shape)};` : `    static double ${name}[${n}];`);
@@ -112,7 +113,7 @@ export function cArrays(core, terms) {
 
 /** A C function that gives scores and weights of one query, from arrays that the caller has. terms: [{text, arrays: [{index, name,
  * shape}]}]; scale NaN: 1/sqrt(width). */
-export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, causal = false, scale = NaN, offset = 0}) {
+export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, masks = [], scale = NaN, offset = 0}) {
   const called =
           [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
         alike = name => called.filter(([, other]) => other === name).length > 1,
@@ -132,8 +133,7 @@ export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms
     '{', `    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${dim});`, '    rp_tensors t = rp_tensors_init();',
     '    rp_row row = {.score = scores, .weights = weights};', '    rp_status status;', '    rp_plan *plan;',
     `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};`, ...(Number.isNaN(scale) ? [] : [`    desc.scale = ${scale};`]),
-    ...(offset ? [`    desc.q_offset = ${offset};`] : []),
-    ...(causal ? ['    rp_mask mask = {.kind = RP_MASK_CAUSAL};', '    desc.masks = &mask, desc.n_masks = 1;'] : []),
+    ...(offset ? [`    desc.q_offset = ${offset};`] : []), ...maskLines(masks).map(line => `    ${line}`),
     ...(terms.length ?
         [
           `    rp_term term[${terms.length}];`, '    char names[RP_MAX_ARRAYS][RP_NAME_MAX];',

@@ -1,7 +1,7 @@
 /* core.c -- the library as the page calls it: one problem at a time, made by plain calls, with arrays in the memory of the module.
  * Numbers that are 64 bits wide in relpos.h pass as double, which JavaScript has. Terms come as text, so that none is named here.
  *
- *     begin(heads, len_q, len_k, dim_k, dim_v, RP_F64);  term("t5,buckets=16");  mask(RP_MASK_CAUSAL, 0, 0);
+ *     begin(heads, kv_heads, len_q, len_k, dim_k, dim_v, RP_F64);  term("t5,buckets=16");  mask(kind, parameters);
  *     array(Q, 0, RP_F64, 4, shape, data);  fill();  bias(to);  row(h, i, to);  attend(what, to);
  *
  * A call returns 0, or less than 0 with the reason in error(). Every array of a problem is the caller's, but for those that fill
@@ -10,11 +10,11 @@
 #include "src/sources/sources.h"
 #include "support/sample_problem.h"
 #include "support/sample_arrays.h"
+#include "web/export.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT(name) __attribute__((export_name(#name)))
 
 enum { Q = -1, K = -2, V = -3 };                     /* in place of a term's number */
 enum { MOST = 1 << 24 };                             /* elements of an array that fill makes */
@@ -38,51 +38,18 @@ static int answer(rp_status status)
     return -(int)status;
 }
 
-static int refuse(const char *text)
+__attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...)
 {
-    snprintf(why, sizeof why, "%s", text);
+    va_list given;
+    va_start(given, format);
+    vsnprintf(why, sizeof why, format, given);
+    va_end(given);
     return -(int)RP_E_ARG;
 }
 
 EXPORT(error) const char *x_error(void)
 {
     return why;
-}
-
-/* ------------------------------------------------------------------------------------------------ what there is */
-
-EXPORT(version) const char *x_version(void)
-{
-    return rp_version();
-}
-
-/* The text of a kind with every parameter at its default; "" past the last. */
-EXPORT(kind_text) const char *x_kind_text(int kind)
-{
-    static char text[1024];
-    const rp_term t = rp_term_init((rp_term_kind)kind);
-    return kind > RP_TERM_NONE && kind < RP_TERM_COUNT && rp_term_print(&t, text, sizeof text) == RP_OK ? text : "";
-}
-
-EXPORT(kind_is_bias) int x_kind_is_bias(int kind)
-{
-    return rp_term_is_bias((rp_term_kind)kind);
-}
-
-/* Name of an array, NULL past the last. */
-EXPORT(kind_array) const char *x_kind_array(int kind, int index)
-{
-    return rp_term_array((rp_term_kind)kind, index);
-}
-
-EXPORT(kind_array_optional) int x_kind_array_optional(int kind, int index)
-{
-    return rp_term_array_optional((rp_term_kind)kind, index);
-}
-
-EXPORT(kind_array_learned) int x_kind_array_learned(int kind, int index)
-{
-    return rp_term_array_learned((rp_term_kind)kind, index);
 }
 
 /* ------------------------------------------------------------------------------------------------ a problem */
@@ -113,7 +80,7 @@ EXPORT(term) int x_term(const char *text)
 {
     const int n = desc.n_terms;
     if (n == RP_MAX_TERMS)
-        return refuse("more than 16 terms: take one away");
+        return refuse("more than %d terms: take one away", RP_MAX_TERMS);
     const int code = answer(rp_term_parse(text, &terms[n], names[n]));
     if (code == 0)
         desc.n_terms++;
@@ -125,24 +92,32 @@ EXPORT(term_kind) int x_term_kind(int term)
     return (int)terms[term].kind;
 }
 
-/* The shape of an array for one head; returns its axes. */
-EXPORT(term_shape) int x_term_shape(int term, int index, int32_t *to)
+/* The shape of an array for a number of heads; returns its axes. */
+EXPORT(term_shape) int x_term_shape(int term, int index, int heads, int32_t *to)
 {
     rp_desc d = desc;
     int32_t ndim = 0;
     int64_t shape[RP_MAX_AXES];
-    d.heads = d.kv_heads = 1;
+    d.heads = d.kv_heads = heads;
     const int code = answer(rp_term_shape(&d, term, index, &ndim, shape));
     for (int x = 0; x < ndim; x++)
         to[x] = (int32_t)shape[x];
     return code < 0 ? code : ndim;
 }
 
-EXPORT(mask) int x_mask(int kind, double left, double right)
+/* A mask that has no array, with a number for each of its parameters. */
+EXPORT(mask) int x_mask(int kind, const double *values)
 {
+    const rp_mask_info *info = rp_mask_info_of((rp_mask_kind)kind);
+    const rp_mask_param *p;
     if (desc.n_masks == RP_MAX_MASKS)
-        return refuse("more than 8 masks: take one away");
-    masks[desc.n_masks++] = (rp_mask){.kind = (rp_mask_kind)kind, .left = (int64_t)left, .right = (int64_t)right};
+        return refuse("more than %d masks: take one away", RP_MAX_MASKS);
+    if (!info || info->axes)
+        return refuse("no such mask, or one that needs an array");
+    rp_mask *const mask = &masks[desc.n_masks++];
+    *mask = rp_mask_init((rp_mask_kind)kind);
+    for (int x = 0; (p = rp_mask_param_of(mask->kind, x)); x++)
+        rp_mask_set(mask, p, (int64_t)values[x]);
     return 0;
 }
 
@@ -151,7 +126,7 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
 {
     int64_t shape[RP_MAX_AXES] = {0};
     if (ndim < 0 || ndim > RP_MAX_AXES || term < V || term >= desc.n_terms || index < 0 || index >= RP_MAX_ARRAYS)
-        return refuse("no such array, or more than 4 axes");
+        return refuse("no such array, or more than %d axes", RP_MAX_AXES);
     for (int x = 0; x < ndim; x++)
         shape[x] = sizes[x];
     rp_array *const to = term == Q   ? &tensors.q
@@ -178,12 +153,9 @@ EXPORT(fill) int x_fill(void)
             const char *meaning = sample_meaning(&terms[n], x);
             if (tensors.term[n][x].data || (!sample_needed(&desc, n, x) && !*names[n][x]))
                 continue;
-            if (rp_term_is_array(terms[n].kind) && !*names[n][x]) {
-                static char text[128];
-                snprintf(text, sizeof text, "%s: its array is needed (%s)", rp_term_name(terms[n].kind),
-                         rp_term_syntax(terms[n].kind));
-                return refuse(text);
-            }
+            if (rp_term_is_array(terms[n].kind) && !*names[n][x])
+                return refuse("%s: its array is needed (%s)", rp_term_name(terms[n].kind),
+                              rp_term_syntax(terms[n].kind));
             const rp_status status = sample_array(&desc, n, x, MOST, &tensors.term[n][x]);
             if (status == RP_E_NOMEM)
                 return refuse("out of memory for the array of a term: smaller sizes");
@@ -303,26 +275,37 @@ static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n
     memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_WEIGHTS ? r->weight : r->out, n * sizeof *to);
 }
 
-static int call_rows(rp_plan *plan, void *context)
+/* Begin rows of the problem; where there is no q and no k, one number stands for all of them, which a bias does not look at. */
+static int begin_rows(rpi_rows *rows, rp_plan *plan)
 {
-    const rows_call *c = context;
     static const double zero[1];
     const int64_t q[4] = {1, desc.heads, desc.len_q, 1}, k[4] = {1, desc.heads, desc.len_k, 1};
     rp_tensors t = tensors;
-    rpi_rows rows;
-    if (!t.q.data && !t.k.data) { /* one number stands for all of q and k, which a bias does not look at */
+    if (!t.q.data && !t.k.data) {
         t.q = rp_array_of(zero, RP_F64, 4, q);
         t.k = rp_array_of(zero, RP_F64, 4, k);
         for (int x = 0; x < 3; x++)
             t.q.stride[x] = t.k.stride[x] = 0;
     }
+    return answer(rpi_rows_begin(rows, plan, &t));
+}
+
+static bool within(int h, int i, int n)
+{
+    return h >= 0 && h < desc.heads && i >= 0 && n >= 0 && n <= desc.len_q - i;
+}
+
+static int call_rows(rp_plan *plan, void *context)
+{
+    const rows_call *c = context;
+    rpi_rows rows;
     if (c->what < ROW_BIAS || c->what > ROW_OUT)
         return refuse("no such row");
-    if (c->h < 0 || c->h >= desc.heads || c->i < 0 || c->n < 0 || c->n > desc.len_q - c->i)
+    if (!within(c->h, c->i, c->n))
         return refuse("no such head, or no such queries");
-    if (c->what == ROW_OUT && !t.v.data)
+    if (c->what == ROW_OUT && !tensors.v.data)
         return refuse("an output needs v");
-    const int code = answer(rpi_rows_begin(&rows, plan, &t));
+    const int code = begin_rows(&rows, plan);
     if (code < 0)
         return code;
     const size_t each = (size_t)(c->what == ROW_OUT ? rows.args.desc.dim_v : desc.len_k);
@@ -339,6 +322,33 @@ static int call_rows(rp_plan *plan, void *context)
 EXPORT(rows) int x_rows(int what, int h, int i, int n, double *to)
 {
     return with_plan(call_rows, &(rows_call){what, h, i, n, to});
+}
+
+typedef struct worked_call {
+    int term, h, i, j;
+    char text[256];
+} worked_call;
+
+static int call_worked(rp_plan *plan, void *context)
+{
+    worked_call *c = context;
+    rpi_rows rows;
+    if (c->term < 0 || c->term >= desc.n_terms || !within(c->h, c->i, 1) || c->j < 0 || c->j >= desc.len_k)
+        return refuse("no such term, or no such pair");
+    const int code = begin_rows(&rows, plan);
+    if (code == 0) {
+        rpi_rows_worked(&rows, c->term, c->h, c->i, c->j, c->text, sizeof c->text);
+        rpi_rows_end(&rows);
+    }
+    return code;
+}
+
+/* How a term comes to the bias of a pair: "-0.3 * log(1 + 4)". */
+EXPORT(worked) const char *x_worked(int term, int h, int i, int j)
+{
+    static worked_call call;
+    call = (worked_call){.term = term, .h = h, .i = i, .j = j};
+    return with_plan(call_worked, &call) == 0 ? call.text : NULL;
 }
 
 typedef struct row_call {
@@ -415,6 +425,12 @@ EXPORT(bucket) double x_bucket(double delta, double buckets, double max_distance
     return b < 0 ? answer(RP_E_RANGE) : (double)b;
 }
 
+/* How many distances from 0 on have a bucket of their own. */
+EXPORT(bucket_exact) double x_bucket_exact(double buckets, int bidirectional, int strategy)
+{
+    return (double)rpi_bucket_exact((int64_t)buckets, bidirectional, (rp_strategy)strategy);
+}
+
 /* RoPE's frequencies [dim/2], and the factor of cosine and sine behind them. */
 EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *to)
 {
@@ -424,36 +440,8 @@ EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *
     return code < 0 ? code : answer(rp_rope_frequencies(&t, longest, NULL, NULL, to, to + t.dim / 2));
 }
 
-/* A word as q, k and v of WORD_WIDTH numbers each. */
-EXPORT(word) void x_word(const char *text, int length, double *to)
-{
-    sample_word(text, (size_t)length, to, to + WORD_WIDTH, to + 2 * WORD_WIDTH);
-}
-
-/* q, k and v of the worked example [3, 5, 4]. */
-EXPORT(example) const double *x_example(void)
-{
-    return &sample_vectors[0][0][0];
-}
-
-EXPORT(example_word) const char *x_example_word(int n)
-{
-    return n >= 0 && n < SAMPLE_WORDS ? sample_words[n] : "";
-}
-
 /* n elements of any type, as doubles; 0, or less where a type is none. */
 EXPORT(doubles) int x_doubles(double *to, const void *from, int dtype, int n)
 {
     return answer(rp_convert(to, RP_F64, from, (rp_dtype)dtype, n));
-}
-
-EXPORT(allocate) void *x_allocate(size_t bytes)
-{
-    void *at = NULL;
-    return posix_memalign(&at, 64, bytes ? bytes : 1) == 0 ? at : NULL;
-}
-
-EXPORT(release) void x_release(void *at)
-{
-    free(at);
 }

@@ -13,11 +13,6 @@ const views = {
   f16: Uint16Array,
   bf16: Uint16Array
 };
-/** A mask, by its number in masks.def. */
-export const CAUSAL = {
-  kind: 1
-};
-
 const outputs = {
   out: 0,
   lse: 1,
@@ -60,13 +55,28 @@ function system(module, memory) {
   return result;
 }
 
+/** The file that `change`, which bundle.py made, makes of the file `base`. */
+function changed(base, change) {
+  const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change), n = view.getUint32(0, true);
+  const pieces = Array.from({length: n}, (_, k) => [0, 4, 8].map(x => view.getUint32(4 + 12 * k + x, true)));
+  const to = new Uint8Array(pieces.reduce((sum, [before, , length]) => sum + before + length, 0));
+  let read = 4 + 12 * n, write = 0;
+  for (const [before, start, length] of pieces) {
+    to.set(own.subarray(read, read += before), write);
+    to.set(from.subarray(start, start + length), write += before);
+    write += length;
+  }
+  return to;
+}
+
 /** Relaxed SIMD where the browser has it, else SIMD128. */
 export async function load() {
+  const simd128 = await unpack('simd128');
   let module;
   try {
-    module = await WebAssembly.compile(await unpack('relaxed'));
+    module = await WebAssembly.compile(changed(simd128, await unpack('relaxed')));
   } catch {
-    module = await WebAssembly.compile(await unpack('simd128'));
+    module = await WebAssembly.compile(simd128);
     module.plain = true;
   }
   let memory;
@@ -94,6 +104,19 @@ export class Core {
       this.kinds.push(
         {kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
     }
+    this.masks = [];
+    const numbers = exports.allocate(24);
+    for (let kind = 1; exports.mask_name(kind); kind++) {
+      const params = [];
+      for (let n = 0, key; (key = exports.mask_param(kind, n, numbers)); n++) {
+        const [value, min, max] = this.read(numbers, 3);
+        params.push({key: this.string(key), value, min, max});
+      }
+      const [name, text, constant, axes] =
+        ['name', 'text', 'constant', 'axes'].map(of => this.string(exports[`mask_${of}`](kind)));
+      this.masks.push({kind, name, text, constant, axes, params});
+    }
+    exports.release(numbers);
     this.kindOf = Object.assign(Object.create(null), Object.fromEntries(this.kinds.map(k => [k.name, k])));
   }
 
@@ -138,7 +161,7 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** Set the problem that later calls compute. terms: texts, or {text, arrays: {name: {shape, data, type}}}. */
+  /** Set the problem that later calls compute. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -170,7 +193,7 @@ export class Core {
       const known = this.kinds.find(kind => kind.kind === this.x.term_kind(n)).arrays;
       known.forEach(({name}, index) => arrays[name] && this.array(n, index, arrays[name]));
     }
-    for (const {kind, left = -1, right = -1} of masks) this.check(this.x.mask(kind, left, right));
+    for (const {kind, values} of masks) this.check(this.x.mask(kind, this.copy(Float64Array.from(values))));
     const kv = kvHeads || heads;
     if (q) this.array(-1, 0, {shape: [1, heads, lenQ, dimK], data: q, type});
     if (k) this.array(-2, 0, {shape: [1, kv, lenK, dimK], data: k, type});
@@ -186,10 +209,10 @@ export class Core {
     this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
   }
 
-  /** The shape of array `name` of a term's text, for one head. */
-  shape(text, name) {
-    const kind = this.kindOf[text.split(',')[0]], at = this.allocate(16);
-    const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), at));
+  /** The shape of array `name` of a term's text, for a number of heads. */
+  shape(text, name, heads = 1) {
+    const kind = this.kindOf[text.split(',')[0]], at = this.allocate(4 * this.x.max_axes());
+    const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), heads, at));
     return [...new Int32Array(this.x.memory.buffer, at, ndim)];
   }
 
@@ -206,11 +229,20 @@ export class Core {
     return this.read(at, n * each);
   }
 
+  /** How each term of the problem comes to the bias of a pair, with its numbers: ["-0.3 * log(1 + 4)"]. */
+  worked(h, i, j) {
+    return this.terms.map((_, term) => {
+      const at = this.x.worked(term, h, i, j);
+      if (!at) throw new Error(this.string(this.x.error()));
+      return this.string(at);
+    });
+  }
+
   /** The array `index` of a term that the module filled because it was not given: {shape, data}, or null. */
   filled(term, index) {
-    const to = this.allocate(20), at = this.x.filled(term, index, to);
+    const max = 1 + this.x.max_axes(), to = this.allocate(4 * max), at = this.x.filled(term, index, to);
     if (!at) return null;
-    const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, 5), shape = sizes.slice(0, axes);
+    const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, max), shape = sizes.slice(0, axes);
     return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
   }
 
@@ -244,6 +276,9 @@ export class Core {
   bucket(delta, {buckets, maxDistance, bidirectional, strategy}) {
     return this.check(this.x.bucket(delta, buckets, maxDistance, bidirectional ? 1 : 0, strategy));
   }
+
+  /** How many distances from 0 on have a bucket of their own. */
+  bucketExact({buckets, bidirectional, strategy}) { return this.x.bucket_exact(buckets, bidirectional ? 1 : 0, strategy); }
 
   /** The frequencies of a rope term whose text gives dim, and the factor of its cosines and sines. */
   frequencies(text, dim, longest) {

@@ -31,11 +31,12 @@ function makeRamp(diverging) {
 }
 
 export class HeatMap {
-  /** onpick(row, column) is called when the cursor moves. */
-  constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, ratio}) {
+  /** onpick(row, column) is called when the cursor moves, onlook when the mouse does. */
+  constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio}) {
     this.title = title;
     this.value = value;
     this.onpick = onpick;
+    this.onlook = onlook;
     this.ratio = ratio;
     this.small = document.createElement('canvas');
     this.canvas = h('canvas', {
@@ -132,9 +133,14 @@ export class HeatMap {
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
-  move(r, c) {
+  /** Put the cursor on a cell, and tell nobody. */
+  mark(r, c) {
     this.cursor = [Math.min(Math.max(r, 0), this.rows - 1), Math.min(Math.max(c, 0), this.columns - 1)];
     this.paint();
+  }
+
+  move(r, c) {
+    this.mark(r, c);
     this.onpick(...this.cursor);
   }
 
@@ -160,7 +166,7 @@ export class HeatMap {
     const r = Math.floor((event.clientY - box.top) / box.height * this.rows),
           c = Math.floor((event.clientX - box.left) / box.width * this.columns);
     if (!this.data || r < 0 || c < 0 || r >= this.rows || c >= this.columns) return;
-    if (look) this.read(r, c);
+    if (look) this.read(r, c), this.onlook(r, c);
     else this.move(r, c);
   }
 

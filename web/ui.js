@@ -31,6 +31,16 @@ export function fixed(x, digits = 4) {
 /** A value of a map or a row as text: a number, 'masked' or 'not a number'. */
 export const told = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
 
+/** The minus sign of mathematics, for a number within a calculation. */
+export const minus = text => String(text).replaceAll('-', '−');
+
+/** x, in parentheses where it has a sign. */
+export const inner = (x, digits) => x < 0 ? `(${fixed(x, digits)})` : fixed(x, digits);
+
+/** A sum of terms, as the library writes them, and its value: "−0.3 · log(1 + 4) = −0.4828". */
+export const calculation = (terms, value) =>
+  minus(terms.length ? `${terms.join(' + ').replaceAll('+ -', '- ').replaceAll(' * ', ' · ')} = ${value}` : value);
+
 export function signed(x, digits = 4) {
   const text = fixed(x, digits);
   return x > 0 && !/^0\.?0*$/.test(text) ? '+' + text : text;
@@ -150,10 +160,44 @@ export function controls(specs, change, ...more) {
   };
 }
 
-/** A table of numbers: rows [[label, x...]]. */
-export function table(head, rows, {digits = 4, sign = false, caption = '', mark} = {}) {
+/** A line below a table that says how the cell comes about that the mouse is on, or else the one with the focus. calculation(row, column)
+ * returns a text. One cell is reached by Tab, the others from it by the arrow keys. */
+function explainCells(element, calculation) {
+  const said = h('p', {class: 'readout', 'aria-live': 'polite'},
+    'A cell shows its calculation under the mouse, or by Tab and the arrow keys.');
+  const rows = [...element.querySelectorAll('tbody tr')].map(row => [...row.cells].slice(1));
+  const at = cell => {
+    const r = rows.findIndex(row => row.includes(cell));
+    return r < 0 ? null : [r, rows[r].indexOf(cell)];
+  };
+  const show = cell => {
+    const place = at(cell);
+    if (place) said.textContent = calculation(...place);
+  };
+  const enter = cell => {
+    for (const other of rows.flat()) other.tabIndex = other === cell ? 0 : -1;
+  };
+  if (rows[0]?.[0]) enter(rows[0][0]);
+  element.addEventListener('pointerover', event => show(event.target.closest('td')));
+  element.addEventListener('pointerleave', () => show(element.contains(document.activeElement) ? document.activeElement : null));
+  element.addEventListener('focusin', event => {
+    if (at(event.target)) enter(event.target), show(event.target);
+  });
+  element.addEventListener('keydown', event => {
+    const place = at(event.target),
+          step = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0]}[event.key];
+    if (!place || !step) return;
+    event.preventDefault();
+    const next = rows[place[0] + step[0]]?.[place[1] + step[1]];
+    next?.focus();
+  });
+  return h('div', {}, element, said);
+}
+
+/** A table of numbers: rows [[label, x...]]. calculation: see explainCells. */
+export function table(head, rows, {digits = 4, sign = false, caption = '', mark, calculation} = {}) {
   const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
-  return h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
+  const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
@@ -161,6 +205,7 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark}
           (row, r) => h('tr', {},
             row.map((cell, c) => c === 0 ? h('th', {scope: 'row', ...(mark?.(r, c) ? {class: mark(r, c)} : {})}, text(cell)) :
                                            h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+  return calculation ? explainCells(element, calculation) : element;
 }
 
 /** The rows of a matrix, n numbers each, for `table`. */

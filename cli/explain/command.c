@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, MODEL, TEXT, LAYER, WORD };
+enum { OUT = 'o', QUERY = CLI_OWN, HEAD, BATCH, INPUT, ALL, BRIEF, NO_BIAS, JSON, OUTPUTS, MODEL, TEXT, LAYER, WORD };
 enum {
     NAMED = 40,            /* rows or columns of a picture that still show names */
     CAP_SAMPLES = 1 << 20, /* values of a picture that decide where its colours end */
@@ -35,6 +35,7 @@ static const cli_option options[] = {
     {"brief", BRIEF, NULL, "only the heaviest keys without and with the terms, and the share of weight by distance"},
     {"output", OUT, "FILE", "also draw the weights of the head without and with position terms: .png or .svg"},
     {"all", ALL, NULL, "every key in order, not only the 12 heaviest"},
+    {"outputs", OUTPUTS, NULL, "the outputs of all queries of the head as well"},
     {"json", JSON, NULL, "one JSON object; -infinity is null"},
     {0},
 };
@@ -61,6 +62,7 @@ static int on_option(void *context, int key, const char *value)
     case ALL: r->all = true; return CLI_OK;
     case NO_BIAS: r->no_bias = r->settings = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
+    case OUTPUTS: r->outputs = true; return CLI_OK;
     default: r->settings = true; return cli_problem_option(&r->problem, key, value);
     }
 }
@@ -346,7 +348,7 @@ static void json_words(const explain_request *r, const explain_source *s, const 
 }
 
 static int print_json(const explain_request *r, const explain_source *s, const explain_trace *t,
-                      const explain_share *share)
+                      const explain_share *share, const double *outputs)
 {
     const int64_t n = r->problem.desc.len_k;
     explain_split split = {0};
@@ -382,6 +384,8 @@ static int print_json(const explain_request *r, const explain_source *s, const e
         explain_json_number(share->with[band]);
         fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
     }
+    if (outputs)
+        explain_json_outputs(r, outputs);
     puts("}");
     return CLI_OK;
 }
@@ -401,6 +405,7 @@ static int explain(explain_request *r, explain_source *s)
         return CLI_USAGE;
     explain_trace t = {0};
     explain_share share = {0};
+    double *outputs = NULL;
     int code = make_plans(r, s);
     if (code == CLI_OK && r->head < 0)
         return explain_heads(r, s);
@@ -410,10 +415,15 @@ static int explain(explain_request *r, explain_source *s)
         code = draw(r, s, &share);
     if (code == CLI_OK && r->json && (r->input || r->model) && !share.known)
         code = explain_all(r, s, &share, NULL, NULL);
+    if (code == CLI_OK && r->outputs)
+        code = explain_outputs(r, s, &outputs);
     if (code == CLI_OK && r->json)
-        code = print_json(r, s, &t, &share);
+        code = print_json(r, s, &t, &share, outputs);
     else if (code == CLI_OK)
         code = explain_print(r, s, &t, &share);
+    if (code == CLI_OK && outputs && !r->json)
+        explain_print_outputs(r, s, outputs);
+    free(outputs);
     free(t.row.raw);
     return code;
 }
@@ -448,8 +458,11 @@ static int check_model(explain_request *r, int n_args)
                          "explain: with --model, --word says which query is shown (leave --query and --batch out)");
     if (!r->text || !*r->text)
         return cli_error(CLI_USAGE, "explain: --model needs a text (--text 'a sentence')");
-    if (r->head < 0 && (r->out || r->brief))
-        return cli_error(CLI_USAGE, "explain: %s needs one head (--head N)", r->out ? "--output" : "--brief");
+    if (r->head < 0 && (r->out || r->brief || r->outputs))
+        return cli_error(CLI_USAGE, "explain: %s needs one head (--head N)",
+                         r->out     ? "--output"
+                         : r->brief ? "--brief"
+                                    : "--outputs");
     return CLI_OK;
 }
 

@@ -13,7 +13,7 @@ typedef struct explain_request {
     cli_problem problem;
     const char *input, *out, *model, *text;
     int64_t query, head, batch, layer, word; /* head, layer, word: -1 where not given */
-    bool all, brief, no_bias, json;
+    bool all, brief, no_bias, json, outputs;
     bool settings, numbers; /* terms, masks or scale were given; --query or --batch were */
 } explain_request;
 
@@ -91,9 +91,16 @@ int explain_look(const explain_request *r, const explain_source *s, int64_t quer
 /* For all queries of the head: the shares and, if not NULL, the weights without and with terms [Lq, Lk], -INFINITY where masked. */
 int explain_all(const explain_request *r, const explain_source *s, explain_share *share, double *plain, double *with);
 
+/* outputs.c: [Lq, Dv] of the head, which the caller frees on errors too, and how they are printed. Returns an exit code. */
+int explain_outputs(const explain_request *r, const explain_source *s, double **out);
+void explain_print_output(const explain_request *r, const char *query, const double *out);
+void explain_print_outputs(const explain_request *r, const explain_source *s, const double *out);
+void explain_json_outputs(const explain_request *r, const double *out);
+
 /* text.c: the text; share is computed where it is not yet known. */
 int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_share *share);
 void explain_heading(const char *text);
+const char *explain_number(char buf[40], double x, bool sign);
 const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns);
 /* The name of query i: that of the key at the same position, if there is one, else a number in buf. */
 const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN]);

@@ -54,7 +54,7 @@ static void cell(const char *text, int width)
 }
 
 /* Four decimals, and no negative zero or NaN. */
-static const char *number(char buf[40], double x, bool sign)
+const char *explain_number(char buf[40], double x, bool sign)
 {
     snprintf(buf, 40, fabs(x) >= 1e6 && isfinite(x) ? "%+.2e" : "%+.4f", x);
     if (strcmp(buf + 1, "0.0000") == 0 || isnan(x))
@@ -107,14 +107,14 @@ static void table(const view *v, const series *line, int n_lines)
         printf("%8lld", (long long)v->keys[x]);
         cell(explain_cut(buf, v->s->token[v->keys[x]], 14), 16);
         for (int l = 0; l < n_lines; l++)
-            cell(number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), width);
+            cell(explain_number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), width);
         putchar('\n');
     }
     for (int l = 0; few && l < n_lines; l++) {
         explain_cut(buf, line[l].label, 14);
         printf("%s%*s", buf, 15 - columns(buf), "");
         for (int j = 0; j < n; j++)
-            cell(number((char[40]){0}, line[l].x[j], line[l].sign), width);
+            cell(explain_number((char[40]){0}, line[l].x[j], line[l].sign), width);
         if (line[l].note && 15 + n * width + 3 + (int)strlen(line[l].note) <= columns_max)
             printf("   %s", line[l].note);
         putchar('\n');
@@ -236,22 +236,11 @@ static void print_weights(const view *v, const char *query)
             if (d->len_k > FEW)
                 printf("%8lld", (long long)j);
             cell(name, width + 2);
-            printf(" = %s (d=%*lld) |", number((char[40]){0}, w, false), digits, (long long)distance);
+            printf(" = %s (d=%*lld) |", explain_number((char[40]){0}, w, false), digits, (long long)distance);
             for (int bar = w >= 0 && w <= 1 ? (int)(w * 50) : 0; bar > 0; bar--)
                 putchar('#');
             puts(v->t->row.score[j] == -INFINITY ? "| masked" : "|");
         }
-}
-
-static void print_output(const view *v, const char *query)
-{
-    const int64_t n = v->r->problem.desc.dim_v, shown = n <= 32 || v->r->all ? n : 16;
-    printf("\nOutput[%s] = [", query);
-    for (int64_t c = 0; c < shown; c++)
-        printf("%s%s", c == 0 ? "" : c % 8 ? " " : "\n    ", number((char[40]){0}, v->t->row.out[c], false));
-    if (shown < n)
-        printf("\n    ... %lld numbers in all (--all prints them)", (long long)n);
-    puts("]");
 }
 
 /* All queries of a small case: weights without terms, with them, and what changed. */
@@ -381,10 +370,12 @@ static int print_steps(view *v, const char *query)
                      {"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false}},
           4);
     snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
-             row->lse < 700 ? number((char[40]){0}, exp(row->lse), false) : "S", v->sink ? " and the sink" : "");
+             row->lse < 700 ? explain_number((char[40]){0}, exp(row->lse), false) : "S",
+             v->sink ? " and the sink" : "");
     explain_heading(row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
     print_weights(v, query);
-    print_output(v, query);
+    putchar('\n');
+    explain_print_output(v->r, query, row->out);
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
     explain_heading(line);
     table(v,
@@ -398,7 +389,7 @@ static int print_steps(view *v, const char *query)
         printf("\nHeaviest keys without any position term:");
         for (int n = 0; n < TOP; n++)
             printf("%s%s [%lld] %s", n % 4 ? ", " : "\n  ", explain_cut(line, v->s->token[key[n]], 14),
-                   (long long)key[n], number((char[40]){0}, v->t->plain[key[n]], false));
+                   (long long)key[n], explain_number((char[40]){0}, v->t->plain[key[n]], false));
         putchar('\n');
     }
     const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;

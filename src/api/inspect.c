@@ -4,6 +4,7 @@
 #include "inspect.h"
 #include "arguments.h"
 #include "reference/reference.h"
+#include <stdio.h>
 #include <string.h>
 
 rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
@@ -29,6 +30,13 @@ void rpi_rows_end(rpi_rows *s)
     rpi_arena_free(&s->memory);
     rpi_row_free(&s->row);
     rpi_args_free(&s->args);
+}
+
+int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, char *to, size_t size)
+{
+    rpi_row_at(&s->row, 0, h, i);
+    const rpi_pair p = rpi_row_pair(&s->row, term, j);
+    return p.scheme->worked ? p.scheme->worked(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
 }
 
 static rp_status trace_row(rpi_rows *s, int64_t b, int64_t h, int64_t i, rp_row *want)

@@ -14,11 +14,20 @@ double rp_alibi_slope(int64_t h, int64_t heads)
     return h < n ? exp2(-8.0 * (double)(h + 1) / (double)n) : exp2(-4.0 * (double)(2 * (h - n) + 1) / (double)n);
 }
 
+static double alibi_slope_of(const rpi_pair *p)
+{
+    return p->array[0].data ? rpi_at(&p->array[0], p->h, 0, 0, 0) : rp_alibi_slope(p->h, p->desc->heads);
+}
+
 /* 0 on the query also where the slope is infinite */
 static double alibi_pair(const rpi_pair *p)
 {
-    const double slope = p->array[0].data ? rpi_at(&p->array[0], p->h, 0, 0, 0) : rp_alibi_slope(p->h, p->desc->heads);
-    return p->delta != 0 ? -slope * fabs(p->delta) : 0.0;
+    return p->delta != 0 ? -alibi_slope_of(p) * fabs(p->delta) : 0.0;
+}
+
+static int alibi_worked(const rpi_pair *p, char *to, size_t size)
+{
+    return snprintf(to, size, "%g * %g", 0 - alibi_slope_of(p), fabs(p->delta));
 }
 
 static void alibi_grad(const rpi_pair *p, double g, const rpi_sums *to)
@@ -35,4 +44,4 @@ RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
            .array = {{"slopes", .presence = RP_REPLACES, .shape = "[H]",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
                      RPI_TWO_POSITIONS},
-           .positions = 1, .pair = alibi_pair, .grad = alibi_grad)
+           .positions = 1, .pair = alibi_pair, .worked = alibi_worked, .grad = alibi_grad)

@@ -22,6 +22,13 @@ static void axial_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_s
     rpi_add(to, 1, p->h, e % across, 0, 0, g);
 }
 
+static int axial_worked(const rpi_pair *p, char *to, size_t size)
+{
+    const int64_t e = axial_index(p), across = 2 * p->term->grid_w - 1;
+    return snprintf(to, size, "%g + %g", rpi_at(&p->array[0], p->h, e / across, 0, 0),
+                    rpi_at(&p->array[1], p->h, e % across, 0, 0));
+}
+
 RPI_SCHEME(
     AXIAL, .form = RPI_INDEX,
     .facts = {.formula =
@@ -31,7 +38,7 @@ RPI_SCHEME(
               .bench = {"grid=32x64"}},
     .array = {{"bh", .shape = "[H?, 2*grid_h-1]"}, {"bw", .shape = "[H?, 2*grid_w-1]"}}, .params = grid_params + 1,
     .check = grid_check, .grid = true, .check_arrays = grid_check_arrays, .entries = grid_entries, .index = axial_index,
-    .entry = axial_entry, .entry_grad = axial_entry_grad)
+    .worked = axial_worked, .entry = axial_entry, .entry_grad = axial_entry_grad)
 
 /* axialkey: <q_i, rh[dy + grid_h-1] + rw[dx + grid_w-1]>, query minus key. Li et al. 2022 (MViTv2), equation 4, as SAM
  * and ViTDet have it: not scaled. */

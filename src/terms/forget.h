@@ -102,9 +102,19 @@ static void forget_fold(const rpi_pair *p, const double *row_sum, const double *
     }
 }
 
+static int forget_worked(const rpi_pair *p, char *to, size_t size)
+{
+    const long long first = p->j + 1, last = rpi_min(p->position, p->desc->len_k - 1);
+    if (first >= last)
+        return snprintf(to, size, first > last ? "0 (no gate between)" : "logf[%lld, %lld, %lld]", (long long)p->b,
+                        (long long)p->h, first);
+    return snprintf(to, size, "logf[%lld, %lld, %lld] + ... + logf[%lld, %lld, %lld]", (long long)p->b, (long long)p->h,
+                    first, (long long)p->b, (long long)p->h, last);
+}
+
 RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
            .facts = {.formula = "sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked",
                      .about = "forget gates"},
            .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
-           .pair = forget_pair, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
+           .pair = forget_pair, .worked = forget_worked, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
            .prepare_size = forget_size, .prepare = forget_prepare)

@@ -34,6 +34,14 @@ static void kerple_grad(const rpi_pair *pair, double g, const rpi_sums *to)
     }
 }
 
+static int kerple_worked(const rpi_pair *pair, char *to, size_t size)
+{
+    const double r = fabs(pair->delta);
+    const double p = rpi_at(&pair->array[0], pair->h, 0, 0, 0), a = rpi_at(&pair->array[1], pair->h, 0, 0, 0);
+    return pair->term->kerple == RP_KERPLE_LOG ? snprintf(to, size, "%g * log(1 + %g * %g)", 0 - p, a, r)
+                                               : snprintf(to, size, "%g * %g^%g", 0 - a, r, p);
+}
+
 RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
            .facts = {.formula = "-p_h log(1 + a_h |delta|), or with kind=power -a_h |delta|^p_h",
                      .about = "learned kernels of distance",
@@ -45,7 +53,7 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
                      {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
                       .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .min = 0.01},
                      RPI_TWO_POSITIONS},
-           .positions = 2, .params = kerple_params, .pair = kerple_pair, .grad = kerple_grad)
+           .positions = 2, .params = kerple_params, .pair = kerple_pair, .worked = kerple_worked, .grad = kerple_grad)
 
 static const rp_param sandwich_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .required = true, .min = 2, .max = 1 << 20,
@@ -85,9 +93,16 @@ static double sandwich_pair(const rpi_pair *p)
     return (p->shared ? *p->shared : sandwich_shared(p)) * (double)p->desc->heads / (8.0 * (double)(p->h + 1));
 }
 
+/* The sum has dim/2 cosines: its value stands for them. */
+static int sandwich_worked(const rpi_pair *p, char *to, size_t size)
+{
+    return snprintf(to, size, "%g / (8 * (%lld + 1) / %lld)", sandwich_shared(p), (long long)p->h,
+                    (long long)p->desc->heads);
+}
+
 RPI_SCHEME(SANDWICH, .form = RPI_OFFSET, .array = {RPI_TWO_POSITIONS}, .params = sandwich_params,
            .facts = {.formula = "sum over k < dim/2 of cos(delta / base^(2k/dim)), divided by 8 (h+1)/H",
                      .about = "sums of cosines",
                      .samples = {"dim=16"},
                      .bench = {"dim=64"}},
-           .check = sandwich_check, .pair = sandwich_pair, .shared = sandwich_shared)
+           .check = sandwich_check, .pair = sandwich_pair, .worked = sandwich_worked, .shared = sandwich_shared)

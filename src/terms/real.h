@@ -47,6 +47,15 @@ static void real_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
         rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
 }
 
+static int real_worked(const rpi_pair *p, char *to, size_t size)
+{
+    const int64_t e = real_index(p), max = p->term->max_distance;
+    if (e > 2 * max)
+        return snprintf(to, size, "0 (a masked position)");
+    return snprintf(to, size, "%d * table[%lld, %lld + %lld]", (int)p->term->sign, (long long)p->h,
+                    (long long)(e - max), (long long)max);
+}
+
 RPI_SCHEME(
     REAL, .form = RPI_INDEX,
     .facts =
@@ -60,4 +69,4 @@ RPI_SCHEME(
               {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},
               {"k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"}},
     .positions = 1, .params = real_params, .entries = real_entries, .index = real_index, .reach = real_reach,
-    .entry = real_entry, .entry_grad = real_entry_grad)
+    .worked = real_worked, .entry = real_entry, .entry_grad = real_entry_grad)

@@ -30,6 +30,9 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 /* Refuse positions that are not finite, or beyond 2^53 in size; `what` names the array. */
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what);
 
+/* How many distances from 0 on have a bucket of their own. */
+int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy);
+
 /* The factor of a term of form VEC, the vector that a product uses (-1: none), and a channel of its row. */
 double rpi_vec_factor(const rpi_scheme *s, const rp_desc *d);
 int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p);

@@ -29,8 +29,8 @@
  * index(i, j) = a(i) - b(j), except for class tokens and masked positions; kernels store a and b. Where a and b are
  * given positions, the difference is then clamped and truncated.
  *
- * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, prepare and prepare_size
- * are optional everywhere. A term with a learned array also gives its derivative: grad beside pair, entry_grad beside
+ * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, worked, prepare and
+ * prepare_size are optional everywhere. A term with a learned array also gives its derivative: grad beside pair, entry_grad beside
  * entry, vec_grad beside vec. row_grad comes with sums_size, fold_sums and row; prepare with prepare_size.
  *
  * Values. pair, entry, row, vec and query return a finite number wherever the arrays, positions and parameters that
@@ -135,6 +135,9 @@ typedef struct rpi_scheme {
     /* OFFSET and TILE: the bias of one pair, and g times its derivatives */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
+    /* how the bias of one pair comes about, with its numbers: "-0.3 * log(1 + 4)", as printf writes it; what it says is
+     * what pair or entry computes. NULL: the formula and the value have to do */
+    int (*worked)(const rpi_pair *p, char *to, size_t size);
     /* OFFSET, optional: the part of the bias that the heads share, made once for each delta */
     double (*shared)(const rpi_pair *p);
     /* TILE with `row`, optional: add to `sums_size` sums of head p->h what g of row (b, h, i) gives; all gradients from

@@ -22,6 +22,18 @@ static void swin_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_su
     rpi_add(to, 0, e, p->h, 0, 0, g);
 }
 
+/* The entry, from the rows and columns between query and key; a class token's entries come after those. */
+static int swin_worked(const rpi_pair *p, char *to, size_t size)
+{
+    const rp_term *t = p->term;
+    const int64_t i = p->i - t->extra, j = p->j - t->extra, across = 2 * t->grid_w - 1;
+    if (i < 0 || j < 0)
+        return snprintf(to, size, "table[%lld, %lld]", (long long)swin_index(p), (long long)p->h);
+    return snprintf(to, size, "table[(%lld + %lld) * %lld + (%lld + %lld), %lld]",
+                    (long long)(i / t->grid_w - j / t->grid_w), (long long)t->grid_h - 1, (long long)across,
+                    (long long)(i % t->grid_w - j % t->grid_w), (long long)t->grid_w - 1, (long long)p->h);
+}
+
 RPI_SCHEME(SWIN, .form = RPI_INDEX,
            .facts = {.formula = "table[index(i,j), h], the window index of Swin; with extra = 1 that of BEiT, token 0 "
                                 "being the class token",
@@ -30,5 +42,5 @@ RPI_SCHEME(SWIN, .form = RPI_INDEX,
                      .bench = {"grid=32x64"}},
            .array = {{"table", .shape = "[(2*grid_h-1)*(2*grid_w-1)+3*extra, H]", .shows = "entry"}},
            .params = grid_params, .check = grid_check, .grid = true, .class_token = true,
-           .check_arrays = grid_check_arrays, .entries = grid_entries, .index = swin_index, .entry = swin_entry,
-           .entry_grad = swin_entry_grad)
+           .check_arrays = grid_check_arrays, .entries = grid_entries, .index = swin_index, .worked = swin_worked,
+           .entry = swin_entry, .entry_grad = swin_entry_grad)

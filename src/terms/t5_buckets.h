@@ -4,10 +4,21 @@
  * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* With n buckets for a direction: E = n/2 of them hold one distance each, the rest share E … max_distance. */
+/* Of n buckets for a direction, those that hold one distance each, where the spacing is not uniform. */
+static int64_t exact_buckets(int64_t n)
+{
+    return n / 2;
+}
+
+int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy)
+{
+    return strategy == RP_STRATEGY_UNIFORM ? 0 : exact_buckets(bidirectional ? buckets / 2 : buckets);
+}
+
+/* With n buckets for a direction: E of them hold one distance each, the rest share E … max_distance. */
 static int64_t bucket_of(int64_t distance, int64_t n, int64_t max_distance, rp_strategy strategy)
 {
-    const int64_t exact = n / 2, rest = n - exact;
+    const int64_t exact = exact_buckets(n), rest = n - exact;
     double d = (double)distance;
     if (strategy == RP_STRATEGY_UNIFORM) {
         if (distance >= max_distance) /* floor(d*n/M) is n or more: capped, and no product to overflow */
@@ -77,7 +88,7 @@ static const rp_param bucket_params[] = {
 /* How the parameters depend on each other. */
 static rp_status bucket_relations(const char *what, const rp_term *t)
 {
-    const int64_t exact = t->buckets / (t->bidirectional ? 4 : 2);
+    const int64_t exact = exact_buckets(t->bidirectional ? t->buckets / 2 : t->buckets);
     if (t->bidirectional && (t->buckets < 4 || t->buckets % 2 != 0))
         return rpi_fail(RP_E_RANGE, "%sbuckets is %lld: %s when bidirectional, half for each side", what,
                         (long long)t->buckets, t->buckets < 4 ? "4 or more" : "an even number");
@@ -137,6 +148,11 @@ static double bucket_pair(const rpi_pair *p)
     return rpi_at(&p->array[0], bucket_row(p), p->h, 0, 0);
 }
 
+static int bucket_worked(const rpi_pair *p, char *to, size_t size)
+{
+    return snprintf(to, size, "table[bucket(%g) = %lld, %lld]", p->delta, (long long)bucket_row(p), (long long)p->h);
+}
+
 static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
     rpi_add(to, 0, bucket_row(p), p->h, 0, 0, g);
@@ -144,8 +160,8 @@ static void bucket_grad(const rpi_pair *p, double g, const rpi_sums *to)
 
 #define RPI_BUCKETS                                                                                                    \
     .form = RPI_OFFSET, .array = {{"table", .shape = "[buckets, H]", .shows = "bucket"}, RPI_TWO_POSITIONS},           \
-    .positions = 1, .check = bucket_check, .pair = bucket_pair, .shared = bucket_shared, .grad = bucket_grad,          \
-    .reach = bucket_reach
+    .positions = 1, .check = bucket_check, .pair = bucket_pair, .worked = bucket_worked, .shared = bucket_shared,      \
+    .grad = bucket_grad, .reach = bucket_reach
 RPI_SCHEME(T5, RPI_BUCKETS, .params = bucket_params + 1,
            .facts = {.formula = "table[bucket(delta), h], the buckets of T5",
                      .about = "T5's buckets of offsets",

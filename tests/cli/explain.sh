@@ -25,6 +25,16 @@ for key in score weights weights_plain difference out; do
     has "\"$key\": \\[[-0-9.e, ]+\\]"
 done
 has '"lse": 1\.915[0-9]*\}$'
+ok explain --outputs --query 2
+has '^All outputs$' '^Output\[sat\] = \[0\.2170 0\.3309 0\.3877 0\.2341\]$'
+sed '1,/^All outputs/d' "$T/out" >"$T/rows"
+for query in 0 1 2 3 4; do # each row is the one that its own query prints
+    "$program" explain --query $query | grep '^Output'
+done >"$T/single"
+same 'all outputs' "$T/single" "$T/rows"
+ok explain --outputs --json
+check 'all outputs as JSON' "$(sed 's/.*\[\([^]]*\)\]$/\1/; s/ /, /g' "$T/single" | tr '\n' ';')" \
+    "$(sed 's/.*"outputs": \[\[//; s/\]\]}$//; s/\], \[/\n/g' "$T/out" | awk -F', ' '{ printf "%.4f, %.4f, %.4f, %.4f;", $1, $2, $3, $4 }')"
 ok explain --no-bias --query 4
 has '^Standard  *0\.1892  *0\.1892  *0\.1892  *0\.1892  *0\.2430' '^Output\[mat\] = \[0\.3108 0\.3108 0\.3108 0\.3108\]'
 ok explain --causal --query 0 --json

@@ -270,6 +270,12 @@ def shaw():
     erratum("Shaw, pairs of offset +1 among 128 tokens ('thousands', here 1000)", [[1000.0]], [[127.0]], 0,
             [(0, 0)])
 
+    np.random.seed(42)
+    noise = (np.random.randn(11, 4) * 0.1).tolist()
+    pattern = [[x + (math.exp(-0.5 * r * r) if c == 0 else 0.0) for c, x in enumerate(row)]
+               for r, row in zip(range(-5, 6), noise)]
+    profile_of_pattern = [dot([0.5] * 4, row) for row in pattern]
+
     emit("SHAW_Q", q, "X W_q")
     emit("SHAW_K", k, "X W_k")
     emit("SHAW_V", v, "X W_v")
@@ -285,6 +291,8 @@ def shaw():
     emit("SHAW_CLIP5", clipped[0], "clip(j - 5, -4, 4) for keys 0..9: the query is at position 5", integer=True)
     emit("SHAW_PAIRS", [128, 256, unseen, total], "trained on 128, run on 256: unseen position pairs, all pairs",
          integer=True)
+    emit("SHAW_NOISE", noise, "NumPy seed 42, times 0.1: the simulated pattern without its preference for near offsets, delta = -5..5")
+    emit("SHAW_PATTERN", profile_of_pattern, "(.5, .5, .5, .5) times the noise, to whose channel 0 exp(-delta^2 / 2) is added")
 
 
 # ---------------------------------------------------------------------------------------------- vision notes

@@ -149,6 +149,31 @@ static void a_clipped_table_holds_its_offsets(void **state)
     near("clip table of the query at 5", got, want, COUNT(want), 0.0);
 }
 
+/* A uniform query at offset 0 of the simulated vectors, and keys without content: its scores are the pattern. */
+static void the_pattern_prefers_near_offsets(void **state)
+{
+    enum { CLIP = 5, OFFSETS = 2 * CLIP + 1, D = 4 };
+    static const int64_t q_shape[4] = {1, 1, 1, D}, k_shape[4] = {1, 1, OFFSETS, D}, table_shape[3] = {1, OFFSETS, D};
+    double q[D] = {0.5, 0.5, 0.5, 0.5}, k[OFFSETS * D] = {0}, table[OFFSETS * D], score[OFFSETS];
+    rp_term term = term_of(RP_TERM_RELKEY, CLIP, CLIP);
+    rp_desc d = rp_desc_init(1, 1, 1, OFFSETS, D);
+    rp_tensors t = rp_tensors_init();
+    rp_row row = {.score = score};
+    rp_plan *plan = NULL;
+    (void)state;
+    for (int x = 0; x < OFFSETS * D; x++)
+        table[x] = SHAW_NOISE[x] + (x % D == 0 ? exp(-0.5 * (x / D - CLIP) * (x / D - CLIP)) : 0);
+    d.dtype = RP_F64, d.q_offset = CLIP, d.scale = 1;
+    d.terms = &term, d.n_terms = 1;
+    good(rp_plan_create(&plan, &d));
+    t.q = rp_array_of(q, RP_F64, 4, q_shape);
+    t.k = rp_array_of(k, RP_F64, 4, k_shape);
+    t.term[0][0] = rp_array_of(table, RP_F64, 3, table_shape);
+    good(rp_attend_row(plan, &t, 0, 0, 0, &row));
+    rp_plan_destroy(plan);
+    near("Shaw: simulated pattern", score, SHAW_PATTERN, OFFSETS, TINY);
+}
+
 /* Trained on 128 positions, run on 256: pairs of positions never seen, and how many pairs one offset has. */
 static void an_offset_stands_for_unseen_pairs(void **state)
 {
@@ -471,6 +496,7 @@ int main(void)
         cmocka_unit_test(the_formula_of_shaw_holds_in_f64),
         cmocka_unit_test(the_formula_of_shaw_holds_in_f32),
         cmocka_unit_test(a_clipped_table_holds_its_offsets),
+        cmocka_unit_test(the_pattern_prefers_near_offsets),
         cmocka_unit_test(an_offset_stands_for_unseen_pairs),
         cmocka_unit_test(three_tokens_with_biases),
         cmocka_unit_test(a_signed_slope_is_linear),

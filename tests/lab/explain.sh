@@ -153,6 +153,7 @@ explain_refused 2 'need a model' --text 'one two'
 explain_refused 2 'need a model' --layer 1
 explain_refused 2 'needs one head' --model $model --text 'one two' -o "$T/all.svg"
 explain_refused 2 'needs one head' --model $model --text 'one two' --brief
+explain_refused 2 'needs one head' --model $model --text 'one two' --outputs
 RELPOS_BLAS=/nothing.so explain_refused 1 'install Debian.s libopenblas0' --model $model --text 'one two'
 
 finish

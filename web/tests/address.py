@@ -68,7 +68,7 @@ def address(browser):
         ("families", {"family": "constructor", "query": 9}, {"family": "additive", "query": 2}),
         ("cost", {"most": 300, "step": 99}, {"most": 1024, "step": 47}),
         ("model", {"source": "constructor"}, {"source": "minilm"}),
-        ("model", {"source": "lab0"}, {"a": "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table", "causal": True, "query": 60}),
+        ("model", {"source": "lab0"}, {"a": "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table", "masks": "causal", "query": 60}),
     ):
         page.show(view, **given)
         now = page.p.evaluate("relpos.state()")

@@ -5,8 +5,30 @@ import re
 
 import numpy as np
 
+from calculations import parts, value_of
 from checks import check, command, fixed
 from programs import c_program, python_program
+
+
+ENTRIES_FIRST = ("t5", "bucket", "swin")  # tables of [entries, heads]; the others have [heads, entries]
+computed = set()
+
+
+def calculations(page, state, now, want):
+    """The calculation of every cell on the way down the first column, and of a few others, gives the number that `relpos bias` prints."""
+    kinds = {text.split(",")[0] for text in (now["a"], now["b"]) if text}
+    figure = page.p.locator("figure:not([hidden])").nth(2 if now["b"] else 0)
+    for r, c in {(r, 0) for r in range(0, now["q"], 5)} | {(0, now["k"] - 1), (now["q"] // 2, now["k"] // 2)}:
+        canvas = figure.locator("canvas[tabindex]")
+        box = canvas.bounding_box()
+        canvas.hover(position={"x": (c + 0.5) / now["k"] * box["width"], "y": (r + 0.5) / now["q"] * box["height"]})
+        text = figure.locator(".readout").text_content()
+        calculation, value = parts(text)
+        check(f"bias {state}: cell {r}, {c}", text.startswith(f"query {r}, key {c},") and value == ("masked" if want[r, c] == -np.inf else fixed(want[r, c])[0]), text)
+        found = value_of(calculation, kinds & set(ENTRIES_FIRST))
+        if found is not None:
+            computed.update(kinds)
+            check(f"bias {state}: its calculation", abs(found - want[r, c]) <= 1e-5 * (1 + abs(want[r, c])), f"{text} {want[r, c]}")
 
 
 def bias(page):
@@ -51,9 +73,9 @@ def bias(page):
             "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if now["b"] else 0)
         )
         here = want[now["head"], query, 0]
-        check(
-            f"bias {state}: what the cursor says", read.endswith("masked" if here == -np.inf else f": {fixed([here])[0]}"), read
-        )
+        calculation, value = parts(read)
+        check(f"bias {state}: what the cursor says", value == ("masked" if here == -np.inf else fixed([here])[0]), read)
+        calculations(page, state, now, want[now["head"]])
         if "random" not in page.code("C")[:120] and "count" not in page.code("C")[:120]:
             check(f"bias {state}: the C program", c_program("bias", page) == [f"{x:.4f}" for x in want[now["head"], query]])
         else:
@@ -61,3 +83,5 @@ def bias(page):
         python = python_program(page)
         if python and "default_rng" not in page.code("Python"):
             check(f"bias {state}: the Python", python.strip() == str(want[now["head"]].round(4)), python[:200])
+    plain = {"log", "linear", "alibi", "kerple", "table", "t5", "bucket", "swin", "axial", "real", "sandwich"}
+    check("terms whose calculations are numbers", computed >= plain, sorted(plain - computed))

@@ -1,7 +1,35 @@
 """The view of buckets. SPDX-License-Identifier: Apache-2.0"""
 
+import json
+
 from checks import build, check, command, root, work
 from programs import python_program
+
+
+def boundary(page, state):
+    """Below it the runs that `relpos bucket` prints have one offset each; with a finer table of the same buckets the first longer one begins
+    there. Its line is where the axis says."""
+    exact, now = page.p.evaluate("relpos.page().numbers().exact"), page.p.evaluate("relpos.state()")
+    options = f"--buckets {now['buckets']}" + ("" if now["bidirectional"] else " --causal") + f" --strategy {now['strategy']}"
+    lines = page.p.evaluate("[...document.querySelectorAll('svg.chart line.zone')].map(l => +l.getAttribute('x1'))")
+    if now["strategy"] == "uniform":
+        check(f"buckets {state}: no boundary", exact == 0 and not lines, exact)
+        return
+    runs = json.loads(command(f"relpos bucket {options} --max-distance {now['max']} --json"))["runs"]
+    wide = json.loads(command(f"relpos bucket {options} --max-distance 65536 --json"))["runs"]
+    single = [run for run in runs if -exact < run["first"] <= 0]
+    check(f"buckets {state}: exact up to the boundary", len(single) == exact and all(run["first"] == run["last"] or run["first"] == 0 and not now["bidirectional"] for run in single), runs)
+    check(f"buckets {state}: and no farther", any(run["last"] == -exact and run["first"] < run["last"] for run in wide), wide)
+    shown = page.p.locator("[role=status]").first.text_content()
+    check(f"buckets {state}: said", f"Distances of 0 to {exact - 1} have" in shown, shown)
+    reach = page.csv()[-1][0]
+    half = 0.5 if 2 * reach + 1 <= 120 else 0
+    inside = [-(exact - 0.5), exact - 0.5 if now["bidirectional"] else 0.5]
+    width = page.p.evaluate("document.querySelector('svg.chart').viewBox.baseVal.width")
+    want = [58 + (x + reach + half) / (2 * (reach + half)) * (width - 70) for x in inside]
+    check(f"buckets {state}: where the lines are", len(lines) == 2 and all(abs(a - b) < 0.1 for a, b in zip(sorted(lines), want)), f"{lines} {want}")
+    labels = page.p.evaluate("[...document.querySelectorAll('svg.chart text')].map(t => t.textContent)")
+    check(f"buckets {state}: labelled", "exact" in labels and ("logarithmic" if now["strategy"] == "log" else now["strategy"]) in labels, labels)
 
 
 def buckets(page):
@@ -27,6 +55,7 @@ def buckets(page):
         (work / "bucket.c").write_text(page.code("C"))
         rows = command(f"cc -I{root}/include bucket.c -o bucket -L{build} -lrelpos -Wl,-rpath,{build} && ./bucket")
         check(f"buckets {state}: every offset", [" ".join(map(str, row)) for row in page.csv()[1:]] == rows.splitlines())
+        boundary(page, state)
         marked = page.p.evaluate("[...document.querySelectorAll('main tr')].filter(r => r.querySelector('.mark')).map(r => [...r.cells].every(c => c.className === 'mark'))")
         check(f"buckets {state}: all of a row is marked", marked and all(marked), marked)
         python_program(page)

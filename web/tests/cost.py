@@ -2,14 +2,56 @@
 
 import ast
 import json
+import math
+import re
 
 from checks import build, check, command, root, work
 from programs import python_program
 
 
+def parameters(page):
+    """The number of parameters of each term, against the shapes that `relpos info` prints."""
+    facts = {term["name"]: term for term in json.loads(command("relpos info --json"))["terms"]}
+    for heads, dim in ((8, 64), (3, 16)):
+        page.show("cost", heads=heads, dim=dim)
+        counts = page.p.evaluate("relpos.page().numbers().counts")
+        defaults = page.p.evaluate("Object.fromEntries(relpos.core.kinds.map(k => [k.name, k.defaults]))")
+        check("cost: every term", {text.split(",")[0] for text, *_ in counts} == set(facts), len(counts))
+        for text, many, one in counts:
+            name, *given = text.split(",")
+            words = {**defaults[name], **dict(word.split("=", 1) for word in given if "=" in word)}
+            for key, count in ((many, heads), (one, 1)):
+                values = {"H": count, "Dk": dim, "Dv": dim, **{k: int(v) for k, v in words.items() if re.fullmatch(r"-?\d+", v)}}
+                if "grid" in words:
+                    values["grid_h"], values["grid_w"] = (int(x) for x in words["grid"].split("x"))
+                want = 0
+                for array in facts[name]["arrays"]:
+                    shape = array["shape"]
+                    if array["use"] != "learned" or array["presence"] in ("optional", "replaces") and f"{array['name']}=" not in text or re.search(r"\b(B|L|Lq|Lk)\b", shape):
+                        continue
+                    if "?" in shape and ":" in shape:
+                        shape = None  # depends on a parameter: fire's layers
+                        break
+                    axes = shape.strip("[]").split(", ")
+                    if len(axes) == 3 and axes[0] == "H?":
+                        axes = axes[1:]  # vectors are shared by the heads
+                    want += math.prod(eval(x.rstrip("?"), {}, values) for x in axes if values.keys() >= set(re.findall(r"[A-Za-z_]\w*", x)))
+                if shape and want:
+                    check(f"cost: parameters of {text}, {count} heads", key == want, f"{key} {want}")
+    page.show("cost", heads=8, dim=64)
+    check("cost: Shaw's vectors of the tutorial, shared by the heads", page.cells("together")[-1] == "16,512", page.cells("together"))
+    check("cost: a table of T5", page.cells("t5,")[1:] == ["256", "32"], page.cells("t5"))
+    page.show("cost", also="t5+alibi")
+    check("cost: terms of one's own", page.cells("together")[1:] == ["256", "32"], page.cells("together"))
+    page.show("cost", also="t6")
+    check("cost: a term that is none", "no term is called" in page.problem(), page.problem())
+
+
 def cost(page):
+    parameters(page)
     page.show("cost", most=256)
-    *benches, row = page.code().splitlines()[1:]
+    info, _, *benches, row = page.code().splitlines()
+    command(info)
     for line in benches:
         command(line + " --threads 1")
     check("cost: the three that are measured, and on which machine", len(benches) == 3 and "not those of the browser" in page.code(), page.code())

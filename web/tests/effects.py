@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from calculations import parts, value_of
 from checks import check, command, fixed, root, work
 from programs import c_program, python_program, read_safetensors, run_row
 
@@ -61,7 +62,9 @@ def effects(page):
                 read = page.p.evaluate(
                     "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if state.get("b") else 0)
                 )
-                check(f"effect {state}: what the cursor says", read.endswith(f": {fixed([want[0]])[0]}"), read)
+                calculation, value = parts(read)
+                check(f"effect {state}: what the cursor says", value == fixed([want[0]])[0], read)
+                check(f"effect {state}: with minus without", abs(value_of(calculation) - want[0]) < 1.1e-4, read)
                 arrays = read_safetensors(path)
                 names = re.findall(r"(?:\w+|^--sink \S*)=([a-z]\w*(?:\.\w+)?)(?=[, ]|$)", lines[2])
                 names = [n for n in arrays if n in names or n.startswith(alone)]

@@ -1,13 +1,33 @@
 """The view of families of terms. SPDX-License-Identifier: Apache-2.0"""
 
+import re
+
+import numpy as np
+
 from checks import check, command, fixed, printed
 from programs import c_program, golden, python_program
 
 
+def contest(page, family):
+    """The map of content against position: the cell of the settings has the weight that the command prints, and says who is heaviest."""
+    now, numbers = page.p.evaluate("relpos.state()"), page.p.evaluate("relpos.page().numbers()")
+    weights = [float(x) for x in re.findall(r"A\[.*?\] = (\S+) \(", command(page.code()))]
+    said = page.p.locator("main p[role=status]").last.text_content()
+    liked = now["relevant"]
+    check(f"families {family} {now}: the weight", f"its weight is {weights[liked]:.4f}" in said, f"{said} {weights}")
+    if weights.count(max(weights)) == 1:
+        check(f"families {family} {now}: who wins", ("content wins" in said) == (weights.index(max(weights)) == liked), f"{said} {weights}")
+    if now["strength"] in numbers["strengths"] and now["content"] in numbers["contents"]:
+        cell = numbers["grid"][numbers["contents"].index(now["content"])][numbers["strengths"].index(now["strength"])]
+        check(f"families {family} {now}: the cell", fixed(cell) == fixed(weights), f"{cell} {weights}")
+        readout = page.p.locator("figure", has_text="as token").locator(".readout").text_content()
+        check(f"families {family} {now}: the readout", readout.startswith(f"content {now['content']}, positions {now['strength']}: weight {weights[liked]:.4f}; "), readout)
+
+
 def families(page):
     for family in ("additive", "shaw", "rotary", "linear"):
-        for query, strength in ((0, 1), (2, 7.5)):
-            page.show("families", family=family, query=query, strength=strength)
+        for query, strength, content in ((0, 1, 1), (2, 7.5, 1), (1, 6, 2.4)):
+            page.show("families", family=family, query=query, strength=strength, content=content)
             want = printed(command(page.code()), "Biased scores")
             nth = 2 * ["content", "additive", "shaw", "rotary", "linear"].index(family)
             found = [float(x) for x in want]
@@ -16,8 +36,14 @@ def families(page):
             )
             check(f"families {family} {strength}: scores", want and fixed(mine) == want, f"{mine} {found}")
             check(f"families {family} {strength}: the table", page.cells(f"token {query}", nth) == fixed(mine, 3))
-            check(f"families {family}: the C program", c_program("families", page) == want)
+            check(f"families {family}: the C program", [x.replace("-0.0000", "0.0000") for x in c_program("families", page)] == want)
             python_program(page)
+            contest(page, family)
+    turned = [page.show("families", family="rotary", strength=s).p.evaluate("relpos.page().numbers().rotary") for s in (1, 2, 13)]
+    check("families: the strength rotates further", turned[0] != turned[1] and fixed(turned[0]) == fixed(turned[2]), turned)
+    grid = np.array(page.show("families", family="linear", query=0, relevant=2).p.evaluate("relpos.page().numbers().grid"))
+    wins = grid.argmax(axis=-1) == 2  # negative strengths take from keys to the right
+    check("families: a negative bias wins over weak content, and strong content over it", not wins[5, 5] and not wins[12, 0] and wins[20, 0] and (np.diff(wins.astype(int), axis=0)[3:, :10] >= 0).all(), wins.astype(int))
     page.show("families")
     for nth, name in ((1, "VIT3_BIAS_PRINT"), (2, "VIT3_SHAW_PRINT"), (3, "VIT3_ROPE30"), (4, "VIT3_LINEAR_PRINT")):
         for i in range(3):

@@ -121,7 +121,7 @@ def files(browser):
 
     def dropped(name, data):
         (work / name).write_bytes(data)
-        page.show("model", a="alibi", causal=0)
+        page.show("model", a="alibi", masks="")
         page.p.set_input_files("#file", work / name)
         page.until(f"document.querySelector('main').textContent.includes('{name}')")
         page.frames()
@@ -138,7 +138,7 @@ def files(browser):
         return struct.pack("<Q", len(packed)) + packed + real[8 + size :]
 
     now, said = dropped("lab.safetensors", real)
-    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["causal"] and now["query"] == 60, now)
+    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["masks"] == "causal" and now["query"] == 60, now)
     for head in range(4):
         page.p.evaluate("head => relpos.change({head, query: 40})", head)
         page.frames()
@@ -163,7 +163,8 @@ def files(browser):
     for name, text, want in (
         ("two.safetensors", "--bias t5,bidirectional=0,table=t5.table --bias log,lambda=0.1 --scale 1 --causal", None),
         ("rope.safetensors", "--rope base=100 --causal", None),
-        ("unknown.safetensors", "--bias t5,table=t5.table --window 3,0", "--window is not known here"),
+        ("unknown.safetensors", "--bias t5,table=t5.table --segments labels", "--segments is not known here"),
+        ("window.safetensors", "--bias t5,table=t5.table --window 3,0", None),
         ("three.safetensors", "--bias log --bias log --bias log", "takes two"),
         ("absent.safetensors", "--bias t5,table=nothing", "no array of the file is called nothing"),
         ("constructor.safetensors", "--bias constructor", "Choose a term"),
@@ -180,7 +181,7 @@ def files(browser):
     odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
     now, said = dropped("odd.safetensors", safetensors(odd))
     check("NaN and infinity are told", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
-    page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', causal: true})")
+    page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', masks: 'causal'})")
     page.frames()
     read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()
     check("NaN is no mask", read().endswith("not a number"), read())

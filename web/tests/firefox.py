@@ -91,7 +91,7 @@ def firefox(browser):
         for to in [f"#{view}" for view in page.show("bias").p.evaluate("relpos.views")] + [
             "#bias?a=deberta,k_pos=k_pos,q_pos=q_pos&b=alibi&q=20&k=20&save=sum",
             "#bias?a=t5&b=fire,c=1,L=8&q=30&k=41&save=sum",
-            "#model?source=lab0&a=t5,bidirectional=0,table=t5.table&causal=1&query=60&head=2",
+            "#model?source=lab0&a=t5,bidirectional=0,table=t5.table&masks=causal&query=60&head=2",
         ]:
             other.show(to)
             page.p.goto("about:blank")

@@ -4,7 +4,45 @@ import json
 import re
 
 from checks import check, command, fixed
-from programs import c_program, golden
+from programs import c_program, golden, python_program
+
+
+def offsets(page):
+    """The map of offsets, (2H-1) x (2W-1), against the biases of every pair that `relpos bias` prints; and what hovering and keys do."""
+    for state in ({}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1}, {"table": "below", "rows": 5, "columns": 2}, {"kind": "axial", "rows": 3, "columns": 4}):
+        page.show("images", **state)
+        lines = page.code().splitlines()
+        found = json.loads(command("\n".join([*lines[:-2], lines[-1]])))["bias"][0]
+        now = page.p.evaluate("relpos.state()")
+        rows, columns = now["rows"], now["columns"]
+        extra = len(found) - rows * columns
+        page.p.evaluate("relpos.change({save: 'offsets'})")
+        page.frames()
+        mine = {(down, right): x for down, right, x in page.csv()[1:]}
+        check(f"images {state}: as many offsets", len(mine) == (2 * rows - 1) * (2 * columns - 1), len(mine))
+        wrong = [
+            (i, j)
+            for i in range(rows * columns)
+            for j in range(rows * columns)
+            if fixed([found[i + extra][j + extra]]) != fixed([mine[j // columns - i // columns, j % columns - i % columns]])
+        ]
+        check(f"images {state}: every pair reads the entry of its offset", not wrong, wrong[:5])
+        if state.get("table"):
+            check(f"images {state}: the structure", mine[0, 0] == 0 and len(set(mine.values())) > 3, mine)
+            text = c_program("images", page)
+            check(f"images {state}: the C program", text == fixed(found[now["patch"]]), text)
+        python_program(page)
+    page.show("images", table="near")
+    figure = page.p.locator("figure", has=page.p.locator("figcaption", has_text="Every offset: 7 × 7"))
+    said = figure.locator(".readout")
+    check("images: the offset itself", said.text_content() == "the patch itself: table[(0 + 3) · 7 + (0 + 3), 0] = 0.0000; 16 of 256 pairs read it", said.text_content())
+    page.p.locator(".grid button").nth(3).hover()
+    check("images: a patch under the mouse", said.text_content().startswith("1 up, 2 right: ") and said.text_content().endswith("6 of 256 pairs read it"), said.text_content())
+    figure.locator("canvas[tabindex]").focus()
+    page.p.keyboard.press("ArrowDown")
+    page.frames()
+    check("images: the next offset by keyboard", said.text_content().startswith("2 right: ") and page.p.evaluate("relpos.state().right") == 2, said.text_content())
+    check("images: its patch is outlined", page.p.evaluate("[...document.querySelectorAll('.grid button')].findIndex(b => b.classList.contains('look'))") == 7)
 
 
 def images(page):
@@ -23,6 +61,7 @@ def images(page):
             shown == fixed(found["bias"][0][query], digits),
             f"{shown[:5]} {fixed(found['bias'][0][query], digits)[:5]}",
         )
+    offsets(page)
     page.show("images")
     for nth, name in enumerate(("VIT4_CONTENT", "VIT4_ABSOLUTE", "VIT4_RELATIVE")):
         for i, row in enumerate(("(0,0)", "(0,1)", "(1,0)", "(1,1)")):

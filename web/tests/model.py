@@ -15,7 +15,7 @@ def model(page):
     for state in (
         {},
         {"a": "alibi", "head": 7, "query": 100},
-        {"a": "log,lambda=0.8", "causal": 1, "query": 200},
+        {"a": "log,lambda=0.8", "masks": "causal", "query": 200},
         {"a": "", "head": 0},
     ):
         page.show("model", **state)
@@ -56,7 +56,7 @@ def model(page):
         now = page.p.evaluate("relpos.state()")
         check(
             f"laboratory, layer {layer}: its own options",
-            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["causal"] and page.problem() == "",
+            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["masks"] == "causal" and page.problem() == "",
             now,
         )
         page.download("Save the arrays")

@@ -6,6 +6,7 @@ import numpy as np
 
 from checks import check, command, fixed, printed, root
 from programs import c_program, python_program
+from programs import golden as golden_numbers
 
 
 def explained(page, view, states, rows):
@@ -37,6 +38,32 @@ def shaw(page):
         page.cells("pairs of positions that a text of")[0] == "49,152",
         str(page.cells("pairs of positions that a text of")),
     )
+    for strength in (1, 0, 0.5):
+        page.show("shaw", near=strength)
+        mine = page.p.evaluate("relpos.page().numbers().pattern")
+        text = command(page.code())  # its table of scores comes last, key by key: the biased score is the fourth number of a line
+        lines = [re.findall(r"-?\d+\.\d{4}", line) for line in text.split("step by step")[-1].split("Attention weights")[0].splitlines()]
+        want = [line[3] for line in lines if len(line) == 4]
+        check(f"shaw: the pattern {strength}", len(want) == 11 and fixed(mine) == want, f"{fixed(mine)} {want}")
+        if strength == 1:
+            check("shaw: the pattern of the tutorial", fixed(mine, 9) == fixed(golden_numbers("SHAW_PATTERN"), 9), mine)
+            check("shaw: its table", [x.replace("−", "-") for x in page.cells("score")] == fixed(mine, 3), page.cells("score"))
+    trained, run, unseen, total = (int(x) for x in golden_numbers("SHAW_PAIRS"))
+    page.show("shaw", trained=trained, run=run)
+    pairs, offsets = (np.array(x) for x in page.p.evaluate("relpos.page().numbers().seen"))
+    check("shaw: the map of pairs", pairs.size == total and (pairs == 0).sum() == unseen and (pairs == 1).sum() == total - unseen, pairs.size)
+    far = abs(np.subtract.outer(np.arange(run), np.arange(run))) >= trained
+    check("shaw: the map of offsets", (offsets.reshape(run, run) == ~far).all() and page.cells("pairs whose offset")[0] == f"{far.sum():,}")
+    python = python_program(page)
+    check("shaw: the count in Python", not python or f"({unseen}, {total})" in python, python and python[-200:])
+    page.show("shaw", trained=100, run=1000)
+    pairs, offsets = (np.array(x) for x in page.p.evaluate("relpos.page().numbers().seen"))
+    sizes = np.diff(np.arange(257) * 1000 // 256)
+    area = np.multiply.outer(sizes, sizes).ravel()
+    check("shaw: shares of cells add up", abs(pairs @ area - 100**2) < 1e-6 and abs(offsets @ area - (1000**2 - 900 * 901)) < 1e-6, f"{pairs @ area} {offsets @ area}")
+    said = page.p.locator("figure", has_text="Pairs of positions seen").locator(".readout").text_content()
+    check("shaw: what the cursor says", said == "query 0, key 0: this pair of positions was seen", said)
+    page.show("shaw")
     check("shaw: the C program", c_program("shaw", page) == page.cells("weights", 1))
 
 

@@ -6,7 +6,7 @@ import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {controls, download, h, told, viewLink} from '../ui.js';
+import {calculation, controls, download, fixed, h, inner, minus, told, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -114,7 +114,7 @@ export const bias = {
       settings.of('query').limit(q - 1);
       const {shown, note: some} = someHeads(heads, head);
       const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name the library reports the error
-      const of = terms => {
+      const of = (terms, first = 0) => {
         const pure = terms.every(bias);
         if (pure) {
           core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
@@ -122,6 +122,7 @@ export const bias = {
           return {
             data,
             meaning,
+            worked: (r, c) => core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms}).worked(head, r, c).slice(first),
             value: meaning && meaning !== 'random' ? meaning : 'bias',
             columns: k,
             curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.rows('bias', n, query, 1)),
@@ -142,6 +143,10 @@ export const bias = {
           ...how,
           data,
           meaning,
+          worked: (r, c) => {
+            const before = content(state).plain[`${how.what} ${head} 0 ${q} ${offset}`][r * columns + c];
+            return [`${fixed(before + data[r * columns + c])} - ${inner(before)}`];
+          },
           columns,
           across: how.columns,
           note: how.said?.(terms.map(nameOf).filter(name => !core.kindOf[name].bias).join(' and ')),
@@ -156,22 +161,23 @@ export const bias = {
       };
       const found = {a: of([a])};
       if (b) {
-        found.b = of(['log,lambda=0', b]);  // as the second term, because random arrays depend on the term's number
+        found.b = of(['log,lambda=0', b], 1);  // as the second term, because random arrays depend on the term's number
         found.sum = of([a, b]);
-        const minus = (x, y) => x.map((z, n) => z - y[n]);
+        const less = (x, y) => x.map((z, n) => z - y[n]);
         if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))
           found.difference = {
             ...found.a,
-            data: minus(found.a.data, found.b.data),
+            data: less(found.a.data, found.b.data),
+            worked: found.a.worked && found.b.worked && ((r, c) => [...found.a.worked(r, c), `-(${found.b.worked(r, c)})`]),
             value: found.a.value === found.b.value ? found.a.value : 'difference',
-            all: () => minus(found.a.all(), found.b.all())
+            all: () => less(found.a.all(), found.b.all())
           };
       }
       for (const [key, map] of Object.entries(maps)) {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
         const shown = key === 'b' ? b : key === 'a' ? a : kinds[key];
-        const {data, columns, value, across = 'key'} = found[key];
+        const {data, columns, value, across = 'key', worked} = found[key];
         map.show({
           data,
           rows: q,
@@ -181,8 +187,9 @@ export const bias = {
           value,
           across,
           ratio: across === 'key' ? undefined : 1,
-          label: (r, c, x) => across === 'key' ? `query ${r}, key ${c}, offset ${c - r - offset}: ${told(x)}` :
-                                                 `query ${r}, ${across} ${c}: ${told(x)}`
+          label: (r, c, x) => across === 'key' ? `query ${r}, key ${c}, offset ${minus(c - r - offset)}: ${
+                                                   calculation(x > -Infinity && worked?.(r, c) || [], told(x))}` :
+                                                 `query ${r}, ${across} ${c}: ${calculation(worked?.(r, c) ?? [], told(x))}`
         });
       }
       const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),

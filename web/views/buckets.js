@@ -38,6 +38,15 @@ export const buckets = {
         if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
         else runs.push({first: delta, last: delta, bucket: y[n]});
       });
+      const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}), edge = exact - 0.5,
+            far = strategy === 'log' ? 'logarithmic' : strategy;
+      // from left to right; without `bidirectional` all keys after the query share bucket 0
+      const zones = exact ?
+        [
+          {from: -reach, to: -edge, text: far}, {from: -edge, to: bidirectional ? edge : 0.5, text: 'exact'},
+          bidirectional ? {from: edge, to: reach, text: far} : {from: 0.5, to: reach, text: 'one bucket'}
+        ] :
+        [];
       const own = of(offset), same = runs.filter(run => run.bucket === own),
             word = run => run.first === run.last ? `${run.first}` :
                                                    `${run.first === -reach ? `${- reach} and before` : run.first} to ${
@@ -48,11 +57,15 @@ export const buckets = {
         yLabel: 'bucket',
         low: 0,
         series: [{name: '', x, y, style: x.length > 120 ? undefined : 'bars'}],
+        zones,
         marks: [{x: Math.min(Math.max(offset, -reach), reach), text: `${offset} → ${own}`}],
         onpick: at => change({offset: Math.round(at)})
       });
       picture.replaceChildren(figure);
-      said.textContent = `Offset ${offset} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}.`;
+      said.textContent = `Offset ${offset} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
+        exact ? `Distances of 0 to ${exact - 1} have a bucket each; from ${exact} to ${max} the spacing is ${
+                  far}, and what is farther shares the last.` :
+                `No distance has a bucket of its own by rule: ${max} distances are shared out evenly.`}`;
       tables.replaceChildren(h('h3', {}, 'Marked distances'),
         table(['distance', ...marked.map(String)],
           [['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]]),
@@ -69,7 +82,7 @@ export const buckets = {
         figure: ofChart(figure),
         csv: () => [['offset', 'bucket'], ...x.map((delta, n) => [delta, y[n]])],
         docs: [strategy === 'log' ? 't5' : 'bucket'],
-        numbers: {marked: offsets.map(delta => [delta, of(delta)]), offset: own, runs},
+        numbers: {exact, marked: offsets.map(delta => [delta, of(delta)]), offset: own, runs},
         code: {
           CLI: `${shell(['relpos', 'bucket', ...options, '--',
             ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,
@@ -88,7 +101,7 @@ export const buckets = {
       output,
       settings,
       about:
-        'A table of biases has one entry for each bucket; offsets in one bucket share it. Small offsets have a bucket each, large ones share. Move the offset, or click the chart, to see which offsets share its bucket.',
+        'A table of biases has one entry for each bucket; offsets in one bucket share it. Small offsets have a bucket each, large ones share; the lines in the chart are where the one ends and the other begins. Move the offset, or click the chart, to see which offsets share its bucket.',
       formula: 'bias = table[bucket(r), h]      r = key − query'
     });
   },

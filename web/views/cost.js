@@ -5,14 +5,15 @@ import {cString, pythonTerm, randomArrays, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {nameOf, termEditor} from '../term.js';
+import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
 import {bytes, controls, extent, h, table} from '../ui.js';
 
 export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
   name: 'Cost',
-  defaults: {a: 't5', heads: 8, dim: 64, most: 1024, step: 32, save: 'memory'},
+  defaults:
+    {a: 't5', heads: 8, dim: 64, most: 1024, step: 32, also: 'relkey,left=64,right=64+relval,left=64,right=64', save: 'memory'},
 
   make({core, facts, change}) {
     const names =
@@ -24,15 +25,41 @@ export const cost = {
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 64},
         {key: 'dim', label: 'Width of a head', type: 'range', min: 8, max: 128, step: 8, lower: 1, upper: 256},
         {key: 'most', label: 'Longest text to measure', type: 'select', options: [256, 512, 1024, 2048]},
+        {key: 'also', label: 'Count the parameters of: terms joined by +', type: 'text'},
         {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, lower: 0, upper: 47},
       ],
       change, editor.element);
-    const memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
+    const parameters = h('div'), memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}),
+          row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
     const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
     const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
-      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element));
+      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element), h('h3', {}, 'Parameters'),
+      parameters);
     let now = null, measured = null, running = false;
+
+    /** The learned arrays of a term: {name, shape, size, optional, grows}, for a number of heads. One that grows with the text is made of the
+     * text, and is no parameter. */
+    const learned = (text, heads, dim) => {
+      const shapes = length => {
+        const n = gridOf(text)?.tokens ?? length;
+        core.problem({heads, lenQ: n, lenK: n, dimK: dim, terms: [text]});
+        return core.kindOf[nameOf(text)].arrays.filter(a => a.learned).map(a => ({...a, shape: core.shape(text, a.name, heads)}));
+      };
+      const longer = shapes(128), size = shape => shape.length ? shape.reduce((a, b) => a * b, 1) : 0;
+      return shapes(64)
+        .map((a, n) => ({...a, size: size(a.shape), grows: size(longer[n].shape) !== size(a.shape)}))
+        .filter(a => a.size);
+    };
+    const countOf = (text, heads, dim) => learned(text, heads, dim)
+                                            .filter(a => !a.grows && (!a.optional || a.name in namesIn(core, text)))
+                                            .reduce((sum, a) => sum + a.size, 0);
+    const aboutArrays = (text, heads, dim) =>
+      learned(text, heads, dim)
+        .map(({name, shape, optional, grows}) => `${name} ${grows ? 'made of the text' : shape.join(' × ')}${
+               optional && !(name in namesIn(core, text)) ? ', optional' : ''}`)
+        .join('; ') ||
+      'none';
 
     /** The fastest of some calls, in milliseconds: with a bias by offset, with the same bias as an N x N array, without a bias; and the time to
      * make that array. */
@@ -122,6 +149,18 @@ export const cost = {
               ([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {digits: 2, caption: 'ms'}));
       }
+      const asked = state.also.split('+').map(text => text.trim()).filter(Boolean),
+            every = core.kinds.map(kind => startText(core, facts, kind.name)),
+            counts = [...asked, ...every].map(text => [text, countOf(text, heads, dim), countOf(text, 1, dim)]),
+            sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
+            digits = x => x.toLocaleString('en'),
+            line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
+      const head = ['term', `learned arrays of ${heads} heads of ${dim}`, `${heads} heads`, '1 head'];
+      parameters.replaceChildren(
+        table(head, [...counts.slice(0, asked.length).map(line), ['together', '', digits(sum(1)), digits(sum(2))]]),
+        h('p', {class: 'note'},
+          'Vectors are shared by the heads, as in the papers; numbers are counted for each head. An optional array is counted where the text names it.'),
+        table(head, counts.slice(asked.length).map(line), {caption: 'Every term, as it is first shown'}));
       const cells = 48, {step} = state, data = new Float64Array(cells * cells).fill(-Infinity);
       core.problem({lenQ: cells, lenK: cells, terms: [a]});
       const full = core.bias(), [low, high] = extent([full]),
@@ -153,12 +192,13 @@ export const cost = {
       return {
         name: 'cost',
         docs: [nameOf(a)],
-        numbers: {work, whole, worst, measured, row: data.slice(step * cells, step * cells + step + 1)},
+        numbers: {counts, work, whole, worst, measured, row: data.slice(step * cells, step * cells + step + 1)},
         saves: {
           memory: {
             figure: ofChart(figure),
             csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]])]
           },
+          parameters: {figure: ofChart(figure), csv: () => [['term', 'parameters', 'parameters_of_one_head'], ...counts]},
           ...(measured ? {
             times: {
               figure: ofChart(times.querySelector('figure')),
@@ -175,9 +215,10 @@ export const cost = {
           }
         },
         code: {
-          CLI: `# times of this machine with its best instruction set, not those of the browser\n${
-              ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
-            shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
+          CLI:
+            `relpos info     # shapes of the arrays, whose sizes are the parameters\n# times of this machine with its best instruction set, not those of the browser\n${
+                ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
+              shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
           Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
             state.most}, ${dim}), dtype=np.float32)\n${
             randomArrays(core, a) ? '# random numbers stand for arrays that are not given; put yours in their place\n' :
@@ -202,7 +243,7 @@ export const cost = {
       compute,
       output,
       settings,
-      saves: {memory: 'the memory', times: 'the times measured', cache: 'the map of the cache'},
+      saves: {memory: 'the memory', parameters: 'the parameters', times: 'the times measured', cache: 'the map of the cache'},
       change,
       about:
         'A bias by offset is 2N − 1 numbers for each head; as an array it is N². The library never makes that array: the sums of a tile of scores start with biases that it reads from those numbers. The memory is what the library reports; the times are measured in this browser, and other programs on this machine disturb them.',

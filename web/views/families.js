@@ -1,24 +1,21 @@
 // families.js -- the view that compares additive bias, Shaw's vectors, rotation and linear decay on one example.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {nested, program, shell} from '../code.js';
+import {nested, optionOf, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, extent, h, table} from '../ui.js';
-
-const thirty =
-  3.64756261112416;  // with this base the second of two pairs of channels rotates by 30 degrees for each position: docs/errata.md
+import {withNames} from '../term.js';
+import {controls, extent, fixed, h, minus, signed, table} from '../ui.js';
 
 export const families = {
   id: 'families',
   title: 'The four families on one example',
   name: 'Families',
-  defaults: {strength: 1, query: 0, family: 'additive'},
+  defaults: {strength: 1, content: 1, relevant: 2, query: 0, family: 'additive'},
 
   make({core, facts, change}) {
     const {VIT3_X: X, VIT3_BIAS_TABLE: T, VIT3_SHAW_TABLE: S, VIT3_SLOPE: M} = facts.golden, n = 3, [width] = [X.shape[1]],
                                                                           reach = (T.shape[0] - 1) / 2, slope = M.data[0];
-    const four = Float64Array.from([0, 1, 2].flatMap(i => [0, X.data[2 * i], 0, X.data[2 * i + 1]]));
     const all = {
       content: {title: 'Content alone', terms: () => []},
       additive: {
@@ -31,7 +28,14 @@ export const families = {
         terms:
           s => [{text: `relkey,left=${reach},right=${reach}`, arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}}]
       },
-      rotary: {title: 'Rotary, 30 degrees for each position', terms: () => [`rope,dim=4,base=${thirty},layout=half`], wide: true},
+      rotary: {
+        // a single pair of channels rotates by its position in radians
+        title: 'Rotary, 30 degrees for each position, times the strength',
+        terms: s => [{
+          text: `rope,dim=${width}`,
+          arrays: {positions: {shape: [n], data: [...Array(n).keys()].map(i => i * s * Math.PI / 6)}}
+        }]
+      },
       linear: {title: 'Linear decay with a sign', terms: s => [`linear,left=${slope * s},right=${- slope * s}`]},
     };
     const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // printed .259 and .707 in the notes: docs/errata.md
@@ -41,8 +45,18 @@ export const families = {
           key: 'strength',
           label: 'Strength of the positions',
           type: 'range',
-          min: 0,
+          min: -20,
           max: 20,
+          step: 0.1,
+          lower: -1000,
+          upper: 1000
+        },
+        {
+          key: 'content',
+          label: 'Strength of the content: the key of the relevant token is multiplied by it',
+          type: 'range',
+          min: 0,
+          max: 4,
           step: 0.1,
           lower: -1000,
           upper: 1000
@@ -53,29 +67,42 @@ export const families = {
           type: 'select',
           options: Object.entries(all).filter(([key]) => key !== 'content').map(([key, {title}]) => [key, title])
         },
+        {key: 'relevant', label: 'Relevant token', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
       ],
       change);
     const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
     const maps = ['Content', 'With positions'].map(
       title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})}));
-    const output = h('div', {}, tables, h('h3', {}, 'Content overridden by position'), said,
-      h('div', {class: 'panels'}, maps.map(map => map.element)), curve);
+    const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10),
+          verdict = h('p', {role: 'status'});
+    const contest = new HeatMap({
+      title: 'Content against position',
+      rows: 'strength of the content',
+      columns: 'strength of the positions',
+      value: 'weight',
+      ratio: 1,
+      onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
+    });
+    const output = h('div', {}, tables, h('h3', {}, 'Content overridden by position, or position by content'), said,
+      h('div', {class: 'panels'}, maps.map(map => map.element), contest.element), verdict, curve);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
-      const {strength, family, query} = state;
+      const {strength, content, relevant, family, query} = state;
       settings.set(state);
+      const keys = c => Float64Array.from(X.data, (x, at) => Math.floor(at / width) === relevant ? x * c : x);
+      const problem = (key, s, c = content) =>
+        core.problem({lenQ: n, lenK: n, dimK: width, scale: 1 / Math.sqrt(2), terms: all[key].terms(s), q: keys(1), k: keys(c)});
       const of = (key, s) => {
-        const {terms, wide} = all[key], x = wide ? four : Float64Array.from(X.data);
-        core.problem({lenQ: n, lenK: n, dimK: wide ? 4 : width, scale: 1 / Math.sqrt(2), terms: terms(s), q: x, k: x});
+        problem(key, s);
         return [...Array(n).keys()].map(i => core.row(0, i));
       };
       const found = Object.fromEntries(Object.keys(all).map(key => [key, of(key, strength)]));
       tables.replaceChildren(...Object.entries(found).map(
         ([key, rows]) => h('div', {}, h('h3', {}, all[key].title),
           table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]),
-            {digits: 3, mark: (r, c) => errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
+            {digits: 3, mark: (r, c) => strength === 1 && content === 1 && errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
           table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
             both = [flat(found.content), flat(found[family])], largest = Math.max(...extent(both).map(Math.abs));
@@ -93,6 +120,26 @@ export const families = {
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
       said.textContent = `At strength ${strength} the heaviest key of ${moved} of ${n} queries is not that of content alone: ${
         after.map((x, i) => `token ${i} looks at ${x} (content: ${before[i]})`).join(', ')}.`;
+      const heaviest = weights => weights.indexOf(extent([weights])[1]);
+      const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
+      const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
+      const wins = weights =>
+        heaviest(weights) === relevant ? 'content wins' : `position overrides it: token ${heaviest(weights)} is heaviest`;
+      contest.show({
+        data: Float64Array.from(grid.flat().map(weights => weights[relevant])),
+        rows: contents.length,
+        columns: strengths.length,
+        low: 0,
+        high: 1,
+        diverging: false,
+        cursor: [nearest(contents, content), nearest(strengths, strength)],
+        title: `Weight of token ${relevant}, as token ${query} sees it`,
+        label: (r, c, x) => `content ${contents[r]}, positions ${minus(strengths[c])}: weight ${fixed(x)}; ${wins(grid[r][c])}`
+      });
+      const now = found[family][query], take = now.score[relevant] - found.content[query].score[relevant];
+      verdict.textContent =
+        `With content at ${content} and positions at ${minus(strength)}, the positions change the score of token ${relevant} by ${
+          minus(signed(take))}, and its weight is ${fixed(now.weights[relevant])}: ${wins(now.weights)}.`;
       const steps = [...Array(41).keys()].map(s => s / 2), at = steps.map(s => of(family, s)[query].weights);
       curve.replaceChildren(chart({
         title: `Weights of token ${query} as the positions grow stronger: ${all[family].title}`,
@@ -100,36 +147,41 @@ export const families = {
         yLabel: 'weight',
         low: 0,
         high: 1,
-        marks: [{x: Math.min(strength, 20), text: ''}],
+        marks: [{x: Math.min(Math.max(strength, 0), 20), text: ''}],
         series: names.map((name, j) => ({name, x: steps, y: at.map(w => w[j])}))
       }));
-      const {terms, wide} = all[family], x = wide ? four : X.data, shape = [1, 1, n, wide ? 4 : width], [term] = terms(strength),
-                    text = term.text ?? term, table_ = term.arrays?.table, name = text.split(',')[0];
-      const option = core.kindOf[name].bias ? ['--bias', text.replace(name, table_ ? `${name},table=t` : name)] :
-                                              [`--${name}`, (table_ ? 'table=t,' : '') + text.slice(name.length + 1)],
-            keyword = facts.terms[name].keyword;
+      const shape = [1, 1, n, width], x = X.data, k = keys(content), [term] = all[family].terms(strength),
+            text = term.text ?? term, name = text.split(',')[0], [[array, given] = []] = Object.entries(term.arrays ?? {}),
+            index = core.kindOf[name].arrays.findIndex(a => a.name === array);
+      const option = optionOf(core, array ? withNames(text, {[array]: 't'}) : text), keyword = facts.terms[name].keyword;
       const rest = text.split(',').slice(1).map(parameter => parameter.split('=')).map(([key,
         value]) => `${key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
       return {
         name: 'families',
         figure: maps[1],
         docs: ['table', 'relkey', 'rope', 'linear'],
-        numbers: Object.fromEntries(Object.entries(found).map(([key, rows]) => [key, rows.map(row => [...row.score])])),
+        numbers: {
+          ...Object.fromEntries(Object.entries(found).map(([key, rows]) => [key, rows.map(row => [...row.score])])),
+          grid: grid.map(row => row.map(weights => [...weights])),
+          contents,
+          strengths
+        },
         csv: () => [['family', 'query', 'key', 'score', 'weight'], ...Object.entries(found).flatMap(([key,
           rows]) => rows.flatMap((row, i) => [...row.score].map((s, j) => [key, i, j, s, row.weights[j]])))],
         code: {
-          CLI: `python3 - <<'END'\nimport numpy as np\nx = ${nested(x, shape)}\nnp.savez("three.npz", q=x, k=x, v=x${
-                 table_ ? `, t=${nested(table_.data, table_.shape)}` : ''})\nEND\n` +
+          CLI: `python3 - <<'END'\nimport numpy as np\nx = np.array(${nested(x, shape)})\nnp.savez("three.npz", q=x, k=${
+                 nested(k, shape)}, v=x${array ? `, t=${nested(given.data, given.shape)}` : ''})\nEND\n` +
             shell(['relpos', 'explain', '--input', 'three.npz', '--query', query, ...option, '--scale', Math.SQRT1_2]) + '\n',
           Python: `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].class}(${
-              [...(table_ ? [`np.array(${nested(table_.data, table_.shape)})`] : []), ...rest].join(
-                ', ')})\nprint(relpos.explain(x, x, x, query=${query}, scale=${Math.SQRT1_2}, ${keyword}=term))\n`,
+              [...(array ? [`${array}=np.array(${nested(given.data, given.shape)})`] : []), ...rest].join(
+                ', ')})\nprint(relpos.explain(x, np.array(${nested(k, shape)}), x, query=${query}, scale=${Math.SQRT1_2}, ${
+            keyword}=term))\n`,
           C: program({
-            desc: [1, 1, n, n, wide ? 4 : width],
+            desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64', `scale = ${Math.SQRT1_2}`],
             terms: [text],
-            qkv: {q: {shape, data: x}, k: {shape, data: x}},
-            arrays: table_ ? [{term: 0, index: 0, name: 'table', ...table_}] : [],
+            qkv: {q: {shape, data: x}, k: {shape, data: k}},
+            arrays: array ? [{term: 0, index, name: array, ...given}] : [],
             call: [
               `double score[${n}];`, 'rp_row row = {.score = score};',
               `if (rp_attend_row(plan, &t, 0, 0, ${query}, &row) != RP_OK)`, '    return puts(rp_last_error()), 1;',
@@ -146,7 +198,7 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md). At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content.',
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md). At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content, and stronger content overrides it again: the last map shows who wins. For rotary positions the strength multiplies the angles, and after a whole turn they mean the same again.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
     });

@@ -1,22 +1,33 @@
 // images.js -- the view of positions on a grid: windows, patches, a class token; absolute and relative positions.
 // SPDX-License-Identifier: Apache-2.0
-import {cArrays, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, fixed, h, table} from '../ui.js';
+import {calculation, controls, fixed, h, table} from '../ui.js';
+
+/** Tables with a structure such as training finds: the bias of an offset in rows and columns. */
+const tables = {
+  entries: {title: 'none: entry c is the number c'},
+  near: {title: 'prefers near patches', bias: (dy, dx) => -0.5 * Math.hypot(dy, dx)},
+  row: {title: 'prefers its own row', bias: (dy, dx) => -0.8 * Math.abs(dy) - 0.1 * Math.abs(dx)},
+  below: {title: 'prefers what lies below and to the right', bias: (dy, dx) => 0.3 * (dy + dx) - 0.1 * (dy * dy + dx * dx)},
+};
 
 export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
   terms: ['swin', 'axial'],  // the view Bias links here for these
-  defaults: {kind: 'swin', rows: 4, columns: 4, extra: false, patch: 5},
+  defaults: {kind: 'swin', table: 'entries', rows: 4, columns: 4, extra: false, patch: 5, down: 0, right: 0, save: 'pairs'},
 
   make({core, facts, change}) {
     const kinds = core.kinds.filter(kind => kind.bias && 'grid' in kind.defaults).map(kind => kind.name);
     const settings = controls(
       [
         {key: 'kind', label: 'Term', type: 'select', options: kinds.map(name => [name, `${name}: ${facts.terms[name].title}`])},
+        {key: 'table', label: 'Table', type: 'select', options: Object.entries(tables).map(([key, {title}]) => [key, title])},
+        {key: 'down', lower: -23, upper: 23},
+        {key: 'right', lower: -23, upper: 23},
         {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
         {key: 'columns', label: 'Columns of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
         {key: 'extra', label: 'a class token before the patches', type: 'check'},
@@ -25,10 +36,24 @@ export const images = {
       change);
     const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each to the chosen one'}),
           classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'});
-    const matrix = new HeatMap({title: 'Every pair of tokens', onpick: r => change({patch: r})}), example = h('div');
+    const matrix = new HeatMap({
+      title: 'Every pair of tokens',
+      onpick: (r, c) => change({patch: r, ...links.pair(r, c)}),
+      onlook: (r, c) => links.show(r, c)
+    }),
+          offsets = new HeatMap({
+            title: 'Every offset',
+            rows: 'rows from query to key',
+            columns: 'columns from query to key',
+            onpick: (r, c) => change(links.offset(r, c)),
+            onlook: (r, c) => links.point(r, c)
+          }),
+          example = h('div');
+    let links = null;  // how places of the maps and of the grid belong together, of the last picture
     const output = h('div', {},
       h('div', {class: 'panels'},
-        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), matrix.element),
+        h('div', {}, h('h3', {}, 'Choose a patch: its bias to each of the others'), classes, grid, said, note), offsets.element,
+        matrix.element),
       h('h3', {}, 'Four patches: absolute against relative'), example);
     let shape = '';
 
@@ -69,10 +94,22 @@ export const images = {
       settings.set({...state, patch: query});
       settings.of('patch').limit(n - 1);
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
-      const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`;
-      core.problem({lenQ: n, lenK: n, terms: [text]});
+      const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`, bare = {lenQ: n, lenK: n, terms: [text]};
+      core.problem(bare);
+      // which entry each pair reads says the library, where it can
+      const entries = core.meaning === 'entry' ? core.bias() : null, {bias} = tables[state.table],
+            rowOf = j => Math.floor((j - extra) / columns), columnOf = j => (j - extra) % columns;
+      settings.of('table').element.hidden = !entries;
+      const given =
+        entries && bias ? {shape: core.shape(text, 'table'), data: new Float64Array(core.shape(text, 'table')[0])} : null;
+      for (let i = extra; given && i < n; i++)
+        for (let j = extra; j < n; j++)
+          given.data[entries[i * n + j]] = +bias(rowOf(j) - rowOf(i), columnOf(j) - columnOf(i)).toFixed(4);
+      const terms = [given ? {text, arrays: {table: given}} : text];
+      core.problem({...bare, terms});
       const data = core.bias(), value = core.meaning === 'entry' ? 'entry' : 'bias', at = j => data[query * n + j],
-            digits = value === 'entry' ? 0 : 2;
+            digits = value === 'entry' ? 0 : 2,
+            worked = (r, c, x) => calculation(core.problem({...bare, terms}).worked(0, r, c), fixed(x));
       const place = j => j < extra ? 'class token' : `row ${Math.floor((j - extra) / columns)}, column ${(j - extra) % columns}`;
       matrix.show({
         data,
@@ -81,8 +118,50 @@ export const images = {
         cursor: [query, matrix.cursor[1]],
         title: `${text}: every pair of tokens`,
         value,
-        label: (r, c, x) => `${place(r)} → ${place(c)}: ${value} ${fixed(x)}`
+        label: (r, c, x) => `${place(r)} → ${place(c)}: ${worked(r, c, x)}`
       });
+      // the offsets in both directions, key minus query, each with the first pair that has it
+      const tall = 2 * rows - 1, wide = 2 * columns - 1, pairOf = (r, c) => {
+        const dy = r - rows + 1, dx = c - columns + 1;
+        return [Math.max(0, -dy) * columns + Math.max(0, -dx) + extra, Math.max(0, dy) * columns + Math.max(0, dx) + extra];
+      };
+      const offsetOf = (i, j) =>
+        i < extra || j < extra ? null : [rowOf(j) - rowOf(i) + rows - 1, columnOf(j) - columnOf(i) + columns - 1];
+      const byOffset = Float64Array.from({length: tall * wide}, (_, at) => {
+        const [i, j] = pairOf(Math.floor(at / wide), at % wide);
+        return data[i * n + j];
+      });
+      const keyAt = (r, c) => {  // the key at an offset from the query, or -1
+        const row = rowOf(query) + r - rows + 1, column = columnOf(query) + c - columns + 1;
+        return query >= extra && row >= 0 && column >= 0 && row < rows && column < columns ? row * columns + column + extra : -1;
+      };
+      const look = j => [...grid.children].forEach((button, at) => button.classList.toggle('look', at + extra === j));
+      links = {
+        show: (i, j) => {
+          const at = offsetOf(i, j);
+          if (at) offsets.mark(...at);
+        },
+        point: (r, c) => look(keyAt(r, c)),
+        offset: (r, c) => ({down: r - rows + 1, right: c - columns + 1}),
+        pair: (i, j) => i < extra || j < extra ? {} : {down: rowOf(j) - rowOf(i), right: columnOf(j) - columnOf(i)}
+      };
+      const within = (x, n) => Math.min(Math.max(x, 1 - n), n - 1) + n - 1,
+            chosen = [within(state.down, rows), within(state.right, columns)],
+            way = (x, less, more) => x ? `${Math.abs(x)} ${x < 0 ? less : more}` : '';
+      offsets.show({
+        data: byOffset,
+        rows: tall,
+        columns: wide,
+        cursor: chosen,
+        title: `Every offset: ${tall} × ${wide}`,
+        value,
+        label: (r, c, x) => {
+          const dy = r - rows + 1, dx = c - columns + 1, pairs = (rows - Math.abs(dy)) * (columns - Math.abs(dx));
+          return `${[way(dy, 'up', 'down'), way(dx, 'left', 'right')].filter(Boolean).join(', ') || 'the patch itself'}: ${
+            worked(...pairOf(r, c), x)}; ${pairs} of ${rows * columns * rows * columns} pairs read it`;
+        }
+      });
+      look(keyAt(...chosen));
       let low = Infinity, high = -Infinity;
       for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
       if (shape !== `${n},${columns}`) {  // keep the buttons, and with them the focus, while the grid is the same
@@ -91,6 +170,8 @@ export const images = {
         grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {
           type: 'button',
           onclick: () => change({patch: j + extra}),
+          onpointerenter: () => links.show(+grid.dataset.query, j + extra),
+          onfocus: () => links.show(+grid.dataset.query, j + extra),
           onkeydown: event => {
             const step = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns}[event.key],
                   to = grid.children[j + step];
@@ -108,32 +189,45 @@ export const images = {
         button.setAttribute('aria-pressed', j === query);
         button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
       });
+      grid.dataset.query = query;
+      core.problem({...bare, terms});
       const random = randomArrays(core, text);
       said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
-      note.textContent = random ?
-        'No arrays are given: their numbers are random, and the same as on the command line.' :
-        'No table is given: entry c is the number c. Pairs with the same number read the same learned entry.';
-      core.problem({lenQ: n, lenK: n, terms: [text]});
-      const cli = shell(['relpos', 'bias', text]);
+      note.textContent = random ? 'No arrays are given: their numbers are random, and the same as on the command line.' :
+        given                   ? 'The numbers of this table are made up, in a form that training finds too.' :
+                'No table is given: entry c is the number c. Pairs with the same number read the same learned entry.';
+      const cli = shell(['relpos', 'bias', given ? `${text},table=t` : text, ...(given ? ['--input', 'window.npz'] : [])]),
+            numbers = given ? nested(given.data, given.shape) : '';
       return {
         name: `images-${kind}`,
-        figure: matrix,
         docs: [kind],
         numbers: {
           data: [...data],
           four: Object.fromEntries(Object.entries(four).map(([key, rows]) => [key, rows.map(row => [...row.score])]))
         },
-        csv: () => [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])],
+        saves: {
+          pairs: {
+            figure: matrix,
+            csv: () => [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])]
+          },
+          offsets: {
+            figure: offsets,
+            csv: () => [['rows', 'columns', 'bias'],
+              ...[...byOffset].map((x, m) => [Math.floor(m / wide) - rows + 1, m % wide - columns + 1, x])]
+          }
+        },
         code: {
-          CLI: `${cli}\n${cli} --json     # every number\n`,
+          CLI: `${given ? `python3 -c 'import numpy as np; np.savez("window.npz", t=${numbers})'\n` : ''}${cli}\n${
+            cli} --json     # every number\n`,
           Python: `import numpy as np, relpos\n${
             random ? '# arrays that nobody gave are random; yours go in their place\n' :
-                     ''}print(${pythonTerm(core, facts, text)}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,
+                     ''}print(${pythonTerm(core, facts, text, given ? {table: `np.array(${numbers})`} : {})}.matrix(${n}, ${
+            n}, heads=1)[0][${query}])\n`,
           C: program({
             desc: [1, 1, n, n, 1],
             settings: ['dtype = RP_F64'],
             terms: [text],
-            arrays: cArrays(core, [text]),
+            arrays: given ? [{term: 0, index: 0, name: 'table', ...given}] : cArrays(core, [text]),
             call: [
               `static double bias[1][${n}][${n}];`, `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){1, ${n}, ${n}});`,
               'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;', `for (int j = 0; j < ${n}; j++)`,
@@ -149,6 +243,8 @@ export const images = {
       compute,
       output,
       settings,
+      saves: {pairs: 'the map of pairs', offsets: 'the map of offsets'},
+      change,
       about:
         'Patches of an image, or of a window of it, are tokens on a grid. Their bias depends on how many rows and columns lie between them: wherever a pair with the same offset lies, it reads the same entry.',
       formula: 'swin: table[index(rows, columns between query and key), h]      axial: bh[rows] + bw[columns]'

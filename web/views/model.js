@@ -2,22 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
-import {CAUSAL} from '../core.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
+import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
 import {controls, download, extent, fixed, h, table, told, wordButtons} from '../ui.js';
 
 const maxTokens = 1024;  // a map has their square as its number of cells
 
-/** Read options of `relpos attend` as {terms, causal, scale}; throws for options that this view does not have. */
+/** Read options of `relpos attend` as {terms, masks, scale}; throws for options that this view does not have. */
 function readOptions(core, text) {
-  const found = {terms: [], causal: false, scale: 0}, words = text.split(/\s+/).filter(Boolean);
+  const found = {terms: [], masks: '', scale: 0}, words = text.split(/\s+/).filter(Boolean);
   while (words.length) {
     const option = words.shift(), name = option.slice(2),
           value = () => words.length && !words[0].startsWith('--') ? words.shift() : '';
-    if (option === '--causal') found.causal = true;
+    const mask = maskOfOption(core, option, value);
+    if (mask) found.masks += `${found.masks && '+'}${mask}`;
     else if (option === '--scale') found.scale = +value();
     else if (option === '--bias') found.terms.push(value());
     else if (option.startsWith('--') && Object.hasOwn(core.kindOf, name)) {
@@ -35,7 +36,7 @@ export const model = {
   id: 'model',
   title: 'A real model: its heads, and what a term does to them',
   name: 'Model',
-  defaults: {source: 'minilm', a: 't5,table=t5_table', b: '', head: 3, query: 17, causal: false, scale: 0},
+  defaults: {source: 'minilm', a: 't5,table=t5_table', b: '', head: 3, query: 17, masks: '', scale: 0},
 
   make({core, facts, change, state: current}) {
     const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
@@ -108,7 +109,7 @@ export const model = {
         source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
-    /** The options that a file gives in its metadata, or by the names of its arrays: {terms, causal, scale, note}. */
+    /** The options that a file gives in its metadata, or by the names of its arrays: {terms, masks, scale, note}. */
     const optionsOf = (text, source) => {
       const {others} = source, checked = read => {
         const found = read();
@@ -149,8 +150,8 @@ export const model = {
     let drawn = null;
     /** Compute the weights of a head without and with a state's terms. Everything that can fail for a file happens here, before anything is
      * drawn. */
-    const computeWeights = ({head, a, b, causal, scale}, source) => {
-      const key = JSON.stringify([head, a, b, causal, scale]);
+    const computeWeights = ({head, a, b, masks, scale}, source) => {
+      const key = JSON.stringify([head, a, b, masks, scale]);
       if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
         b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
@@ -164,7 +165,7 @@ export const model = {
           dimV,
           scale: scale > 0 ? scale : NaN,
           terms,
-          masks: causal ? [CAUSAL] : [],
+          masks: readMasks(core, masks),
           q,
           k,
           ...(v ? {v} : {})
@@ -189,8 +190,8 @@ export const model = {
     };
     /** The state in which a source is first shown. */
     const startOf = found => {
-      const {terms = [], causal = false, scale = 0} = found.options;
-      return {a: terms[0] ?? '', b: terms[1] ?? '', causal, scale, head: 0, query: 0, ...found.start};
+      const {terms = [], masks = '', scale = 0} = found.options;
+      return {a: terms[0] ?? '', b: terms[1] ?? '', masks, scale, head: 0, query: 0, ...found.start};
     };
     const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                      .map(kind => kind.name);
@@ -273,6 +274,7 @@ export const model = {
       ...source.others
     },
       source.tokens);
+    const maskSet = maskEditor({core, key: 'masks', change});
     const settings = controls(
       [
         {
@@ -284,10 +286,9 @@ export const model = {
         },
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0},
         {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, lower: 0},
-        {key: 'causal', label: 'causal: no key after the query', type: 'check'},
         {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, lower: 0},
       ],
-      change, editors.map(editor => editor.element), drop);
+      change, [...editors.map(editor => editor.element), maskSet.element], drop);
     const dropped = settings.element.querySelector('option[value=file]');
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
@@ -300,6 +301,8 @@ export const model = {
     const compute = state => {
       settings.set(state);
       editors.forEach(editor => editor.set(state));
+      maskSet.set(state);
+      const masks = readMasks(core, state.masks);
       dropped.hidden = !opened.file;
       const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
       drawn = computeWeights({...state, head}, next);
@@ -400,7 +403,7 @@ export const model = {
           CLI: `# “Save the arrays” writes relpos-heads.safetensors${
             v ? '' : '; k stands for v in it, because only weights are shown'}\n${shell([
             'relpos', 'explain', ...common, '--head', head, '--query', query,
-            ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), state.causal ? '--causal' : null,
+            ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), ...maskOptions(masks),
             ...(scale > 0 ? ['--scale', scale] : []), '--brief'
           ])}\n${
             biases ? shell([
@@ -410,9 +413,8 @@ export const model = {
                      ''}`,
           Python:
             `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(${
-                ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`,
-                  ...(state.causal ? ['causal=True'] : []), ...(scale > 0 ? [`scale=${scale}`] : []),
-                  ...pythonOptions(core, facts, terms.map(({text}) => ({
+                ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`, ...maskKeywords(masks),
+                  ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, terms.map(({text}) => ({
                     text,
                     arrays: Object.fromEntries(
                       Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
@@ -427,7 +429,7 @@ export const model = {
             head,
             query,
             scale: scale > 0 ? scale : NaN,
-            causal: state.causal,
+            masks,
             terms: terms.map(({text, arrays}) => {
               const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
               return {

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, optionOf, program, pythonOptions, shell} from '../code.js';
-import {CAUSAL} from '../core.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
+import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {controls, extent, fixed, h, table, told, wordButtons} from '../ui.js';
+import {calculation, controls, extent, fixed, h, inner, minus, table, told, wordButtons} from '../ui.js';
 
 /** Whether a term without its array has a default for each head, such as ALiBi's slopes; then there are 8 heads, as on the command line. */
 const manyHeads = (core, text) => {
@@ -19,50 +19,82 @@ export const sentence = {
   id: 'sentence',
   title: 'A sentence: one query, step by step',
   name: 'Sentence',
-  defaults: {text: '', query: 0, a: 'log,lambda=0.3', b: '', head: 0, causal: false},
+  defaults: {text: '', query: 0, a: 'log,lambda=0.3', b: '', head: 0, masks: ''},
 
   make({core, facts, change}) {
     const sample = core.example();
     const names = plainTerms(core, facts);
+    const maskSet = maskEditor({core, key: 'masks', change});
     const editors = [
       termEditor({core, facts, key: 'a', legend: 'Term', names, change}),
-      termEditor({core, facts, key: 'b', legend: 'Compare with', names, none: true, change})
+      termEditor({core, facts, key: 'b', legend: 'Compare with', names, none: true, change}), maskSet
     ];
     const settings = controls(
       [
         {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
         {key: 'query', lower: 0},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
-        {key: 'causal', label: 'causal: no key after the query', type: 'check'},
       ],
       change, editors.map(editor => editor.element));
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div');
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
+    maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));
+    const outputs = new HeatMap(
+      {title: 'Outputs of all queries', columns: 'channel', value: 'number', ratio: 1, onpick: r => change({query: r})});
     const output = h('div', {}, h('p', {class: 'note'}, 'Choose the query word:'), words, steps,
-      h('div', {class: 'panels'}, maps.map(map => map.element)));
+      h('div', {class: 'panels'}, maps.map(map => map.element), outputs.element));
 
     const compute = state => {
       const own = state.text.trim().split(/\s+/).filter(Boolean);
       const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
       const n = tokens.length, query = Math.min(state.query, n - 1);
       if (n > 400) throw new Error(`${n} words: at most 400`);
+      const masks = readMasks(core, state.masks);
       settings.set(state);
       editors.forEach(editor => editor.set(state));
+      const wide = (data, heads) =>
+        heads === 1 ? data : Float64Array.from({length: heads * data.length}, (_, x) => data[x % data.length]);
       const of = terms => {
         const heads = terms.some(text => manyHeads(core, text)) ? 8 : 1, head = Math.min(state.head, heads - 1);
-        const wide = data =>
-          heads === 1 ? data : Float64Array.from({length: heads * data.length}, (_, x) => data[x % data.length]);
         core.problem(
-          {heads, lenQ: n, lenK: n, dimK: width, terms, masks: state.causal ? [CAUSAL] : [], q: wide(q), k: wide(k), v: wide(v)});
+          {heads, lenQ: n, lenK: n, dimK: width, terms, masks, q: wide(q, heads), k: wide(k, heads), v: wide(v, heads)});
         return {heads, head, rows: tokens.map((_, i) => core.row(head, i, true))};
       };
+      /** How the bias of a pair comes about; nothing where the term is no bias. */
+      const worked = (i, j) => {
+        const {heads, head} = found, given = {q: wide(q, heads), k: wide(k, heads)};
+        return core.kindOf[nameOf(state.a)].bias ?
+          core.problem({heads, lenQ: n, lenK: n, dimK: width, terms: [state.a], ...given}).worked(head, i, j) :
+          [];
+      };
+      /** The sum of the exponentials of a row, as text. */
+      const sumOf = row => row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : `exp(${fixed(row.lse)})`;
+      const weightOf = (row, j) => row.score[j] === -Infinity ?
+        'masked' :
+        calculation([`exp(${fixed(row.score[j])}) / ${sumOf(row)}`], fixed(row.weights[j]));
       const plain = of([]), other = state.b ? of([state.b]) : null, found = of([state.a]), {heads, head} = found;
       settings.of('head').element.hidden = heads === 1;
       const row = found.rows[query], standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
       wordButtons(words, tokens, query, i => change({query: i}));
       const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
+      const channels = [...Array(width).keys()], pair = (c, j) => [q[query * width + c], k[j * width + c]];
+      const dot = j => channels.reduce((sum, c) => sum + pair(c, j)[0] * pair(c, j)[1], 0);
+      const short = x => x < 0 ? `(${+ x.toFixed(4)})` : `${+ x.toFixed(4)}`, near = (x, y) => Math.abs(x - y) < 1e-9;
+      const calculations = [
+        j => calculation(near(dot(j), row.raw[j]) ? channels.map(c => pair(c, j).map(short).join(' * ')) :
+                                                    ['the product of the rotated vectors'],
+          fixed(row.raw[j])),
+        j => calculation(
+          [
+            `${fixed(row.raw[j])} * ${+ scale.toPrecision(6)}`,
+            ...(near(row.raw[j] * scale, row.scaled[j]) ? [] : [inner(row.scaled[j] - row.raw[j] * scale)])
+          ],
+          fixed(row.scaled[j])),
+        j => `offset ${minus(j - query)}: ${calculation(worked(query, j), told(row.bias[j]))}`,
+        j => row.score[j] === -Infinity ? 'masked' : calculation([fixed(row.scaled[j]), inner(row.bias[j])], fixed(row.score[j]))
+      ];
       const bars = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': 'Weights'},
         h('table', {},
           h('tbody', {},
@@ -89,7 +121,7 @@ export const sentence = {
               ['Raw scores, q · k', ...row.raw], [`Scaled scores, raw · ${+ scale.toPrecision(6)}`, ...row.scaled],
               ['Bias values, B', ...row.bias], ['Biased scores, scaled + B', ...row.score]
             ],
-            {caption: 'Scores'}),
+            {caption: 'Scores', calculation: (r, j) => calculations[r](j)}),
           h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
           h('h3', {}, '3. Output: the sum of weight times value'), h('pre', {}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
           h('h3', {}, '4. Without and with the term'),
@@ -97,7 +129,8 @@ export const sentence = {
             [
               ['Standard', ...standard.weights], ['Biased', ...row.weights],
               ...(other ? [[state.b, ...other.rows[query].weights]] : [])
-            ]),
+            ],
+            {caption: 'Weights', calculation: (r, j) => weightOf([standard, row, other?.rows[query]][r], j)}),
           table(['', ...tokens], [['Difference', ...difference]], {sign: true}), curve, h('h3', {}, '5. All queries'),
           ...(n <= 8 ? [plain, found].map((x, m) => table([m ? 'Biased' : 'Standard', ...tokens],
                                             tokens.map((word, i) => [word, ...x.rows[i].weights]))) :
@@ -105,22 +138,44 @@ export const sentence = {
           ...(n <= 8 ? [table(['Difference', ...tokens],
                          tokens.map((word, i) => [word, ...found.rows[i].weights.map((x, j) => x - plain.rows[i].weights[j])]),
                          {sign: true})] :
-                       [])]);
+                       []),
+          h('h3', {}, '6. All outputs'),
+          ...(n <= 64 ?
+              [table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]))] :
+              [h('p', {class: 'note'}, 'A table of them is shown for up to 64 words; the map below has all.')])]);
       const all = x => {
         const data = new Float64Array(n * n);
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
         return data;
       };
-      const shown = [all(plain), all(found)], label = (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${told(x)}`;
+      const shown = [all(plain), all(found)];
       const [, high] = extent(shown);
       [...shown, shown[0].map((x, m) => x === -Infinity ? x : shown[1][m] - x)].forEach((data, m) => maps[m].show({
         data,
         rows: n,
         columns: n,
         cursor: [query, maps[m].cursor[1]],
-        label,
+        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${
+          m < 2             ? weightOf([plain, found][m].rows[r], c) :
+            x === -Infinity ? 'masked' :
+                              calculation([`${fixed(shown[1][r * n + c])} - ${fixed(shown[0][r * n + c])}`], fixed(x))}`,
         ...(m < 2 ? {low: 0, high, diverging: false} : {diverging: true})
       }));
+      maps[3].element.hidden = !core.kindOf[nameOf(state.a)].bias;
+      maps[3].show({
+        data: Float64Array.from(found.rows.flatMap(row => [...row.bias])),
+        rows: n,
+        columns: n,
+        cursor: [query, maps[3].cursor[1]],
+        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(worked(r, c), told(x))}`
+      });
+      outputs.show({
+        data: Float64Array.from(found.rows.flatMap(row => [...row.out])),
+        rows: n,
+        columns: width,
+        cursor: [query, outputs.cursor[1]],
+        label: (r, c, x) => `output of ${tokens[r]}, channel ${c}: ${minus(fixed(x))}`
+      });
       core.problem({lenQ: n, lenK: n, dimK: width, terms: [state.a]});
       const option = optionOf(core, state.a), shape = [1, 1, n, width];
       return {
@@ -133,20 +188,20 @@ export const sentence = {
                           standard.weights[j], difference[j]])],
         code: {
           CLI: shell([
-            'relpos', 'explain', '--query', query, ...option, state.causal ? '--causal' : null,
-            ...(heads > 1 ? ['--head', head] : []), ...(own.length ? ['--', own.join(' ')] : [])
+            'relpos', 'explain', '--query', query, ...option, ...maskOptions(masks), ...(heads > 1 ? ['--head', head] : []),
+            '--outputs', ...(own.length ? ['--', own.join(' ')] : [])
           ]) +
             '\n',
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
                     nested(k, shape)})\nv = np.array(${nested(v, shape)})\n` +
             (heads > 1 ? `q, k, v = (np.repeat(x, ${heads}, axis=1) for x in (q, k, v))\n` : '') +
             `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${pythonOptions(core, facts, [{text: state.a}])}${
-              state.causal ? ', causal=True' : ''})\nprint(steps)\n`,
+              maskKeywords(masks).map(word => `, ${word}`).join('')})\nprint(steps)\n`,
           C: (heads > 1 ? `/* this program has one head; the page shows head ${head} of ${heads} */\n` : '') + program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],
             terms: [state.a],
-            causal: state.causal,
+            masks,
             qkv: {q: {shape, data: q}, k: {shape, data: k}, v: {shape, data: v}},
             call: [
               `double weights[${n}], out[${width}];`, 'rp_row row = {.weights = weights, .out = out};',

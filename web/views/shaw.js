@@ -2,20 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, shell} from '../code.js';
+import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, extent, fixed, h, rowsOf, table} from '../ui.js';
+import {controls, extent, fixed, h, minus, rowsOf, table} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
   title: 'Shaw: a vector for every clipped offset',
   name: 'Shaw',
   terms: ['relkey', 'relval'],  // the view Bias links here for these
-  defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0},
+  defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0, near: 1, save: 'weights'},
 
   make({core, facts, change}) {
-    const {SHAW_Q: Q, SHAW_K: K, SHAW_V: V, SHAW_A_K: AK, SHAW_A_V: AV} = facts.golden, n = Q.shape[0], width = Q.shape[1],
-                                                                    maxClip = (AK.shape[0] - 1) / 2;
+    const {SHAW_Q: Q, SHAW_K: K, SHAW_V: V, SHAW_A_K: AK, SHAW_A_V: AV, SHAW_NOISE: noise} = facts.golden, n = Q.shape[0],
+                                                                                    width = Q.shape[1],
+                                                                                    maxClip = (AK.shape[0] - 1) / 2;
     const settings = controls(
       [
         {
@@ -32,6 +34,16 @@ export const shaw = {
         {key: 'limit', label: 'Clip of the clip map', type: 'range', min: 0, max: 64, lower: 0, upper: 65536},
         {key: 'trained', label: 'Trained length', type: 'range', min: 1, max: 1024, lower: 1, upper: 65536},
         {key: 'run', label: 'Length it runs at', type: 'range', min: 1, max: 4096, lower: 1, upper: 65536},
+        {
+          key: 'near',
+          label: 'Preference of the pattern for near keys',
+          type: 'range',
+          min: 0,
+          max: 2,
+          step: 0.05,
+          lower: -100,
+          upper: 100
+        },
       ],
       change);
     const map = (title, more) => new HeatMap({title, onpick: r => change({query: r}), ...more});
@@ -41,10 +53,44 @@ export const shaw = {
       new HeatMap({title: 'Vectors for values', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2})
     ];
     const scores = [map('Scores by content'), map('Scores by position'), map('Weights by content alone'), map('Weights')];
-    const numbers = h('div'), pairs = h('div'), profile = h('div');
+    const numbers = h('div'), pairs = h('div'), profile = h('div'), pattern = h('div');
+    const seenMaps =
+      ['Pairs of positions seen in training', 'Offsets seen in training'].map(title => new HeatMap({title, value: 'share seen'}));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
-      h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element), h('h3', {}, 'At a length beyond training'), pairs);
+      h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
+      h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels'}, seenMaps.map(map => map.element)));
+
+    /** The simulated pattern: small random vectors, to whose first channel a bell around offset 0 is added; and the score that a uniform query
+     * gives to each offset, where keys have no content. */
+    const [count, channels] = noise.shape, reach = (count - 1) / 2;
+    const patternOf = strength => {
+      const bell = n => n % channels ? 0 : strength * Math.exp(-0.5 * (n / channels - reach) ** 2),
+            table = {shape: noise.shape, data: noise.data.map((x, n) => x + bell(n))};
+      const q = new Float64Array(channels).fill(1 / Math.sqrt(channels)), k = new Float64Array(count * channels),
+            terms = [{text: `relkey,left=${reach},right=${reach}`, arrays: {table}}];
+      core.problem({lenQ: 1, lenK: count, qOffset: reach, dimK: channels, scale: 1, terms, q, k});
+      return {table, q, score: core.rows('scores', 0)};
+    };
+    const maxCells = 256;
+    /** Show which of run × run pairs share(rows, columns) says were seen; a cell stands for several pairs where there are more than maxCells. */
+    const showSeen = (map, run, share, what) => {
+      const cells = Math.min(run, maxCells), data = new Float64Array(cells * cells),
+            range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)];
+      for (let r = 0; r < cells; r++)
+        for (let c = 0; c < cells; c++) data[r * cells + c] = share(range(r), range(c));
+      const said = x => x === 1 ? 'seen' : x === 0 ? 'never seen' : `seen in ${fixed(100 * x, 0)} % of this cell`;
+      map.show({
+        data,
+        rows: cells,
+        columns: cells,
+        low: 0,
+        high: 1,
+        diverging: false,
+        label: (r, c, x) => `query ${range(r)[0]}, key ${range(c)[0]}: ${what(range(c)[0] - range(r)[0])} ${said(x)}`
+      });
+      return data;
+    };
 
     const compute = state => {
       const c = Math.min(state.clip, maxClip), first = (maxClip - c) * width, size = (2 * c + 1) * width,
@@ -105,24 +151,65 @@ export const shaw = {
       });
       const {trained, run} = state, seen = Math.min(trained, run), all = run * run, new_ = all - seen * seen,
                       far = Math.max(0, run - trained) * (Math.max(0, run - trained) + 1);
-      const count = x => x.toLocaleString('en'), share = x => `${(100 * x / all).toFixed(1)} %`;
+      const amount = x => x.toLocaleString('en'), share = x => `${(100 * x / all).toFixed(1)} %`;
       pairs.replaceChildren(table(['', 'pairs', 'share'],
                               [
-                                ['all pairs of positions', count(all), '100.0 %'],
-                                [`pairs of positions that a text of ${trained} tokens does not have`, count(new_), share(new_)],
-                                ['pairs whose offset such a text does not have', count(far), share(far)],
+                                ['all pairs of positions', amount(all), '100.0 %'],
+                                [`pairs of positions that a text of ${trained} tokens does not have`, amount(new_), share(new_)],
+                                ['pairs whose offset such a text does not have', amount(far), share(far)],
                                 [`pairs without a vector in a table clipped at ${limit}`, '0', '0.0 %']
                               ]),
         h('p', {class: 'note'},
           'The pairs of the second line never occurred in training with a table of absolute positions. A clipped table has a trained vector for every offset, if training reached the clip.'));
+      const known = ([from, to]) => Math.max(0, Math.min(to, trained) - from), long = ([from, to]) => to - from;
+      const maps = [
+        showSeen(seenMaps[0], run, (r, c) => known(r) * known(c) / (long(r) * long(c)), () => 'this pair of positions was'),
+        showSeen(seenMaps[1], run,
+          (r, c) => {
+            let n = 0;
+            for (let i = r[0]; i < r[1]; i++) n += Math.max(0, Math.min(c[1], i + trained) - Math.max(c[0], i - trained + 1));
+            return n / (long(r) * long(c));
+          },
+          offset => `offset ${minus(offset)} was`)
+      ];
+      const shaped = patternOf(state.near), steps = [...Array(count).keys()].map(n => n - reach);
+      const patternFigure = chart({
+        title: 'What a uniform query gives to each offset',
+        xLabel: 'offset = key − query',
+        yLabel: 'score by position',
+        series: [{name: '', x: steps, y: shaped.score, style: 'bars'}]
+      });
+      pattern.replaceChildren(patternFigure, table(['offset', ...steps.map(minus)], [['score', ...shaped.score]], {digits: 3}),
+        h('p', {class: 'note'},
+          'The vectors are small random numbers; a bell around offset 0 is added to their first channel, as training may do where near words matter. At a preference of 1 they are those of the tutorial.'));
       const shape = [1, 1, n, width], ak = clipped(AK), av = clipped(AV);
       return {
         name: 'shaw',
-        figure: scores[3],
         docs: ['relkey', 'relval'],
-        numbers: {content, position, weights, before, mean, pairs: [new_, all, far], out: rows.map(row => [...row.out])},
-        csv: () => [['query', 'key', 'content', 'position', 'weight'],
-          ...[...weights].map((w, x) => [Math.floor(x / n), x % n, content[x], position[x], w])],
+        numbers: {
+          pattern: [...shaped.score],
+          seen: maps.map(data => [...data]),
+          content,
+          position,
+          weights,
+          before,
+          mean,
+          pairs: [new_, all, far],
+          out: rows.map(row => [...row.out])
+        },
+        saves: {
+          weights: {
+            figure: scores[3],
+            csv: () => [['query', 'key', 'content', 'position', 'weight'],
+              ...[...weights].map((w, x) => [Math.floor(x / n), x % n, content[x], position[x], w])]
+          },
+          pattern:
+            {figure: ofChart(patternFigure), csv: () => [['offset', 'score'], ...steps.map((x, m) => [x, shaped.score[m]])]},
+          pairs: {
+            figure: seenMaps[0],
+            csv: () => [['trained', 'run', 'pairs', 'never_seen', 'offsets_never_seen'], [trained, run, all, new_, far]]
+          }
+        },
         code: {
           CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("shaw.npz", q=${nested(Q.data, shape)}, k=${
                  nested(K.data, shape)}, v=${nested(V.data, shape)},\n         a_k=${nested(ak.data, ak.shape)}, a_v=${
@@ -131,12 +218,20 @@ export const shaw = {
               'relpos', 'explain', '--input', 'shaw.npz', '--query', query, '--relkey', `table=a_k,left=${c},right=${c}`,
               '--relval', `table=a_v,left=${c},right=${c}`
             ]) +
+            `\n# the pattern: its scores are the biased ones of this\npython3 - <<'END'\nimport numpy as np\nk = np.zeros((1, 1, ${
+              count}, ${channels}))\nnp.savez("pattern.npz", k=k, v=k, q=${nested(shaped.q, [1, 1, 1,
+              channels])},\n         a=${nested(shaped.table.data, noise.shape)})\nEND\n` +
+            shell([
+              'relpos', 'explain', '--input', 'pattern.npz', '--relkey', `table=a,left=${reach},right=${reach}`, '--q-offset',
+              reach, '--scale', 1, '--all'
+            ]) +
             '\n',
-          Python: `import numpy as np, relpos\nq, k, v = (np.array(x) for x in (${
+          Python: `import numpy as np, relpos, relpos.numpy\nq, k, v = (np.array(x) for x in (${
                       [Q, K, V].map(x => nested(x.data, shape)).join(',\n    ')}))\na_k = np.array(${
                     nested(ak.data, ak.shape)})\na_v = np.array(${nested(av.data, av.shape)})\n` +
             `print(relpos.explain(q, k, v, query=${query}, relkey=relpos.RelKey(a_k, left=${c}, right=${
-              c}), relval=relpos.RelValue(a_v, left=${c}, right=${c})))\n`,
+              c}), relval=relpos.RelValue(a_v, left=${c}, right=${c})))\nprint(relpos.numpy.count_position_pairs(${trained}, ${
+              run}))  # pairs of positions never seen, and all\n`,
           C: program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],
@@ -158,6 +253,8 @@ export const shaw = {
       compute,
       output,
       settings,
+      saves: {weights: 'the weights', pattern: 'the pattern', pairs: 'the pairs seen'},
+      change,
       about:
         'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is that of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
