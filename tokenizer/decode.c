@@ -159,7 +159,9 @@ static void next(tok_stream *s, int32_t id)
 {
     const tokenizer *t = s->t;
     const tok_entry *token = id < t->n_tokens ? &t->tokens[id] : NULL;
-    if (token == NULL || token->piece < 0 || (s->skip_special && token->special))
+    const bool control =
+        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* it ends a run of bytes */
+    if (token == NULL || token->piece < 0 || (s->skip_special && token->special && !control))
         return;
     if (t->kind == TOK_JSON) {
         pass(s, 0, tok_named(t, token->decoded), token->decoded_size);

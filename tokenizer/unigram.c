@@ -94,12 +94,14 @@ static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
     }
 }
 
-/* SentencePiece sums scores in float, and compares a sum before it is rounded; `tokenizers` sums in double. */
+/* SentencePiece sums scores in float, `tokenizers` in double: between equal sums the rounding decides. */
 static inline void offer(tok_node *node, double score, int32_t id, int64_t length, bool single)
 {
+    if (single)
+        score = (double)(float)score;
     if (node->length != 0 && !(score > node->score))
         return;
-    node->score = single ? (double)(float)score : score;
+    node->score = score;
     node->id = id;
     node->length = (int32_t)length;
 }
@@ -154,6 +156,16 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     return true;
 }
 
+/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again at 0. */
+#define REBASE (-100000.0)
+static void rebase(tok_work *w, int64_t at, int64_t reach)
+{
+    const float base = (float)w->nodes[at].score;
+    for (int64_t k = at; k <= reach; k++)
+        if (k == at || w->nodes[k].length != 0)
+            w->nodes[k].score = (double)((float)w->nodes[k].score - base);
+}
+
 static inline void search(tok_work *w, const char *text, int64_t size, bool single)
 {
     if (!make_nodes(w, 1))
@@ -166,6 +178,8 @@ static inline void search(tok_work *w, const char *text, int64_t size, bool sing
             w->nodes[0].score = w->nodes[at - from].score;
             from = at;
         }
+        if (single && w->nodes[at - from].score < REBASE)
+            rebase(w, at - from, reach - from);
         if (!offer_pieces(w, text, size, from, at, &reach, single))
             return;
         const int64_t n = character_size((unsigned char)text[at]);
