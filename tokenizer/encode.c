@@ -54,7 +54,7 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     if (!w->t->white_split) {
-        encode_words(w, text, size, w->at_start && from == 0);
+        encode_words(w, text, size, from < w->front);
         return;
     }
     int64_t start = 0, at = 0;
@@ -65,13 +65,22 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
             break;
         if (tok_is_space(c)) {
             if (at > start)
-                encode_words(w, text + start, at - start, w->at_start && from + start == 0);
+                encode_words(w, text + start, at - start, from + start < w->front);
             start = at + n;
         }
         at += n;
     }
     if (at > start)
-        encode_words(w, text + start, at - start, w->at_start && from + start == 0);
+        encode_words(w, text + start, at - start, from + start < w->front);
+}
+
+/* Bytes of the first n characters. */
+static int64_t bytes_of(const char *text, int64_t size, int64_t n)
+{
+    int64_t at = 0;
+    while (at < size && (n > 0 || ((unsigned char)text[at] & 0xc0) == 0x80))
+        n -= ((unsigned char)text[at++] & 0xc0) != 0x80;
+    return at;
 }
 
 /* A stretch of text without added tokens. */
@@ -89,8 +98,9 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
             tok_unigram(w, w->normalized.bytes, w->normalized.size);
         return;
     }
-    w->at_start = from == 0;
-    tok_normalize_json(w, text, size, &w->at_start);
+    int64_t front = from == 0;
+    tok_normalize_json(w, text, size, &front);
+    w->front = bytes_of(w->normalized.bytes, w->normalized.size, front);
     if (!w->normalized.failed && !w->other.failed && w->normalized.size > 0)
         tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
 }

@@ -51,7 +51,76 @@ static void apply_charsmap(const tokenizer *t, tok_text *to, const char *text, i
     }
 }
 
-static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, int64_t size, bool *at_start)
+/* ---- Where Metaspace asks whether a word begins where the text does ("prepend_scheme": "first"), `tokenizers` looks at the place in the
+ * text that the word's first character came from. So the steps count the characters at the front that came from the first one. */
+
+static int64_t characters(const char *text, int64_t size)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < size; k++)
+        n += ((unsigned char)text[k] & 0xc0) != 0x80;
+    return n;
+}
+
+typedef struct origin {
+    int64_t before, after; /* that many came from the first: before this step, after it */
+    int64_t used;          /* characters that were replaced */
+    bool inserted;         /* the last one made is one more than there was */
+    bool ended;
+} origin;
+
+static void use(origin *o, int64_t n)
+{
+    o->used += n;
+    o->ended = o->ended || o->used > o->before;
+    o->after += !o->ended;
+}
+
+/* n characters became made: each of those came from one of them, and more than n from the last. What is removed goes to the character
+ * before, and one that was inserted there then came from it. */
+static void count_origin(origin *o, int64_t n, int64_t made)
+{
+    if (made == 0 && o->inserted) {
+        o->after--;
+        use(o, 1);
+        o->used += n - 1;
+        o->inserted = false;
+        return;
+    }
+    for (int64_t k = 0; k < made && !o->ended; k++)
+        use(o, k < n);
+    if (made < n && o->after > 0)
+        o->used += n - made;
+    if (made > 0)
+        o->inserted = made > n;
+}
+
+static int64_t charsmap_front(const tokenizer *t, const char *text, int64_t size, int64_t before)
+{
+    origin o = {.before = before};
+    for (int64_t at = 0; at < size && !o.ended;) {
+        const int64_t n = tok_grapheme(&t->graphemes, text + at, size - at);
+        const tok_rule whole = n < 6 ? tok_charsmap_find(&t->charsmap, text + at, n, false) : (tok_rule){0};
+        uint32_t c;
+        if (whole.length > 0)
+            count_origin(&o, characters(text + at, n), characters(whole.text, whole.size));
+        else
+            for (int64_t k = 0, m; k < n && (m = tok_utf8(text + at + k, n - k, &c)) > 0; k += m) {
+                const tok_rule rule = tok_charsmap_find(&t->charsmap, text + at + k, m, false);
+                count_origin(&o, 1, rule.length > 0 ? characters(rule.text, rule.size) : 1);
+            }
+        at += n;
+    }
+    return o.after;
+}
+
+/* The first n characters were replaced by made, which came from the last of them. */
+static int64_t replaced_front(int64_t before, int64_t n, int64_t made)
+{
+    return n > before ? 0 : before - n + made;
+}
+
+static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
 {
     int64_t first = 0, end = size;
     uint32_t c;
@@ -65,13 +134,12 @@ static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, in
             break;
         end = start;
     }
-    if (first > 0)
-        *at_start = false;
+    *front -= characters(text, first);
     tok_text_add(to, text + first, end - first);
 }
 
 /* Runs of two and more spaces. */
-static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, int64_t size, bool *at_start)
+static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
 {
     for (int64_t at = 0; at < size;) {
         const char *space = memchr(text + at, ' ', (size_t)(size - at));
@@ -85,13 +153,13 @@ static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, i
             tok_text_add(to, text + at, start - at);
             tok_text_add(to, norm->content, norm->content_size);
             if (start == 0)
-                *at_start = false;
+                *front = replaced_front(*front, end, characters(norm->content, norm->content_size));
         }
         at = end;
     }
 }
 
-static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, int64_t size, bool *at_start)
+static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
 {
     for (int64_t at = 0; at < size;) {
         const char *found = memmem(text + at, (size_t)(size - at), norm->pattern, (size_t)norm->pattern_size);
@@ -99,16 +167,16 @@ static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, 
         tok_text_add(to, text + at, start - at);
         at = start;
         if (found != NULL) {
-            uint32_t c;
-            if (start == 0 && tok_utf8(text, size, &c) < norm->pattern_size)
-                *at_start = false;
+            if (start == 0)
+                *front = replaced_front(*front, characters(norm->pattern, norm->pattern_size),
+                                        characters(norm->content, norm->content_size));
             tok_text_add(to, norm->content, norm->content_size);
             at += norm->pattern_size;
         }
     }
 }
 
-void tok_normalize_json(tok_work *w, const char *text, int64_t size, bool *at_start)
+void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front)
 {
     const tokenizer *t = w->t;
     w->normalized.size = 0;
@@ -118,10 +186,14 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, bool *at_st
         if (w->other.capacity < size && !tok_text_grow(&w->other, size))
             return;
         switch (norm->kind) {
-        case TOK_NORM_CHARSMAP: apply_charsmap(t, &w->other, text, size); break;
-        case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, at_start); break;
-        case TOK_NORM_SPACES: apply_spaces(norm, &w->other, text, size, at_start); break;
-        case TOK_NORM_REPLACE: apply_replace(norm, &w->other, text, size, at_start); break;
+        case TOK_NORM_CHARSMAP:
+            if (t->prepend == TOK_PREPEND_FIRST && *front > 0)
+                *front = charsmap_front(t, text, size, *front);
+            apply_charsmap(t, &w->other, text, size);
+            break;
+        case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, front); break;
+        case TOK_NORM_SPACES: apply_spaces(norm, &w->other, text, size, front); break;
+        case TOK_NORM_REPLACE: apply_replace(norm, &w->other, text, size, front); break;
         }
         const tok_text made = w->other;
         w->other = w->normalized;

@@ -141,7 +141,7 @@ typedef struct tok_work {
     tok_node *nodes; /* of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
-    bool at_start;        /* the normalized text begins where the text does */
+    int64_t front;        /* bytes at the start of the normalized text that came from the first character of the text */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
 } tok_work;
@@ -149,9 +149,9 @@ typedef struct tok_work {
 /* added.c: call part for each stretch of text without an added token, in order, and add the tokens between them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
-/* normalize_json.c: text, as the steps of a tokenizer.json change it, in w->normalized. *at_start says whether its first character stands at
- * the start of text, and may be set to false. */
-void tok_normalize_json(tok_work *w, const char *text, int64_t size, bool *at_start);
+/* normalize_json.c: text, as the steps of a tokenizer.json change it, in w->normalized. *front characters of the text come from its first
+ * one; it becomes the number of those that do in the normalized text, or less than 1. */
+void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
 /* normalize_sentencepiece.c: the same by SentencePiece's rules. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
 /* unigram.c: add the tokens of the best pieces. */

@@ -165,11 +165,11 @@ static tok_status set_normalized(tok_reader *r, tok_added *added)
 {
     tokenizer *t = r->t;
     tok_work w = {.t = t};
-    bool at_start = true;
+    int64_t front = 1;
     tok_text content = {0}; /* t->names moves when it grows */
     tok_text_add(&content, tok_named(t, added->content), added->size);
     if (!content.failed)
-        tok_normalize_json(&w, content.bytes, content.size, &at_start);
+        tok_normalize_json(&w, content.bytes, content.size, &front);
     tok_status status = TOK_OK;
     if (content.failed || w.normalized.failed || w.other.failed) {
         status = tok_reader_memory(r);
@@ -254,6 +254,18 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
+/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not be left out. */
+static void set_skipped(tokenizer *t)
+{
+    for (int32_t k = 0; k < t->n_added; k++) {
+        tok_entry *token = &t->tokens[t->added[k].id];
+        const int32_t seen =
+            token->decoded == token->piece ? -1 : tok_id(t, tok_named(t, token->decoded), token->decoded_size);
+        if (token->decoded != token->piece)
+            token->special = seen >= 0 && seen != t->added[k].id && t->tokens[seen].special;
+    }
+}
+
 /* ---- the file */
 
 static tok_status read_parts(tok_reader *r, const json_t *root)
@@ -277,6 +289,8 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
         status = read_added(r, json_object_get(root, "added_tokens"));
     if (status == TOK_OK)
         status = tok_tokens_sort(t, r->name, r->err);
+    if (status == TOK_OK)
+        set_skipped(t);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
     t->pad = status == TOK_OK ? tok_id(t, "<pad>", 5) : -1;
     return status;
