@@ -14,11 +14,13 @@
 tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
 {
     char line[TOK_ERR_MAX];
+    const int n = snprintf(line, sizeof(line), "%s: ", r->name);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
+    vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    return tok_fail(r->err, status, "%.200s: %.300s", r->name, line);
+    io_safe(r->err, TOK_ERR_MAX, line); /* jansson's words have bytes of the file */
+    return status;
 }
 
 tok_status tok_reader_memory(const tok_reader *r)
@@ -176,7 +178,8 @@ static tok_status set_normalized(tok_reader *r, tok_added *added)
     } else if (w.normalized.size == 0) {
         status = tok_reader_fail(r, TOK_DAMAGED, "added token %d is empty once it is normalized: \"normalized\": false",
                                  added->id);
-    } else {
+    } else if (w.normalized.size != added->size ||
+               memcmp(w.normalized.bytes, content.bytes, (size_t)added->size) != 0) {
         added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
         added->size = (int32_t)w.normalized.size;
         t->tokens[added->id].decoded = added->content;

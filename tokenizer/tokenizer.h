@@ -46,8 +46,8 @@ void tok_close(tokenizer *t); /* NULL too */
  *
  * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as Unicode recommends and Python and Rust do; a
  * spiece.model has one for each byte, as SentencePiece does. ByT5 takes any bytes as they are.
- * Time and memory are linear in size: at most TOK_BYTES_PER_BYTE bytes for each byte of text (typically a third), beside the result. */
-#define TOK_BYTES_PER_BYTE 64
+ * Time and memory are linear in size. Beside the result, a byte takes about 3 bytes where words are short; where a stretch has no place that
+ * pieces do not go over, each of its bytes, once it is normalized (a space has 3), takes up to 27. */
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX]);
 

@@ -104,11 +104,7 @@ static bool make_matcher(const tokenizer *t, tok_matcher *matcher, bool normaliz
     if (keys == NULL)
         return false;
     qsort(keys, (size_t)n, sizeof(*keys), by_key);
-    int64_t distinct = 0; /* of equal contents the first counts */
-    for (int64_t k = 0; k < n; k++)
-        if (distinct == 0 || tok_key_order(&keys[distinct - 1], &keys[k]) != 0)
-            keys[distinct++] = keys[k];
-    const bool good = tok_trie_build(&matcher->trie, keys, distinct);
+    const bool good = tok_trie_build(&matcher->trie, keys, n);
     free(keys);
     return good;
 }

@@ -30,7 +30,7 @@ typedef struct tok_key {
 /* Order of keys: by bytes, then by size. */
 int tok_key_order(const tok_key *a, const tok_key *b);
 
-/* Make the trie of n keys that are sorted, distinct and not empty. False if memory runs out. */
+/* Make the trie of n keys that are sorted and not empty; of equal ones the first counts. False if memory runs out. */
 bool tok_trie_build(tok_trie *trie, const tok_key *keys, int64_t n);
 void tok_trie_free(tok_trie *trie);
 

@@ -8,11 +8,10 @@
 
 #include <stdlib.h>
 
-/* The best path that ends at a byte of the window; and, once the path is known, the piece that begins there. */
+/* The best path that ends at a byte of the window; once the path is known, the piece that begins there. */
 struct tok_node {
     double score;
-    int32_t id, length;           /* of the last piece; length 0: no path ends here */
-    int32_t next_id, next_length; /* of the piece that begins here */
+    int32_t id, length; /* of the last piece; length 0: no path ends here */
 };
 
 static bool make_nodes(tok_work *w, int64_t n)
@@ -77,20 +76,21 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
     w->after_unknown = unknown;
 }
 
-/* Add the tokens of the window text[from .. end). */
+/* Add the tokens of the window text[from .. end). The path is known from its end: each piece is moved to the node where it begins. */
 static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
 {
-    tok_node *nodes = w->nodes;
+    tok_node *nodes = w->nodes, last = nodes[end - from];
     for (int64_t at = end - from; at > 0;) {
-        const int64_t start = at - nodes[at].length;
-        nodes[start].next_id = nodes[at].id;
-        nodes[start].next_length = nodes[at].length;
-        at = start;
+        at -= last.length;
+        const tok_node before = nodes[at];
+        nodes[at].id = last.id;
+        nodes[at].length = last.length;
+        last = before;
     }
     for (int64_t at = from; at < end;) {
-        const tok_node *node = &nodes[at - from];
-        add_token(w, text, at, node->next_id, node->next_length);
-        at += node->next_length;
+        const tok_node node = nodes[at - from];
+        add_token(w, text, at, node.id, node.length);
+        at += node.length;
     }
 }
 
