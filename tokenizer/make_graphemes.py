@@ -52,10 +52,11 @@ def main():
 
 #include <stdint.h>
 
+/* clang-format off */
 enum {{""")
     for i, name in enumerate(CATEGORIES):
         print(f"    GRAPHEME_{name.upper()} = {i},")
-    print(f"""    GRAPHEME_CATEGORY = 0x1f,    /* mask of the above */
+    print(f"""    GRAPHEME_CATEGORY = 0x1f, /* mask of the above */
     GRAPHEME_INCB_EXTEND = {INCB_EXTEND:#x}, /* of an Indic conjunct */
     GRAPHEME_INCB_LINKER = {INCB_LINKER:#x},
 }};
@@ -71,7 +72,7 @@ static const struct {{
             print(line)
             line = "   "
         line += entry
-    print(line + "\n};\n\n#endif")
+    print(line + "\n};\n/* clang-format on */\n\n#endif")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ struct tokenizer {
     tok_trie pieces; /* the value is the token */
     int32_t byte_ids[256];
     bool byte_fallback;
-    double min_score, max_score;
+    double min_score;
 
     /* added tokens: looked for in the text, and in the normalized text */
     tok_added *added;

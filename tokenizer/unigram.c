@@ -109,8 +109,8 @@ static inline void offer(tok_node *node, double score, int32_t id, int64_t lengt
 static inline double score_of(const tokenizer *t, int32_t id, int64_t length, bool single)
 {
     const tok_entry *token = &t->tokens[id];
-    if (single && token->type == TOK_USER_DEFINED)
-        return (double)((float)length * (float)t->max_score) - 0.1; /* it always wins */
+    if (single && token->type == TOK_USER_DEFINED) /* more than any other piece */
+        return (double)(float)((double)length * 0.1 - 0.1);
     return token->score;
 }
 
