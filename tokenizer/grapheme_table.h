@@ -1,5 +1,6 @@
-/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode 17.0.0; Hangul syllables are
- * computed. Made by make_graphemes.py from data of Unicode, Inc. (https://www.unicode.org/license.txt).
+/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode
+ * 17.0.0; Hangul syllables are computed. Made by make_graphemes.py from data of Unicode, Inc.
+ * (https://www.unicode.org/license.txt).
  * SPDX-License-Identifier: Apache-2.0 AND Unicode-3.0 */
 #ifndef RELPOS_GRAPHEME_TABLE_H
 #define RELPOS_GRAPHEME_TABLE_H

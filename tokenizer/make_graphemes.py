@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Make grapheme_table.h, the properties of characters that grapheme clusters need, from src/tables.rs of the crate unicode-segmentation,
-which the library `tokenizers` uses: what is equal to `tokenizers` has to follow its version of Unicode. Standard library only.
+"""Make grapheme_table.h, the properties of characters that grapheme clusters need, from src/tables.rs of the crate
+unicode-segmentation, which the library `tokenizers` uses: what is equal to `tokenizers` has to follow its version of
+Unicode. Standard library only.
 
     tokenizer/make_graphemes.py path/to/unicode-segmentation/src/tables.rs > tokenizer/grapheme_table.h
 
@@ -8,8 +9,8 @@ SPDX-License-Identifier: Apache-2.0"""
 import re
 import sys
 
-CATEGORIES = ["Any", "CR", "LF", "Control", "Extend", "ZWJ", "SpacingMark", "Prepend", "Regional_Indicator", "L", "V", "T", "LV", "LVT",
-              "Extended_Pictographic", "InCB_Consonant"]
+CATEGORIES = ["Any", "CR", "LF", "Control", "Extend", "ZWJ", "SpacingMark", "Prepend", "Regional_Indicator", "L", "V",
+              "T", "LV", "LVT", "Extended_Pictographic", "InCB_Consonant"]
 INCB_EXTEND, INCB_LINKER = 0x20, 0x40
 CHARACTER = r"'((?:\\.|[^'\\])[^']*)'"
 
@@ -44,8 +45,9 @@ def main():
             ranges[-1][1] = c
         else:
             ranges.append([c, c, of[c]])
-    print(f"""/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode {version}; Hangul syllables are
- * computed. Made by make_graphemes.py from data of Unicode, Inc. (https://www.unicode.org/license.txt).
+    print(f"""/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode
+ * {version}; Hangul syllables are computed. Made by make_graphemes.py from data of Unicode, Inc.
+ * (https://www.unicode.org/license.txt).
  * SPDX-License-Identifier: Apache-2.0 AND Unicode-3.0 */
 #ifndef RELPOS_GRAPHEME_TABLE_H
 #define RELPOS_GRAPHEME_TABLE_H

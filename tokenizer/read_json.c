@@ -1,6 +1,6 @@
-/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c. What the library
- * `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and padding are not read: they are no
- * part of what a text's tokens are.
+/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c.
+ * What the library `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and
+ * padding are not read: they are no part of what a text's tokens are.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -58,8 +58,8 @@ tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *
 
 /* ---- the model */
 
-/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer, divided by a power of
- * ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
+/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer,
+ * divided by a power of ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
 static double as_serde_reads(double x)
 {
     char text[40];
@@ -257,7 +257,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
-/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not be left out. */
+/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not
+ * be left out. */
 static void set_skipped(tokenizer *t)
 {
     for (int32_t k = 0; k < t->n_added; k++) {

@@ -1,5 +1,5 @@
-/* read_sentencepiece.c -- read a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), and check each of its bounds.
- * Fields that do not matter here are skipped.
+/* read_sentencepiece.c -- read a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), and
+ * check each of its bounds. Fields that do not matter here are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"

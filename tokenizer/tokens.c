@@ -1,4 +1,5 @@
-/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no text.
+/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no
+ * text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"

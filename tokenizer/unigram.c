@@ -1,8 +1,8 @@
-/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and no normalizer.
- * Kudo 2018, "Subword Regularization", section 3.2.
+/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and
+ * no normalizer. Kudo 2018, "Subword Regularization", section 3.2.
  *
- * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before it are final. So the
- * memory is that of the longest stretch of overlapping pieces, rarely more than a word.
+ * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before
+ * it are final. So the memory is that of the longest stretch of overlapping pieces, rarely more than a word.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -76,7 +76,8 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
     w->after_unknown = unknown;
 }
 
-/* Add the tokens of the window text[from .. end). The path is known from its end: each piece is moved to the node where it begins. */
+/* Add the tokens of the window text[from .. end). The path is known from its end: each piece is moved to the node where
+ * it begins. */
 static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
 {
     tok_node *nodes = w->nodes, last = nodes[end - from];
@@ -156,7 +157,8 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     return true;
 }
 
-/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again at 0. */
+/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again
+ * at 0. */
 #define REBASE (-100000.0)
 static void rebase(tok_work *w, int64_t at, int64_t reach)
 {

@@ -1,5 +1,5 @@
-/* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer, which make_data.py wrote
- * down; and what tokenizer.h promises beside that.
+/* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
+ * which make_data.py wrote down; and what tokenizer.h promises beside that.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/memory_limit.h"

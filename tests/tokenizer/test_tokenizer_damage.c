@@ -1,4 +1,5 @@
-/* test_tokenizer_damage.c -- damaged tokenizers are refused in one line, or are tokenizers; and every allocation fails once.
+/* test_tokenizer_damage.c -- damaged tokenizers are refused in one line, or are tokenizers; and every allocation fails
+ * once.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/starve.h"
