@@ -197,6 +197,31 @@ static void a_stream_gives_whole_characters(void **state)
     }
 }
 
+static void check_made(const char *vocab, const char *text, const int32_t *wanted, int64_t n_wanted)
+{
+    char json[300];
+    tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    const int size = snprintf(json, sizeof(json),
+                              "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],%s]}}", vocab);
+    assert_int_equal(tok_open_memory(&t, json, size, "made", 0, err), TOK_OK);
+    assert_int_equal(tok_encode(t, text, (int64_t)strlen(text), true, &ids, &n, err), TOK_OK);
+    assert_int_equal(n, n_wanted);
+    assert_memory_equal(ids, wanted, (size_t)n * sizeof(*ids));
+    free(ids);
+    tok_close(t);
+}
+
+/* What `tokenizers` 0.23.3 makes of these; with the doubles that are nearest to its scores, the first would be 1 2 2 2 2. */
+static void scores_decide_as_in_tokenizers(void **state)
+{
+    (void)state;
+    check_made("[\"a\",-11.744708061218262],[\"aa\",-10.389876365661621]", "aaaaaaaaa", (int32_t[]){2, 2, 2, 1, 2}, 5);
+    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1); /* an unknown y has 10 less than the least */
+    check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
+}
+
 static void arguments_are_checked(void **state)
 {
     (void)state;
@@ -330,6 +355,7 @@ int main(void)
         cmocka_unit_test(extra_ids_follow_the_pieces),
         cmocka_unit_test(byt5_has_the_numbers_of_its_paper),
         cmocka_unit_test(a_stream_gives_whole_characters),
+        cmocka_unit_test(scores_decide_as_in_tokenizers),
         cmocka_unit_test(arguments_are_checked),
         cmocka_unit_test(a_directory_gives_tokenizer_json_before_spiece_model),
         cmocka_unit_test(long_lines_take_memory_in_proportion),
