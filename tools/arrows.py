@@ -29,6 +29,7 @@ MAY = {
     # clients of the public header
     "io": [],
     "support": [],
+    "tokenizer": ["io"],
     "lab/engine": ["io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
     "cli": ["io", "support", "src/base/edits.h"],
     "cli/commands": ["io", "support", "cli"],
