@@ -4,10 +4,21 @@
 #include "linear/ops.h"
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define X(name, found) extern const linear_ops linear_ops_##name;
 #include "linear/isa/isa.def"
 #undef X
+
+#if defined(__x86_64__)
+static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+#endif
 
 const linear_ops *linear_entry(int n, bool *found)
 {

@@ -9,12 +9,14 @@
 typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two in each lane of 32 bits */
 typedef uint16_t vuh __attribute__((vector_size(4 * VL), may_alias));
 
+#ifndef vi_set1
 static inline vi vi_set1(const void *four_bytes)
 {
     int32_t x;
     memcpy(&x, four_bytes, sizeof x);
     return (vi){0} + x;
 }
+#endif
 
 #ifndef vi_load
 #define vi_load(p) vf_bits(p)
