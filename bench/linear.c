@@ -1,6 +1,6 @@
-/* linear.c -- times linear layers beside oneDNN, whose weights are reordered before as ours are packed, and OpenBLAS: calls that take
- * turns in one process. bench/linear.py starts it, with OMP_NUM_THREADS and OPENBLAS_CORETYPE set, and makes a page of what it prints,
- * a line of JSON for each case.
+/* linear.c -- times linear layers beside oneDNN, whose weights are reordered before as ours are packed, and OpenBLAS:
+ * calls that take turns in one process. bench/linear.py starts it, with OMP_NUM_THREADS and OPENBLAS_CORETYPE set, and
+ * makes a page of what it prints, a line of JSON for each case.
  *
  *     bench_linear THREADS TYPE ROWS IN OUT SAMPLES
  *

@@ -1,5 +1,5 @@
-/* apply.c -- linear_apply: arguments are checked, rows quantised where the type asks for it, and the product is handed to the pool
- * in tasks of some rows and some panels. It may not know instruction sets by name.
+/* apply.c -- linear_apply: arguments are checked, rows quantised where the type asks for it, and the product is handed
+ * to the pool in tasks of some rows and some panels. It may not know instruction sets by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
 #include <pthread.h>

@@ -1,19 +1,20 @@
-/* layout.h -- how packed weights and quantised rows lie in memory: panels of 64 outputs, one layout for all instruction sets.
+/* layout.h -- how packed weights and quantised rows lie in memory: panels of 64 outputs, one layout for all instruction
+ * sets.
  * It may not know pools, calls or instruction sets.
  *
- * A panel holds 64 rows of W side by side, in lines that follow the inputs upwards, and panels follow one another: one row
- * of x reads all of W from its beginning to its end. A line has 4 columns of 64 bytes, each of 16 outputs, the operand of one
- * vector of AVX-512; the last panel has as many columns as it needs.
+ * A panel holds 64 rows of W side by side, in lines that follow the inputs upwards, and panels follow one another: one
+ * row of x reads all of W from its beginning to its end. A line has 4 columns of 64 bytes, each of 16 outputs, the
+ * operand of one vector of AVX-512; the last panel has as many columns as it needs.
  *
  *   f32    a line is 1 input; a column has 16 numbers
  *   bf16   a line is 2 inputs; a column has 16 pairs, the even input in the lower half of a 32-bit word
- *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each output
- *          and then an int32, -128 Σ q
- *   int4   a line is 8 inputs; a column has 16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the high ones.
- *          4 lines are a group, and before them stand its scales, a bf16 for each output
+ *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each
+ *          output and then an int32, -128 Σ q
+ *   int4   a line is 8 inputs; a column has 16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the
+ *          high ones. 4 lines are a group, and before them stand its scales, a bf16 for each output
  *
- * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and outputs to
- * whole columns.
+ * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and
+ * outputs to whole columns.
  *
  * A quantised row of x is a header of 64 bytes (its scale), then the inputs in the form that the instruction set reads,
  * then, for int4, an int32 for each group: -8 Σ q.

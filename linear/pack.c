@@ -1,5 +1,5 @@
-/* pack.c -- linear_pack makes the panels of layout.h from a matrix, linear_row reads a row of them. A panel is a task: it is
- * packed in chunks of 32 inputs, which are loaded as f32 and stored as its type.
+/* pack.c -- linear_pack makes the panels of layout.h from a matrix, linear_row reads a row of them. A panel is a task:
+ * it is packed in chunks of 32 inputs, which are loaded as f32 and stored as its type.
  * It may not know instruction sets or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
@@ -120,7 +120,8 @@ static double group_loss(const float *w, float scale)
     return sum;
 }
 
-/* The largest number becomes -8, by a scale of either sign, or ±7 where less is lost so. NaN: a number is not finite. */
+/* The largest number becomes -8, by a scale of either sign, or ±7 where less is lost so. NaN: a number is not finite.
+ * */
 static uint16_t group_scale(const float *w)
 {
     float most = 0;

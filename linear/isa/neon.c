@@ -17,7 +17,8 @@ RPI_SOURCE_ORDER
 #include "isa/verbs.h"
 #define vf_of_vi(x) vcvtq_f32_s32((int32x4_t)(x))
 
-/* Products of bytes have 16 bits: those of 8-bit weights are added up in pairs, those of 4-bit weights fit eight times. */
+/* Products of bytes have 16 bits: those of 8-bit weights are added up in pairs, those of 4-bit weights fit eight times.
+ * */
 #define X8_BYTES          1
 #define X8_UNSIGNED       0
 #define w8_load(p)        vld1q_s8((const int8_t *)(p))

@@ -48,7 +48,8 @@ static const linear_ops *fastest(void)
     return list[n]; /* generic is first, and always there */
 }
 
-/* An instruction set by a name of this list, or of the core's, which for AMX means the best here and else plain code. */
+/* An instruction set by a name of this list, or of the core's, which for AMX means the best here and else plain code.
+ * */
 static rp_status choose(const char *name, const linear_ops **ops)
 {
     const int n = named(name);

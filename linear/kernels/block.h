@@ -1,9 +1,10 @@
 /* block.h -- a block of rows of x by some panels: groups of rows, whose tiles are as wide as registers allow.
  * May not know threads or calls.
- * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most rows),
- * widest first, the last X(1, MAX_ROWS). */
+ * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most
+ * rows), widest first, the last X(1, MAX_ROWS). */
 
-/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass over them. */
+/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass over them.
+ * */
 enum { STEP = 512 };
 
 static inline int64_t smaller(int64_t a, int64_t b)
@@ -86,8 +87,8 @@ typedef struct part {
     float *sums;
 } part;
 
-/* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of the
- * next step, or of the next panel, which follows it. */
+/* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of
+ * the next step, or of the next panel, which follows it. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;

@@ -1,9 +1,9 @@
-/* integer_verbs.h -- what products of integers need, in compiler vectors, for instruction sets that did not define it: four
- * bytes of weights times four inputs, added up in each 32-bit lane. Included after isa/verbs.h.
+/* integer_verbs.h -- what products of integers need, in compiler vectors, for instruction sets that did not define it:
+ * four bytes of weights times four inputs, added up in each 32-bit lane. Included after isa/verbs.h.
  * It may not know layouts or calls.
  *
  *   w8, x8   four weights of each output; four inputs, the same for every lane. W8_DOT(sum, w, x) adds their products.
- *            An input takes X8_BYTES where it is stored; X8_UNSIGNED: as a byte with 128 added.
+ *       An input takes X8_BYTES where it is stored; X8_UNSIGNED: as a byte with 128 added.
  *   w4, x4   the same for weights from 0 to 15, with sums of their own type, s4, that hold the 8 fours of a group. */
 
 typedef int16_t vh __attribute__((vector_size(4 * VL), may_alias)); /* two in each lane of 32 bits */

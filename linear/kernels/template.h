@@ -1,4 +1,5 @@
-/* template.h -- the kernels of linear layers, compiled once for each instruction set by linear/isa, whose file has defined:
+/* template.h -- the kernels of linear layers, compiled once for each instruction set by linear/isa, whose file has
+ * defined:
  *
  *   VL         floats of a vector, 4, 8 or 16; vf and the verbs of isa/verbs.h
  *   MR         rows of a register tile in a large block; MAX_ROWS: of a block that is one tile high, at most 12

@@ -1,10 +1,10 @@
-/* tiles.h -- register tiles: the sums of a few rows of x and a few columns of a panel over a range of its lines, for each type of
- * weights. May not know blocks, threads or what becomes of a sum.
+/* tiles.h -- register tiles: the sums of a few rows of x and a few columns of a panel over a range of its lines, for
+ * each type of weights. May not know blocks, threads or what becomes of a sum.
  * Parameters: VL, MR, MAX_ROWS, vf and the verbs.
  *
- * Contract. `rows` and `columns` are constants. Sums go on from t->sums, 64 for each row, f32 or (int8) int32, and back: each is
- * one chain over the inputs in order, wherever the lines are cut, so that its bits depend on nothing else. A tile reads whole
- * columns of weights and no input past the last. */
+ * Contract. `rows` and `columns` are constants. Sums go on from t->sums, 64 for each row, f32 or (int8) int32, and
+ * back: each is one chain over the inputs in order, wherever the lines are cut, so that its bits depend on nothing
+ * else. A tile reads whole columns of weights and no input past the last. */
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors of a column; of a tile's row */
 

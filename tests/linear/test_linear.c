@@ -1,5 +1,5 @@
-/* test_linear.c -- linear layers beside plain loops in double: every type, every instruction set of this machine, sizes at the edges
- * of tiles; and that the bits of a row depend on nothing but the row.
+/* test_linear.c -- linear layers beside plain loops in double: every type, every instruction set of this machine, sizes
+ * at the edges of tiles; and that the bits of a row depend on nothing but the row.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "linear/ops.h"
@@ -85,9 +85,9 @@ static double then_of(linear_then then, double p, double y)
     }
 }
 
-/* What rounding may have changed, in units of 2^-24. A chain of n sums and as many products, or with fma as few, is off by
- * (n + 1) Σ|x w|, in f32; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the scales. Two
- * roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 9 + 8 |u|. */
+/* What rounding may have changed, in units of 2^-24. A chain of n sums and as many products, or with fma as few, is off
+ * by (n + 1) Σ|x w|, in f32; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the
+ * scales. Two roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 9 + 8 |u|. */
 static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
@@ -226,7 +226,8 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
     free(y);
 }
 
-/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; other types where there is a multiply-add. */
+/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; other types where there is a multiply-add.
+ * */
 static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
@@ -254,7 +255,8 @@ static void test_sets_have_the_same_bits(void **state)
 
 /* ---- weights */
 
-/* Of a number of W: half a step of int8; of int4 a whole one, where a number of the other sign is as large as that which is -8. */
+/* Of a number of W: half a step of int8; of int4 a whole one, where a number of the other sign is as large as that
+ * which is -8. */
 static double packing_bound(linear_type type, const float *w, int64_t in, int64_t i)
 {
     const int64_t from = type == LINEAR_INT4 ? i / 32 * 32 : 0,
@@ -410,7 +412,8 @@ static void test_relu_and_gelu_at_the_ends(void **state)
     }
 }
 
-/* gelu over all that it meets, beside double: relative to the result, where 1 + tanh itself would have lost all digits. */
+/* gelu over all that it meets, beside double: relative to the result, where 1 + tanh itself would have lost all digits.
+ * */
 static void test_gelu_is_within_its_bound(void **state)
 {
     enum { N = 40000 };
