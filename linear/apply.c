@@ -1,0 +1,150 @@
+/* apply.c -- linear_apply: arguments are checked, rows quantised where the type asks for it, and the product is handed
+ * to the pool in tasks of some rows and some panels. It may not know instruction sets by name.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A call, and how it is cut. */
+typedef struct cut {
+    const linear_job *j;
+    const linear_ops *ops;
+    int64_t row_blocks, panels, chunk; /* of panels */
+} cut;
+
+enum { QUANTISED_ROWS = 16 }; /* of a task */
+
+int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
+{
+    int64_t bytes;
+    if (linear_packed_bytes(type, in, 1) < 0 || rows < 0)
+        return -1;
+    if (type < LINEAR_INT8)
+        return 0;
+    return __builtin_mul_overflow(rows, linear_row_bytes(type, in), &bytes) ? -1 : bytes;
+}
+
+static bool aligned(const void *p)
+{
+    return (uintptr_t)p % LINEAR_ALIGN == 0;
+}
+
+/* rows * ld elements fit in memory. */
+static bool fits(int64_t rows, int64_t ld)
+{
+    int64_t bytes;
+    return !__builtin_mul_overflow(rows, ld, &bytes) && !__builtin_mul_overflow(bytes, (int64_t)sizeof(float), &bytes);
+}
+
+static bool valid(const linear_weights *w, const linear_call *c)
+{
+    if (!w || !c || linear_packed_bytes(w->type, w->in, w->out) < 0 || !w->packed || !aligned(w->packed))
+        return false;
+    if ((unsigned)c->then > LINEAR_TIMES || c->rows < 0 || !aligned(c->scratch))
+        return false;
+    if (c->rows == 0)
+        return true;
+    return c->x && c->y && (c->rows == 1 || (c->ldx >= w->in && c->ldy >= w->out)) && fits(c->rows, c->ldx) &&
+           fits(c->rows, c->ldy) && linear_scratch_bytes(w->type, c->rows, w->in) >= 0;
+}
+
+static void quantise_task(void *context, int64_t n, int32_t worker)
+{
+    const cut *c = context;
+    const int64_t row = n * QUANTISED_ROWS;
+    (void)worker;
+    c->ops->quantise(c->j, row, smaller(QUANTISED_ROWS, c->j->rows - row));
+}
+
+static void block_task(void *context, int64_t n, int32_t worker)
+{
+    const cut *c = context;
+    const int64_t row = n % c->row_blocks * LINEAR_MAX_ROWS, panel = n / c->row_blocks * c->chunk;
+    (void)worker;
+    c->ops->block(c->j, row, smaller(LINEAR_MAX_ROWS, c->j->rows - row), panel, smaller(c->chunk, c->panels - panel));
+}
+
+/* The call in its caller's thread. */
+static void whole_task(void *context, int64_t n, int32_t worker)
+{
+    const cut *c = context;
+    (void)n;
+    if (c->j->quantised)
+        c->ops->quantise(c->j, 0, c->j->rows);
+    for (int64_t b = 0; b < c->row_blocks; b++)
+        block_task(context, b, worker);
+}
+
+/* A call of fewer multiply-adds than this is over before another thread has woken. */
+static double short_call = 4e6;
+
+static void read_short(void)
+{
+    const char *text = getenv("RELPOS_SHORT");
+    char *end = NULL;
+    const double x = text && *text ? strtod(text, &end) : -1;
+    if (end && *end == 0 && x >= 0)
+        short_call = x;
+}
+
+/* Whether a call is not worth waking threads for; products of integers take a quarter of the time. */
+static bool is_short(const linear_job *j)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_short);
+    const double time = j->type >= LINEAR_INT8 ? 0.25 : 1;
+    return time * (double)j->rows * (double)j->in * (double)j->out < short_call;
+}
+
+static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
+{
+    cut c = {.j = j, .ops = ops};
+    c.row_blocks = linear_ceil(j->rows, LINEAR_MAX_ROWS);
+    c.panels = c.chunk = linear_ceil(j->out, LINEAR_PANEL);
+    const int64_t threads = rp_pool_threads(pool);
+    if (threads == 1 || is_short(j)) {
+        rp_pool_run(pool, 1, whole_task, &c);
+        return;
+    }
+    c.chunk = linear_ceil(c.panels, smaller(c.panels, linear_ceil(4 * threads, c.row_blocks)));
+    if (j->quantised)
+        rp_pool_run(pool, linear_ceil(j->rows, QUANTISED_ROWS), quantise_task, &c);
+    rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
+}
+
+rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call)
+{
+    const linear_ops *ops;
+    if (!valid(w, call))
+        return RP_E_ARG;
+    const rp_status chosen = linear_choose(call->isa, &ops);
+    if (chosen != RP_OK || call->rows == 0)
+        return chosen;
+    const int64_t bytes = linear_scratch_bytes(w->type, call->rows, w->in);
+    void *own = bytes > 0 && !call->scratch ? aligned_alloc(LINEAR_ALIGN, (size_t)bytes) : NULL;
+    if (bytes > 0 && !call->scratch && !own)
+        return RP_E_NOMEM;
+    linear_job j = {.type = w->type,
+                    .then = call->then,
+                    .rows = call->rows,
+                    .in = w->in,
+                    .out = w->out,
+                    .ldx = call->ldx,
+                    .ldy = call->ldy,
+                    .x = call->x,
+                    .y = call->y,
+                    .packed = w->packed,
+                    .panel_bytes = linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS),
+                    .lines = linear_lines(w->type, w->in),
+                    .row_bytes = bytes / call->rows};
+    if (bytes > 0)
+        j.quantised = own ? own : call->scratch;
+    run(pool, &j, ops);
+    free(own);
+    return RP_OK;
+}

@@ -1,0 +1,37 @@
+/* linear/isa/avx2.c -- AVX2 with FMA.
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx2,fma")
+#define LINEAR_ISA avx2
+#define RPI_F64    0
+#define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS   6
+#include "isa/avx2.h"
+#include "isa/verbs.h"
+#define vi_load(p)           ((vi)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define vi_store(p, v)       _mm256_storeu_si256((__m256i *)(void *)(p), (__m256i)(v))
+#define vf_of_vi(x)          _mm256_cvtepi32_ps((__m256i)(x))
+#define vi_store_bytes(p, v) low_bytes(p, (__m256i)(v))
+static inline void low_bytes(void *to, __m256i x)
+{
+    const __m256i four = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400)); /* of each half */
+    _mm_storel_epi64(to, _mm_unpacklo_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
+}
+#define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
+
+/* Weights of 4 bits are unsigned bytes: a pair of products stays below 2^12, and eight pairs within 16 bits. */
+typedef __m256i s4;
+typedef vi w4, x4;
+#define x4_load(p)        vi_set1(p)
+#define W4_DOT(sum, w, x) _mm256_add_epi16(sum, _mm256_maddubs_epi16((__m256i)(w), (__m256i)(x)))
+#define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm256_set1_epi16(1))
+#include "linear/kernels/template.h"
+RPI_TARGET_END
+#endif

@@ -1,0 +1,40 @@
+/* linear/isa/avx2_vnni.c -- AVX2 with sums of four products of bytes (AVX-VNNI).
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx2,fma,avxvnni")
+#define LINEAR_ISA avx2_vnni
+#define RPI_F64    0
+#define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS   6
+#include "isa/avx2.h"
+#include "isa/verbs.h"
+#define vi_load(p)           ((vi)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define vi_store(p, v)       _mm256_storeu_si256((__m256i *)(void *)(p), (__m256i)(v))
+#define vf_of_vi(x)          _mm256_cvtepi32_ps((__m256i)(x))
+#define vi_store_bytes(p, v) low_bytes(p, (__m256i)(v))
+static inline void low_bytes(void *to, __m256i x)
+{
+    const __m256i four = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400)); /* of each half */
+    _mm_storel_epi64(to, _mm_unpacklo_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
+}
+
+/* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
+#define X8_BYTES          1
+#define X8_UNSIGNED       1
+#define w8_load(p)        vi_load(p)
+#define x8_load(p)        vi_set1(p)
+#define W8_DOT(sum, w, x) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w)))
+#define x4_load(p)        vi_set1(p)
+#define W4_DOT(sum, w, x) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(w), (__m256i)(x)))
+#define s4_sum(sum)       (sum)
+typedef vi w8, x8, w4, x4, s4;
+#include "linear/kernels/template.h"
+RPI_TARGET_END
+#endif

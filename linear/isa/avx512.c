@@ -1,0 +1,32 @@
+/* linear/isa/avx512.c -- AVX-512 (F, BW, DQ, VL).
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#define LINEAR_ISA avx512
+#define RPI_F64    0
+#define SHAPES(X)  X(4, 6) X(2, 12) X(1, 12)
+#define MAX_ROWS   12
+#include "isa/avx512.h"
+#include "isa/verbs.h"
+#define vi_load(p)           ((vi)_mm512_loadu_si512(p))
+#define vi_store(p, v)       _mm512_storeu_si512(p, (__m512i)(v))
+#define vf_of_vi(x)          _mm512_cvtepi32_ps((__m512i)(x))
+#define vi_store_bytes(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
+#define vi_madd(a, b)        ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
+
+/* Weights of 4 bits are unsigned bytes: a pair of products stays below 2^12, and eight pairs within 16 bits. */
+typedef __m512i s4;
+typedef vi w4, x4;
+#define x4_load(p)        vi_set1(p)
+#define W4_DOT(sum, w, x) _mm512_add_epi16(sum, _mm512_maddubs_epi16((__m512i)(w), (__m512i)(x)))
+#define s4_sum(sum)       vi_madd((vi)(sum), (vi)_mm512_set1_epi16(1))
+#include "linear/kernels/template.h"
+RPI_TARGET_END
+#endif

@@ -1,0 +1,35 @@
+/* linear/isa/avx512_vnni.c -- AVX-512 with sums of four products of bytes (VNNI).
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni")
+#define LINEAR_ISA avx512_vnni
+#define RPI_F64    0
+#define SHAPES(X)  X(4, 6) X(2, 12) X(1, 12)
+#define MAX_ROWS   12
+#include "isa/avx512.h"
+#include "isa/verbs.h"
+#define vi_load(p)           ((vi)_mm512_loadu_si512(p))
+#define vi_store(p, v)       _mm512_storeu_si512(p, (__m512i)(v))
+#define vf_of_vi(x)          _mm512_cvtepi32_ps((__m512i)(x))
+#define vi_store_bytes(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
+
+/* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
+#define X8_BYTES          1
+#define X8_UNSIGNED       1
+#define w8_load(p)        vi_load(p)
+#define x8_load(p)        vi_set1(p)
+#define W8_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w)))
+#define x4_load(p)        vi_set1(p)
+#define W4_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
+#define s4_sum(sum)       (sum)
+typedef vi w8, x8, w4, x4, s4;
+#include "linear/kernels/template.h"
+RPI_TARGET_END
+#endif

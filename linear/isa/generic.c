@@ -1,0 +1,16 @@
+/* linear/isa/generic.c -- any machine with a C compiler that knows vectors of 16 bytes. Products of f32 round twice: a
+ * * b, then the sum. It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#define LINEAR_ISA generic
+#define RPI_F64    0
+#define SHAPES(X)  X(2, 1) X(1, 3)
+#define MAX_ROWS   3
+enum { VL = 4, MR = 3 }; /* 3 x 16 sums take 12 of 16 registers */
+typedef float vf __attribute__((vector_size(16), may_alias));
+#include "isa/verbs.h"
+#include "linear/kernels/template.h"

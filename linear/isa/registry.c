@@ -1,0 +1,96 @@
+/* linear/isa/registry.c -- the instruction sets of linear layers by name, and which of them this machine has.
+ * It may not know what the kernels compute.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define X(name, found) extern const linear_ops linear_ops_##name;
+#include "linear/isa/isa.def"
+#undef X
+
+#if defined(__x86_64__)
+static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+#endif
+
+static const linear_ops *const list[] = {
+#define X(name, has) &linear_ops_##name,
+#include "linear/isa/isa.def"
+#undef X
+};
+enum { SETS = sizeof list / sizeof list[0] };
+
+/* The machine is asked once: in a virtual one that takes longer than a small layer. */
+static bool has[SETS];
+static const linear_ops *by_default; /* RELPOS_ISA, or the fastest */
+
+static int named(const char *name)
+{
+    int n = 0;
+    while (n < SETS && strcmp(list[n]->name, name) != 0)
+        n++;
+    return n;
+}
+
+static const linear_ops *fastest(void)
+{
+    int n = SETS - 1;
+    while (!has[n])
+        n--;
+    return list[n]; /* generic is first, and always there */
+}
+
+/* An instruction set by a name of this list, or of the core's, which for AMX means the best here and else plain code.
+ * */
+static rp_status choose(const char *name, const linear_ops **ops)
+{
+    const int n = named(name);
+    const int found = n < SETS ? has[n] : rp_isa_found(name);
+    *ops = n < SETS ? list[n] : strcmp(name, "amx") == 0 ? fastest() : list[0];
+    return found < 0 ? RP_E_ARG : found ? RP_OK : RP_E_UNSUPPORTED;
+}
+
+static void ask(void)
+{
+    const char *wanted = getenv("RELPOS_ISA");
+    int n = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#endif
+#define X(name, found) has[n++] = found;
+#include "linear/isa/isa.def"
+#undef X
+    if (!wanted || !*wanted ||
+        choose(wanted, &by_default) != RP_OK) /* as the core, which passes over what it does not know */
+        by_default = fastest();
+}
+
+static void ask_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask);
+}
+
+const linear_ops *linear_entry(int n, bool *found)
+{
+    ask_once();
+    if (n >= SETS)
+        return NULL;
+    *found = has[n];
+    return list[n];
+}
+
+rp_status linear_choose(const char *isa, const linear_ops **ops)
+{
+    ask_once();
+    *ops = by_default;
+    return isa ? choose(isa, ops) : RP_OK;
+}

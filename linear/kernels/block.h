@@ -1,0 +1,144 @@
+/* block.h -- a block of rows of x by some panels: groups of rows, whose tiles are as wide as registers allow.
+ * May not know threads or calls.
+ * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most
+ * rows), widest first, the last X(1, MAX_ROWS). */
+
+/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass over them.
+ * */
+enum { STEP = 512 };
+
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Groups of rows: one, where registers hold the sums of all, else of at most MR. */
+static int64_t groups_of(int64_t rows)
+{
+    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
+}
+
+typedef void tiles(int rows, const tile *t);
+
+/* A tile for each number of rows. */
+#define ROWS(TYPE, N, COLUMNS, MOST)                                                                                   \
+    if ((N) <= (MOST))                                                                                                 \
+    TYPE##_tile((N) <= (MOST) ? (N) : 1, COLUMNS, t)
+#define TILES(TYPE, COLUMNS, MOST)                                                                                     \
+    static void TYPE##_tiles_##COLUMNS(int rows, const tile *t)                                                        \
+    {                                                                                                                  \
+        switch (rows) {                                                                                                \
+        case 1: TYPE##_tile(1, COLUMNS, t); break;                                                                     \
+        case 2: ROWS(TYPE, 2, COLUMNS, MOST); break;                                                                   \
+        case 3: ROWS(TYPE, 3, COLUMNS, MOST); break;                                                                   \
+        case 4: ROWS(TYPE, 4, COLUMNS, MOST); break;                                                                   \
+        case 5: ROWS(TYPE, 5, COLUMNS, MOST); break;                                                                   \
+        case 6: ROWS(TYPE, 6, COLUMNS, MOST); break;                                                                   \
+        case 7: ROWS(TYPE, 7, COLUMNS, MOST); break;                                                                   \
+        case 8: ROWS(TYPE, 8, COLUMNS, MOST); break;                                                                   \
+        case 9: ROWS(TYPE, 9, COLUMNS, MOST); break;                                                                   \
+        case 10: ROWS(TYPE, 10, COLUMNS, MOST); break;                                                                 \
+        case 11: ROWS(TYPE, 11, COLUMNS, MOST); break;                                                                 \
+        case 12: ROWS(TYPE, 12, COLUMNS, MOST); break;                                                                 \
+        }                                                                                                              \
+    }
+#define EACH_TYPE(COLUMNS, MOST)                                                                                       \
+    TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
+SHAPES(EACH_TYPE)
+
+/* The tiles of a number of columns, at most `columns`, with room for `rows` rows; *width: of how many. */
+static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
+{
+#define SHAPE(COLUMNS, MOST)                                                                                           \
+    if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
+        static tiles *const each[LINEAR_TYPES] = {f32_tiles_##COLUMNS, bf16_tiles_##COLUMNS, int8_tiles_##COLUMNS,     \
+                                                  int4_tiles_##COLUMNS};                                               \
+        *width = COLUMNS;                                                                                              \
+        return each[type];                                                                                             \
+    }
+    SHAPES(SHAPE)
+    *width = 1; /* the last shape has room for all */
+    return NULL;
+}
+
+/* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
+static void sums_begin(const tile *t, int64_t rows, float *sums)
+{
+    for (int64_t c = 0; c < t->columns * LINEAR_COLUMN; c += VL) {
+        const int32_t *bias = (const int32_t *)(const void *)t->panel + t->columns * LINEAR_COLUMN + c;
+        const vi first = t->j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(bias) : (vi){0};
+        for (int64_t r = 0; r < rows; r++)
+            vi_store(sums + r * LINEAR_PANEL + c, first);
+    }
+}
+
+/* Rows of y that are written next come into the cache while their sums are made. */
+static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < n; c += LINEAR_COLUMN)
+            __builtin_prefetch(y + r * j->ldy + c, 1, 3);
+}
+
+/* A block of rows by a panel. */
+typedef struct part {
+    const linear_job *j;
+    int64_t row, rows, groups, panel;
+    float *sums;
+} part;
+
+/* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of
+ * the next step, or of the next panel, which follows it. */
+static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
+{
+    const linear_job *j = p->j;
+    const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
+    const int64_t n = smaller(width * LINEAR_COLUMN, j->out - first);
+    const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
+    for (int64_t g = 0; g < p->groups; g++) { /* of rows / groups rows, or one more */
+        const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, share = before + g;
+        float *y = j->y + (p->row + begin) * j->ldy + first;
+        t->row = p->row + begin;
+        t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
+        t->fetches = of == 1 || share >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
+        t->ahead[0] = next + smaller(share, LINEAR_COLUMNS - 1) * lines * 64;
+        t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
+        if (t->end == j->lines)
+            fetch_rows(j, end - begin, y, n);
+        each((int)(end - begin), t);
+        if (t->end == j->lines)
+            store(t, (int)(end - begin), y, n);
+    }
+}
+
+static void panel_of_block(const part *p)
+{
+    const linear_job *j = p->j;
+    const int64_t most = linear_ceil(p->rows, p->groups);
+    tile t = {.j = j, .panel = j->packed + p->panel * j->panel_bytes, .columns = linear_columns(j->out, p->panel)};
+    sums_begin(&t, p->rows, p->sums);
+    for (; t.from < j->lines; t.from = t.end) {
+        int64_t width, before = 0;
+        widest(j->type, most, t.columns, &width);
+        const int64_t of = p->groups * linear_ceil(t.columns, width);
+        t.end = of > 1 ? smaller(t.from + STEP, j->lines) : j->lines;
+        for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
+            tiles *each = widest(j->type, most, t.columns - t.first, &width);
+            columns_step(p, &t, each, width, before, of);
+        }
+    }
+}
+
+static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
+{
+    float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
+    for (int64_t n = panel; n < panel + panels; n++)
+        panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
+}
+
+#define LINEAR_JOIN(a, b) a##b
+#define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
+#define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
+#define LINEAR_TEXT_(isa) #isa
+extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block};

@@ -1,0 +1,90 @@
+/* quantise.h -- rows of x as integers from -127 to 127 with a scale for each row, as layout.h has them.
+ * May not know tiles, blocks or threads.
+ * Parameters: VL, the verbs, X8_BYTES, X8_UNSIGNED. */
+
+/* The rest of a row from i on, then zeros; out of line, since it is rarely needed. */
+static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)
+{
+    for (int64_t c = 0; c < VL; c++)
+        lane[c] = i + c < n ? x[i + c] : 0;
+}
+
+/* VL numbers of a row from i on, zeros past its end. */
+INLINE vf row_load(const float *x, int64_t i, int64_t n)
+{
+    float lane[VL];
+    if (i + VL <= n)
+        return vf_load(x + i);
+    row_tail(x, i, n, lane);
+    return vf_load(lane);
+}
+
+/* The largest |x|; infinity or NaN where the row is not finite. */
+static float row_max(const float *x, int64_t n)
+{
+    float lane[VL], most = 0;
+    vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
+    for (int64_t i = 0; i < n; i += 4 * VL) {
+        RPI_UNROLL
+        for (int c = 0; c < 4; c++)
+            max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
+    }
+    vf_store(lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
+    for (int c = 0; c < VL; c++)
+        most = lane[c] <= most ? most : lane[c]; /* NaN is taken, and kept */
+    for (int c = 0; c < VL; c++)
+        most = isnan(lane[c]) ? lane[c] : most;
+    return most;
+}
+
+/* VL integers as the inputs of lines. */
+INLINE void store_inputs(linear_type type, char *to, vi q)
+{
+    if (type == LINEAR_INT4 || X8_BYTES == 1) {
+        vi_store_bytes(to, q ^ (type == LINEAR_INT8 && X8_UNSIGNED ? 128 : 0));
+    } else {
+        int8_t lane[VL];
+        vi_store_bytes(lane, q);
+        for (int c = 0; c < VL; c += 4) {
+            const int16_t pairs[4] = {lane[c], lane[c + 2], lane[c + 1], lane[c + 3]};
+            memcpy(to + 2 * c, pairs, sizeof pairs);
+        }
+    }
+}
+
+/* What 8 more in each weight of a group adds is taken away: -8 Σ q. */
+static void group_biases(char *row, int64_t in)
+{
+    const int8_t *q = (const int8_t *)row + LINEAR_ROW_HEAD;
+    for (int64_t g = 0; g < linear_ceil(in, LINEAR_GROUP); g++) {
+        int32_t sum = 0;
+        for (int c = 0; c < LINEAR_GROUP; c++)
+            sum -= 8 * q[g * LINEAR_GROUP + c];
+        memcpy(row + linear_row_groups(in) + 4 * g, &sum, sizeof sum);
+    }
+}
+
+/* A largest number below this would have a scale that is subnormal: the row is taken for zeros. */
+#define QUANTISED_TINY 0x1p-119f
+
+static void quantise_row(const linear_job *j, const float *x, char *row)
+{
+    const float max = row_max(x, j->in);
+    const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
+    const float scale = !finite ? NAN : zeros ? 0 : max / 127;
+    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* the integer in the low bits */
+    const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
+    memcpy(row, &scale, sizeof scale);
+    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+        const vf q = (zeros ? vf_set1(0) : row_load(x, i, j->in)) * over + magic;
+        store_inputs(j->type, row + LINEAR_ROW_HEAD + i * width, (vi)q);
+    }
+    if (j->type == LINEAR_INT4)
+        group_biases(row, j->in);
+}
+
+static void quantise(const linear_job *j, int64_t row, int64_t rows)
+{
+    for (int64_t r = row; r < row + rows; r++)
+        quantise_row(j, j->x + r * j->ldx, j->quantised + r * j->row_bytes);
+}

@@ -1,0 +1,88 @@
+/* store.h -- what becomes of the sums of a block: scales of quantised types, then the store with what the call asks
+ * for. Vectors past the last output are computed like others and stored in part. May not know how sums are made.
+ * Parameters: VL, the verbs. */
+
+/* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) is p / (1 + exp(-2u)), and for p < 0, so that nothing cancels and
+ * nothing overflows, p exp(2u) / (1 + exp(2u)): an exponential of -2|u| either way. -2|u| is off by 4 roundings (a
+ * constant, p², the fma, the product), of which the exponential makes 8|u|; it has 6 of its own, and sum, quotient and
+ * product add 3: (9 + 8|u|) 2⁻²⁴ of the result. */
+#define GELU_U1 -1.5957691216057308f  /* -2 √(2/π) */
+#define GELU_U3 -0.07135481627159992f /* that times 0.044715 */
+
+INLINE vf gelu(vf p)
+{
+    const vf e = vf_exp(vf_abs(p) * vf_fma(p * p, vf_set1(GELU_U3), vf_set1(GELU_U1)));
+    return p * (vf_below(p, vf_set1(0), e, vf_set1(1)) / (e + vf_set1(1)));
+}
+
+INLINE vf finish(linear_then then, vf p, vf y)
+{
+    switch (then) {
+    case LINEAR_ADD: return y + p;
+    case LINEAR_RELU: return vf_max(vf_set1(0), p); /* the second one where it is NaN */
+    case LINEAR_GELU: return gelu(p);
+    case LINEAR_TIMES: return y * p;
+    default: return p;
+    }
+}
+
+/* VL sums of a row as its product: int8 sums are integers, int4 sums lack the scale of x. */
+INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
+{
+    const vf p = vf_load(sums);
+    if (type == LINEAR_INT8)
+        return vf_of_vi((vi)p) * vf_load(scale) * x;
+    if (type == LINEAR_INT4)
+        return p * x;
+    return p;
+}
+
+/* `scale`: of the outputs, int8. */
+INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x, float *y,
+                      int64_t n)
+{
+    for (int64_t c = 0; c < n; c += VL) {
+        const vf p = scaled(type, sums + c, scale + c, x);
+        if (c + VL <= n) {
+            vf_store(y + c, finish(then, p, vf_load(y + c)));
+        } else {
+            float lane[VL] = {0};
+            memcpy(lane, y + c, (size_t)(n - c) * sizeof *y);
+            vf_store(lane, finish(then, p, vf_load(lane)));
+            memcpy(y + c, lane, (size_t)(n - c) * sizeof *y);
+        }
+    }
+}
+
+INLINE void store_rows(linear_type type, linear_then then, const tile *t, int rows, float *y, int64_t n)
+{
+    const linear_job *j = t->j;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    for (int r = 0; r < rows; r++) {
+        float x = 1;
+        if (type >= LINEAR_INT8)
+            memcpy(&x, j->quantised + (t->row + r) * j->row_bytes, sizeof x);
+        store_row(type, then, t->sums + r * LINEAR_PANEL, scale, vf_set1(x), y + r * j->ldy, n);
+    }
+}
+
+INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int64_t n)
+{
+    switch (t->j->then) {
+    case LINEAR_STORE: store_rows(type, LINEAR_STORE, t, rows, y, n); break;
+    case LINEAR_ADD: store_rows(type, LINEAR_ADD, t, rows, y, n); break;
+    case LINEAR_RELU: store_rows(type, LINEAR_RELU, t, rows, y, n); break;
+    case LINEAR_GELU: store_rows(type, LINEAR_GELU, t, rows, y, n); break;
+    case LINEAR_TIMES: store_rows(type, LINEAR_TIMES, t, rows, y, n); break;
+    }
+}
+
+/* The rows of a tile: n outputs of each, from y on. */
+static void store(const tile *t, int rows, float *y, int64_t n)
+{
+    switch (t->j->type) {
+    case LINEAR_INT8: store_type(LINEAR_INT8, t, rows, y, n); break;
+    case LINEAR_INT4: store_type(LINEAR_INT4, t, rows, y, n); break;
+    default: store_type(LINEAR_F32, t, rows, y, n); break;
+    }
+}

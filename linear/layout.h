@@ -1,0 +1,103 @@
+/* layout.h -- how packed weights and quantised rows lie in memory: panels of 64 outputs, one layout for all instruction
+ * sets.
+ * It may not know pools, calls or instruction sets.
+ *
+ * A panel holds 64 rows of W side by side, in lines that follow the inputs upwards, and panels follow one another: one
+ * row of x reads all of W from its beginning to its end. A line has 4 columns of 64 bytes, each of 16 outputs, the
+ * operand of one vector of AVX-512; the last panel has as many columns as it needs.
+ *
+ *   f32    a line is 1 input; a column has 16 numbers
+ *   bf16   a line is 2 inputs; a column has 16 pairs, the even input in the lower half of a 32-bit word
+ *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each
+ *          output and then an int32, -128 Σ q
+ *   int4   a line is 8 inputs; a column has 16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the
+ *          high ones. 4 lines are a group, and before them stand its scales, a bf16 for each output
+ *
+ * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and
+ * outputs to whole columns.
+ *
+ * A quantised row of x is a header of 64 bytes (its scale), then the inputs in the form that the instruction set reads,
+ * then, for int4, an int32 for each group: -8 Σ q.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_LINEAR_LAYOUT_H
+#define RELPOS_LINEAR_LAYOUT_H
+
+#include "linear/linear.h"
+
+enum {
+    LINEAR_COLUMN = 16,       /* outputs of a column */
+    LINEAR_COLUMN_BYTES = 64, /* in a line */
+    LINEAR_COLUMNS = 4,       /* of a panel */
+    LINEAR_PANEL = 64,        /* outputs */
+    LINEAR_GROUP = 32,        /* inputs of int4 with one scale */
+    LINEAR_GROUP_LINES = 4,
+    LINEAR_ROW_HEAD = 64 /* bytes of a quantised row before its inputs */
+};
+
+static inline int64_t linear_ceil(int64_t n, int64_t step)
+{
+    return n / step + (n % step != 0);
+}
+
+/* Inputs of a line. */
+static inline int64_t linear_line_inputs(linear_type type)
+{
+    return 1 << type; /* 1, 2, 4, 8 */
+}
+
+/* Lines of a panel. */
+static inline int64_t linear_lines(linear_type type, int64_t in)
+{
+    return type == LINEAR_INT4 ? LINEAR_GROUP_LINES * linear_ceil(in, LINEAR_GROUP)
+                               : linear_ceil(in, linear_line_inputs(type));
+}
+
+/* Columns of a panel: 4, but of the last one. */
+static inline int64_t linear_columns(int64_t out, int64_t panel)
+{
+    const int64_t left = linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS;
+    return left < LINEAR_COLUMNS ? left : LINEAR_COLUMNS;
+}
+
+/* What stands before the lines of a panel, or (int4) of a group. */
+static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
+{
+    return type == LINEAR_INT8   ? 2 * columns * LINEAR_COLUMN_BYTES
+           : type == LINEAR_INT4 ? linear_ceil(columns, 2) * LINEAR_COLUMN_BYTES
+                                 : 0;
+}
+
+/* From one group of int4 to the next. */
+static inline int64_t linear_group_bytes(int64_t columns)
+{
+    return linear_head_bytes(LINEAR_INT4, columns) + LINEAR_GROUP_LINES * columns * LINEAR_COLUMN_BYTES;
+}
+
+/* Line k of a panel. */
+static inline int64_t linear_line_at(linear_type type, int64_t columns, int64_t k)
+{
+    const int64_t heads = type == LINEAR_INT4 ? k / LINEAR_GROUP_LINES + 1 : 1;
+    return heads * linear_head_bytes(type, columns) + k * columns * LINEAR_COLUMN_BYTES;
+}
+
+static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t columns)
+{
+    const int64_t last = linear_lines(type, in) - 1;
+    return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
+}
+
+/* Bytes of one quantised row: two for an input of int8, because instruction sets without VNNI keep 16 bits. */
+static inline int64_t linear_row_bytes(linear_type type, int64_t in)
+{
+    const int64_t groups = linear_ceil(in, LINEAR_GROUP), inputs = groups * LINEAR_GROUP;
+    const int64_t bytes = type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
+    return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
+}
+
+/* Where the int32 of the groups begin, in a quantised row. */
+static inline int64_t linear_row_groups(int64_t in)
+{
+    return LINEAR_ROW_HEAD + linear_ceil(in, LINEAR_GROUP) * LINEAR_GROUP;
+}
+
+#endif

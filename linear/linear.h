@@ -1,0 +1,75 @@
+/* linear.h -- linear layers without gradients: y = f(x Wᵀ), with weights of f32, bf16, 8 or 4 bits that are packed once
+ * and may lie in a mapped file. A library above the core: it knows arrays, threads and instruction sets, and no model.
+ *
+ * A row of y has the same bits whatever rows stand beside it, for any number of threads: every element is summed over
+ * the inputs in one order that depends on the type and on `in` alone. docs/linear.md has the order, the layout and the
+ * bounds.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_LINEAR_H
+#define RELPOS_LINEAR_H
+
+#include <relpos/relpos.h>
+#include <stdbool.h>
+
+/* How weights are kept.
+ *   LINEAR_F32   as they are; products and sums in f32
+ *   LINEAR_BF16  rounded to bf16 (f16 files too, unless every number is one of bf16); sums in f32
+ *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised likewise, a scale for each row;
+ *                sums in integers
+ *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as with int8
+ * With int8 and int4 a row of x that is not finite gives NaN in its row of y, and a row of W in its output. */
+typedef enum linear_type { LINEAR_F32 = 0, LINEAR_BF16 = 1, LINEAR_INT8 = 2, LINEAR_INT4 = 3 } linear_type;
+enum { LINEAR_TYPES = 4 };
+const char *linear_type_name(linear_type type); /* "f32", "bf16", "int8", "int4" */
+
+enum {
+    LINEAR_ALIGN = 64,          /* bytes, of packed weights */
+    LINEAR_INT8_MAX_IN = 131072 /* inputs of int8: sums of 127 * 127 stay within 32 bits */
+};
+
+/* A matrix W [out, in] as torch.nn.Linear has it, packed. The layout is one for all instruction sets, so that a file of
+ * packed weights is mapped and used as it lies. */
+typedef struct linear_weights {
+    linear_type type;
+    int64_t in, out;
+    const void *packed; /* linear_packed_bytes bytes, aligned to LINEAR_ALIGN */
+} linear_weights;
+
+/* The bytes of a packed matrix, a multiple of LINEAR_ALIGN; -1: a size is below 1, or the product too large. */
+int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out);
+/* Pack W; `w` has out rows of `in` numbers of `dtype` (RP_F32, RP_F16, RP_BF16), `stride` elements from one to the
+ * next. */
+rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, const void *w, rp_dtype dtype,
+                      int64_t stride, void *packed);
+/* Row `o` of W as f32, such as the row of an embedding that the head shares. */
+void linear_row(const linear_weights *w, int64_t o, float *row);
+
+/* What becomes of a product p = x Wᵀ. */
+typedef enum linear_then {
+    LINEAR_STORE = 0, /* y = p */
+    LINEAR_ADD = 1,   /* y += p: a residual */
+    LINEAR_RELU = 2,  /* y = max(p, 0) */
+    LINEAR_GELU = 3,  /* y = p/2 (1 + tanh(√(2/π) (p + 0.044715 p³))): gelu_new */
+    LINEAR_TIMES = 4  /* y *= p: the other half of a gated layer */
+} linear_then;
+
+/* x [rows, in] and y [rows, out]; ldx, ldy: elements from row to row. */
+typedef struct linear_call {
+    int64_t rows;
+    const float *x;
+    int64_t ldx;
+    float *y;
+    int64_t ldy;
+    linear_then then;
+    void *scratch;   /* linear_scratch_bytes bytes, aligned to LINEAR_ALIGN; NULL: allocated for this call */
+    const char *isa; /* NULL: the fastest that this machine has, or RELPOS_ISA */
+} linear_call;
+
+/* Bytes of scratch that a call of so many rows needs (quantised inputs); 0 for types that need none; -1: too large. */
+int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
+/* RP_OK; RP_E_ARG; RP_E_UNSUPPORTED for an instruction set that this machine lacks; RP_E_NOMEM. y is untouched unless
+ * it succeeds, and lies over nothing that is read. rows may be 0. With one row ldx and ldy mean nothing. RELPOS_ISA and
+ * RELPOS_SHORT are read at the first call. rp_last_error is not set: the caller knows what its arrays are called. */
+rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
+
+#endif

@@ -1,0 +1,56 @@
+/* isa/avx2.h -- the verbs of AVX2 (with FMA) in f32, for each that is built on it.
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+
+enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
+typedef __m256 vf;
+#define vf_fma(a, b, c)             _mm256_fmadd_ps(a, b, c)
+#define vf_set1(x)                  _mm256_set1_ps(x)
+#define vf_load(p)                  _mm256_loadu_ps(p)
+#define vf_store(p, v)              _mm256_storeu_ps(p, v)
+#define vu_wide(p)                  ((vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vf_max(a, b)                _mm256_max_ps(a, b)
+#define vf_larger(a, b)             ((vf)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
+#define vf_below(x, limit, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, limit, _CMP_LT_OQ))
+#define vf_sum(x)                   sum_lanes(x)
+#define vf_max_lane(x)              max_lane(x)
+
+static inline float sum_lanes(__m256 x)
+{
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+static inline float max_lane(__m256 x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+#define vf_keep(x, keep)                                                                                               \
+    _mm256_blendv_ps(                                                                                                  \
+        _mm256_set1_ps(-INFINITY), x,                                                                                  \
+        _mm256_castsi256_ps(_mm256_cmpgt_epi32(                                                                        \
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(keep))), _mm256_setzero_si256())))
+#define vf_transpose(x) transpose(x)
+static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halves */
+{
+    __m256 y[8];
+    RPI_UNROLL
+    for (int r = 0; r < 8; r += 2) {
+        y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+        y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 8; r++) {
+        const __m256 a = y[r / 4 * 4 + r % 4 / 2], b = y[r / 4 * 4 + r % 4 / 2 + 2];
+        x[r] = r % 2 ? _mm256_shuffle_ps(a, b, 0xee) : _mm256_shuffle_ps(a, b, 0x44);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 4; r++) {
+        const __m256 a = x[r], b = x[r + 4];
+        x[r] = _mm256_permute2f128_ps(a, b, 0x20);
+        x[r + 4] = _mm256_permute2f128_ps(a, b, 0x31);
+    }
+}
