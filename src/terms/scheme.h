@@ -31,7 +31,8 @@
  *
  * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, worked, prepare and
  * prepare_size are optional everywhere. A term with a learned array also gives its derivative: grad beside pair,
- * entry_grad beside entry, vec_grad beside vec. row_grad comes with sums_size, fold_sums and row; prepare with prepare_size.
+ * entry_grad beside entry, vec_grad beside vec. row_grad comes with sums_size, fold_sums and row; prepare with
+ * prepare_size.
  *
  * Values. pair, entry, row, vec and query return a finite number wherever the arrays, positions and parameters that
  * they read are finite; a TILE may return -infinity, which masks the pair (and says so with `causal` where all keys
