@@ -3,7 +3,7 @@
  * Parameters: MR, SHAPES: X(panels of a tile, the most rows), widest first, the last with one panel and MR rows. */
 
 /* Lines between two visits of a tile's sums: those of 4 panels stay in the second cache while all groups pass over them. */
-enum { STEP = 256 };
+enum { STEP = 512 };
 
 static inline int64_t smaller(int64_t a, int64_t b)
 {
@@ -40,27 +40,37 @@ static void sums_begin(const linear_job *j, int64_t rows, const char *panel, int
     }
 }
 
-/* All rows by the panels of one tile's width. */
+/* Rows of y that are written next come into the cache while their sums are made. */
+static void fetch_rows(const linear_job *j, int64_t row, int64_t rows, int64_t first, int64_t n)
+{
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t c = 0; c < n; c += LINEAR_LINE / (int64_t)sizeof(float))
+            __builtin_prefetch(j->y + r * j->ldy + first + c, 1, 3);
+}
+
+/* A block's rows by the panels of one tile's width. */
 static void column(const linear_job *j, tiles *const each, int64_t row, int64_t rows, int64_t panel, int width)
 {
     float sums[LINEAR_MAX_ROWS * 4 * LINEAR_PANEL] __attribute__((aligned(64)));
-    const int64_t n = width * LINEAR_PANEL, groups = linear_ceil(rows, MR), first = panel * LINEAR_PANEL;
-    const int64_t step = groups > 1 ? STEP : j->lines;
+    const int64_t full = width * LINEAR_PANEL, groups = linear_ceil(rows, MR), first = panel * LINEAR_PANEL;
+    const int64_t n = smaller(full, j->out - first), step = groups > 1 ? STEP : j->lines;
     tile t = {.j = j, .panel = j->packed + panel * j->panel_bytes};
-    sums_begin(j, rows, t.panel, n, sums);
+    sums_begin(j, rows, t.panel, full, sums);
     for (t.from = 0; t.from < j->lines; t.from = t.end) {
         t.end = smaller(t.from + step, j->lines);
         for (int64_t g = 0; g < groups; g++) { /* of rows / groups rows, or one more */
             const int64_t begin = g * rows / groups, end = (g + 1) * rows / groups;
             t.row = row + begin;
-            t.sums = sums + begin * n;
+            t.sums = sums + begin * full;
+            t.ahead = t.panel + (g < width ? g : 0) * j->panel_bytes + t.end * LINEAR_LINE;
+            if (t.end == j->lines) {
+                fetch_rows(j, t.row, end - begin, first, n);
+                t.ahead = t.panel + (width + (g < width ? g : 0)) * j->panel_bytes;
+            }
             each((int)(end - begin), &t);
+            if (t.end == j->lines)
+                store(&t, (int)(end - begin), full, first, n);
         }
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        if (j->type >= LINEAR_INT8)
-            scale_row(j, row + r, t.panel, n, sums + r * n);
-        store(j, sums + r * n, j->y + (row + r) * j->ldy + first, smaller(n, j->out - first));
     }
 }
 

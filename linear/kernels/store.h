@@ -39,17 +39,6 @@ INLINE void store_row(linear_then then, const float *sums, float *y, int64_t n)
     }
 }
 
-static void store(const linear_job *j, const float *sums, float *y, int64_t n)
-{
-    switch (j->then) {
-    case LINEAR_STORE: store_row(LINEAR_STORE, sums, y, n); break;
-    case LINEAR_ADD: store_row(LINEAR_ADD, sums, y, n); break;
-    case LINEAR_RELU: store_row(LINEAR_RELU, sums, y, n); break;
-    case LINEAR_GELU: store_row(LINEAR_GELU, sums, y, n); break;
-    case LINEAR_TIMES: store_row(LINEAR_TIMES, sums, y, n); break;
-    }
-}
-
 /* The sums of a row over some panels, from integers or sums of groups to the product. */
 static void scale_row(const linear_job *j, int64_t row, const char *panel, int64_t n, float *sums)
 {
@@ -61,5 +50,23 @@ static void scale_row(const linear_job *j, int64_t row, const char *panel, int64
         if (j->type == LINEAR_INT8)
             p = vf_of_vi((vi)p) * vf_load(head->scale + c % LINEAR_PANEL);
         vf_store(sums + c, p * vf_set1(x));
+    }
+}
+
+/* The rows of a tile, whose sums have `full` numbers in a row: n of them from `first` on are stored. */
+static void store(const tile *p, int rows, int64_t full, int64_t first, int64_t n)
+{
+    const linear_job *j = p->j;
+    for (int r = 0; r < rows; r++) {
+        float *sums = (float *)p->sums + r * full, *y = j->y + (p->row + r) * j->ldy + first;
+        if (j->type >= LINEAR_INT8)
+            scale_row(j, p->row + r, p->panel, full, sums);
+        switch (j->then) {
+        case LINEAR_STORE: store_row(LINEAR_STORE, sums, y, n); break;
+        case LINEAR_ADD: store_row(LINEAR_ADD, sums, y, n); break;
+        case LINEAR_RELU: store_row(LINEAR_RELU, sums, y, n); break;
+        case LINEAR_GELU: store_row(LINEAR_GELU, sums, y, n); break;
+        case LINEAR_TIMES: store_row(LINEAR_TIMES, sums, y, n); break;
+        }
     }
 }

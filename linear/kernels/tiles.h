@@ -18,6 +18,7 @@ typedef struct tile {
     const char *panel; /* the first one */
     int64_t from, end; /* lines */
     void *sums;
+    const char *ahead; /* lines that another tile reads later: one is prefetched at each step */
 } tile;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -47,7 +48,9 @@ INLINE void f32_tile(int rows, int panels, const tile *p)
         sums_load(n, sum[r], (const float *)p->sums + r * n * VL);
         x[r] = p->j->x + (p->row + r) * p->j->ldx;
     }
+    const char *ahead = p->ahead - p->from * LINEAR_LINE;
     for (int64_t k = p->from; k < p->end; k++) {
+        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
         const char *line = p->panel + k * LINEAR_LINE;
         vf w[MAX_VECTORS];
         RPI_UNROLL
@@ -89,7 +92,9 @@ INLINE void bf16_tile(int rows, int panels, const tile *p)
         sums_load(n, sum[r], (const float *)p->sums + r * n * VL);
         x[r] = p->j->x + (p->row + r) * p->j->ldx;
     }
+    const char *ahead = p->ahead - p->from * LINEAR_LINE;
     for (int64_t k = p->from; k < p->end; k++) {
+        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
         const char *line = p->panel + k * LINEAR_LINE;
         vu w[MAX_VECTORS];
         RPI_UNROLL
@@ -128,7 +133,9 @@ INLINE void int8_tile(int rows, int panels, const tile *p)
             sum[r][c] = vi_load(sums + (r * n + c) * VL);
         x[r] = quantised_row(p->j, p->row + r);
     }
+    const char *ahead = p->ahead - p->from * LINEAR_LINE;
     for (int64_t k = p->from; k < p->end; k++) {
+        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
         const char *line = p->panel + LINEAR_INT8_HEAD + k * LINEAR_LINE;
         w8 w[MAX_VECTORS];
         RPI_UNROLL
