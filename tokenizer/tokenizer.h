@@ -63,7 +63,8 @@ typedef struct tok_stream tok_stream;
 tok_status tok_stream_open(tok_stream **made, const tokenizer *t, bool skip_special, char err[TOK_ERR_MAX]);
 /* *text, of *size bytes with a NUL after them, belongs to the stream and holds until its next call. */
 tok_status tok_stream_next(tok_stream *s, int32_t id, const char **text, int64_t *size, char err[TOK_ERR_MAX]);
-tok_status tok_stream_end(tok_stream *s, const char **text, int64_t *size, char err[TOK_ERR_MAX]); /* what was held back */
+tok_status tok_stream_end(tok_stream *s, const char **text, int64_t *size,
+                          char err[TOK_ERR_MAX]); /* what was held back */
 void tok_stream_close(tok_stream *s);
 
 /* Numbers run from 0 to tok_size(t) - 1. Those of eos, pad and unk are -1 where there is none. */

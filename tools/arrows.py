@@ -31,6 +31,7 @@ MAY = {
     "linear/isa": ["linear", "linear/kernels", "src/isa/target.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/neon.h"],
     "io": [],
     "support": [],
+    "tokenizer": ["io"],
     "lab/engine": ["io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
     "cli": ["io", "support", "src/base/edits.h"],
     "cli/commands": ["io", "support", "cli"],

@@ -1,0 +1,275 @@
+/* decode.c -- token numbers to text, one after the other: tok_decode is a stream that is read to its end. It knows no file.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tokenizer/parts.h"
+
+#include <stdlib.h>
+
+struct tok_stream {
+    const tokenizer *t;
+    bool skip_special;
+    tok_text out;
+    tok_text held;                   /* bytes of tokens that are single bytes, not given yet */
+    tok_text scratch[TOK_MAX_STEPS]; /* what a step made of a token */
+    bool seen[TOK_MAX_STEPS];        /* a step had a token */
+    bool any;                        /* text was given */
+    bool inner;                      /* SentencePiece: spaces at the start are no longer dropped */
+    bool dropped;                    /* SentencePiece: the last token lost its space */
+};
+
+static void give(tok_stream *s, const char *text, int64_t size)
+{
+    tok_text_add(&s->out, text, size);
+    s->any = s->any || size > 0;
+}
+
+/* Append text with one text in place of another. */
+static void add_with(tok_text *to, const char *text, int64_t size, const tok_decode_step *step, bool drop)
+{
+    for (int64_t at = 0; at < size;) {
+        const char *found = memmem(text + at, (size_t)(size - at), step->pattern, (size_t)step->pattern_size);
+        const int64_t start = found != NULL ? found - text : size;
+        tok_text_add(to, text + at, start - at);
+        if (found != NULL && !drop)
+            tok_text_add(to, step->content, step->content_size);
+        at = start + (found != NULL ? step->pattern_size : 0);
+    }
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* The byte of a piece such as "<0x0A>", else -1. */
+static int byte_of(const char *text, int64_t size)
+{
+    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' || digit(text[4]) < 0)
+        return -1;
+    if (text[3] == '+') /* as Rust reads numbers */
+        return digit(text[4]);
+    return digit(text[3]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
+}
+
+static void pass(tok_stream *s, int k, const char *text, int64_t size);
+
+/* `tokenizers` takes a run of bytes as a whole: each is a U+FFFD where the run is not UTF-8. */
+static void pass_held(tok_stream *s, int k)
+{
+    tok_text run = s->held;
+    s->held = (tok_text){0};
+    if (tok_utf8_valid(run.bytes, run.size) && run.size > 0)
+        pass(s, k, run.bytes, run.size);
+    else
+        for (int64_t n = 0; n < run.size; n++)
+            pass(s, k, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
+    s->held.failed = run.failed;
+    free(run.bytes);
+}
+
+/* Step k of the decoder of a tokenizer.json gets a token. */
+static void pass(tok_stream *s, int k, const char *text, int64_t size)
+{
+    if (k == s->t->n_steps) {
+        give(s, text, size);
+        return;
+    }
+    const tok_decode_step *step = &s->t->steps[k];
+    const bool first = !s->seen[k];
+    s->seen[k] = true;
+    if (step->kind == TOK_DECODE_BYTES) {
+        const int byte = byte_of(text, size);
+        if (byte >= 0) {
+            tok_text_add_byte(&s->held, (char)byte);
+            return;
+        }
+        pass_held(s, k + 1);
+        pass(s, k + 1, text, size);
+        return;
+    }
+    tok_text *made = &s->scratch[k];
+    made->size = 0;
+    if (step->kind == TOK_DECODE_JOIN) {
+        if (!first)
+            tok_text_add_byte(made, ' ');
+        tok_text_add(made, text, size);
+    } else {
+        add_with(made, text, size, step, step->drop && first);
+    }
+    pass(s, k + 1, made->bytes, made->size);
+}
+
+/* Give the characters that the held bytes make up. A broken one is one U+FFFD for each byte in SentencePiece, nothing in ByT5. At the end
+ * of a run nothing is held back. */
+static void give_characters(tok_stream *s, bool end)
+{
+    const bool bytes = s->t->kind == TOK_BYTES;
+    int64_t at = 0;
+    while (at < s->held.size) {
+        const char *text = s->held.bytes + at;
+        const int64_t left = s->held.size - at;
+        uint32_t c;
+        const int n = tok_utf8(text, left, &c);
+        if (n == 0 && !end && tok_utf8_incomplete(text, left))
+            break;
+        if (n > 0)
+            give(s, text, n);
+        else if (!bytes)
+            give(s, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
+        at += n > 0 ? n : bytes ? tok_utf8_broken(text, left) : 1;
+    }
+    if (at > 0)
+        memmove(s->held.bytes, s->held.bytes + at, (size_t)(s->held.size - at));
+    s->held.size -= at;
+}
+
+static const tok_decode_step meta_step = {.kind = TOK_DECODE_META,
+                                          .pattern = (char *)TOK_META,
+                                          .pattern_size = TOK_META_SIZE,
+                                          .content = (char *)" ",
+                                          .content_size = 1};
+
+static void give_piece(tok_stream *s, const tok_entry *token)
+{
+    const tokenizer *t = s->t;
+    const char *text = tok_named(t, token->piece);
+    int64_t size = token->size;
+    if (s->dropped || s->any)
+        s->inner = true;
+    s->dropped = false;
+    if (token->type == TOK_CONTROL)
+        return;
+    if (token->type == TOK_UNKNOWN) {
+        give(s, tok_named(t, t->unk_surface), t->unk_surface_size);
+        return;
+    }
+    if (!s->inner && (t->dummy_prefix || t->remove_extra) && size >= TOK_META_SIZE &&
+        memcmp(text, TOK_META, TOK_META_SIZE) == 0) {
+        text += TOK_META_SIZE, size -= TOK_META_SIZE;
+        s->dropped = !t->remove_extra; /* which drops all of them */
+    }
+    s->scratch[0].size = 0;
+    add_with(&s->scratch[0], text, size, &meta_step, false);
+    give(s, s->scratch[0].bytes, s->scratch[0].size);
+}
+
+static void next(tok_stream *s, int32_t id)
+{
+    const tokenizer *t = s->t;
+    const tok_entry *token = id < t->n_tokens ? &t->tokens[id] : NULL;
+    const bool control =
+        t->kind == TOK_SENTENCEPIECE && token != NULL && token->type == TOK_CONTROL; /* it ends a run of bytes */
+    if (token == NULL || token->piece < 0 || (s->skip_special && token->special && !control))
+        return;
+    if (t->kind == TOK_JSON) {
+        pass(s, 0, tok_named(t, token->decoded), token->decoded_size);
+    } else if (token->type == TOK_BYTE) {
+        tok_text_add_byte(&s->held, (char)byte_of(tok_named(t, token->piece), token->size));
+        give_characters(s, false);
+    } else {
+        give_characters(s, true);
+        if (t->kind == TOK_SENTENCEPIECE)
+            give_piece(s, token);
+        else
+            give(s, tok_named(t, token->piece), token->size);
+    }
+}
+
+static void end(tok_stream *s)
+{
+    if (s->t->kind != TOK_JSON)
+        give_characters(s, true);
+    for (int k = 0; s->t->kind == TOK_JSON && k < s->t->n_steps; k++)
+        if (s->t->steps[k].kind == TOK_DECODE_BYTES)
+            pass_held(s, k + 1);
+}
+
+static void close_parts(tok_stream *s)
+{
+    free(s->out.bytes);
+    free(s->held.bytes);
+    for (int k = 0; k < TOK_MAX_STEPS; k++)
+        free(s->scratch[k].bytes);
+}
+
+static tok_status finish(tok_stream *s, char err[TOK_ERR_MAX])
+{
+    tok_text_add_byte(&s->out, 0);
+    bool failed = s->out.failed || s->held.failed;
+    for (int k = 0; k < TOK_MAX_STEPS; k++)
+        failed = failed || s->scratch[k].failed;
+    return failed ? tok_fail(err, TOK_FAILED, "text of tokens: out of memory for %lld bytes", (long long)s->out.size)
+                  : TOK_OK;
+}
+
+tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **text, int64_t *size,
+                      char err[TOK_ERR_MAX])
+{
+    *text = NULL;
+    *size = 0;
+    tok_stream s = {.t = t, .skip_special = skip_special};
+    tok_status status = n < 0 ? tok_fail(err, TOK_ARGUMENT, "%lld tokens: at least 0", (long long)n) : TOK_OK;
+    for (int64_t k = 0; k < n && status == TOK_OK; k++)
+        if (ids[k] < 0)
+            status =
+                tok_fail(err, TOK_ARGUMENT, "token %lld of %lld is %d: at least 0", (long long)k, (long long)n, ids[k]);
+        else
+            next(&s, ids[k]);
+    if (status == TOK_OK) {
+        end(&s);
+        status = finish(&s, err);
+    }
+    if (status == TOK_OK) {
+        *text = s.out.bytes;
+        *size = s.out.size - 1;
+        s.out.bytes = NULL;
+    }
+    close_parts(&s);
+    return status;
+}
+
+tok_status tok_stream_open(tok_stream **made, const tokenizer *t, bool skip_special, char err[TOK_ERR_MAX])
+{
+    *made = calloc(1, sizeof(**made));
+    if (*made == NULL)
+        return tok_fail(err, TOK_FAILED, "text of tokens: out of memory");
+    (*made)->t = t;
+    (*made)->skip_special = skip_special;
+    return TOK_OK;
+}
+
+static tok_status handed(tok_stream *s, const char **text, int64_t *size, char err[TOK_ERR_MAX])
+{
+    const tok_status status = finish(s, err);
+    *text = status == TOK_OK ? s->out.bytes : NULL;
+    *size = status == TOK_OK ? s->out.size - 1 : 0;
+    return status;
+}
+
+tok_status tok_stream_next(tok_stream *s, int32_t id, const char **text, int64_t *size, char err[TOK_ERR_MAX])
+{
+    *text = NULL;
+    *size = 0;
+    if (id < 0)
+        return tok_fail(err, TOK_ARGUMENT, "token %d: at least 0", id);
+    s->out.size = 0;
+    next(s, id);
+    return handed(s, text, size, err);
+}
+
+tok_status tok_stream_end(tok_stream *s, const char **text, int64_t *size, char err[TOK_ERR_MAX])
+{
+    s->out.size = 0;
+    end(s);
+    return handed(s, text, size, err);
+}
+
+void tok_stream_close(tok_stream *s)
+{
+    if (s == NULL)
+        return;
+    close_parts(s);
+    free(s);
+}

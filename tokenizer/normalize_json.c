@@ -1,0 +1,205 @@
+/* normalize_json.c -- the normalizer of a tokenizer.json, equal to that of the library `tokenizers`. It knows no pieces.
+ *
+ * Its Precompiled step replaces a whole grapheme cluster of less than 6 bytes by what the shortest prefix with a rule becomes; in other
+ * clusters it looks at each character alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tokenizer/parts.h"
+
+static void add_replaced(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+{
+    const tok_rule rule = tok_charsmap_find(&t->charsmap, text, size, false);
+    if (rule.length > 0)
+        tok_text_add(to, rule.text, rule.size);
+    else
+        tok_text_add(to, text, size);
+}
+
+/* One cluster that is more than a character of ASCII. */
+static void add_cluster(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+{
+    if (size < 6) {
+        const tok_rule rule = tok_charsmap_find(&t->charsmap, text, size, false);
+        if (rule.length > 0) {
+            tok_text_add(to, rule.text, rule.size);
+            return;
+        }
+    }
+    uint32_t c;
+    for (int64_t at = 0, n; at < size && (n = tok_utf8(text + at, size - at, &c)) > 0; at += n)
+        add_replaced(t, to, text + at, n);
+}
+
+static void apply_charsmap(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+{
+    for (int64_t at = 0; at < size;) {
+        const unsigned char c = (unsigned char)text[at];
+        const unsigned char next = at + 1 < size ? (unsigned char)text[at + 1] : 0;
+        if (c < 0x80 && next < 0x80 && c != '\r') { /* a cluster of its own */
+            const tok_rule *rule = &t->charsmap.ascii[c];
+            if (rule->length == 0)
+                tok_text_add_byte(to, (char)c);
+            else if (rule->size == 1)
+                tok_text_add_byte(to, rule->text[0]);
+            else
+                tok_text_add(to, rule->text, rule->size);
+            at++;
+            continue;
+        }
+        const int64_t n = tok_grapheme(&t->graphemes, text + at, size - at);
+        add_cluster(t, to, text + at, n);
+        at += n;
+    }
+}
+
+/* ---- Where Metaspace asks whether a word begins where the text does ("prepend_scheme": "first"), `tokenizers` looks at the place in the
+ * text that the word's first character came from. So the steps count the characters at the front that came from the first one. */
+
+static int64_t characters(const char *text, int64_t size)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < size; k++)
+        n += ((unsigned char)text[k] & 0xc0) != 0x80;
+    return n;
+}
+
+typedef struct origin {
+    int64_t before, after; /* that many came from the first: before this step, after it */
+    int64_t used;          /* characters that were replaced */
+    bool inserted;         /* the last one made is one more than there was */
+    bool ended;
+} origin;
+
+static void use(origin *o, int64_t n)
+{
+    o->used += n;
+    o->ended = o->ended || o->used > o->before;
+    o->after += !o->ended;
+}
+
+/* n characters became made: each of those came from one of them, and more than n from the last. What is removed goes to the character
+ * before, and one that was inserted there then came from it. */
+static void count_origin(origin *o, int64_t n, int64_t made)
+{
+    if (made == 0 && o->inserted) {
+        o->after--;
+        use(o, 1);
+        o->used += n - 1;
+        o->inserted = false;
+        return;
+    }
+    for (int64_t k = 0; k < made && !o->ended; k++)
+        use(o, k < n);
+    if (made < n && o->after > 0)
+        o->used += n - made;
+    if (made > 0)
+        o->inserted = made > n;
+}
+
+static int64_t charsmap_front(const tokenizer *t, const char *text, int64_t size, int64_t before)
+{
+    origin o = {.before = before};
+    for (int64_t at = 0; at < size && !o.ended;) {
+        const int64_t n = tok_grapheme(&t->graphemes, text + at, size - at);
+        const tok_rule whole = n < 6 ? tok_charsmap_find(&t->charsmap, text + at, n, false) : (tok_rule){0};
+        uint32_t c;
+        if (whole.length > 0)
+            count_origin(&o, characters(text + at, n), characters(whole.text, whole.size));
+        else
+            for (int64_t k = 0, m; k < n && (m = tok_utf8(text + at + k, n - k, &c)) > 0; k += m) {
+                const tok_rule rule = tok_charsmap_find(&t->charsmap, text + at + k, m, false);
+                count_origin(&o, 1, rule.length > 0 ? characters(rule.text, rule.size) : 1);
+            }
+        at += n;
+    }
+    return o.after;
+}
+
+/* The first n characters were replaced by made, which came from the last of them. */
+static int64_t replaced_front(int64_t before, int64_t n, int64_t made)
+{
+    return n > before ? 0 : before - n + made;
+}
+
+static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+{
+    int64_t first = 0, end = size;
+    uint32_t c;
+    for (int n; norm->left && (n = tok_utf8(text + first, end - first, &c)) > 0 && tok_is_space(c);)
+        first += n;
+    while (norm->right && end > first) {
+        int64_t start = end - 1;
+        while (start > first && ((unsigned char)text[start] & 0xc0) == 0x80)
+            start--;
+        if (tok_utf8(text + start, end - start, &c) == 0 || !tok_is_space(c))
+            break;
+        end = start;
+    }
+    *front -= characters(text, first);
+    tok_text_add(to, text + first, end - first);
+}
+
+/* Runs of two and more spaces. */
+static void apply_spaces(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+{
+    for (int64_t at = 0; at < size;) {
+        const char *space = memchr(text + at, ' ', (size_t)(size - at));
+        const int64_t start = space != NULL ? space - text : size;
+        int64_t end = start;
+        while (end < size && text[end] == ' ')
+            end++;
+        if (end - start < 2) {
+            tok_text_add(to, text + at, end - at);
+        } else {
+            tok_text_add(to, text + at, start - at);
+            tok_text_add(to, norm->content, norm->content_size);
+            if (start == 0)
+                *front = replaced_front(*front, end, characters(norm->content, norm->content_size));
+        }
+        at = end;
+    }
+}
+
+static void apply_replace(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+{
+    for (int64_t at = 0; at < size;) {
+        const char *found = memmem(text + at, (size_t)(size - at), norm->pattern, (size_t)norm->pattern_size);
+        const int64_t start = found != NULL ? found - text : size;
+        tok_text_add(to, text + at, start - at);
+        at = start;
+        if (found != NULL) {
+            if (start == 0)
+                *front = replaced_front(*front, characters(norm->pattern, norm->pattern_size),
+                                        characters(norm->content, norm->content_size));
+            tok_text_add(to, norm->content, norm->content_size);
+            at += norm->pattern_size;
+        }
+    }
+}
+
+void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front)
+{
+    const tokenizer *t = w->t;
+    w->normalized.size = 0;
+    for (int k = 0; k < t->n_norms; k++) {
+        const tok_norm *norm = &t->norms[k];
+        w->other.size = 0;
+        if (w->other.capacity < size && !tok_text_grow(&w->other, size))
+            return;
+        switch (norm->kind) {
+        case TOK_NORM_CHARSMAP:
+            if (t->prepend == TOK_PREPEND_FIRST && *front > 0)
+                *front = charsmap_front(t, text, size, *front);
+            apply_charsmap(t, &w->other, text, size);
+            break;
+        case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, front); break;
+        case TOK_NORM_SPACES: apply_spaces(norm, &w->other, text, size, front); break;
+        case TOK_NORM_REPLACE: apply_replace(norm, &w->other, text, size, front); break;
+        }
+        const tok_text made = w->other;
+        w->other = w->normalized;
+        w->normalized = made;
+        text = made.bytes, size = made.size;
+    }
+    if (t->n_norms == 0)
+        tok_text_add(&w->normalized, text, size);
+}

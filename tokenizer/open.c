@@ -1,0 +1,181 @@
+/* open.c -- read a tokenizer from a file, a directory or memory, or make that of ByT5; and free one. What is in a file, the readers know.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+#include "tokenizer/parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { MAX_EXTRA_IDS = 1 << 20 };
+
+static tokenizer *empty(tok_kind kind)
+{
+    tokenizer *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return NULL;
+    t->kind = kind;
+    t->eos = t->pad = t->unk = -1;
+    for (int byte = 0; byte < 256; byte++)
+        t->byte_ids[byte] = -1;
+    return t;
+}
+
+void tok_close(tokenizer *t)
+{
+    if (t == NULL)
+        return;
+    for (int k = 0; k < TOK_MAX_STEPS; k++) {
+        free(t->norms[k].pattern);
+        free(t->norms[k].content);
+        free(t->steps[k].pattern);
+        free(t->steps[k].content);
+    }
+    free(t->names.bytes);
+    free(t->tokens);
+    free(t->by_piece);
+    free(t->added);
+    tok_trie_free(&t->pieces);
+    tok_trie_free(&t->raw.trie);
+    tok_trie_free(&t->normalized.trie);
+    tok_trie_free(&t->user_defined);
+    tok_graphemes_free(&t->graphemes);
+    tok_charsmap_free(&t->charsmap);
+    free(t);
+}
+
+static tok_status check_extra(int32_t extra_ids, char err[TOK_ERR_MAX])
+{
+    if (extra_ids < 0 || extra_ids > MAX_EXTRA_IDS)
+        return tok_fail(err, TOK_ARGUMENT, "extra_ids is %d: from 0 to %d (T5 has 100, ByT5 125)", extra_ids,
+                        MAX_EXTRA_IDS);
+    return TOK_OK;
+}
+
+tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           char err[TOK_ERR_MAX])
+{
+    *made = NULL;
+    tok_status status = check_extra(extra_ids, err);
+    if (status != TOK_OK)
+        return status;
+    char safe[200];
+    io_safe(safe, sizeof(safe), name);
+    if (size < 1 || size > TOK_MAX_FILE)
+        return tok_fail(err, TOK_DAMAGED, "%s: %lld bytes: from 1 to %lld", safe, (long long)size,
+                        (long long)TOK_MAX_FILE);
+    const char *bytes = data;
+    int64_t at = 0;
+    while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
+        at++;
+    const bool json = at < size && bytes[at] == '{';
+    tokenizer *t = empty(json ? TOK_JSON : TOK_SENTENCEPIECE);
+    if (t == NULL)
+        return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);
+    status =
+        json ? tok_read_json(t, bytes, size, safe, err) : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, err);
+    if (status == TOK_OK)
+        *made = t;
+    else
+        tok_close(t);
+    return status;
+}
+
+/* The whole file. */
+static tok_status read_file(FILE *f, const char *safe, tok_text *content, char err[TOK_ERR_MAX])
+{
+    for (size_t got = 1; got > 0 && content->size <= TOK_MAX_FILE;) {
+        if (!tok_text_grow(content, 1 << 16))
+            return tok_fail(err, TOK_FAILED, "%s: out of memory after %lld bytes", safe, (long long)content->size);
+        got = fread(content->bytes + content->size, 1, (size_t)(content->capacity - content->size), f);
+        content->size += (int64_t)got;
+    }
+    if (ferror(f))
+        return tok_fail(err, TOK_FAILED, "%s: cannot be read: %s", safe, strerror(errno));
+    return TOK_OK;
+}
+
+static tok_status open_file(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX])
+{
+    char safe[200];
+    io_safe(safe, sizeof(safe), path);
+    FILE *f = fopen(path, "rbe");
+    if (f == NULL)
+        return tok_fail(err, errno == ENOENT ? TOK_ABSENT : TOK_FAILED, "%s: cannot be opened: %s", safe,
+                        strerror(errno));
+    tok_text content = {0};
+    tok_status status = read_file(f, safe, &content, err);
+    fclose(f);
+    if (status == TOK_OK)
+        status = tok_open_memory(made, content.bytes, content.size, path, extra_ids, err);
+    free(content.bytes);
+    return status;
+}
+
+tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX])
+{
+    *made = NULL;
+    struct stat about;
+    if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode))
+        return open_file(made, path, extra_ids, err);
+    static const char *const names[] = {"tokenizer.json", "spiece.model"};
+    for (int k = 0; k < 2; k++) {
+        char *file;
+        if (asprintf(&file, "%s/%s", path, names[k]) < 0)
+            return tok_fail(err, TOK_FAILED, "a tokenizer: out of memory");
+        const tok_status status = open_file(made, file, extra_ids, err);
+        free(file);
+        if (status != TOK_ABSENT)
+            return status;
+    }
+    char safe[200];
+    return tok_fail(err, TOK_ABSENT,
+                    "%s: has no tokenizer.json and no spiece.model (the directory of a model has one of them)",
+                    io_safe(safe, sizeof(safe), path));
+}
+
+/* The tokens of ByT5, in their order. */
+static bool fill_bytes(tokenizer *t, int32_t extra_ids)
+{
+    static const char *const special[] = {"<pad>", "</s>", "<unk>"};
+    if (!tok_tokens_make(t, 259 + extra_ids))
+        return false;
+    t->added = calloc((size_t)extra_ids + 3, sizeof(*t->added));
+    bool good = t->added != NULL;
+    for (int32_t id = 0; good && id < t->n_tokens; id++) {
+        char piece[32];
+        const bool byte = id >= 3 && id < 259;
+        const int n = id < 3 ? sprintf(piece, "%s", special[id])
+                      : byte ? sprintf(piece, "<0x%02X>", (unsigned)(id - 3) & 0xff)
+                             : sprintf(piece, "<extra_id_%d>", id - 259);
+        good = tok_token_set(t, id, piece, n, byte ? TOK_BYTE : TOK_CONTROL, 0);
+        if (byte)
+            t->byte_ids[id - 3] = id;
+        else if (good)
+            t->added[t->n_added++] = (tok_added){id, id < 3, id < 3, false, t->tokens[id].piece, n};
+        t->tokens[id].special = !byte;
+    }
+    return good;
+}
+
+tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_MAX])
+{
+    *made = NULL;
+    tok_status status = check_extra(extra_ids, err);
+    if (status != TOK_OK)
+        return status;
+    tokenizer *t = empty(TOK_BYTES);
+    if (t == NULL || !fill_bytes(t, extra_ids) || !tok_matchers_make(t)) {
+        tok_close(t);
+        return tok_fail(err, TOK_FAILED, "the tokenizer of bytes: out of memory for %d extra_ids", extra_ids);
+    }
+    t->pad = 0, t->eos = 1, t->unk = 2;
+    t->after[t->n_after++] = t->eos;
+    status = tok_tokens_sort(t, "the tokenizer of bytes", err);
+    if (status == TOK_OK)
+        *made = t;
+    else
+        tok_close(t);
+    return status;
+}

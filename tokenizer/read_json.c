@@ -1,0 +1,312 @@
+/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c. What the library
+ * `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and padding are not read: they are no
+ * part of what a text's tokens are.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tokenizer/read_json.h"
+#include "io/io.h"
+#include "io/json.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
+{
+    char line[TOK_ERR_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    return tok_fail(r->err, status, "%.200s: %.300s", r->name, line);
+}
+
+tok_status tok_reader_memory(const tok_reader *r)
+{
+    return tok_reader_fail(r, TOK_FAILED, "out of memory");
+}
+
+tok_status tok_json_string(const tok_reader *r, const json_t *object, const char *where, const char *key,
+                           const char **text, int64_t *size)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value))
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has no text \"%s\"", where, key);
+    *text = json_string_value(value);
+    *size = (int64_t)json_string_length(value);
+    return TOK_OK;
+}
+
+tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *where, const char *key, bool *to)
+{
+    const json_t *value = json_object_get(object, key);
+    if (value == NULL || json_is_null(value))
+        return TOK_OK;
+    if (!json_is_boolean(value))
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has a \"%s\" that is not true or false", where, key);
+    *to = json_is_true(value);
+    return TOK_OK;
+}
+
+tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *where, const char **type)
+{
+    int64_t size;
+    return tok_json_string(r, object, where, "type", type, &size);
+}
+
+/* ---- the model */
+
+/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer, divided by a power of
+ * ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
+static double as_serde_reads(double x)
+{
+    char text[40];
+    int digits = 15;
+    do
+        snprintf(text, sizeof(text), "%.*e", digits - 1, fabs(x));
+    while (strtod(text, NULL) != fabs(x) && ++digits <= 17);
+    uint64_t significand = 0;
+    int exponent = atoi(strchr(text, 'e') + 1);
+    const char *end = strchr(text, 'e');
+    while (end[-1] == '0' && end - text > 1) /* digits that the shortest text does not have */
+        end--;
+    for (const char *p = text; p < end; p++) {
+        if (*p < '0' || *p > '9')
+            continue;
+        significand = significand * 10 + (uint64_t)(*p - '0');
+        exponent -= p > text; /* digits after the point */
+    }
+    if (exponent < -300 || exponent > 300)
+        return x;
+    char power[16];
+    snprintf(power, sizeof(power), "1e%d", abs(exponent));
+    const double scale = strtod(power, NULL),
+                 read = exponent < 0 ? (double)significand / scale : (double)significand * scale;
+    return x < 0 ? -read : read;
+}
+
+static tok_status read_piece(tok_reader *r, const json_t *pair, int32_t id)
+{
+    const json_t *piece = json_array_get(pair, 0), *score = json_array_get(pair, 1);
+    if (json_array_size(pair) != 2 || !json_is_string(piece) || !json_is_number(score))
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] is not a piece and its score, such as [\"the\", -3.5]",
+                               id);
+    if (json_string_length(piece) > TOK_MAX_PIECE)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %zu bytes: at most %d", id,
+                               json_string_length(piece), TOK_MAX_PIECE);
+    const double value = as_serde_reads(json_number_value(score));
+    if (!isfinite(value))
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: a finite one", id, value);
+    r->t->min_score = fmin(r->t->min_score, value);
+    if (!tok_token_set(r->t, id, json_string_value(piece), (int64_t)json_string_length(piece), TOK_NORMAL, value))
+        return tok_reader_memory(r);
+    return TOK_OK;
+}
+
+static bool is_piece(const tok_entry *token)
+{
+    return token->type == TOK_NORMAL;
+}
+
+static tok_status read_pieces(tok_reader *r, const json_t *vocab)
+{
+    tokenizer *t = r->t;
+    const size_t n = json_array_size(vocab);
+    if (!json_is_array(vocab) || n < 1 || n > TOK_MAX_TOKENS)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces: a list of 1 to %d", n, TOK_MAX_TOKENS);
+    if (!tok_tokens_make(t, (int32_t)n))
+        return tok_reader_memory(r);
+    t->min_score = INFINITY;
+    for (size_t k = 0; k < n; k++) {
+        const tok_status status = read_piece(r, json_array_get(vocab, k), (int32_t)k);
+        if (status != TOK_OK)
+            return status;
+    }
+    if (!tok_pieces_trie(t, &t->pieces, is_piece))
+        return tok_reader_memory(r);
+    if (t->pieces.units == NULL)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has empty pieces only");
+    for (int byte = 0; byte < 256; byte++) {
+        char text[8];
+        t->byte_ids[byte] = tok_trie_exact(&t->pieces, text, sprintf(text, "<0x%02X>", (unsigned)byte));
+    }
+    return TOK_OK;
+}
+
+static tok_status read_model(tok_reader *r, const json_t *model)
+{
+    const char *type;
+    tok_status status = tok_json_type(r, model, "model", &type);
+    if (status == TOK_OK && strcmp(type, "Unigram") != 0) {
+        char safe[60];
+        status =
+            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported: Unigram is, which T5, mT5 and UMT5 have",
+                            io_safe(safe, sizeof(safe), type));
+    }
+    if (status == TOK_OK)
+        status = tok_json_bool(r, model, "model", "byte_fallback", &r->t->byte_fallback);
+    if (status == TOK_OK)
+        status = read_pieces(r, json_object_get(model, "vocab"));
+    if (status != TOK_OK)
+        return status;
+    const json_t *unk = json_object_get(model, "unk_id");
+    const long long id = json_integer_value(unk);
+    if (!json_is_integer(unk) || id < 0 || id >= r->t->n_tokens)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.unk_id is %s%lld: an integer from 0 to %d",
+                               json_is_integer(unk) ? "" : "missing, or ", id, r->t->n_tokens - 1);
+    r->t->unk = (int32_t)id;
+    return TOK_OK;
+}
+
+/* ---- added tokens */
+
+/* What a decoder sees of a token, and what is looked for in the normalized text. */
+static tok_status set_normalized(tok_reader *r, tok_added *added)
+{
+    tokenizer *t = r->t;
+    tok_work w = {.t = t};
+    int64_t front = 1;
+    tok_text content = {0}; /* t->names moves when it grows */
+    tok_text_add(&content, tok_named(t, added->content), added->size);
+    if (!content.failed)
+        tok_normalize_json(&w, content.bytes, content.size, &front);
+    tok_status status = TOK_OK;
+    if (content.failed || w.normalized.failed || w.other.failed) {
+        status = tok_reader_memory(r);
+    } else if (w.normalized.size == 0) {
+        status = tok_reader_fail(r, TOK_DAMAGED, "added token %d is empty once it is normalized: \"normalized\": false",
+                                 added->id);
+    } else {
+        added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
+        added->size = (int32_t)w.normalized.size;
+        t->tokens[added->id].decoded = added->content;
+        t->tokens[added->id].decoded_size = added->size;
+        if (added->content < 0)
+            status = tok_reader_memory(r);
+    }
+    free(content.bytes);
+    free(w.normalized.bytes);
+    free(w.other.bytes);
+    return status;
+}
+
+static tok_status add_token(tok_reader *r, const json_t *token, int32_t index, int32_t *next_id)
+{
+    tokenizer *t = r->t;
+    char where[40];
+    snprintf(where, sizeof(where), "added_tokens[%d]", index);
+    const char *content;
+    int64_t size;
+    tok_status status = tok_json_string(r, token, where, "content", &content, &size);
+    bool special = false, single = false;
+    tok_added added = {0};
+    if (status == TOK_OK)
+        status = tok_json_bool(r, token, where, "special", &special);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, token, where, "single_word", &single);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, token, where, "lstrip", &added.lstrip);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, token, where, "rstrip", &added.rstrip);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, token, where, "normalized", &added.normalized);
+    if (status != TOK_OK || size == 0)
+        return status;
+    if (single || size > TOK_MAX_PIECE)
+        return tok_reader_fail(r, TOK_DAMAGED, "%s %s", where,
+                               single ? "is a single_word, which is not supported" : "is too long");
+    const int32_t known = tok_trie_exact(&t->pieces, content, size);
+    const json_t *id = json_object_get(token, "id");
+    added.id = known >= 0 ? known : *next_id;
+    if (!json_is_integer(id) || json_integer_value(id) != added.id)
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has id %lld: it is token %d, as its piece or as the next number",
+                               where, (long long)json_integer_value(id), added.id);
+    if (known < 0 && (++*next_id > TOK_MAX_TOKENS || !tok_token_set(t, added.id, content, size, TOK_UNUSED, 0)))
+        return tok_reader_memory(r);
+    t->tokens[added.id].special = special;
+    added.content = t->tokens[added.id].piece;
+    added.size = (int32_t)size;
+    if (added.normalized && t->n_norms > 0)
+        status = set_normalized(r, &added);
+    t->added[t->n_added++] = added;
+    return status;
+}
+
+static tok_status read_added(tok_reader *r, const json_t *list)
+{
+    tokenizer *t = r->t;
+    const size_t n = json_array_size(list);
+    if (list != NULL && !json_is_array(list))
+        return tok_reader_fail(r, TOK_DAMAGED, "added_tokens is not a list");
+    if (n > TOK_MAX_TOKENS - (size_t)t->n_tokens)
+        return tok_reader_fail(r, TOK_DAMAGED, "%zu added_tokens and %d pieces: at most %d in all", n, t->n_tokens,
+                               TOK_MAX_TOKENS);
+    int32_t next_id = t->n_tokens;
+    t->added = calloc(n + 1, sizeof(*t->added));
+    if (t->added == NULL || !tok_tokens_make(t, t->n_tokens + (int32_t)n))
+        return tok_reader_memory(r);
+    tok_status status = TOK_OK;
+    for (size_t k = 0; k < n && status == TOK_OK; k++)
+        status = add_token(r, json_array_get(list, k), (int32_t)k, &next_id);
+    t->n_tokens = next_id;
+    if (status == TOK_OK && !tok_matchers_make(t))
+        status = tok_reader_memory(r);
+    return status;
+}
+
+/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not be left out. */
+static void set_skipped(tokenizer *t)
+{
+    for (int32_t k = 0; k < t->n_added; k++) {
+        tok_entry *token = &t->tokens[t->added[k].id];
+        const int32_t seen =
+            token->decoded == token->piece ? -1 : tok_id(t, tok_named(t, token->decoded), token->decoded_size);
+        if (token->decoded != token->piece)
+            token->special = seen >= 0 && seen != t->added[k].id && t->tokens[seen].special;
+    }
+}
+
+/* ---- the file */
+
+static tok_status read_parts(tok_reader *r, const json_t *root)
+{
+    tokenizer *t = r->t;
+    const json_t *version = json_object_get(root, "version");
+    if (version != NULL && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
+        return tok_reader_fail(r, TOK_DAMAGED, "version is not \"1.0\": the only one that is known");
+    if (!tok_graphemes_open(&t->graphemes))
+        return tok_reader_memory(r);
+    tok_status status = read_model(r, json_object_get(root, "model"));
+    if (status == TOK_OK)
+        status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
+    if (status == TOK_OK)
+        status = tok_read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"));
+    if (status == TOK_OK)
+        status = tok_read_post_processor(r, json_object_get(root, "post_processor"));
+    if (status == TOK_OK)
+        status = tok_read_decoder(r, json_object_get(root, "decoder"));
+    if (status == TOK_OK)
+        status = read_added(r, json_object_get(root, "added_tokens"));
+    if (status == TOK_OK)
+        status = tok_tokens_sort(t, r->name, r->err);
+    if (status == TOK_OK)
+        set_skipped(t);
+    t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
+    t->pad = status == TOK_OK ? tok_id(t, "<pad>", 5) : -1;
+    return status;
+}
+
+tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX])
+{
+    tok_reader r = {t, name, err};
+    json_error_t error;
+    bool no_memory;
+    json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
+    if (root == NULL)
+        return no_memory ? tok_reader_memory(&r)
+                         : tok_reader_fail(&r, TOK_DAMAGED, "line %d, column %d: %s (it is no JSON, or it is cut off)",
+                                           error.line, error.column, error.text);
+    const tok_status status = read_parts(&r, root);
+    json_decref(root);
+    return status;
+}

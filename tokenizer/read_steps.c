@@ -1,0 +1,341 @@
+/* read_steps.c -- read the steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. A step that is not known is a
+ * failure, since leaving it out would change the tokens.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+#include "tokenizer/read_json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static tok_status unknown(const tok_reader *r, const char *where, const char *type, const char *known)
+{
+    char safe[60];
+    return tok_reader_fail(r, TOK_DAMAGED, "%s \"%s\" is not supported: %s", where, io_safe(safe, sizeof(safe), type),
+                           known);
+}
+
+static char *copy(const char *text, int64_t size)
+{
+    char *made = malloc((size_t)size + 1);
+    if (made != NULL) {
+        memcpy(made, text, (size_t)size);
+        made[size] = 0;
+    }
+    return made;
+}
+
+/* Call each of a Sequence, or for what is none, once. */
+static tok_status each(tok_reader *r, const json_t *value, const char *where, const char *key,
+                       tok_status (*one)(tok_reader *, const json_t *, const char *type))
+{
+    if (value == NULL || json_is_null(value))
+        return TOK_OK;
+    const char *type;
+    tok_status status = tok_json_type(r, value, where, &type);
+    if (status != TOK_OK || strcmp(type, "Sequence") != 0)
+        return status != TOK_OK ? status : one(r, value, type);
+    const json_t *list = json_object_get(value, key);
+    if (!json_is_array(list))
+        return tok_reader_fail(r, TOK_DAMAGED, "%s of type Sequence has no list \"%s\"", where, key);
+    for (size_t k = 0; k < json_array_size(list) && status == TOK_OK; k++) {
+        const json_t *step = json_array_get(list, k);
+        status = tok_json_type(r, step, where, &type);
+        if (status == TOK_OK)
+            status = one(r, step, type);
+    }
+    return status;
+}
+
+/* ---- normalizer */
+
+/* The six bits of a digit of base64, -1 for what is none. */
+static int base64_digit(char c)
+{
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+/* Decode strictly: groups of four, "=" only where bytes are missing at the end, no bits left over. False where text is not so. */
+static bool base64(tok_text *to, const char *text, int64_t size)
+{
+    if (size % 4 != 0)
+        return false;
+    for (int64_t at = 0; at < size; at += 4) {
+        const int missing = at + 4 < size ? 0 : (text[at + 3] == '=') + (text[at + 2] == '=' && text[at + 3] == '=');
+        uint32_t bits = 0;
+        for (int k = 0; k < 4; k++) {
+            const int digit = k < 4 - missing ? base64_digit(text[at + k]) : 0;
+            if (digit < 0)
+                return false;
+            bits = bits << 6 | (uint32_t)digit;
+        }
+        if ((bits & ((1u << 8 * missing) - 1)) != 0)
+            return false;
+        for (int k = 0; k < 3 - missing; k++)
+            tok_text_add_byte(to, (char)(bits >> (16 - 8 * k) & 0xff));
+    }
+    return true;
+}
+
+static tok_status read_charsmap(tok_reader *r, const json_t *step)
+{
+    const char *text;
+    int64_t size;
+    tok_status status = tok_json_string(r, step, "normalizer Precompiled", "precompiled_charsmap", &text, &size);
+    if (status != TOK_OK)
+        return status;
+    if (r->t->charsmap.n_units > 0)
+        return tok_reader_fail(r, TOK_DAMAGED, "there are two normalizers Precompiled: at most one");
+    tok_text map = {0};
+    if (!base64(&map, text, size)) {
+        status = tok_reader_fail(
+            r, TOK_DAMAGED, "precompiled_charsmap, of %lld characters, is not base64 (it is damaged)", (long long)size);
+    } else if (map.failed) {
+        status = tok_reader_memory(r);
+    } else if (map.size == 0) {
+        status = tok_reader_fail(r, TOK_DAMAGED, "precompiled_charsmap is empty: leave out the normalizer Precompiled");
+    } else {
+        char what[256];
+        snprintf(what, sizeof(what), "%s: precompiled_charsmap", r->name);
+        status = tok_charsmap_open(&r->t->charsmap, map.bytes, map.size, what, r->err);
+    }
+    free(map.bytes);
+    if (status == TOK_OK)
+        r->t->norms[r->t->n_norms++].kind = TOK_NORM_CHARSMAP;
+    return status;
+}
+
+/* "pattern" and "content" of a Replace; *regex: the pattern is a regular expression. */
+static tok_status read_replace(const tok_reader *r, const json_t *step, const char *where, char **pattern,
+                               int64_t *pattern_size, char **content, int64_t *content_size, bool *regex)
+{
+    const json_t *given = json_object_get(step, "pattern");
+    const char *text;
+    *regex = json_object_get(given, "Regex") != NULL;
+    tok_status status = tok_json_string(r, given, where, *regex ? "Regex" : "String", &text, pattern_size);
+    if (status != TOK_OK)
+        return status;
+    if (*pattern_size == 0)
+        return tok_reader_fail(r, TOK_DAMAGED, "%s has an empty pattern: at least one character", where);
+    *pattern = copy(text, *pattern_size);
+    status = tok_json_string(r, step, where, "content", &text, content_size);
+    if (status != TOK_OK)
+        return status;
+    *content = copy(text, *content_size);
+    return *pattern == NULL || *content == NULL ? tok_reader_memory(r) : TOK_OK;
+}
+
+static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *type)
+{
+    tokenizer *t = r->t;
+    if (t->n_norms == TOK_MAX_STEPS)
+        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has more than %d steps: at most that many",
+                               TOK_MAX_STEPS);
+    tok_norm *norm = &t->norms[t->n_norms];
+    if (strcmp(type, "Precompiled") == 0)
+        return read_charsmap(r, step);
+    tok_status status;
+    if (strcmp(type, "Strip") == 0) {
+        norm->kind = TOK_NORM_STRIP;
+        status = tok_json_bool(r, step, "normalizer Strip", "strip_left", &norm->left);
+        if (status == TOK_OK)
+            status = tok_json_bool(r, step, "normalizer Strip", "strip_right", &norm->right);
+    } else if (strcmp(type, "Replace") == 0) {
+        bool regex;
+        status = read_replace(r, step, "normalizer Replace", &norm->pattern, &norm->pattern_size, &norm->content,
+                              &norm->content_size, &regex);
+        norm->kind = regex ? TOK_NORM_SPACES : TOK_NORM_REPLACE;
+        if (status == TOK_OK && regex && strcmp(norm->pattern, " {2,}") != 0)
+            return unknown(r, "the regular expression", norm->pattern, "\" {2,}\" is");
+    } else {
+        return unknown(r, "normalizer", type, "Precompiled, Strip, Replace and Sequence are");
+    }
+    if (status == TOK_OK)
+        t->n_norms++;
+    return status;
+}
+
+tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer)
+{
+    return each(r, normalizer, "normalizer", "normalizers", one_normalizer);
+}
+
+/* ---- pre_tokenizer, and the decoder of the same name */
+
+static tok_status read_meta(const tok_reader *r, const json_t *step, const char **text, int64_t *size,
+                            tok_prepend *prepend, bool *split)
+{
+    tok_status status = tok_json_string(r, step, "Metaspace", "replacement", text, size);
+    if (status != TOK_OK)
+        return status;
+    uint32_t c;
+    if (*size == 0 || tok_utf8(*text, *size, &c) != *size)
+        return tok_reader_fail(r, TOK_DAMAGED, "replacement of Metaspace has %lld bytes: one character",
+                               (long long)*size);
+    *prepend = TOK_PREPEND_ALWAYS;
+    const json_t *scheme = json_object_get(step, "prepend_scheme");
+    const char *name = json_string_value(scheme);
+    if (scheme != NULL) {
+        if (name == NULL || (strcmp(name, "always") != 0 && strcmp(name, "first") != 0 && strcmp(name, "never") != 0))
+            return unknown(r, "prepend_scheme", name != NULL ? name : "", "always, first and never are");
+        *prepend = name[0] == 'a' ? TOK_PREPEND_ALWAYS : name[0] == 'f' ? TOK_PREPEND_FIRST : TOK_PREPEND_NEVER;
+    }
+    bool space = true;
+    *split = true;
+    status = tok_json_bool(r, step, "Metaspace", "add_prefix_space", &space);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, "Metaspace", "split", split);
+    if (status == TOK_OK && !space && scheme != NULL && *prepend != TOK_PREPEND_NEVER)
+        return tok_reader_fail(r, TOK_DAMAGED, "add_prefix_space is false and prepend_scheme is \"%s\": \"never\"",
+                               name);
+    if (!space)
+        *prepend = TOK_PREPEND_NEVER;
+    return status;
+}
+
+static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const char *type)
+{
+    tokenizer *t = r->t;
+    if (strcmp(type, "WhitespaceSplit") == 0 && !t->meta) {
+        t->white_split = true;
+        return TOK_OK;
+    }
+    if (strcmp(type, "Metaspace") != 0 || t->meta)
+        return unknown(r, "pre_tokenizer", type, "WhitespaceSplit, then one Metaspace, or one of them, is");
+    const char *text;
+    int64_t size;
+    tok_status status = read_meta(r, step, &text, &size, &t->prepend, &t->meta_split);
+    if (status == TOK_OK) {
+        t->meta = true;
+        t->meta_size = (int)size;
+        memcpy(t->meta_text, text, (size_t)size);
+    }
+    return status;
+}
+
+tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer)
+{
+    return each(r, pre_tokenizer, "pre_tokenizer", "pretokenizers", one_pre_tokenizer);
+}
+
+/* ---- post_processor */
+
+/* The numbers of a special token of a template. */
+static tok_status read_special(tok_reader *r, const json_t *template, const json_t *item, int32_t *to, int *n)
+{
+    const char *id;
+    int64_t size;
+    tok_status status = tok_json_string(r, item, "a special token of the post_processor", "id", &id, &size);
+    if (status != TOK_OK)
+        return status;
+    const json_t *ids = json_object_get(json_object_get(json_object_get(template, "special_tokens"), id), "ids");
+    char safe[60];
+    io_safe(safe, sizeof(safe), id);
+    if (!json_is_array(ids))
+        return tok_reader_fail(r, TOK_DAMAGED, "the post_processor has no ids of \"%s\" in special_tokens", safe);
+    for (size_t k = 0; k < json_array_size(ids); k++) {
+        const json_t *value = json_array_get(ids, k);
+        const long long number = json_integer_value(value);
+        if (!json_is_integer(value) || number < 0 || number > INT32_MAX || *n == TOK_MAX_AROUND)
+            return tok_reader_fail(r, TOK_DAMAGED,
+                                   "the post_processor's \"%s\" has id %lld: from 0 to %d, and at most %d of them",
+                                   safe, number, INT32_MAX, TOK_MAX_AROUND);
+        to[(*n)++] = (int32_t)number;
+    }
+    return TOK_OK;
+}
+
+static tok_status one_post_processor(tok_reader *r, const json_t *step, const char *type)
+{
+    tokenizer *t = r->t;
+    if (strcmp(type, "TemplateProcessing") != 0 || t->n_before + t->n_after > 0)
+        return unknown(r, "post_processor", type, "one TemplateProcessing is");
+    const json_t *single = json_object_get(step, "single");
+    bool after = false;
+    for (size_t k = 0; k < json_array_size(single); k++) {
+        const json_t *item = json_array_get(single, k), *sequence = json_object_get(item, "Sequence");
+        if (sequence != NULL && !after) {
+            after = true;
+            continue;
+        }
+        const tok_status status = read_special(r, step, json_object_get(item, "SpecialToken"),
+                                               after ? t->after : t->before, after ? &t->n_after : &t->n_before);
+        if (status != TOK_OK)
+            return status;
+    }
+    if (!after)
+        return tok_reader_fail(r, TOK_DAMAGED, "the post_processor's \"single\" has no Sequence: one, for the text");
+    return TOK_OK;
+}
+
+tok_status tok_read_post_processor(tok_reader *r, const json_t *post_processor)
+{
+    return each(r, post_processor, "post_processor", "processors", one_post_processor);
+}
+
+/* ---- decoder */
+
+static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *type)
+{
+    tokenizer *t = r->t;
+    if (t->n_steps == TOK_MAX_STEPS)
+        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has more than %d steps: at most that many", TOK_MAX_STEPS);
+    tok_decode_step *step = &t->steps[t->n_steps];
+    tok_status status = TOK_OK;
+    if (strcmp(type, "Metaspace") == 0) {
+        const char *text;
+        tok_prepend prepend;
+        bool split;
+        status = read_meta(r, decoder, &text, &step->pattern_size, &prepend, &split);
+        if (status != TOK_OK)
+            return status;
+        *step = (tok_decode_step){TOK_DECODE_META, prepend != TOK_PREPEND_NEVER, copy(text, step->pattern_size),
+                                  copy(" ", 1),    step->pattern_size,           1};
+        if (step->pattern == NULL || step->content == NULL)
+            return tok_reader_memory(r);
+    } else if (strcmp(type, "Replace") == 0) {
+        bool regex;
+        step->kind = TOK_DECODE_REPLACE;
+        status = read_replace(r, decoder, "decoder Replace", &step->pattern, &step->pattern_size, &step->content,
+                              &step->content_size, &regex);
+        if (status == TOK_OK && regex)
+            return unknown(r, "the regular expression", step->pattern, "in a decoder, none is");
+    } else if (strcmp(type, "ByteFallback") == 0) {
+        for (int k = 0; k < t->n_steps; k++)
+            if (t->steps[k].kind == TOK_DECODE_BYTES)
+                return tok_reader_fail(r, TOK_DAMAGED, "the decoder has ByteFallback twice: at most once");
+        step->kind = TOK_DECODE_BYTES;
+    } else if (strcmp(type, "Fuse") == 0) {
+        return TOK_OK; /* comes last, and then it changes nothing */
+    } else {
+        return unknown(r, "decoder", type, "Metaspace, Replace, ByteFallback, Fuse and Sequence are");
+    }
+    if (status == TOK_OK)
+        t->n_steps++;
+    return status;
+}
+
+/* Fuse makes one token of all: what came after it would see another text. */
+static bool fuse_is_last(const json_t *decoder)
+{
+    const json_t *list = json_object_get(decoder, "decoders");
+    for (size_t k = 0; k + 1 < json_array_size(list); k++) {
+        const char *type = json_string_value(json_object_get(json_array_get(list, k), "type"));
+        if (type != NULL && strcmp(type, "Fuse") == 0)
+            return false;
+    }
+    return true;
+}
+
+tok_status tok_read_decoder(tok_reader *r, const json_t *decoder)
+{
+    if (!fuse_is_last(decoder))
+        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has steps after Fuse: it comes last");
+    if (decoder == NULL || json_is_null(decoder))
+        r->t->steps[r->t->n_steps++].kind = TOK_DECODE_JOIN;
+    return each(r, decoder, "decoder", "decoders", one_decoder);
+}

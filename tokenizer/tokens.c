@@ -1,0 +1,178 @@
+/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no text.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+#include "tokenizer/parts.h"
+
+#include <stdlib.h>
+
+int64_t tok_name(tokenizer *t, const char *text, int64_t size)
+{
+    const int64_t place = t->names.size;
+    tok_text_add(&t->names, text, size);
+    tok_text_add_byte(&t->names, 0);
+    return t->names.failed ? -1 : place;
+}
+
+bool tok_tokens_make(tokenizer *t, int32_t n)
+{
+    tok_entry *tokens = realloc(t->tokens, ((size_t)n + 1) * sizeof(*tokens));
+    if (tokens == NULL)
+        return false;
+    t->tokens = tokens;
+    for (int32_t id = t->n_tokens; id < n; id++)
+        tokens[id] = (tok_entry){.piece = -1, .type = TOK_UNUSED};
+    t->n_tokens = n;
+    return true;
+}
+
+bool tok_token_set(tokenizer *t, int32_t id, const char *piece, int64_t size, tok_type type, double score)
+{
+    const int64_t place = tok_name(t, piece, size);
+    t->tokens[id] = (tok_entry){place, (int32_t)size, (int32_t)size, place, score, (uint8_t)type, false};
+    return place >= 0;
+}
+
+static tok_key key_of(const tokenizer *t, int32_t id)
+{
+    return (tok_key){tok_named(t, t->tokens[id].piece), t->tokens[id].size, id};
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return tok_key_order(a, b);
+}
+
+/* The pieces that takes (NULL: all), sorted; NULL if memory runs out. */
+static tok_key *sorted_keys(const tokenizer *t, bool (*takes)(const tok_entry *), int64_t *n)
+{
+    tok_key *keys = malloc(((size_t)t->n_tokens + 1) * sizeof(*keys));
+    *n = 0;
+    for (int32_t id = 0; keys != NULL && id < t->n_tokens; id++)
+        if (t->tokens[id].piece >= 0 && (takes == NULL || (t->tokens[id].size > 0 && takes(&t->tokens[id]))))
+            keys[(*n)++] = key_of(t, id);
+    if (keys != NULL)
+        qsort(keys, (size_t)*n, sizeof(*keys), by_key);
+    return keys;
+}
+
+tok_status tok_tokens_sort(tokenizer *t, const char *name, char err[TOK_ERR_MAX])
+{
+    int64_t n;
+    tok_key *keys = t->names.failed ? NULL : sorted_keys(t, NULL, &n);
+    t->by_piece = keys != NULL ? malloc(((size_t)n + 1) * sizeof(int32_t)) : NULL;
+    if (t->by_piece == NULL) {
+        free(keys);
+        return tok_fail(err, TOK_FAILED, "%s: out of memory for %d tokens", name, t->n_tokens);
+    }
+    tok_status status = TOK_OK;
+    for (int64_t k = 0; k < n && status == TOK_OK; k++) {
+        t->by_piece[k] = keys[k].value;
+        if (k > 0 && tok_key_order(&keys[k - 1], &keys[k]) == 0) {
+            char safe[80];
+            status = tok_fail(err, TOK_DAMAGED, "%s: tokens %d and %d are both \"%s\": a piece has one number", name,
+                              keys[k - 1].value, keys[k].value, io_safe(safe, sizeof(safe), keys[k].bytes));
+        }
+    }
+    t->n_named = (int32_t)n;
+    free(keys);
+    return status;
+}
+
+bool tok_pieces_trie(const tokenizer *t, tok_trie *trie, bool (*takes)(const tok_entry *))
+{
+    int64_t n;
+    tok_key *keys = sorted_keys(t, takes, &n);
+    const bool good = keys != NULL && tok_trie_build(trie, keys, n);
+    free(keys);
+    return good;
+}
+
+static bool make_matcher(const tokenizer *t, tok_matcher *matcher, bool normalized)
+{
+    tok_key *keys = malloc(((size_t)t->n_added + 1) * sizeof(*keys));
+    int64_t n = 0;
+    matcher->only_first = -1;
+    for (int32_t k = 0; keys != NULL && k < t->n_added; k++) {
+        const tok_added *a = &t->added[k];
+        if (a->normalized != normalized || a->size == 0)
+            continue;
+        keys[n++] = (tok_key){tok_named(t, a->content), a->size, k};
+        const unsigned char first = (unsigned char)*tok_named(t, a->content);
+        matcher->only_first = n == 1 || matcher->only_first == first ? first : -1;
+        matcher->first[first] = true;
+    }
+    if (keys == NULL)
+        return false;
+    qsort(keys, (size_t)n, sizeof(*keys), by_key);
+    int64_t distinct = 0; /* of equal contents the first counts */
+    for (int64_t k = 0; k < n; k++)
+        if (distinct == 0 || tok_key_order(&keys[distinct - 1], &keys[k]) != 0)
+            keys[distinct++] = keys[k];
+    const bool good = tok_trie_build(&matcher->trie, keys, distinct);
+    free(keys);
+    return good;
+}
+
+bool tok_matchers_make(tokenizer *t)
+{
+    return make_matcher(t, &t->raw, false) && make_matcher(t, &t->normalized, true);
+}
+
+/* ---- what the header promises */
+
+int32_t tok_size(const tokenizer *t)
+{
+    return t->n_tokens;
+}
+
+int32_t tok_eos(const tokenizer *t)
+{
+    return t->eos;
+}
+
+int32_t tok_pad(const tokenizer *t)
+{
+    return t->pad;
+}
+
+int32_t tok_unk(const tokenizer *t)
+{
+    return t->unk;
+}
+
+static const tok_entry *entry_of(const tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->n_tokens && t->tokens[id].piece >= 0 ? &t->tokens[id] : NULL;
+}
+
+const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size)
+{
+    const tok_entry *entry = entry_of(t, id);
+    if (size != NULL)
+        *size = entry != NULL ? entry->size : 0;
+    return entry != NULL ? tok_named(t, entry->piece) : NULL;
+}
+
+bool tok_is_special(const tokenizer *t, int32_t id)
+{
+    const tok_entry *entry = entry_of(t, id);
+    return entry != NULL && entry->special;
+}
+
+int32_t tok_id(const tokenizer *t, const char *piece, int64_t size)
+{
+    const tok_key wanted = {piece, size, 0};
+    int32_t low = 0, high = t->n_named;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        const tok_key key = key_of(t, t->by_piece[middle]);
+        const int order = tok_key_order(&key, &wanted);
+        if (order == 0)
+            return key.value;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
+}

@@ -1,0 +1,202 @@
+/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and no normalizer.
+ * Kudo 2018, "Subword Regularization", section 3.2.
+ *
+ * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before it are final. So the
+ * memory is that of the longest stretch of overlapping pieces, rarely more than a word.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tokenizer/parts.h"
+
+#include <stdlib.h>
+
+/* The best path that ends at a byte of the window; and, once the path is known, the piece that begins there. */
+struct tok_node {
+    double score;
+    int32_t id, length;           /* of the last piece; length 0: no path ends here */
+    int32_t next_id, next_length; /* of the piece that begins here */
+};
+
+static bool make_nodes(tok_work *w, int64_t n)
+{
+    if (n <= w->n_nodes)
+        return true;
+    const int64_t space = n + n / 2 + 256;
+    tok_node *nodes = w->nodes_failed ? NULL : realloc(w->nodes, (size_t)space * sizeof(*nodes));
+    w->nodes_failed = nodes == NULL;
+    if (nodes != NULL)
+        w->nodes = nodes, w->n_nodes = space;
+    return nodes != NULL;
+}
+
+static void add_bytes(tok_work *w, const char *text, int64_t size)
+{
+    for (int64_t k = 0; k < size; k++)
+        tok_ids_add(&w->ids, w->t->byte_ids[(unsigned char)text[k]]);
+}
+
+static bool has_bytes(const tokenizer *t, const char *text, int64_t size)
+{
+    for (int64_t k = 0; k < size; k++)
+        if (t->byte_ids[(unsigned char)text[k]] < 0)
+            return false;
+    return true;
+}
+
+/* `tokenizers` fuses unknown characters and looks up what they make: text[unknown_from .. end). */
+static void end_unknown(tok_work *w, const char *text, int64_t end)
+{
+    const tokenizer *t = w->t;
+    const char *from = text + w->unknown_from;
+    const int64_t size = end - w->unknown_from;
+    const int32_t id = tok_trie_exact(&t->pieces, from, size);
+    if (id >= 0)
+        tok_ids_add(&w->ids, id);
+    else if (t->byte_fallback && has_bytes(t, from, size))
+        add_bytes(w, from, size);
+    else
+        tok_ids_add(&w->ids, t->unk);
+    w->unknown_from = -1;
+}
+
+static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int32_t length)
+{
+    const tokenizer *t = w->t;
+    const bool unknown = id == t->unk;
+    if (t->kind == TOK_JSON) {
+        if (unknown && w->unknown_from < 0)
+            w->unknown_from = at;
+        if (!unknown && w->unknown_from >= 0)
+            end_unknown(w, text, at);
+        if (!unknown)
+            tok_ids_add(&w->ids, id);
+        return;
+    }
+    if (unknown && t->byte_fallback)
+        add_bytes(w, text + at, length);
+    else if (!unknown || !w->after_unknown) /* unknown characters in a row are one token */
+        tok_ids_add(&w->ids, id);
+    w->after_unknown = unknown;
+}
+
+/* Add the tokens of the window text[from .. end). */
+static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
+{
+    tok_node *nodes = w->nodes;
+    for (int64_t at = end - from; at > 0;) {
+        const int64_t start = at - nodes[at].length;
+        nodes[start].next_id = nodes[at].id;
+        nodes[start].next_length = nodes[at].length;
+        at = start;
+    }
+    for (int64_t at = from; at < end;) {
+        const tok_node *node = &nodes[at - from];
+        add_token(w, text, at, node->next_id, node->next_length);
+        at += node->next_length;
+    }
+}
+
+/* SentencePiece sums scores in float, `tokenizers` in double: between equal sums the rounding decides. */
+static inline void offer(tok_node *node, double score, int32_t id, int64_t length, bool single)
+{
+    if (single)
+        score = (double)(float)score;
+    if (node->length != 0 && !(score > node->score))
+        return;
+    node->score = score;
+    node->id = id;
+    node->length = (int32_t)length;
+}
+
+static inline double score_of(const tokenizer *t, int32_t id, int64_t length, bool single)
+{
+    const tok_entry *token = &t->tokens[id];
+    if (single && token->type == TOK_USER_DEFINED)
+        return (double)((float)length * (float)t->max_score) - 0.1; /* it always wins */
+    return token->score;
+}
+
+/* Bytes of the character at p, by its first byte. */
+static inline int character_size(unsigned char first)
+{
+    return first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf8 ? 4 : 1;
+}
+
+/* Offer every piece that begins at text[at]. *reach, the furthest end of a piece, grows. */
+static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int64_t from, int64_t at, int64_t *reach,
+                                bool single)
+{
+    const tokenizer *t = w->t;
+    const double best = w->nodes[at - from].score;
+    int64_t character = character_size((unsigned char)text[at]);
+    if (character > size - at)
+        character = size - at;
+    bool known = false;
+    uint32_t base = t->pieces.root;
+    int32_t id;
+    for (int64_t end = at; end < size && tok_trie_step(&t->pieces, &base, (unsigned char)text[end], &id);) {
+        end++;
+        if (id == TOK_TRIE_NONE || (single && t->tokens[id].type == TOK_UNUSED))
+            continue;
+        if (!make_nodes(w, end - from + 1))
+            return false;
+        while (*reach < end)
+            w->nodes[++*reach - from].length = 0;
+        offer(&w->nodes[end - from], score_of(t, id, end - at, single) + best, id, end - at, single);
+        known = known || end - at == character;
+    }
+    if (known)
+        return true;
+    const int64_t end = at + character;
+    if (!make_nodes(w, end - from + 1))
+        return false;
+    while (*reach < end)
+        w->nodes[++*reach - from].length = 0;
+    const double unknown = t->min_score - 10;
+    offer(&w->nodes[end - from], single ? (double)((float)unknown + (float)best) : unknown + best, t->unk, character,
+          single);
+    return true;
+}
+
+/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again at 0. */
+#define REBASE (-100000.0)
+static void rebase(tok_work *w, int64_t at, int64_t reach)
+{
+    const float base = (float)w->nodes[at].score;
+    for (int64_t k = at; k <= reach; k++)
+        if (k == at || w->nodes[k].length != 0)
+            w->nodes[k].score = (double)((float)w->nodes[k].score - base);
+}
+
+static inline void search(tok_work *w, const char *text, int64_t size, bool single)
+{
+    if (!make_nodes(w, 1))
+        return;
+    int64_t from = 0, reach = 0;
+    w->nodes[0].score = 0;
+    for (int64_t at = 0; at < size;) {
+        if (at == reach && at > from) { /* no piece goes over this place */
+            add_window(w, text, from, at);
+            w->nodes[0].score = w->nodes[at - from].score;
+            from = at;
+        }
+        if (single && w->nodes[at - from].score < REBASE)
+            rebase(w, at - from, reach - from);
+        if (!offer_pieces(w, text, size, from, at, &reach, single))
+            return;
+        const int64_t n = character_size((unsigned char)text[at]);
+        at += n < size - at ? n : size - at;
+    }
+    add_window(w, text, from, size);
+}
+
+void tok_unigram(tok_work *w, const char *text, int64_t size)
+{
+    w->after_unknown = false;
+    w->unknown_from = -1;
+    if (w->t->kind == TOK_JSON) {
+        search(w, text, size, false);
+        if (w->unknown_from >= 0 && !w->nodes_failed)
+            end_unknown(w, text, size);
+    } else {
+        search(w, text, size, true);
+    }
+}
