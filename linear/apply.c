@@ -93,12 +93,12 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
     cut c = {.j = j, .ops = ops};
     c.row_blocks = linear_ceil(j->rows, LINEAR_MAX_ROWS);
     c.panels = c.chunk = linear_ceil(j->out, LINEAR_PANEL);
-    const int64_t threads = rp_pool_threads(pool), eights = linear_ceil(c.panels, 8);
+    const int64_t threads = rp_pool_threads(pool);
     if (threads == 1 || (double)j->rows * (double)j->in * (double)j->out < short_call()) {
         rp_pool_run(pool, 1, whole_task, &c);
         return;
     }
-    c.chunk = linear_ceil(eights, smaller(eights, linear_ceil(4 * threads, c.row_blocks))) * 8;
+    c.chunk = linear_ceil(c.panels, smaller(c.panels, linear_ceil(4 * threads, c.row_blocks)));
     if (j->quantised)
         rp_pool_run(pool, linear_ceil(j->rows, QUANTISED_ROWS), quantise_task, &c);
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
@@ -126,7 +126,7 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
                     .x = call->x,
                     .y = call->y,
                     .packed = w->packed,
-                    .panel_bytes = linear_panel_bytes(w->type, w->in),
+                    .panel_bytes = linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS),
                     .lines = linear_lines(w->type, w->in),
                     .row_bytes = bytes / call->rows};
     if (bytes > 0)

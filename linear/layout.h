@@ -1,17 +1,19 @@
-/* layout.h -- how packed weights and quantised rows lie in memory: panels of 16 outputs, one layout for all instruction sets.
+/* layout.h -- how packed weights and quantised rows lie in memory: panels of 64 outputs, one layout for all instruction sets.
  * It may not know pools, calls or instruction sets.
  *
- * A panel holds 16 rows of W, side by side, in lines of 64 bytes that follow the inputs upwards, so that one load of a
- * line serves 16 outputs and a matrix product reads a panel from its beginning to its end:
+ * A panel holds 64 rows of W side by side, in lines that follow the inputs upwards, and panels follow one another: one row
+ * of x reads all of W from its beginning to its end. A line has 4 columns of 64 bytes, each of 16 outputs, the operand of one
+ * vector of AVX-512; the last panel has as many columns as it needs.
  *
- *   f32    a line is 1 input:   16 numbers
- *   bf16   a line is 2 inputs:  16 pairs (the even input in the lower half of a 32-bit word)
- *   int8   a line is 4 inputs:  16 fours of signed bytes; before the lines stand 16 f32 scales and 16 int32, -128 Σ q
- *   int4   a line is 8 inputs:  16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the high halves;
- *          4 lines are a group; behind the lines of all groups stand their scales, 16 bf16 for each group
+ *   f32    a line is 1 input; a column has 16 numbers
+ *   bf16   a line is 2 inputs; a column has 16 pairs, the even input in the lower half of a 32-bit word
+ *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each output
+ *          and then an int32, -128 Σ q
+ *   int4   a line is 8 inputs; a column has 16 fours of bytes, q + 8 of inputs 0-3 in the low halves, of 4-7 in the high ones.
+ *          4 lines are a group, and before them stand its scales, a bf16 for each output
  *
- * Pairs and fours are the operands of VNNI and AMX. Inputs are padded to whole lines (int4: groups) and outputs to whole
- * panels with zeros.
+ * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and outputs to
+ * whole columns.
  *
  * A quantised row of x is a header of 64 bytes (its scale), then the inputs in the form that the instruction set reads,
  * then, for int4, an int32 for each group: -8 Σ q.
@@ -22,19 +24,14 @@
 #include "linear/linear.h"
 
 enum {
-    LINEAR_PANEL = 16,        /* outputs of a panel */
-    LINEAR_LINE = 64,         /* bytes */
+    LINEAR_COLUMN = 16,       /* outputs of a column */
+    LINEAR_COLUMN_BYTES = 64, /* in a line */
+    LINEAR_COLUMNS = 4,       /* of a panel */
+    LINEAR_PANEL = 64,        /* outputs */
     LINEAR_GROUP = 32,        /* inputs of int4 with one scale */
-    LINEAR_GROUP_BYTES = 256, /* of 16 outputs */
-    LINEAR_INT8_HEAD = 128,
-    LINEAR_ROW_HEAD = 64
+    LINEAR_GROUP_LINES = 4,
+    LINEAR_ROW_HEAD = 64 /* bytes of a quantised row before its inputs */
 };
-
-/* What stands before the lines of a panel of int8. */
-typedef struct linear_int8_head {
-    float scale[LINEAR_PANEL];
-    int32_t bias[LINEAR_PANEL]; /* -128 Σ q: takes away what inputs that were made unsigned by adding 128 add */
-} linear_int8_head;
 
 static inline int64_t linear_ceil(int64_t n, int64_t step)
 {
@@ -50,21 +47,42 @@ static inline int64_t linear_line_inputs(linear_type type)
 /* Lines of a panel. */
 static inline int64_t linear_lines(linear_type type, int64_t in)
 {
-    return type == LINEAR_INT4 ? 4 * linear_ceil(in, LINEAR_GROUP) : linear_ceil(in, linear_line_inputs(type));
+    return type == LINEAR_INT4 ? LINEAR_GROUP_LINES * linear_ceil(in, LINEAR_GROUP)
+                               : linear_ceil(in, linear_line_inputs(type));
 }
 
-/* From the beginning of a panel to its lines. */
-static inline int64_t linear_head_bytes(linear_type type)
+/* Columns of a panel: 4, but of the last one. */
+static inline int64_t linear_columns(int64_t out, int64_t panel)
 {
-    return type == LINEAR_INT8 ? LINEAR_INT8_HEAD : 0;
+    const int64_t left = linear_ceil(out, LINEAR_COLUMN) - panel * LINEAR_COLUMNS;
+    return left < LINEAR_COLUMNS ? left : LINEAR_COLUMNS;
 }
 
-/* A panel of int4 is followed by its scales. */
-static inline int64_t linear_panel_bytes(linear_type type, int64_t in)
+/* What stands before the lines of a panel, or (int4) of a group. */
+static inline int64_t linear_head_bytes(linear_type type, int64_t columns)
 {
-    const int64_t scales =
-        type == LINEAR_INT4 ? linear_ceil(linear_ceil(in, LINEAR_GROUP) * 2 * LINEAR_PANEL, 64) * 64 : 0;
-    return linear_head_bytes(type) + linear_lines(type, in) * LINEAR_LINE + scales;
+    return type == LINEAR_INT8   ? 2 * columns * LINEAR_COLUMN_BYTES
+           : type == LINEAR_INT4 ? linear_ceil(columns, 2) * LINEAR_COLUMN_BYTES
+                                 : 0;
+}
+
+/* From one group of int4 to the next. */
+static inline int64_t linear_group_bytes(int64_t columns)
+{
+    return linear_head_bytes(LINEAR_INT4, columns) + LINEAR_GROUP_LINES * columns * LINEAR_COLUMN_BYTES;
+}
+
+/* Line k of a panel. */
+static inline int64_t linear_line_at(linear_type type, int64_t columns, int64_t k)
+{
+    const int64_t heads = type == LINEAR_INT4 ? k / LINEAR_GROUP_LINES + 1 : 1;
+    return heads * linear_head_bytes(type, columns) + k * columns * LINEAR_COLUMN_BYTES;
+}
+
+static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t columns)
+{
+    const int64_t last = linear_lines(type, in) - 1;
+    return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
 /* Bytes of one quantised row: two for an input of int8, because instruction sets without VNNI keep 16 bits. */

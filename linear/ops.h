@@ -13,7 +13,7 @@ typedef struct linear_job {
     const float *x;
     float *y;
     const char *packed;
-    int64_t panel_bytes, lines; /* of a panel */
+    int64_t panel_bytes, lines; /* of a panel of 64 outputs */
     char *quantised;            /* rows of row_bytes, of types with integers */
     int64_t row_bytes;
 } linear_job;

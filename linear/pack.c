@@ -25,10 +25,12 @@ const char *linear_type_name(linear_type type)
 int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out)
 {
     int64_t bytes;
-    if ((unsigned)type >= LINEAR_TYPES || in < 1 || out < 1 || in > INT64_MAX / 256 ||
+    if ((unsigned)type >= LINEAR_TYPES || in < 1 || out < 1 || in > INT64_MAX / 1024 ||
         (type == LINEAR_INT8 && in > LINEAR_INT8_MAX_IN))
         return -1;
-    if (__builtin_mul_overflow(linear_panel_bytes(type, in), linear_ceil(out, LINEAR_PANEL), &bytes))
+    const int64_t last = linear_ceil(out, LINEAR_PANEL) - 1;
+    if (__builtin_mul_overflow(linear_panel_bytes(type, in, LINEAR_COLUMNS), last, &bytes) ||
+        __builtin_add_overflow(linear_panel_bytes(type, in, linear_columns(out, last)), bytes, &bytes))
         return -1;
     return bytes;
 }
@@ -66,13 +68,13 @@ static void load(const pack_job *j, int64_t row, int64_t from, int64_t n, float 
     }
 }
 
-/* 16 rows of W and 32 inputs from `from` on, rows and inputs past the last as zeros. */
-static void load_chunk(const pack_job *j, int64_t panel, int64_t from, float chunk[LINEAR_PANEL][CHUNK])
+/* 16 rows of W from `row` on and 32 inputs from `from` on, rows and inputs past the last as zeros. */
+static void load_chunk(const pack_job *j, int64_t row, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
 {
     const int64_t n = j->in - from < CHUNK ? j->in - from : CHUNK;
-    memset(chunk, 0, sizeof(float[LINEAR_PANEL][CHUNK]));
-    for (int64_t c = 0; c < LINEAR_PANEL && panel * LINEAR_PANEL + c < j->out; c++)
-        load(j, panel * LINEAR_PANEL + c, from, n, chunk[c]);
+    memset(chunk, 0, sizeof(float[LINEAR_COLUMN][CHUNK]));
+    for (int64_t c = 0; c < LINEAR_COLUMN && row + c < j->out; c++)
+        load(j, row + c, from, n, chunk[c]);
 }
 
 /* max(a, |x|), NaN where either is. */
@@ -84,20 +86,18 @@ static float larger(float a, float x)
 /* Below this a scale would be subnormal, and a row is taken for zeros. */
 #define INT8_TINY 0x1p-119f
 
-/* Scales of a panel of int8: the largest of a row over 127; NaN for a row that is not finite. */
-static void int8_scales(const pack_job *j, int64_t panel, linear_int8_head *head)
+/* Scales of a column of int8: the largest of a row over 127; NaN for a row that is not finite. */
+static void int8_scales(const pack_job *j, int64_t row, float *scale)
 {
-    float chunk[LINEAR_PANEL][CHUNK], most[LINEAR_PANEL] = {0};
+    float chunk[LINEAR_COLUMN][CHUNK], most[LINEAR_COLUMN] = {0};
     for (int64_t from = 0; from < j->in; from += CHUNK) {
-        load_chunk(j, panel, from, chunk);
-        for (int c = 0; c < LINEAR_PANEL; c++)
+        load_chunk(j, row, from, chunk);
+        for (int c = 0; c < LINEAR_COLUMN; c++)
             for (int i = 0; i < CHUNK; i++)
                 most[c] = larger(most[c], chunk[c][i]);
     }
-    for (int c = 0; c < LINEAR_PANEL; c++) {
-        head->scale[c] = !isfinite(most[c]) ? NAN : most[c] < INT8_TINY ? 0 : most[c] / 127;
-        head->bias[c] = 0;
-    }
+    for (int c = 0; c < LINEAR_COLUMN; c++)
+        scale[c] = !isfinite(most[c]) ? NAN : most[c] < INT8_TINY ? 0 : most[c] / 127;
 }
 
 /* x over a scale, to the nearest integer from low to high; 0 without a scale. */
@@ -107,16 +107,6 @@ static int quotient(float x, float scale, float low, float high)
         return 0;
     const float q = rintf(x / scale);
     return (int)(q < low ? low : q > high ? high : q);
-}
-
-static void store_int8(linear_int8_head *head, char *lines, int64_t from, int64_t end, float chunk[LINEAR_PANEL][CHUNK])
-{
-    for (int64_t i = from; i < end; i++)
-        for (int c = 0; c < LINEAR_PANEL; c++) {
-            const int q = quotient(chunk[c][i - from], head->scale[c], -127, 127);
-            ((int8_t *)lines)[i / 4 * LINEAR_LINE + 4 * c + i % 4] = (int8_t)q;
-            head->bias[c] -= 128 * q;
-        }
 }
 
 /* What a group loses with this scale, squared. */
@@ -145,51 +135,97 @@ static uint16_t group_scale(const float *w)
     return group_loss(w, f32_of_bf16(eighth)) <= group_loss(w, f32_of_bf16(seventh)) ? eighth : seventh;
 }
 
-static void store_int4(char *lines, uint16_t *scales, float chunk[LINEAR_PANEL][CHUNK])
+/* A column of a panel that is packed: where its lines and what stands before them begin. */
+typedef struct column {
+    char *panel;
+    int64_t columns, n; /* of the panel; which one */
+} column;
+
+static void *line_of(const pack_job *j, const column *c, int64_t k)
 {
-    for (int c = 0; c < LINEAR_PANEL; c++) {
-        scales[c] = group_scale(chunk[c]);
-        const float scale = f32_of_bf16(scales[c]);
+    return c->panel + linear_line_at(j->type, c->columns, k) + c->n * LINEAR_COLUMN_BYTES;
+}
+
+/* The scales of int8, and behind those of all columns the sums. */
+static float *scales_of(const column *c)
+{
+    return (float *)(void *)c->panel + c->n * LINEAR_COLUMN;
+}
+
+static int32_t *biases_of(const column *c)
+{
+    return (int32_t *)(void *)c->panel + (c->columns + c->n) * LINEAR_COLUMN;
+}
+
+static uint16_t *group_scales_of(const column *c, int64_t group)
+{
+    return (uint16_t *)(void *)(c->panel + group * linear_group_bytes(c->columns)) + c->n * LINEAR_COLUMN;
+}
+
+static void store_int8(const pack_job *j, const column *c, int64_t from, int64_t end, float chunk[LINEAR_COLUMN][CHUNK])
+{
+    for (int64_t i = from; i < end; i++) {
+        int8_t *line = line_of(j, c, i / 4);
+        for (int o = 0; o < LINEAR_COLUMN; o++) {
+            const int q = quotient(chunk[o][i - from], scales_of(c)[o], -127, 127);
+            line[4 * o + i % 4] = (int8_t)q;
+            biases_of(c)[o] -= 128 * q;
+        }
+    }
+}
+
+static void store_int4(const pack_job *j, const column *c, int64_t from, float chunk[LINEAR_COLUMN][CHUNK])
+{
+    uint16_t *scales = group_scales_of(c, from / LINEAR_GROUP);
+    for (int o = 0; o < LINEAR_COLUMN; o++) {
+        scales[o] = group_scale(chunk[o]);
+        const float scale = f32_of_bf16(scales[o]);
         for (int i = 0; i < LINEAR_GROUP; i++) {
-            uint8_t *byte = (uint8_t *)lines + i / 8 * LINEAR_LINE + 4 * c + i % 4;
-            const int q = quotient(chunk[c][i], scale, -8, 7) + 8;
+            uint8_t *byte = (uint8_t *)line_of(j, c, (from + i) / 8) + 4 * o + i % 4;
+            const int q = quotient(chunk[o][i], scale, -8, 7) + 8;
             *byte = i / 4 % 2 ? (uint8_t)(*byte | q << 4) : (uint8_t)q;
         }
     }
 }
 
-static void store_floats(linear_type type, char *lines, int64_t from, int64_t end, float chunk[LINEAR_PANEL][CHUNK])
+static void store_floats(const pack_job *j, const column *c, int64_t from, int64_t end,
+                         float chunk[LINEAR_COLUMN][CHUNK])
 {
     for (int64_t i = from; i < end; i++)
-        for (int c = 0; c < LINEAR_PANEL; c++) {
-            if (type == LINEAR_F32)
-                ((float *)(void *)lines)[i * LINEAR_PANEL + c] = chunk[c][i - from];
+        for (int o = 0; o < LINEAR_COLUMN; o++) {
+            if (j->type == LINEAR_F32)
+                ((float *)line_of(j, c, i))[o] = chunk[o][i - from];
             else
-                ((uint16_t *)(void *)lines)[i / 2 * 2 * LINEAR_PANEL + 2 * c + i % 2] = bf16_of_f32(chunk[c][i - from]);
+                ((uint16_t *)line_of(j, c, i / 2))[2 * o + i % 2] = bf16_of_f32(chunk[o][i - from]);
         }
+}
+
+static void pack_column(const pack_job *j, const column *c, int64_t row)
+{
+    float chunk[LINEAR_COLUMN][CHUNK];
+    if (j->type == LINEAR_INT8)
+        int8_scales(j, row, scales_of(c));
+    for (int64_t from = 0; from < j->in; from += CHUNK) {
+        const int64_t end = from + CHUNK < j->in ? from + CHUNK : j->in;
+        load_chunk(j, row, from, chunk);
+        if (j->type == LINEAR_INT8)
+            store_int8(j, c, from, end, chunk);
+        else if (j->type == LINEAR_INT4)
+            store_int4(j, c, from, chunk);
+        else
+            store_floats(j, c, from, end, chunk);
+    }
 }
 
 static void pack_panel(void *context, int64_t panel, int32_t worker)
 {
     const pack_job *j = context;
-    char *at = j->packed + panel * linear_panel_bytes(j->type, j->in), *lines = at + linear_head_bytes(j->type);
-    uint16_t *scales = (uint16_t *)(void *)(lines + linear_lines(j->type, j->in) * LINEAR_LINE);
-    float chunk[LINEAR_PANEL][CHUNK];
+    const int64_t columns = linear_columns(j->out, panel);
+    char *at = j->packed + panel * linear_panel_bytes(j->type, j->in, LINEAR_COLUMNS);
     (void)worker;
-    memset(at, 0, (size_t)linear_panel_bytes(j->type, j->in));
-    if (j->type == LINEAR_INT8)
-        int8_scales(j, panel, (linear_int8_head *)(void *)at);
-    for (int64_t from = 0; from < j->in; from += CHUNK) {
-        const int64_t end = from + CHUNK < j->in ? from + CHUNK : j->in;
-        load_chunk(j, panel, from, chunk);
-        if (j->type == LINEAR_INT8)
-            store_int8((linear_int8_head *)(void *)at, lines, from, end, chunk);
-        else if (j->type == LINEAR_INT4)
-            store_int4(lines + from / LINEAR_GROUP * LINEAR_GROUP_BYTES, scales + from / LINEAR_GROUP * LINEAR_PANEL,
-                       chunk);
-        else
-            store_floats(j->type, lines, from, end, chunk);
-    }
+    memset(at, 0, (size_t)linear_panel_bytes(j->type, j->in, columns));
+    for (int64_t n = 0; n < columns; n++)
+        pack_column(j, &(column){at, columns, n}, panel * LINEAR_PANEL + n * LINEAR_COLUMN);
 }
 
 rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, const void *w, rp_dtype dtype,
@@ -206,22 +242,20 @@ rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, 
 
 void linear_row(const linear_weights *w, int64_t o, float *row)
 {
-    const int64_t c = o % LINEAR_PANEL;
-    const char *at = (const char *)w->packed + o / LINEAR_PANEL * linear_panel_bytes(w->type, w->in);
-    const char *lines = at + linear_head_bytes(w->type);
-    const uint16_t *scales = (const uint16_t *)(const void *)(lines + linear_lines(w->type, w->in) * LINEAR_LINE);
+    const int64_t panel = o / LINEAR_PANEL, lane = o % LINEAR_COLUMN,
+                  at = panel * linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS);
+    const column c = {(char *)(uintptr_t)w->packed + at, linear_columns(w->out, panel),
+                      o % LINEAR_PANEL / LINEAR_COLUMN};
+    const pack_job j = {.type = w->type};
     for (int64_t i = 0; i < w->in; i++) {
-        const char *line = lines + i / linear_line_inputs(w->type) * LINEAR_LINE;
+        const void *line = line_of(&j, &c, i / linear_line_inputs(w->type));
         switch (w->type) {
-        case LINEAR_F32: row[i] = ((const float *)(const void *)line)[c]; break;
-        case LINEAR_BF16: row[i] = f32_of_bf16(((const uint16_t *)(const void *)line)[2 * c + i % 2]); break;
-        case LINEAR_INT8:
-            row[i] =
-                ((const linear_int8_head *)(const void *)at)->scale[c] * (float)((const int8_t *)line)[4 * c + i % 4];
-            break;
+        case LINEAR_F32: row[i] = ((const float *)line)[lane]; break;
+        case LINEAR_BF16: row[i] = f32_of_bf16(((const uint16_t *)line)[2 * lane + i % 2]); break;
+        case LINEAR_INT8: row[i] = scales_of(&c)[lane] * (float)((const int8_t *)line)[4 * lane + i % 4]; break;
         case LINEAR_INT4:
-            row[i] = f32_of_bf16(scales[i / LINEAR_GROUP * LINEAR_PANEL + c]) *
-                     (float)((((const uint8_t *)line)[4 * c + i % 4] >> (i / 4 % 2 * 4) & 15) - 8);
+            row[i] = f32_of_bf16(group_scales_of(&c, i / LINEAR_GROUP)[lane]) *
+                     (float)((((const uint8_t *)line)[4 * lane + i % 4] >> (i / 4 % 2 * 4) & 15) - 8);
             break;
         }
     }

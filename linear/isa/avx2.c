@@ -12,6 +12,7 @@ RPI_TARGET_BEGIN("avx2,fma")
 #define LINEAR_ISA avx2
 #define RPI_F64    0
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS   6
 #include "isa/avx2.h"
 #include "isa/verbs.h"
 #define vi_load(p)     ((vi)_mm256_loadu_si256((const __m256i *)(const void *)(p)))

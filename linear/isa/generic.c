@@ -9,6 +9,7 @@
 #define LINEAR_ISA generic
 #define RPI_F64    0
 #define SHAPES(X)  X(2, 1) X(1, 3)
+#define MAX_ROWS   3
 enum { VL = 4, MR = 3 }; /* 3 x 16 sums take 12 of 16 registers */
 typedef float vf __attribute__((vector_size(16), may_alias));
 #include "isa/verbs.h"

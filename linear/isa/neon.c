@@ -12,6 +12,7 @@ RPI_SOURCE_ORDER
 #define LINEAR_ISA neon
 #define RPI_F64    0
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS   6
 #include "isa/neon.h"
 #include "isa/verbs.h"
 #define vf_of_vi(x) vcvtq_f32_s32((int32x4_t)(x))

@@ -1,8 +1,9 @@
-/* block.h -- a block of rows of x by some panels: groups of at most MR rows, whose tiles are as wide as registers allow.
+/* block.h -- a block of rows of x by some panels: groups of rows, whose tiles are as wide as registers allow.
  * May not know threads or calls.
- * Parameters: MR, SHAPES: X(panels of a tile, the most rows), widest first, the last with one panel and MR rows. */
+ * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most rows),
+ * widest first, the last X(1, MAX_ROWS). */
 
-/* Lines between two visits of a tile's sums: those of 4 panels stay in the second cache while all groups pass over them. */
+/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass over them. */
 enum { STEP = 512 };
 
 static inline int64_t smaller(int64_t a, int64_t b)
@@ -10,81 +11,128 @@ static inline int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-typedef void tiles(int rows, const tile *p);
+/* Groups of rows: one, where registers hold the sums of all, else of at most MR. */
+static int64_t groups_of(int64_t rows)
+{
+    return rows <= MAX_ROWS ? 1 : linear_ceil(rows, MR);
+}
+
+typedef void tiles(int rows, const tile *t);
 
 /* A tile for each number of rows. */
-#define TILES(TYPE, PANELS, MOST)                                                                                      \
-    static void TYPE##_tiles_##PANELS(int rows, const tile *p)                                                         \
+#define TILES(TYPE, COLUMNS, MOST)                                                                                     \
+    static void TYPE##_tiles_##COLUMNS(int rows, const tile *t)                                                        \
     {                                                                                                                  \
         switch (rows) {                                                                                                \
-        case 1: TYPE##_tile(1, PANELS, p); break;                                                                      \
-        case 2: TYPE##_tile((MOST) < 2 ? 1 : 2, PANELS, p); break;                                                     \
-        case 3: TYPE##_tile((MOST) < 3 ? 1 : 3, PANELS, p); break;                                                     \
-        case 4: TYPE##_tile((MOST) < 4 ? 1 : 4, PANELS, p); break;                                                     \
-        case 5: TYPE##_tile((MOST) < 5 ? 1 : 5, PANELS, p); break;                                                     \
-        default: TYPE##_tile((MOST) < 6 ? 1 : 6, PANELS, p); break;                                                    \
+        case 1: TYPE##_tile(1, COLUMNS, t); break;                                                                     \
+        case 2: TYPE##_tile((MOST) < 2 ? 1 : 2, COLUMNS, t); break;                                                    \
+        case 3: TYPE##_tile((MOST) < 3 ? 1 : 3, COLUMNS, t); break;                                                    \
+        case 4: TYPE##_tile((MOST) < 4 ? 1 : 4, COLUMNS, t); break;                                                    \
+        case 5: TYPE##_tile((MOST) < 5 ? 1 : 5, COLUMNS, t); break;                                                    \
+        case 6: TYPE##_tile((MOST) < 6 ? 1 : 6, COLUMNS, t); break;                                                    \
+        case 7: TYPE##_tile((MOST) < 7 ? 1 : 7, COLUMNS, t); break;                                                    \
+        case 8: TYPE##_tile((MOST) < 8 ? 1 : 8, COLUMNS, t); break;                                                    \
+        case 9: TYPE##_tile((MOST) < 9 ? 1 : 9, COLUMNS, t); break;                                                    \
+        case 10: TYPE##_tile((MOST) < 10 ? 1 : 10, COLUMNS, t); break;                                                 \
+        case 11: TYPE##_tile((MOST) < 11 ? 1 : 11, COLUMNS, t); break;                                                 \
+        default: TYPE##_tile((MOST) < 12 ? 1 : 12, COLUMNS, t); break;                                                 \
         }                                                                                                              \
     }
-#define EACH_TYPE(PANELS, MOST)                                                                                        \
-    TILES(f32, PANELS, MOST) TILES(bf16, PANELS, MOST) TILES(int8, PANELS, MOST) TILES(int4, PANELS, MOST)
+#define EACH_TYPE(COLUMNS, MOST)                                                                                       \
+    TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
 
-/* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
-static void sums_begin(const linear_job *j, int64_t rows, const char *panel, int64_t n, float *sums)
+/* The tiles of a number of columns, at most `columns`, with room for `rows` rows; *width: of how many. */
+static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
-    for (int64_t c = 0; c < n; c += VL) {
-        const linear_int8_head *head = (const void *)(panel + c / LINEAR_PANEL * j->panel_bytes);
-        const vi first = j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(head->bias + c % LINEAR_PANEL) : (vi){0};
+#define SHAPE(COLUMNS, MOST)                                                                                           \
+    if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
+        static tiles *const each[LINEAR_TYPES] = {f32_tiles_##COLUMNS, bf16_tiles_##COLUMNS, int8_tiles_##COLUMNS,     \
+                                                  int4_tiles_##COLUMNS};                                               \
+        *width = COLUMNS;                                                                                              \
+        return each[type];                                                                                             \
+    }
+    SHAPES(SHAPE)
+    *width = 1; /* the last shape has room for all */
+    return NULL;
+}
+
+/* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
+static void sums_begin(const tile *t, int64_t rows)
+{
+    for (int64_t c = 0; c < t->columns * LINEAR_COLUMN; c += VL) {
+        const int32_t *bias = (const int32_t *)(const void *)t->panel + t->columns * LINEAR_COLUMN + c;
+        const vi first = t->j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(bias) : (vi){0};
         for (int64_t r = 0; r < rows; r++)
-            vi_store(sums + r * n + c, first);
+            vi_store(t->sums + r * LINEAR_PANEL + c, first);
     }
 }
 
 /* Rows of y that are written next come into the cache while their sums are made. */
-static void fetch_rows(const linear_job *j, int64_t row, int64_t rows, int64_t first, int64_t n)
+static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_t n)
 {
-    for (int64_t r = row; r < row + rows; r++)
-        for (int64_t c = 0; c < n; c += LINEAR_LINE / (int64_t)sizeof(float))
-            __builtin_prefetch(j->y + r * j->ldy + first + c, 1, 3);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < n; c += LINEAR_COLUMN)
+            __builtin_prefetch(y + r * j->ldy + c, 1, 3);
 }
 
-/* A block's rows by the panels of one tile's width. */
-static void column(const linear_job *j, tiles *const each, int64_t row, int64_t rows, int64_t panel, int width)
+/* A block of rows by a panel. */
+typedef struct part {
+    const linear_job *j;
+    int64_t row, rows, groups, panel;
+    float *sums;
+} part;
+
+/* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of the
+ * next step, or of the next panel, which follows it. */
+static void columns_step(const part *p, tile t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
-    float sums[LINEAR_MAX_ROWS * 4 * LINEAR_PANEL] __attribute__((aligned(64)));
-    const int64_t full = width * LINEAR_PANEL, groups = linear_ceil(rows, MR), first = panel * LINEAR_PANEL;
-    const int64_t n = smaller(full, j->out - first), step = groups > 1 ? STEP : j->lines;
-    tile t = {.j = j, .panel = j->packed + panel * j->panel_bytes};
-    sums_begin(j, rows, t.panel, full, sums);
-    for (t.from = 0; t.from < j->lines; t.from = t.end) {
-        t.end = smaller(t.from + step, j->lines);
-        for (int64_t g = 0; g < groups; g++) { /* of rows / groups rows, or one more */
-            const int64_t begin = g * rows / groups, end = (g + 1) * rows / groups;
-            t.row = row + begin;
-            t.sums = sums + begin * full;
-            t.ahead = t.panel + (g < width ? g : 0) * j->panel_bytes + t.end * LINEAR_LINE;
-            if (t.end == j->lines) {
-                fetch_rows(j, t.row, end - begin, first, n);
-                t.ahead = t.panel + (width + (g < width ? g : 0)) * j->panel_bytes;
-            }
-            each((int)(end - begin), &t);
-            if (t.end == j->lines)
-                store(&t, (int)(end - begin), full, first, n);
+    const linear_job *j = p->j;
+    const int64_t lines = t.end - t.from, first = p->panel * LINEAR_PANEL + t.first * LINEAR_COLUMN;
+    const int64_t n = smaller(width * LINEAR_COLUMN, j->out - first);
+    const char *next = t.panel + linear_line_at(j->type, t.columns, t.end);
+    float *const sums = t.sums + t.first * LINEAR_COLUMN;
+    for (int64_t g = 0; g < p->groups; g++) { /* of rows / groups rows, or one more */
+        const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, share = before + g;
+        float *y = j->y + (p->row + begin) * j->ldy + first;
+        t.row = p->row + begin;
+        t.sums = sums + begin * LINEAR_PANEL;
+        t.ahead[0] = next + smaller(share, LINEAR_COLUMNS - 1) * lines * 64;
+        t.ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
+        if (t.end == j->lines)
+            fetch_rows(j, end - begin, y, n);
+        each((int)(end - begin), &t);
+        if (t.end == j->lines)
+            store(&t, (int)(end - begin), y, n);
+    }
+}
+
+static void panel_of_block(const part *p)
+{
+    const linear_job *j = p->j;
+    const int64_t most = linear_ceil(p->rows, p->groups);
+    tile t = {.j = j,
+              .panel = j->packed + p->panel * j->panel_bytes,
+              .columns = linear_columns(j->out, p->panel),
+              .sums = p->sums};
+    sums_begin(&t, p->rows);
+    for (; t.from < j->lines; t.from = t.end) {
+        int64_t width, before = 0;
+        widest(j->type, most, t.columns, &width);
+        const int64_t of = p->groups * linear_ceil(t.columns, width);
+        t.end = of > 1 ? smaller(t.from + STEP, j->lines) : j->lines;
+        for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
+            tiles *each = widest(j->type, most, t.columns - t.first, &width);
+            columns_step(p, t, each, width, before, of);
         }
     }
 }
 
 static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
-    const int64_t most = linear_ceil(rows, linear_ceil(rows, MR)), end = panel + panels;
-#define SHAPE(PANELS, MOST)                                                                                            \
-    if (most <= (MOST)) {                                                                                              \
-        static tiles *const each[LINEAR_TYPES] = {f32_tiles_##PANELS, bf16_tiles_##PANELS, int8_tiles_##PANELS,        \
-                                                  int4_tiles_##PANELS};                                                \
-        for (; panel + (PANELS) <= end; panel += (PANELS))                                                             \
-            column(j, each[j->type], row, rows, panel, PANELS);                                                        \
-    }
-    SHAPES(SHAPE)
+    float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
+    for (int64_t n = panel; n < panel + panels; n++)
+        panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
 }
 
 #define LINEAR_JOIN(a, b) a##b

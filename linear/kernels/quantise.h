@@ -33,15 +33,19 @@ static float row_max(const float *x, int64_t n)
     return most;
 }
 
-/* 4 integers as the inputs of a line. */
-INLINE void store_fours(linear_type type, char *to, const int8_t *q)
+/* VL integers as the inputs of lines. */
+INLINE void store_inputs(linear_type type, char *to, vi q)
 {
+    const vb bytes = __builtin_convertvector(q, vb) ^ (int8_t)(type == LINEAR_INT8 && X8_UNSIGNED ? -128 : 0);
     if (type == LINEAR_INT4 || X8_BYTES == 1) {
-        for (int c = 0; c < 4; c++)
-            to[c] = (char)(type == LINEAR_INT8 && X8_UNSIGNED ? q[c] ^ -128 : q[c]);
+        memcpy(to, &bytes, VL);
     } else {
-        const int16_t pairs[4] = {q[0], q[2], q[1], q[3]};
-        memcpy(to, pairs, sizeof pairs);
+        int8_t lane[VL];
+        memcpy(lane, &bytes, VL);
+        for (int c = 0; c < VL; c += 4) {
+            const int16_t pairs[4] = {lane[c], lane[c + 2], lane[c + 1], lane[c + 3]};
+            memcpy(to + 2 * c, pairs, sizeof pairs);
+        }
     }
 }
 
@@ -70,11 +74,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
     memcpy(row, &scale, sizeof scale);
     for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
         const vf q = (zeros ? vf_set1(0) : row_load(x, i, j->in)) * over + magic;
-        const vb bytes = __builtin_convertvector((vi)q, vb);
-        int8_t lane[VL];
-        memcpy(lane, &bytes, VL);
-        for (int c = 0; c < VL; c += 4)
-            store_fours(j->type, row + LINEAR_ROW_HEAD + (i + c) * width, lane + c);
+        store_inputs(j->type, row + LINEAR_ROW_HEAD + i * width, (vi)q);
     }
     if (j->type == LINEAR_INT4)
         group_biases(row, j->in);

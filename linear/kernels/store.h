@@ -24,10 +24,23 @@ INLINE vf finish(linear_then then, vf p, vf y)
     }
 }
 
-INLINE void store_row(linear_then then, const float *sums, float *y, int64_t n)
+/* VL sums of a row as its product: int8 sums are integers, int4 sums lack the scale of x. */
+INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
+{
+    const vf p = vf_load(sums);
+    if (type == LINEAR_INT8)
+        return vf_of_vi((vi)p) * vf_load(scale) * x;
+    if (type == LINEAR_INT4)
+        return p * x;
+    return p;
+}
+
+/* `scale`: of the outputs, int8. */
+INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x, float *y,
+                      int64_t n)
 {
     for (int64_t c = 0; c < n; c += VL) {
-        const vf p = vf_load(sums + c);
+        const vf p = scaled(type, sums + c, scale + c, x);
         if (c + VL <= n) {
             vf_store(y + c, finish(then, p, vf_load(y + c)));
         } else {
@@ -39,34 +52,35 @@ INLINE void store_row(linear_then then, const float *sums, float *y, int64_t n)
     }
 }
 
-/* The sums of a row over some panels, from integers or sums of groups to the product. */
-static void scale_row(const linear_job *j, int64_t row, const char *panel, int64_t n, float *sums)
+INLINE void store_rows(linear_type type, linear_then then, const tile *t, int rows, float *y, int64_t n)
 {
-    float x;
-    memcpy(&x, j->quantised + row * j->row_bytes, sizeof x);
-    for (int64_t c = 0; c < n; c += VL) {
-        const linear_int8_head *head = (const void *)(panel + c / LINEAR_PANEL * j->panel_bytes);
-        vf p = vf_load(sums + c);
-        if (j->type == LINEAR_INT8)
-            p = vf_of_vi((vi)p) * vf_load(head->scale + c % LINEAR_PANEL);
-        vf_store(sums + c, p * vf_set1(x));
+    const linear_job *j = t->j;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    for (int r = 0; r < rows; r++) {
+        float x = 1;
+        if (type >= LINEAR_INT8)
+            memcpy(&x, j->quantised + (t->row + r) * j->row_bytes, sizeof x);
+        store_row(type, then, t->sums + r * LINEAR_PANEL, scale, vf_set1(x), y + r * j->ldy, n);
     }
 }
 
-/* The rows of a tile, whose sums have `full` numbers in a row: n of them from `first` on are stored. */
-static void store(const tile *p, int rows, int64_t full, int64_t first, int64_t n)
+INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int64_t n)
 {
-    const linear_job *j = p->j;
-    for (int r = 0; r < rows; r++) {
-        float *sums = (float *)p->sums + r * full, *y = j->y + (p->row + r) * j->ldy + first;
-        if (j->type >= LINEAR_INT8)
-            scale_row(j, p->row + r, p->panel, full, sums);
-        switch (j->then) {
-        case LINEAR_STORE: store_row(LINEAR_STORE, sums, y, n); break;
-        case LINEAR_ADD: store_row(LINEAR_ADD, sums, y, n); break;
-        case LINEAR_RELU: store_row(LINEAR_RELU, sums, y, n); break;
-        case LINEAR_GELU: store_row(LINEAR_GELU, sums, y, n); break;
-        case LINEAR_TIMES: store_row(LINEAR_TIMES, sums, y, n); break;
-        }
+    switch (t->j->then) {
+    case LINEAR_STORE: store_rows(type, LINEAR_STORE, t, rows, y, n); break;
+    case LINEAR_ADD: store_rows(type, LINEAR_ADD, t, rows, y, n); break;
+    case LINEAR_RELU: store_rows(type, LINEAR_RELU, t, rows, y, n); break;
+    case LINEAR_GELU: store_rows(type, LINEAR_GELU, t, rows, y, n); break;
+    case LINEAR_TIMES: store_rows(type, LINEAR_TIMES, t, rows, y, n); break;
+    }
+}
+
+/* The rows of a tile: n outputs of each, from y on. */
+static void store(const tile *t, int rows, float *y, int64_t n)
+{
+    switch (t->j->type) {
+    case LINEAR_INT8: store_type(LINEAR_INT8, t, rows, y, n); break;
+    case LINEAR_INT4: store_type(LINEAR_INT4, t, rows, y, n); break;
+    default: store_type(LINEAR_F32, t, rows, y, n); break;
     }
 }

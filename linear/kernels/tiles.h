@@ -1,27 +1,45 @@
-/* tiles.h -- register tiles: the sums of a few rows of x and a few panels over a range of lines, for each type of weights.
- * May not know blocks, threads or what becomes of a sum.
- * Parameters: VL, vf and the verbs.
+/* tiles.h -- register tiles: the sums of a few rows of x and a few columns of a panel over a range of its lines, for each type of
+ * weights. May not know blocks, threads or what becomes of a sum.
+ * Parameters: VL, MR, MAX_ROWS, vf and the verbs.
  *
- * Contract. `rows` and `panels` are constants. Sums go on from p->sums, 16 * panels in a row, f32 or (int8) int32, and back:
- * each is one chain over the inputs in order, wherever the lines are cut, so that its bits depend on nothing else. A tile
- * reads whole lines of weights and no input past the last. */
+ * Contract. `rows` and `columns` are constants. Sums go on from t->sums, 64 for each row, f32 or (int8) int32, and back: each is
+ * one chain over the inputs in order, wherever the lines are cut, so that its bits depend on nothing else. A tile reads whole
+ * columns of weights and no input past the last. */
 
-enum {
-    LANES = LINEAR_PANEL / VL,
-    MAX_PANELS = 8,
-    MAX_VECTORS = MAX_PANELS * LANES
-}; /* vectors of a line; of a tile's row */
+enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors of a column; of a tile's row */
 
 typedef struct tile {
     const linear_job *j;
-    int64_t row;       /* of x */
-    const char *panel; /* the first one */
-    int64_t from, end; /* lines */
-    void *sums;
-    const char *ahead; /* lines that another tile reads later: one is prefetched at each step */
+    int64_t row;            /* of x, the first one */
+    const char *panel;      /* of `columns` columns, */
+    int64_t columns, first; /* the tile's from `first` on */
+    int64_t from, end;      /* lines */
+    float *sums;
+    const char *ahead[2]; /* what other tiles read later: 64 bytes of each are prefetched at each line */
 } tile;
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* The tile's part of a line, and from line to line. */
+INLINE const char *line_at(const tile *t, int64_t k)
+{
+    return t->panel + linear_line_at(t->j->type, t->columns, k) + t->first * LINEAR_COLUMN_BYTES;
+}
+
+INLINE int64_t line_step(const tile *t)
+{
+    return t->columns * LINEAR_COLUMN_BYTES;
+}
+
+/* Step n of a tile: the next lines of others come nearer. The many groups of a large block fetch enough with one, and one row
+ * reads as fast as the processor fetches by itself. */
+INLINE void fetch(int rows, const tile *t, int64_t n)
+{
+    if (rows > 1)
+        __builtin_prefetch(t->ahead[0] + n * 64, 0, 2);
+    if (rows > 1 && rows != MR)
+        __builtin_prefetch(t->ahead[1] + n * 64, 0, 2);
+}
 
 INLINE void sums_load(int n, vf *sum, const float *from)
 {
@@ -37,80 +55,74 @@ INLINE void sums_store(int n, const vf *sum, float *to)
         vf_store(to + c * VL, sum[c]);
 }
 
-INLINE void f32_tile(int rows, int panels, const tile *p)
+/* Rows of x in f32, and their sums so far. */
+INLINE void rows_begin(int rows, int n, const tile *t, const float **x, vf sum[MAX_ROWS][MAX_VECTORS])
 {
-    const int n = panels * LANES;
-    const int64_t step = p->j->panel_bytes;
-    vf sum[MR][MAX_VECTORS];
-    const float *x[MR];
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
-        sums_load(n, sum[r], (const float *)p->sums + r * n * VL);
-        x[r] = p->j->x + (p->row + r) * p->j->ldx;
+        sums_load(n, sum[r], t->sums + r * LINEAR_PANEL);
+        x[r] = t->j->x + (t->row + r) * t->j->ldx;
     }
-    const char *ahead = p->ahead - p->from * LINEAR_LINE;
-    for (int64_t k = p->from; k < p->end; k++) {
-        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
-        const char *line = p->panel + k * LINEAR_LINE;
-        vf w[MAX_VECTORS];
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = vf_load((const float *)(const void *)(line + c / LANES * step) + c % LANES * VL);
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vf a = vf_set1(x[r][k]);
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
-                sum[r][c] = vf_fma(a, w[c], sum[r][c]);
-        }
-    }
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        sums_store(n, sum[r], (float *)p->sums + r * n * VL);
 }
 
-/* One input of a line of bf16: its weights in the upper halves of `w`. */
-INLINE void bf16_step(int rows, int n, const float *const *x, int64_t k, const vu *w, vf sum[MR][MAX_VECTORS])
+/* One input times the weights of all columns. */
+INLINE void input(int rows, int n, const float *const *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         const vf a = vf_set1(x[r][k]);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            sum[r][c] = vf_fma(a, (vf)w[c], sum[r][c]);
+            sum[r][c] = vf_fma(a, w[c], sum[r][c]);
     }
 }
 
-INLINE void bf16_tile(int rows, int panels, const tile *p)
+INLINE void f32_tile(int rows, int columns, const tile *t)
 {
-    const int n = panels * LANES;
-    const int64_t step = p->j->panel_bytes;
-    vf sum[MR][MAX_VECTORS];
-    const float *x[MR];
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
-        sums_load(n, sum[r], (const float *)p->sums + r * n * VL);
-        x[r] = p->j->x + (p->row + r) * p->j->ldx;
-    }
-    const char *ahead = p->ahead - p->from * LINEAR_LINE;
-    for (int64_t k = p->from; k < p->end; k++) {
-        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
-        const char *line = p->panel + k * LINEAR_LINE;
-        vu w[MAX_VECTORS];
+    const int n = columns * LANES;
+    const char *line = line_at(t, t->from);
+    const int64_t step = line_step(t);
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    const float *x[MAX_ROWS];
+    rows_begin(rows, n, t, x, sum);
+    for (int64_t k = t->from; k < t->end; k++, line += step) {
+        vf w[MAX_VECTORS];
+        fetch(rows, t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            w[c] = (vu)vi_load(line + c / LANES * step + c % LANES * VL * 4) << 16;
-        bf16_step(rows, n, x, 2 * k, w, sum);
-        if (2 * k + 1 >= p->j->in)
-            break;
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = (vu)vi_load(line + c / LANES * step + c % LANES * VL * 4) & 0xffff0000u;
-        bf16_step(rows, n, x, 2 * k + 1, w, sum);
+            w[c] = vf_load((const float *)(const void *)line + c * VL);
+        input(rows, n, x, k, w, sum);
     }
     RPI_UNROLL
     for (int r = 0; r < rows; r++)
-        sums_store(n, sum[r], (float *)p->sums + r * n * VL);
+        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
+}
+
+INLINE void bf16_tile(int rows, int columns, const tile *t)
+{
+    const int n = columns * LANES;
+    const char *line = line_at(t, t->from);
+    const int64_t step = line_step(t);
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    const float *x[MAX_ROWS];
+    rows_begin(rows, n, t, x, sum);
+    for (int64_t k = t->from; k < t->end; k++, line += step) {
+        vf w[MAX_VECTORS];
+        fetch(rows, t, k - t->from);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
+        input(rows, n, x, 2 * k, w, sum);
+        if (2 * k + 1 >= t->j->in)
+            break;
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            w[c] = (vf)((vu)vi_load(line + c * VL * 4) & 0xffff0000u);
+        input(rows, n, x, 2 * k + 1, w, sum);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++)
+        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
 }
 
 /* The inputs of a quantised row. */
@@ -119,28 +131,26 @@ INLINE const char *quantised_row(const linear_job *j, int64_t row)
     return j->quantised + row * j->row_bytes + LINEAR_ROW_HEAD;
 }
 
-INLINE void int8_tile(int rows, int panels, const tile *p)
+INLINE void int8_tile(int rows, int columns, const tile *t)
 {
-    const int n = panels * LANES;
-    const int64_t step = p->j->panel_bytes;
-    int32_t *sums = p->sums;
-    vi sum[MR][MAX_VECTORS];
-    const char *x[MR];
+    const int n = columns * LANES;
+    const char *line = line_at(t, t->from);
+    const int64_t step = line_step(t);
+    vi sum[MAX_ROWS][MAX_VECTORS];
+    const char *x[MAX_ROWS];
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            sum[r][c] = vi_load(sums + (r * n + c) * VL);
-        x[r] = quantised_row(p->j, p->row + r);
+            sum[r][c] = vi_load(t->sums + r * LINEAR_PANEL + c * VL);
+        x[r] = quantised_row(t->j, t->row + r);
     }
-    const char *ahead = p->ahead - p->from * LINEAR_LINE;
-    for (int64_t k = p->from; k < p->end; k++) {
-        __builtin_prefetch(ahead + k * LINEAR_LINE, 0, 2);
-        const char *line = p->panel + LINEAR_INT8_HEAD + k * LINEAR_LINE;
+    for (int64_t k = t->from; k < t->end; k++, line += step) {
         w8 w[MAX_VECTORS];
+        fetch(rows, t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            w[c] = w8_load(line + c / LANES * step + c % LANES * VL * 4);
+            w[c] = w8_load(line + c * VL * 4);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
             const x8 a = x8_load(x[r] + k * 4 * X8_BYTES);
@@ -153,50 +163,49 @@ INLINE void int8_tile(int rows, int panels, const tile *p)
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            vi_store(sums + (r * n + c) * VL, sum[r][c]);
+            vi_store(t->sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
     }
 }
 
-/* The integers of a group times its scales, added to the sums. */
-INLINE void group_add(int n, const tile *p, int64_t group, int r, const s4 *sum)
+/* The integers of a group times its scales, added to the sums of a row. */
+INLINE void group_add(int n, const tile *t, const char *scales, int64_t group, int r, const s4 *sum)
 {
-    const linear_job *j = p->j;
-    const char *row = j->quantised + (p->row + r) * j->row_bytes + linear_row_groups(j->in);
-    const vi bias = vi_set1(row + 4 * group);
-    float *to = (float *)p->sums + r * n * VL;
+    const linear_job *j = t->j;
+    const vi bias = vi_set1(j->quantised + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group);
+    float *to = t->sums + r * LINEAR_PANEL;
     RPI_UNROLL
     for (int c = 0; c < n; c++) {
-        const char *scale = p->panel + c / LANES * j->panel_bytes + j->lines * LINEAR_LINE +
-                            (group * LINEAR_PANEL + c % LANES * VL) * 2;
-        const vf s = (vf)(vu_wide((const uint16_t *)(const void *)scale) << 16);
+        const vf s = (vf)(vu_wide((const uint16_t *)(const void *)scales + c * VL) << 16);
         vf_store(to + c * VL, vf_fma(vf_of_vi(s4_sum(sum[c]) + bias), s, vf_load(to + c * VL)));
     }
 }
 
-INLINE void int4_tile(int rows, int panels, const tile *p)
+INLINE void int4_tile(int rows, int columns, const tile *t)
 {
-    const int n = panels * LANES;
-    const int64_t step = p->j->panel_bytes;
-    for (int64_t group = p->from / 4; group < p->end / 4; group++) {
-        s4 sum[MR][MAX_VECTORS];
+    const int n = columns * LANES;
+    const int64_t step = line_step(t);
+    for (int64_t k = t->from; k < t->end; k += LINEAR_GROUP_LINES) {
+        const int64_t group = k / LINEAR_GROUP_LINES;
+        const char *line = line_at(t, k);
+        s4 sum[MAX_ROWS][MAX_VECTORS];
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
             RPI_UNROLL
             for (int c = 0; c < n; c++)
                 sum[r][c] = (s4){0};
         }
-        for (int k = 0; k < 4; k++) {
-            const char *line = p->panel + (4 * group + k) * LINEAR_LINE;
+        for (int l = 0; l < LINEAR_GROUP_LINES; l++, line += step) {
             w4 low[MAX_VECTORS], high[MAX_VECTORS];
+            fetch(rows, t, k + l - t->from);
             RPI_UNROLL
             for (int c = 0; c < n; c++) {
-                const vi w = vi_load(line + c / LANES * step + c % LANES * VL * 4);
+                const vi w = vi_load(line + c * VL * 4);
                 low[c] = W4_LOW(w);
                 high[c] = W4_HIGH(w);
             }
             RPI_UNROLL
             for (int r = 0; r < rows; r++) {
-                const char *x = quantised_row(p->j, p->row + r) + (4 * group + k) * 8;
+                const char *x = quantised_row(t->j, t->row + r) + (k + l) * 8;
                 const x4 a = x4_load(x), b = x4_load(x + 4);
                 RPI_UNROLL
                 for (int c = 0; c < n; c++) {
@@ -205,8 +214,9 @@ INLINE void int4_tile(int rows, int panels, const tile *p)
                 }
             }
         }
+        const char *scales = t->panel + group * linear_group_bytes(t->columns) + t->first * 2 * LINEAR_COLUMN;
         RPI_UNROLL
         for (int r = 0; r < rows; r++)
-            group_add(n, p, group, r, sum[r]);
+            group_add(n, t, scales, group, r, sum[r]);
     }
 }
