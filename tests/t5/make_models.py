@@ -7,9 +7,11 @@ from them. Run by hand where torch and transformers are; the tests read what it 
 Each folder has config.json, generation_config.json, weights, and expected.safetensors:
   sources [n, longest] i32, -1 behind the end     targets [n, t] i32, greedy, -1 behind the end
   hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given those before
+  hidden_error, logits_error [1]: how far transformers in f32 is from hidden and logits, which are computed in f64
   beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, -1 behind the end
 
 SPDX-License-Identifier: Apache-2.0"""
+import copy
 import json
 import pathlib
 import shutil
@@ -29,7 +31,7 @@ T = transformers
 # name: class, configuration, seed; then what is done with the file
 MODELS = {
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 0),
-    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_layers=1), **GATED), 1),
+    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED), 1),
     "mt5": (T.MT5ForConditionalGeneration, T.MT5Config(**TINY, feed_forward_proj="gated-gelu"), 2),
     "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**TINY), 3),
     "byt5": (T.T5ForConditionalGeneration,
@@ -81,13 +83,31 @@ def cut(row):
     return row[:row.index(1) + 1] if 1 in row else row
 
 
+def encode(model, sources):
+    return torch.cat([model.get_encoder()(input_ids=torch.tensor([s]), attention_mask=torch.ones(1, len(s), dtype=torch.long))
+                      .last_hidden_state[0] for s in sources])
+
+
+def error(exact, other):
+    return (exact - other).abs().max().float().reshape(1)
+
+
+def doubled(model):
+    """The same model in f64, norms too."""
+    exact = copy.deepcopy(model).double()
+    for module in exact.modules():
+        if type(module).__name__.endswith("LayerNorm"):
+            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
+    return exact
+
+
 @torch.no_grad()
 def expect(model, config, seed):
     random = np.random.default_rng(seed)
     sources = [random.integers(2, config.vocab_size, n).tolist() for n in LENGTHS]
-    hidden = [model.get_encoder()(input_ids=torch.tensor([s]), attention_mask=torch.ones(1, len(s), dtype=torch.long)).last_hidden_state[0]
-              for s in sources]
-    out = {"sources": padded(sources), "hidden": torch.cat(hidden)}
+    exact = doubled(model)
+    hidden, in_f32 = encode(exact, sources), encode(model, sources)
+    out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32)}
     if not hasattr(model, "lm_head"):
         return out
     targets = []
@@ -99,13 +119,13 @@ def expect(model, config, seed):
         t = cut(model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1)[0])
         targets.append(t)
         # experts in the decoder have no bounds where tokens come one by one, and that is how generate() works
-        logits = stepwise(model, ids, mask, [0, *t[:-1]])
+        logits, in_f32 = (stepwise(m, ids, mask, [0, *t[:-1]]) for m in (exact, model))
         for k, (beams, results, more) in enumerate(SEARCHES):
             g = model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=beams,
                                num_return_sequences=results, return_dict_in_generate=True, output_scores=True, **more)
             found[k].append([cut(r) for r in g.sequences])
             scores[k].append(g.sequences_scores)
-    out |= {"targets": padded(targets), "logits": logits}
+    out |= {"targets": padded(targets), "logits": logits.float(), "logits_error": error(logits, in_f32)}
     for k in found:
         width = max(len(r) for rows in found[k] for r in rows)
         out[f"beams.{k}"] = torch.stack([padded(rows, width) for rows in found[k]])
