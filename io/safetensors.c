@@ -263,7 +263,7 @@ static json_t *describe(const io_array *array, size_t begin)
                      (json_int_t)begin, (json_int_t)(begin + array->bytes));
 }
 
-/* The header as text, padded with spaces so that the data after it begins at a multiple of 8; to be freed. NULL if
+/* The header as text, padded with spaces so that the data after it begins at a multiple of 64, as vectors in a mapped file like it; to be freed. NULL if
  * memory runs out, and for no other reason: io_write has checked that every string is UTF-8. */
 static char *header_text(const io_set *set, const size_t *order, size_t *padded)
 {
@@ -285,7 +285,7 @@ static char *header_text(const io_set *set, const size_t *order, size_t *padded)
     }
     /* Not json_dumps: jansson 2.14 omits a key without an error when its buffer cannot grow. */
     const size_t length = good ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
-    *padded = (length + 7) / 8 * 8;
+    *padded = (8 + length + 63) / 64 * 64 - 8;
     char *text = length > 0 ? malloc(*padded) : NULL;
     if (text != NULL && json_dumpb(root, text, length, JSON_COMPACT) != length) {
         free(text);

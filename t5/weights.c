@@ -465,7 +465,10 @@ static rp_status map_part(void *context, const part *p)
     const int64_t bytes = part_bytes(p);
     if (t == NULL)
         return t5_fail(RP_E_ARG, "%s: weight '%s' is missing (pack the model again)", k->path, p->name);
-    if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes || (uintptr_t)t->data % LINEAR_ALIGN != 0)
+    if ((uintptr_t)t->data % LINEAR_ALIGN != 0)
+        return t5_fail(RP_E_ARG, "%s: weight '%s' does not begin at a multiple of %d bytes (pack the model again)",
+                       k->path, p->name, LINEAR_ALIGN);
+    if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes)
         return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes and not %lld (pack the model again)", k->path, p->name,
                        t->bytes, (long long)bytes);
     if (p->matrix != NULL)
