@@ -185,7 +185,7 @@ static bool may_improve(const beams *b, const search *s)
     float worst = INFINITY;
     for (int32_t n = 0; n < b->g->beams; n++)
         worst = s->finished[n].score < worst ? s->finished[n].score : worst;
-    return best > (all_finished(b, s) ? worst : LOW);
+    return best > worst; /* LOW where one is not finished */
 }
 
 static rp_status advance(beams *b, search *s, bool first)

@@ -27,13 +27,14 @@ SMALL = dict(vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decod
              relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0)
 TINY = dict(SMALL, d_model=12, num_heads=2, d_ff=20)
 GATED = dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # so that targets of random weights end before their time
 T = transformers
 # name: class, configuration, seed; then what is done with the file
 MODELS = {
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 0),
-    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED), 1),
+    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED, eos_token_id=MANY_ENDS), 1),
     "mt5": (T.MT5ForConditionalGeneration, T.MT5Config(**TINY, feed_forward_proj="gated-gelu"), 2),
-    "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**TINY), 3),
+    "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**TINY, eos_token_id=MANY_ENDS[:4]), 3),
     "byt5": (T.T5ForConditionalGeneration,
              T.T5Config(**dict(TINY, vocab_size=384, num_layers=2, num_decoder_layers=1), feed_forward_proj="gated-gelu", tokenizer_class="ByT5Tokenizer"), 4),
     "longt5_local": (T.LongT5ForConditionalGeneration, T.LongT5Config(**TINY, **GATED, local_radius=5), 5),
@@ -77,10 +78,10 @@ def padded(rows, width=None):
     return torch.tensor([list(r) + [-1] * (width - len(r)) for r in rows], dtype=torch.int32)
 
 
-def cut(row):
+def cut(row, ends):
     """Tokens after the start token, up to the first end."""
     row = row.tolist()[1:]
-    return row[:row.index(1) + 1] if 1 in row else row
+    return next((row[:k + 1] for k, t in enumerate(row) if t in ends), row)
 
 
 def encode(model, sources):
@@ -106,6 +107,7 @@ def expect(model, config, seed):
     random = np.random.default_rng(seed)
     sources = [random.integers(2, config.vocab_size, n).tolist() for n in LENGTHS]
     exact = doubled(model)
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     hidden, in_f32 = encode(exact, sources), encode(model, sources)
     out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32)}
     if not hasattr(model, "lm_head"):
@@ -116,14 +118,14 @@ def expect(model, config, seed):
     for s in sources:
         ids = torch.tensor([s])
         mask = torch.ones_like(ids)
-        t = cut(model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1)[0])
+        t = cut(model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1)[0], ends)
         targets.append(t)
         # experts in the decoder have no bounds where tokens come one by one, and that is how generate() works
         logits, in_f32 = (stepwise(m, ids, mask, [0, *t[:-1]]) for m in (exact, model))
         for k, (beams, results, more) in enumerate(SEARCHES):
             g = model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=beams,
                                num_return_sequences=results, return_dict_in_generate=True, output_scores=True, **more)
-            found[k].append([cut(r) for r in g.sequences])
+            found[k].append([cut(r, ends) for r in g.sequences])
             scores[k].append(g.sequences_scores)
     out |= {"targets": padded(targets), "logits": logits.float(), "logits_error": error(logits, in_f32)}
     for k in found:
