@@ -25,6 +25,8 @@ typedef struct bench {
     gemm *blas;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    dnnl_primitive_t convert; /* x, to the type that products take */
+    dnnl_exec_arg_t convert_args[2][2];
     dnnl_primitive_t primitive[2]; /* matmul, inner product */
     dnnl_exec_arg_t args[2][3];
     float *peer_y;
@@ -81,48 +83,75 @@ static void execute(const bench *b, dnnl_primitive_t p, int n, const dnnl_exec_a
     dnnl_stream_wait(b->stream);
 }
 
-static void reorder(const bench *b, dnnl_memory_t from, const dnnl_memory_desc_t *a, dnnl_memory_t to,
-                    const dnnl_memory_desc_t *c)
+static dnnl_primitive_t reorder(const bench *b, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to)
 {
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t p;
-    good(dnnl_reorder_primitive_desc_create(&pd, a, b->engine, c, b->engine, NULL), "reorder");
+    good(dnnl_reorder_primitive_desc_create(&pd, from, b->engine, to, b->engine, NULL), "reorder");
     good(dnnl_primitive_create(&p, pd), "reorder");
-    execute(b, p, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+    return p;
 }
 
-/* Inputs of 8 bits are quantised already for oneDNN, and it does not scale what comes out; ours does both. */
+/* Scales of the outputs, as integers need them. */
+static dnnl_primitive_attr_t output_scales(int64_t n)
+{
+    dnnl_primitive_attr_t attr;
+    float *scales = taken(n * 4);
+    for (int64_t o = 0; o < n; o++)
+        scales[o] = 1e-4f;
+    good(dnnl_primitive_attr_create(&attr), "dnnl_primitive_attr_create");
+    good(dnnl_primitive_attr_set_output_scales(attr, n, 2, scales), "dnnl_primitive_attr_set_output_scales");
+    return attr;
+}
+
+/* matmul or inner product; false: oneDNN has none for these types. */
+static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
+                    const dnnl_memory_desc_t *y, dnnl_memory_desc_t *packed)
+{
+    dnnl_primitive_attr_t attr = b->w.type == LINEAR_INT8 ? output_scales(b->w.out) : NULL;
+    dnnl_primitive_desc_t pd;
+    dnnl_matmul_desc_t matmul;
+    dnnl_inner_product_desc_t inner;
+    if (which == 0)
+        dnnl_matmul_desc_init(&matmul, x, w, NULL, y);
+    else
+        dnnl_inner_product_forward_desc_init(&inner, dnnl_forward_inference, x, w, NULL, y);
+    const void *desc = which == 0 ? (const void *)&matmul : (const void *)&inner;
+    if (dnnl_primitive_desc_create(&pd, desc, attr, b->engine, NULL) != 0)
+        return false;
+    good(dnnl_primitive_create(&b->primitive[which], pd), "dnnl_primitive_create");
+    *packed = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+    return true;
+}
+
+/* x comes as f32, as ours does: a call converts or quantises it first, with one scale that it need not look for. */
 static void dnnl_begin(bench *b, int which)
 {
     const dnnl_data_type_t type = b->w.type == LINEAR_F32 ? dnnl_f32 : b->w.type == LINEAR_BF16 ? dnnl_bf16 : dnnl_s8;
-    const dnnl_data_type_t input = type == dnnl_s8 ? dnnl_u8 : type;
     const int64_t m = b->call.rows, k = b->w.in, n = b->w.out;
-    dnnl_memory_desc_t x, w, any, y, plain;
-    dnnl_primitive_desc_t pd;
-    int status;
-    dnnl_memory_desc_init_by_tag(&x, 2, (dnnl_dims_t){m, k}, input, dnnl_ab);
+    dnnl_memory_desc_t given, x, w, any, packed, y;
+    dnnl_memory_desc_init_by_tag(&given, 2, (dnnl_dims_t){m, k}, dnnl_f32, dnnl_ab);
+    dnnl_memory_desc_init_by_tag(&x, 2, (dnnl_dims_t){m, k}, type == dnnl_s8 ? dnnl_u8 : type, dnnl_ab);
     dnnl_memory_desc_init_by_tag(&y, 2, (dnnl_dims_t){m, n}, dnnl_f32, dnnl_ab);
     if (which == 0) {
-        dnnl_matmul_desc_t d;
         dnnl_memory_desc_init_by_tag(&w, 2, (dnnl_dims_t){k, n}, dnnl_f32, dnnl_ba);
         dnnl_memory_desc_init_by_tag(&any, 2, (dnnl_dims_t){k, n}, type, dnnl_format_tag_any);
-        dnnl_matmul_desc_init(&d, &x, &any, NULL, &y);
-        status = dnnl_primitive_desc_create(&pd, &d, NULL, b->engine, NULL);
     } else {
-        dnnl_inner_product_desc_t d;
         dnnl_memory_desc_init_by_tag(&w, 2, (dnnl_dims_t){n, k}, dnnl_f32, dnnl_ab);
         dnnl_memory_desc_init_by_tag(&any, 2, (dnnl_dims_t){n, k}, type, dnnl_format_tag_any);
-        dnnl_inner_product_forward_desc_init(&d, dnnl_forward_inference, &x, &any, NULL, &y);
-        status = dnnl_primitive_desc_create(&pd, &d, NULL, b->engine, NULL);
     }
-    if (status != 0)
+    if (!product(b, which, &x, &any, &y, &packed))
         return;
-    good(dnnl_primitive_create(&b->primitive[which], pd), "dnnl_primitive_create");
-    const dnnl_memory_desc_t packed = *dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
-    dnnl_memory_t to = memory(b, &packed, DNNL_MEMORY_ALLOCATE), in = memory(b, &x, DNNL_MEMORY_ALLOCATE);
-    reorder(b, memory(b, &w, b->given), &w, to, &packed);
-    dnnl_memory_desc_init_by_tag(&plain, 2, (dnnl_dims_t){m, k}, dnnl_f32, dnnl_ab);
-    reorder(b, memory(b, &plain, (void *)(uintptr_t)b->call.x), &plain, in, &x);
+    dnnl_memory_t to = memory(b, &packed, DNNL_MEMORY_ALLOCATE), from = memory(b, &given, (void *)(uintptr_t)b->call.x);
+    execute(b, reorder(b, &w, &packed), 2,
+            (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, memory(b, &w, b->given)}, {DNNL_ARG_TO, to}});
+    dnnl_memory_t in = from;
+    if (type != dnnl_f32) {
+        in = memory(b, &x, DNNL_MEMORY_ALLOCATE);
+        b->convert = reorder(b, &given, &x);
+    }
+    b->convert_args[which][0] = (dnnl_exec_arg_t){DNNL_ARG_FROM, from};
+    b->convert_args[which][1] = (dnnl_exec_arg_t){DNNL_ARG_TO, in};
     b->args[which][0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, in};
     b->args[which][1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, to};
     b->args[which][2] = (dnnl_exec_arg_t){DNNL_ARG_DST, memory(b, &y, b->peer_y)};
@@ -140,8 +169,11 @@ static void once(bench *b, int side)
     else if (side == BLAS)
         b->blas(101, 111, 112, (int)b->call.rows, (int)b->w.out, (int)b->w.in, 1, b->call.x, (int)b->w.in, b->given,
                 (int)b->w.in, 0, b->peer_y, (int)b->w.out);
-    else
+    else {
+        if (b->convert)
+            execute(b, b->convert, 2, b->convert_args[side - MATMUL]);
         execute(b, b->primitive[side - MATMUL], 3, b->args[side - MATMUL]);
+    }
 }
 
 static bool present(const bench *b, int side)

@@ -2,6 +2,7 @@
  * in tasks of some rows and some panels. It may not know instruction sets by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -80,12 +81,23 @@ static void whole_task(void *context, int64_t n, int32_t worker)
 }
 
 /* A call of fewer multiply-adds than this is over before another thread has woken. */
-static double short_call(void)
+static double short_call = 4e6;
+
+static void read_short(void)
 {
     const char *text = getenv("RELPOS_SHORT");
     char *end = NULL;
-    const double x = text && *text ? strtod(text, &end) : 4e6;
-    return end && *end == 0 && x >= 0 ? x : 4e6;
+    const double x = text && *text ? strtod(text, &end) : -1;
+    if (end && *end == 0 && x >= 0)
+        short_call = x;
+}
+
+/* Whether a call is not worth waking threads for. */
+static bool is_short(const linear_job *j)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_short);
+    return (double)j->rows * (double)j->in * (double)j->out < short_call;
 }
 
 static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
@@ -94,7 +106,7 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
     c.row_blocks = linear_ceil(j->rows, LINEAR_MAX_ROWS);
     c.panels = c.chunk = linear_ceil(j->out, LINEAR_PANEL);
     const int64_t threads = rp_pool_threads(pool);
-    if (threads == 1 || (double)j->rows * (double)j->in * (double)j->out < short_call()) {
+    if (threads == 1 || is_short(j)) {
         rp_pool_run(pool, 1, whole_task, &c);
         return;
     }

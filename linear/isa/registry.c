@@ -2,6 +2,7 @@
  * It may not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -20,62 +21,75 @@ static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
 }
 #endif
 
-const linear_ops *linear_entry(int n, bool *found)
-{
-    int at = 0;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-#endif
-#define X(name, has)                                                                                                   \
-    if (at++ == n) {                                                                                                   \
-        *found = has;                                                                                                  \
-        return &linear_ops_##name;                                                                                     \
-    }
+static const linear_ops *const list[] = {
+#define X(name, has) &linear_ops_##name,
 #include "linear/isa/isa.def"
 #undef X
-    return NULL;
-}
+};
+enum { SETS = sizeof list / sizeof list[0] };
 
-/* The entry of a name; NULL: it is not in the list. */
-static const linear_ops *named(const char *name, bool *found)
+/* The machine is asked once: in a virtual one that takes longer than a small layer. */
+static bool has[SETS];
+static const linear_ops *by_default; /* RELPOS_ISA, or the fastest */
+
+static int named(const char *name)
 {
-    const linear_ops *ops;
-    for (int n = 0; (ops = linear_entry(n, found)) && strcmp(ops->name, name) != 0; n++)
-        ;
-    return ops;
+    int n = 0;
+    while (n < SETS && strcmp(list[n]->name, name) != 0)
+        n++;
+    return n;
 }
 
 static const linear_ops *fastest(void)
 {
-    const linear_ops *ops, *best = NULL;
-    bool found;
-    for (int n = 0; (ops = linear_entry(n, &found)); n++)
-        best = found ? ops : best;
-    return best;
+    int n = SETS - 1;
+    while (!has[n])
+        n--;
+    return list[n]; /* generic is first, and always there */
 }
 
-/* What stands for an instruction set that the core alone has: the best, but plain code for its plain code. */
-static const linear_ops *instead(const char *name)
+/* An instruction set by a name of this list, or of the core's, which for AMX means the best here and else plain code. */
+static rp_status choose(const char *name, const linear_ops **ops)
 {
-    bool found;
-    return strcmp(name, "amx") == 0 ? fastest() : named("generic", &found);
+    const int n = named(name);
+    const int found = n < SETS ? has[n] : rp_isa_found(name);
+    *ops = n < SETS ? list[n] : strcmp(name, "amx") == 0 ? fastest() : list[0];
+    return found < 0 ? RP_E_ARG : found ? RP_OK : RP_E_UNSUPPORTED;
+}
+
+static void ask(void)
+{
+    const char *wanted = getenv("RELPOS_ISA");
+    int n = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#endif
+#define X(name, found) has[n++] = found;
+#include "linear/isa/isa.def"
+#undef X
+    if (!wanted || !*wanted ||
+        choose(wanted, &by_default) != RP_OK) /* as the core, which passes over what it does not know */
+        by_default = fastest();
+}
+
+static void ask_once(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask);
+}
+
+const linear_ops *linear_entry(int n, bool *found)
+{
+    ask_once();
+    if (n >= SETS)
+        return NULL;
+    *found = has[n];
+    return list[n];
 }
 
 rp_status linear_choose(const char *isa, const linear_ops **ops)
 {
-    bool found = false;
-    const char *wanted = isa ? isa : getenv("RELPOS_ISA");
-    *ops = NULL;
-    if (wanted && *wanted) {
-        *ops = named(wanted, &found);
-        if (!*ops && rp_isa_found(wanted) >= 0) {
-            found = rp_isa_found(wanted) == 1;
-            *ops = instead(wanted);
-        }
-    }
-    if (!isa && !found) { /* as the core does, a name in the environment that means nothing here is passed over */
-        *ops = fastest();
-        return RP_OK;
-    }
-    return !*ops ? RP_E_ARG : found ? RP_OK : RP_E_UNSUPPORTED;
+    ask_once();
+    *ops = by_default;
+    return isa ? choose(isa, ops) : RP_OK;
 }

@@ -58,13 +58,13 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
 }
 
 /* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
-static void sums_begin(const tile *t, int64_t rows)
+static void sums_begin(const tile *t, int64_t rows, float *sums)
 {
     for (int64_t c = 0; c < t->columns * LINEAR_COLUMN; c += VL) {
         const int32_t *bias = (const int32_t *)(const void *)t->panel + t->columns * LINEAR_COLUMN + c;
         const vi first = t->j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(bias) : (vi){0};
         for (int64_t r = 0; r < rows; r++)
-            vi_store(t->sums + r * LINEAR_PANEL + c, first);
+            vi_store(sums + r * LINEAR_PANEL + c, first);
     }
 }
 
@@ -85,25 +85,25 @@ typedef struct part {
 
 /* All groups by `width` columns of the lines of a step. `before` tiles of this step were made; each fetches a share of the
  * next step, or of the next panel, which follows it. */
-static void columns_step(const part *p, tile t, tiles *each, int64_t width, int64_t before, int64_t of)
+static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
 {
     const linear_job *j = p->j;
-    const int64_t lines = t.end - t.from, first = p->panel * LINEAR_PANEL + t.first * LINEAR_COLUMN;
+    const int64_t lines = t->end - t->from, first = p->panel * LINEAR_PANEL + t->first * LINEAR_COLUMN;
     const int64_t n = smaller(width * LINEAR_COLUMN, j->out - first);
-    const char *next = t.panel + linear_line_at(j->type, t.columns, t.end);
-    float *const sums = t.sums + t.first * LINEAR_COLUMN;
+    const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
     for (int64_t g = 0; g < p->groups; g++) { /* of rows / groups rows, or one more */
         const int64_t begin = g * p->rows / p->groups, end = (g + 1) * p->rows / p->groups, share = before + g;
         float *y = j->y + (p->row + begin) * j->ldy + first;
-        t.row = p->row + begin;
-        t.sums = sums + begin * LINEAR_PANEL;
-        t.ahead[0] = next + smaller(share, LINEAR_COLUMNS - 1) * lines * 64;
-        t.ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
-        if (t.end == j->lines)
+        t->row = p->row + begin;
+        t->sums = p->sums + begin * LINEAR_PANEL + t->first * LINEAR_COLUMN;
+        t->fetches = of == 1 || share >= LINEAR_COLUMNS ? 0 : of == 2 ? 2 : 1;
+        t->ahead[0] = next + smaller(share, LINEAR_COLUMNS - 1) * lines * 64;
+        t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
+        if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
-        each((int)(end - begin), &t);
-        if (t.end == j->lines)
-            store(&t, (int)(end - begin), y, n);
+        each((int)(end - begin), t);
+        if (t->end == j->lines)
+            store(t, (int)(end - begin), y, n);
     }
 }
 
@@ -111,11 +111,8 @@ static void panel_of_block(const part *p)
 {
     const linear_job *j = p->j;
     const int64_t most = linear_ceil(p->rows, p->groups);
-    tile t = {.j = j,
-              .panel = j->packed + p->panel * j->panel_bytes,
-              .columns = linear_columns(j->out, p->panel),
-              .sums = p->sums};
-    sums_begin(&t, p->rows);
+    tile t = {.j = j, .panel = j->packed + p->panel * j->panel_bytes, .columns = linear_columns(j->out, p->panel)};
+    sums_begin(&t, p->rows, p->sums);
     for (; t.from < j->lines; t.from = t.end) {
         int64_t width, before = 0;
         widest(j->type, most, t.columns, &width);
@@ -123,7 +120,7 @@ static void panel_of_block(const part *p)
         t.end = of > 1 ? smaller(t.from + STEP, j->lines) : j->lines;
         for (t.first = 0; t.first < t.columns; t.first += width, before += p->groups) {
             tiles *each = widest(j->type, most, t.columns - t.first, &width);
-            columns_step(p, t, each, width, before, of);
+            columns_step(p, &t, each, width, before, of);
         }
     }
 }

@@ -3,7 +3,9 @@
  * Parameters: VL, the verbs. */
 
 /* p/2 (1 + tanh(u)) with u = √(2/π) (p + 0.044715 p³) is p / (1 + exp(-2u)), and for p < 0, so that nothing cancels and
- * nothing overflows, p exp(2u) / (1 + exp(2u)): an exponential of -2|u| either way. */
+ * nothing overflows, p exp(2u) / (1 + exp(2u)): an exponential of -2|u| either way. -2|u| is off by 4 roundings (a constant,
+ * p², the fma, the product), of which the exponential makes 8|u|; it has 6 of its own,
+ * and sum, quotient and product add 3: (9 + 8|u|) 2⁻²⁴ of the result. */
 #define GELU_U1 -1.5957691216057308f  /* -2 √(2/π) */
 #define GELU_U3 -0.07135481627159992f /* that times 0.044715 */
 

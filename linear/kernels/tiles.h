@@ -15,7 +15,8 @@ typedef struct tile {
     int64_t columns, first; /* the tile's from `first` on */
     int64_t from, end;      /* lines */
     float *sums;
-    const char *ahead[2]; /* what other tiles read later: 64 bytes of each are prefetched at each line */
+    int fetches;          /* how many of */
+    const char *ahead[2]; /* what other tiles read later: 64 bytes are prefetched at each line */
 } tile;
 
 #define INLINE static inline __attribute__((always_inline))
@@ -31,13 +32,12 @@ INLINE int64_t line_step(const tile *t)
     return t->columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Step n of a tile: the next lines of others come nearer. The many groups of a large block fetch enough with one, and one row
- * reads as fast as the processor fetches by itself. */
-INLINE void fetch(int rows, const tile *t, int64_t n)
+/* Step n of a tile: lines that other tiles read next come nearer. */
+INLINE void fetch(const tile *t, int64_t n)
 {
-    if (rows > 1)
+    if (t->fetches > 0)
         __builtin_prefetch(t->ahead[0] + n * 64, 0, 2);
-    if (rows > 1 && rows != MR)
+    if (t->fetches > 1)
         __builtin_prefetch(t->ahead[1] + n * 64, 0, 2);
 }
 
@@ -87,7 +87,7 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     rows_begin(rows, n, t, x, sum);
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         vf w[MAX_VECTORS];
-        fetch(rows, t, k - t->from);
+        fetch(t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = vf_load((const float *)(const void *)line + c * VL);
@@ -108,7 +108,7 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
     rows_begin(rows, n, t, x, sum);
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         vf w[MAX_VECTORS];
-        fetch(rows, t, k - t->from);
+        fetch(t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
@@ -147,7 +147,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
     }
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         w8 w[MAX_VECTORS];
-        fetch(rows, t, k - t->from);
+        fetch(t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = w8_load(line + c * VL * 4);
@@ -196,7 +196,7 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
         }
         for (int l = 0; l < LINEAR_GROUP_LINES; l++, line += step) {
             w4 low[MAX_VECTORS], high[MAX_VECTORS];
-            fetch(rows, t, k + l - t->from);
+            fetch(t, k + l - t->from);
             RPI_UNROLL
             for (int c = 0; c < n; c++) {
                 const vi w = vi_load(line + c * VL * 4);

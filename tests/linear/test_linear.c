@@ -87,7 +87,7 @@ static double then_of(linear_then then, double p, double y)
 
 /* What rounding may have changed, in units of 2^-24. A chain of n sums and as many products, or with fma as few, is off by
  * (n + 1) Σ|x w|, in f32; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the scales. Two
- * roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 8 + 4 |u|, u = √(2/π)(p + …). */
+ * roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 9 + 8 |u|. */
 static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
@@ -98,7 +98,7 @@ static double bound_of(linear_type type, linear_then then, int64_t in, double si
     case LINEAR_ADD: return off + u * (fabs(p) + fabs(y) + off);
     case LINEAR_TIMES: return fabs(y) * (off + u * (fabs(p) + off));
     case LINEAR_GELU:
-        return 1.13 * off + u * (8 + 4 * inner) * (fabs(then_of(LINEAR_GELU, p, 0)) + 1.13 * off) + 0x1p-140;
+        return 1.13 * off + u * (9 + 8 * inner) * (fabs(then_of(LINEAR_GELU, p, 0)) + 1.13 * off) + 0x1p-140;
     default: return off;
     }
 }
@@ -172,10 +172,391 @@ static void test_every_size_is_within_its_bound(void **state)
     free(y);
 }
 
+/* ---- bits */
+
+enum {
+    BIT_ROWS = 131,
+    BIT_IN = 1700,
+    BIT_OUT = 83
+}; /* more rows than a block, more lines than a step, a narrow last panel */
+
+static void apply_with(int threads, const matrix *m, const linear_call *c)
+{
+    rp_pool *pool;
+    good(rp_pool_create(&pool, threads));
+    good(linear_apply(pool, &m->w, c));
+    rp_pool_destroy(pool);
+}
+
+static void bits_of(const matrix *m, const linear_ops *ops, const float *x, float *batch, float *y)
+{
+    linear_call c = {.rows = BIT_ROWS, .x = x, .ldx = BIT_IN, .y = batch, .ldy = BIT_OUT, .isa = ops->name};
+    apply_with(1, m, &c);
+    c.y = y;
+    for (int threads = 2; threads <= 5; threads += 3) {
+        memset(y, 0, sizeof(float) * BIT_ROWS * BIT_OUT);
+        apply_with(threads, m, &c);
+        if (memcmp(y, batch, sizeof(float) * BIT_ROWS * BIT_OUT) != 0)
+            fail_msg("%s on %s: %d threads give other bits", linear_type_name(m->w.type), ops->name, threads);
+    }
+    for (c.rows = 1; c.rows < 40; c.rows = c.rows * 3 / 2 + 1) /* any rows, from any one on */
+        for (int64_t r = 0; r + c.rows <= BIT_ROWS; r += 29) {
+            c.x = x + r * BIT_IN;
+            apply_with(c.rows % 2 ? 1 : 2, m, &c);
+            if (memcmp(y, batch + r * BIT_OUT, sizeof(float) * (size_t)c.rows * BIT_OUT) != 0)
+                fail_msg("%s on %s: %d rows from row %d on have other bits than in a batch of %d",
+                         linear_type_name(m->w.type), ops->name, (int)c.rows, (int)r, BIT_ROWS);
+        }
+}
+
+static void test_bits_of_a_row_depend_on_nothing_else(void **state)
+{
+    float *x = numbers(BIT_ROWS * BIT_IN, 3), *batch = taken(BIT_ROWS * BIT_OUT * 4),
+          *y = taken(BIT_ROWS * BIT_OUT * 4);
+    (void)state;
+    for (int type = 0; type < LINEAR_TYPES; type++) {
+        matrix m;
+        matrix_begin(&m, (linear_type)type, BIT_IN, BIT_OUT);
+        EACH_SET(ops)
+        bits_of(&m, ops, x, batch, y);
+        matrix_end(&m);
+    }
+    free(x);
+    free(batch);
+    free(y);
+}
+
+/* Sums of integers are exact, and the rest of int8 rounds alike everywhere. */
+static void test_int8_has_the_same_bits_on_every_set(void **state)
+{
+    float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
+    matrix m;
+    bool begun = false;
+    (void)state;
+    matrix_begin(&m, LINEAR_INT8, 500, 40);
+    EACH_SET(ops)
+    {
+        const linear_call c = {.rows = 7, .x = x, .ldx = 500, .y = begun ? y : first, .ldy = 40, .isa = ops->name};
+        good(linear_apply(NULL, &m.w, &c));
+        if (begun)
+            assert_memory_equal(y, first, 7 * 40 * 4);
+        begun = true;
+    }
+    matrix_end(&m);
+    free(x);
+    free(first);
+    free(y);
+}
+
+/* ---- weights */
+
+/* Of a number of W: half a step of int8; of int4 a whole one, where a number of the other sign is as large as that which is -8. */
+static double packing_bound(linear_type type, const float *w, int64_t in, int64_t i)
+{
+    const int64_t from = type == LINEAR_INT4 ? i / 32 * 32 : 0,
+                  end = type == LINEAR_INT4 && from + 32 < in ? from + 32 : in;
+    double most = 0;
+    for (int64_t k = from; k < end; k++)
+        most = fmax(most, fabs((double)w[k]));
+    switch (type) {
+    case LINEAR_BF16: return 0x1p-8 * fabs((double)w[i]);
+    case LINEAR_INT8: return most / 127 * (0.5 + 1e-4);
+    case LINEAR_INT4: return most / 7 * (1 + 0x1p-8);
+    default: return 0;
+    }
+}
+
+static void test_packed_weights_are_near_what_was_given(void **state)
+{
+    (void)state;
+    for (int type = 0; type < LINEAR_TYPES; type++) {
+        double worst = 0;
+        for (int i = 0; i < COUNT(ins); i++) {
+            matrix m;
+            matrix_begin(&m, (linear_type)type, ins[i], 65);
+            for (int64_t o = 0; o < 65; o++)
+                for (int64_t k = 0; k < ins[i]; k++) {
+                    const float *w = m.given + o * ins[i];
+                    const double error = fabs((double)w[k] - (double)m.kept[o * ins[i] + k]);
+                    const double bound = packing_bound((linear_type)type, w, ins[i], k);
+                    if (!(error <= bound))
+                        fail_msg("%s: in %d, [%d, %d]: %.9g is kept as %.9g, bound %.3g",
+                                 linear_type_name((linear_type)type), (int)ins[i], (int)o, (int)k, (double)w[k],
+                                 (double)m.kept[o * ins[i] + k], bound);
+                    worst = bound > 0 ? fmax(worst, error / bound) : worst;
+                }
+            matrix_end(&m);
+        }
+        printf("%-4s packed: largest error %.2f of its bound\n", linear_type_name((linear_type)type), worst);
+    }
+}
+
+/* The layout is part of the format of files: some bytes, computed by hand from layout.h. */
+static void test_the_layout_stays_as_it_is(void **state)
+{
+    float w[65 * 33];
+    (void)state;
+    for (int o = 0; o < 65; o++)
+        for (int i = 0; i < 33; i++)
+            w[o * 33 + i] = (float)(o - i); /* row 17: from 17 to -15 */
+    w[17 * 33 + 5] = 127;                   /* scale 1 */
+    for (int type = 0; type < LINEAR_TYPES; type++) {
+        const int64_t bytes[] = {33 * 320, 17 * 320, 512 + 128 + 9 * 320, 2 * (128 + 1024) + 2 * (64 + 256)};
+        char *packed = taken(bytes[type]);
+        float value;
+        uint16_t half;
+        assert_int_equal(linear_packed_bytes((linear_type)type, 33, 65), bytes[type]);
+        good(linear_pack(NULL, (linear_type)type, 33, 65, w, RP_F32, 33, packed));
+        switch (type) { /* row 17 is lane 1 of column 1; row 64 lane 0 of the second panel, which has one column */
+        case LINEAR_F32:
+            memcpy(&value, packed + 3 * 256 + 64 + 4, 4);
+            assert_true(value == 14);
+            memcpy(&value, packed + 33 * 256 + 2 * 64, 4);
+            assert_true(value == 62);
+            break;
+        case LINEAR_BF16:
+            memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3: the upper one of line 1 */
+            assert_int_equal(half, 0x4160);                      /* 14 */
+            break;
+        case LINEAR_INT8:
+            memcpy(&value, packed + 64 + 4, 4);
+            assert_true(value == 1);
+            assert_int_equal(packed[512 + 2 * 256 + 64 + 4 * 1 + 1], 8); /* input 9: the second of line 2 */
+            break;
+        case LINEAR_INT4:
+            memcpy(&half, packed + 32 + 2, 2); /* of the first group: 127 is -8 */
+            assert_int_equal(half, 0xc17e);    /* -15.875 */
+            assert_int_equal((unsigned char)packed[128 + 64 + 4 + 1] >> 4, 0);
+            break;
+        }
+        free(packed);
+    }
+}
+
+static void test_other_types_and_strides_pack_alike(void **state)
+{
+    enum { IN = 45, OUT = 70, STRIDE = 51 };
+    float *w = numbers(OUT * STRIDE, 5);
+    uint16_t *narrow = taken(OUT * STRIDE * 2);
+    (void)state;
+    for (int type = 0; type < LINEAR_TYPES; type++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            const int64_t bytes = linear_packed_bytes((linear_type)type, IN, OUT);
+            char *a = taken(bytes), *b = taken(bytes);
+            good(rp_convert(narrow, dtype ? RP_BF16 : RP_F16, w, RP_F32, OUT * STRIDE));
+            good(rp_convert(w, RP_F32, narrow, dtype ? RP_BF16 : RP_F16, OUT * STRIDE));
+            good(linear_pack(NULL, (linear_type)type, IN, OUT, w, RP_F32, STRIDE, a));
+            good(linear_pack(NULL, (linear_type)type, IN, OUT, narrow, dtype ? RP_BF16 : RP_F16, STRIDE, b));
+            assert_memory_equal(a, b, (size_t)bytes);
+            free(a);
+            free(b);
+        }
+    free(w);
+    free(narrow);
+}
+
+/* ---- numbers that are not finite, and very small ones */
+
+static void test_non_finite_numbers(void **state)
+{
+    enum { IN = 40, OUT = 20, ROWS = 3 };
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    float y[ROWS * OUT];
+    (void)state;
+    for (int type = 0; type < LINEAR_TYPES; type++)
+        for (int b = 0; b < COUNT(bad); b++)
+            EACH_SET(ops)
+            {
+                matrix m;
+                float *x = numbers(ROWS * IN, 6);
+                linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = y, .ldy = OUT, .isa = ops->name};
+                matrix_begin(&m, (linear_type)type, IN, OUT);
+                m.given[3 * IN + 35] = bad[b]; /* an output */
+                good(linear_pack(NULL, (linear_type)type, IN, OUT, m.given, RP_F32, IN, (void *)(uintptr_t)m.w.packed));
+                x[1 * IN + 7] = bad[b]; /* a row */
+                good(linear_apply(NULL, &m.w, &c));
+                for (int n = 0; n < ROWS * OUT; n++) {
+                    const bool finite = n % OUT != 3 && n / OUT != 1;
+                    if (finite ? !isfinite(y[n]) : type >= LINEAR_INT8 || isnan(bad[b]) ? !isnan(y[n]) : isfinite(y[n]))
+                        fail_msg("%s on %s: %g gives [%d, %d] = %g", linear_type_name((linear_type)type), ops->name,
+                                 (double)bad[b], n / OUT, n % OUT, (double)y[n]);
+                }
+                matrix_end(&m);
+                free(x);
+            }
+}
+
+static void test_relu_and_gelu_at_the_ends(void **state)
+{
+    const float w[] = {1}, x[] = {NAN, INFINITY, 1e30f, -1e30f, -60, -5, 0, 5, 1e-30f};
+    float y[COUNT(x)];
+    char packed[64] __attribute__((aligned(64)));
+    const linear_weights m = {LINEAR_F32, 1, 1, packed};
+    (void)state;
+    good(linear_pack(NULL, LINEAR_F32, 1, 1, w, RP_F32, 1, packed));
+    EACH_SET(ops)
+    {
+        linear_call c = {.rows = COUNT(x), .x = x, .ldx = 1, .y = y, .ldy = 1, .then = LINEAR_RELU, .isa = ops->name};
+        good(linear_apply(NULL, &m, &c));
+        assert_true(isnan(y[0]) && y[2] == 1e30f && y[3] == 0 && y[7] == 5);
+        c.then = LINEAR_GELU;
+        good(linear_apply(NULL, &m, &c));
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[2] == 1e30f && y[3] == 0 && y[4] == 0 && y[6] == 0);
+        assert_true(fabs((double)y[5] + 2.29179620e-7) < 1e-12 && fabs((double)y[8] - 0.5e-30) < 1e-37);
+    }
+}
+
+/* gelu over all that it meets, beside double: relative to the result, where 1 + tanh itself would have lost all digits. */
+static void test_gelu_is_within_its_bound(void **state)
+{
+    enum { N = 40000 };
+    float *x = taken(N * 4), *y = taken(N * 4), w[] = {1};
+    char packed[64] __attribute__((aligned(64)));
+    const linear_weights m = {LINEAR_F32, 1, 1, packed};
+    (void)state;
+    good(linear_pack(NULL, LINEAR_F32, 1, 1, w, RP_F32, 1, packed));
+    for (int n = 0; n < N; n++)
+        x[n] = -6 + 12.0f * (float)n / N;
+    EACH_SET(ops)
+    {
+        const linear_call c = {.rows = N, .x = x, .ldx = 1, .y = y, .ldy = 1, .then = LINEAR_GELU, .isa = ops->name};
+        double worst = 0;
+        good(linear_apply(NULL, &m, &c));
+        for (int n = 0; n < N; n++) {
+            const double p = (double)x[n], u = sqrt(2 / 3.14159265358979323846) * (p + 0.044715 * p * p * p);
+            const double want = p / (1 + exp(-2 * u)), bound = 0x1p-24 * (9 + 8 * fabs(u)) * fabs(want);
+            worst = fmax(worst, bound > 0 ? fabs((double)y[n] - want) / bound : 0);
+        }
+        printf("%-12s gelu: largest error %.2f of its bound\n", ops->name, worst);
+        assert_true(worst <= 1);
+    }
+    free(x);
+    free(y);
+}
+
+/* ---- refusals */
+
+static void test_refusals(void **state)
+{
+    float x[64] = {0}, y[64], w[64] = {0};
+    char packed[4096] __attribute__((aligned(64)));
+    const linear_weights m = {LINEAR_F32, 8, 8, packed};
+    const linear_call c = {.rows = 2, .x = x, .ldx = 8, .y = y, .ldy = 8};
+    (void)state;
+    good(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F32, 8, packed));
+    memset(y, 0xc3, sizeof y);
+#define REFUSED_CALL(status, ...)                                                                                      \
+    do {                                                                                                               \
+        linear_call d = c;                                                                                             \
+        linear_weights v = m;                                                                                          \
+        __VA_ARGS__;                                                                                                   \
+        assert_int_equal(linear_apply(NULL, &v, &d), status);                                                          \
+    } while (0)
+    REFUSED_CALL(RP_E_ARG, d.rows = -1);
+    REFUSED_CALL(RP_E_ARG, d.x = NULL);
+    REFUSED_CALL(RP_E_ARG, d.y = NULL);
+    REFUSED_CALL(RP_E_ARG, d.ldx = 7);
+    REFUSED_CALL(RP_E_ARG, d.ldy = 7);
+    REFUSED_CALL(RP_E_ARG, d.ldy = INT64_MAX / 4);
+    REFUSED_CALL(RP_E_ARG, d.then = (linear_then)5);
+    REFUSED_CALL(RP_E_ARG, d.scratch = packed + 1);
+    REFUSED_CALL(RP_E_ARG, d.isa = "vax");
+    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)4);
+    REFUSED_CALL(RP_E_ARG, v.packed = packed + 4);
+    REFUSED_CALL(RP_E_ARG, v.packed = NULL);
+    REFUSED_CALL(RP_E_ARG, v.in = 0);
+    REFUSED_CALL(RP_E_ARG, v.out = -1);
+    REFUSED_CALL(RP_OK, d.rows = 0; d.x = NULL; d.y = NULL);
+    for (int n = 0; n < COUNT(y); n++)
+        assert_memory_equal(&y[n], "\xc3\xc3\xc3\xc3", 4);
+    assert_int_equal(linear_apply(NULL, NULL, &c), RP_E_ARG);
+    assert_int_equal(linear_apply(NULL, &m, NULL), RP_E_ARG);
+    bool found;
+    for (int n = 0; linear_entry(n, &found); n++)
+        if (!found)
+            REFUSED_CALL(RP_E_UNSUPPORTED, d.isa = linear_entry(n, &(bool){false})->name);
+    assert_true(linear_packed_bytes(LINEAR_F32, INT64_MAX, 1) == -1 &&
+                linear_packed_bytes(LINEAR_F32, 1 << 30, INT64_MAX) == -1);
+    assert_true(linear_packed_bytes(LINEAR_F32, 0, 1) == -1 && linear_packed_bytes((linear_type)-1, 1, 1) == -1);
+    assert_true(linear_packed_bytes(LINEAR_INT8, LINEAR_INT8_MAX_IN + 1, 1) == -1);
+    assert_true(linear_scratch_bytes(LINEAR_INT8, INT64_MAX / 64, 64) == -1 &&
+                linear_scratch_bytes(LINEAR_INT8, -1, 1) == -1);
+    assert_true(linear_scratch_bytes(LINEAR_F32, 100, 64) == 0 && linear_scratch_bytes(LINEAR_INT4, 2, 64) > 0);
+    assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F64, 8, packed), RP_E_ARG);
+    assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F32, 7, packed), RP_E_ARG);
+    assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, w, RP_F32, 8, packed + 1), RP_E_ARG);
+    assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, 8, NULL, RP_F32, 8, packed), RP_E_ARG);
+    assert_int_equal(linear_pack(NULL, LINEAR_F32, 8, INT64_MAX, w, RP_F32, 8, packed), RP_E_ARG);
+}
+
+/* Scratch of the caller, which is used and not exceeded, and x, y and weights that end where memory ends. */
+static void test_nothing_else_is_touched(void **state)
+{
+    enum { ROWS = 7, IN = 37, OUT = 71 };
+    (void)state;
+    for (int type = 0; type < LINEAR_TYPES; type++)
+        EACH_SET(ops)
+        {
+            matrix m;
+            matrix_begin(&m, (linear_type)type, IN, OUT);
+            const size_t weights = (size_t)linear_packed_bytes((linear_type)type, IN, OUT);
+            const size_t bytes = (size_t)linear_scratch_bytes((linear_type)type, ROWS, IN);
+            fence x = fence_of(sizeof(float) * ROWS * IN, true), y = fence_of(sizeof(float) * ROWS * OUT, true);
+            fence w = fence_of(weights, true), scratch = fence_of(bytes, true);
+            memset(x.data, 0, sizeof(float) * ROWS * IN);
+            memcpy(w.data, m.w.packed, weights);
+            const linear_weights at_the_end = {(linear_type)type, IN, OUT, w.data};
+            const linear_call c = {.rows = ROWS,
+                                   .x = (const float *)(const void *)x.data,
+                                   .ldx = IN,
+                                   .y = (float *)(void *)y.data,
+                                   .ldy = OUT,
+                                   .scratch = bytes ? scratch.data : NULL,
+                                   .isa = ops->name};
+            good(linear_apply(NULL, &at_the_end, &c));
+            assert_true(fence_intact(&x, sizeof(float) * ROWS * IN) && fence_intact(&y, sizeof(float) * ROWS * OUT) &&
+                        fence_intact(&w, weights) && fence_intact(&scratch, bytes));
+            fence_free(&x);
+            fence_free(&y);
+            fence_free(&w);
+            fence_free(&scratch);
+            matrix_end(&m);
+        }
+}
+
+/* A name of the core's list is understood here. */
+static void test_names_of_the_core_are_known(void **state)
+{
+    const linear_ops *ops;
+    const char *name;
+    (void)state;
+    for (int n = 0; (name = rp_isa_name(n)) != NULL; n++) {
+        assert_int_equal(linear_choose(name, &ops), rp_isa_found(name) == 1 ? RP_OK : RP_E_UNSUPPORTED);
+        if (strcmp(name, "amx") != 0 && strcmp(name, "amx_emulated") != 0)
+            assert_string_equal(ops->name, name);
+    }
+    if (getenv("RELPOS_ISA") && linear_choose(getenv("RELPOS_ISA"), &ops) == RP_OK) {
+        const char *forced = ops->name;
+        good(linear_choose(NULL, &ops));
+        assert_string_equal(ops->name, forced);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_size_is_within_its_bound),
+        cmocka_unit_test(test_bits_of_a_row_depend_on_nothing_else),
+        cmocka_unit_test(test_int8_has_the_same_bits_on_every_set),
+        cmocka_unit_test(test_packed_weights_are_near_what_was_given),
+        cmocka_unit_test(test_the_layout_stays_as_it_is),
+        cmocka_unit_test(test_other_types_and_strides_pack_alike),
+        cmocka_unit_test(test_non_finite_numbers),
+        cmocka_unit_test(test_relu_and_gelu_at_the_ends),
+        cmocka_unit_test(test_gelu_is_within_its_bound),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_nothing_else_is_touched),
+        cmocka_unit_test(test_names_of_the_core_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Times linear layers beside oneDNN and OpenBLAS, and writes bench/results/linear.json. Needs libdnnl-dev and
+`ninja -C build/release bench_linear`; standard library only.
+
+    bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick]
+    bench/linear.py --table bench/results/linear.json        # the page's tables, slowest beside its peer first
+
+One thread is timed by its processor time, two by the clock. OpenBLAS is told the machine's core: with AVX-512, SkylakeX.
+SPDX-License-Identifier: Apache-2.0"""
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+ROWS = (1, 4, 8, 16, 64, 512)
+SHAPES = ((512, 512), (512, 2048), (2048, 512), (768, 3072), (512, 32128), (4096, 10240))
+TYPES = ("f32", "bf16", "int8", "int4")
+PEERS = ("dnnl_matmul", "dnnl_inner_product", "openblas")
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def card():
+    """What the numbers were measured on."""
+    cpu = {}
+    for line in output("lscpu").splitlines():
+        key, _, value = line.partition(":")
+        cpu[key.strip()] = value.strip()
+    versions = {p: output("dpkg-query", "-W", "-f", "${Version}", p) for p in ("libdnnl2", "libopenblas0-pthread")}
+    return {"processor": cpu.get("Model name"), "family": cpu.get("CPU family"), "model": cpu.get("Model"),
+            "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
+            "caches": {k: v for k, v in cpu.items() if "cache" in k}, "cpus": os.cpu_count(), "system": platform.release(),
+            "compiler": output("cc", "--version").splitlines()[0], "versions": versions,
+            "commit": output("git", "rev-parse", "--short", "HEAD"), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()}
+
+
+def run(program, threads, kind, rows, k, n, samples):
+    flags = open("/proc/cpuinfo").read()
+    core = "SkylakeX" if "avx512f" in flags else "Haswell"
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_CORETYPE": core}
+    found = subprocess.run([program, *map(str, (threads, kind, rows, k, n, samples))], env=env, capture_output=True, text=True)
+    if found.returncode:
+        sys.exit(f"linear.py: {kind} {rows} x {k} x {n}: {found.stderr.strip()}")
+    return json.loads(found.stdout)
+
+
+def measured(a):
+    results = []
+    cases = [(1, t, m, k, n) for m in ROWS for k, n in SHAPES for t in TYPES]
+    cases += [(2, t, m, k, n) for m in (1, 512) for k, n in SHAPES for t in TYPES]
+    for threads, kind, rows, k, n in cases[::5] if a.quick else cases:
+        samples = max(5, a.samples // 3) if rows * k * n > 1e10 else a.samples
+        results.append(run(a.program, threads, kind, rows, k, n, samples))
+        print(line(results[-1]), flush=True)
+    return results
+
+
+def best(r):
+    """The fastest peer: its name and how many times as long it takes; None without one."""
+    times = [(r[f"{p}/relpos"][1], p) for p in PEERS if f"{p}/relpos" in r]
+    return min(times) if times else None
+
+
+def line(r):
+    t, peer = r["relpos"][1], best(r)
+    rate = 2e-9 * r["rows"] * r["in"] * r["out"] / t
+    name = {"dnnl_matmul": "oneDNN", "dnnl_inner_product": "oneDNN", "openblas": "OpenBLAS"}
+    beside = "" if peer is None else f"{peer[0]:.2f} ({r[peer[1] + '/relpos'][0]:.2f}–{r[peer[1] + '/relpos'][2]:.2f}) {name[peer[1]]}"
+    blas = f"{r['openblas/relpos'][1]:.2f}" if "openblas/relpos" in r else ""
+    return (f"| {r['type']} | {r['rows']} × {r['in']} × {r['out']} | {r['threads']} | {1e6 * t:.4g} | {rate:.0f} "
+            f"| {100 * rate / r['peak_gflops']:.0f} % | {100 * r['bytes'] / t / r['bandwidth']:.0f} % | {beside} | {blas} |")
+
+
+def table(results):
+    print("| weights | M × K × N | threads | µs | GFLOP/s | of the f32 peak | bytes of weights over read bandwidth | "
+          "fastest peer ÷ relpos (quartiles) | OpenBLAS ÷ relpos |\n|---|---|---|---|---|---|---|---|---|")
+    for r in sorted(results, key=lambda r: best(r)[0] if best(r) else 99):
+        print(line(r))
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--program", default="build/release/bench_linear")
+    a.add_argument("--samples", type=int, default=15)
+    a.add_argument("--out", default="bench/results/linear.json")
+    a.add_argument("--quick", action="store_true", help="every fifth case")
+    a.add_argument("--table", metavar="FILE")
+    a = a.parse_args()
+    if a.table:
+        return table(json.load(open(a.table))["results"])
+    begun = card()
+    results = measured(a)
+    with open(a.out, "w") as f:
+        rows = ",\n".join(json.dumps(r) for r in results)
+        f.write(f'{{"machine": {json.dumps({**begun, "load after": os.getloadavg()})},\n"results": [\n{rows}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
