@@ -6,9 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 16, HEAD_ROWS = 16 }; /* tokens of a page; rows whose logits a visitor gets from one product */
+enum {
+    LONG_PAGE = 128, /* tokens of a page: as many as relpos sums at a time, which it then does in place */
+    SHORT_PAGE = 16, /* of large models */
+    HEAD_ROWS = 16   /* rows whose logits a visitor gets from one product */
+};
+#define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
 
-/* Keys and values of PAGE tokens in every layer: [layers][2][PAGE][inner]. */
+/* Keys and values of some tokens in every layer: [layers][2][tokens][inner]. */
 typedef struct page {
     int64_t owners;
     struct page *next; /* of free ones */
@@ -25,6 +30,7 @@ struct rp_t5_session {
     int64_t n_sources, *starts; /* [n_sources + 1] rows of cross */
     float *cross;               /* [decoder layers][rows][2 * inner]: keys and values of the sources */
     int64_t length;             /* tokens of every row */
+    int64_t page;               /* tokens of a page */
     int64_t n_rows, room;       /* room: pages of a row */
     row *rows;
     page *unused;
@@ -37,14 +43,14 @@ struct rp_t5_session {
 
 /* ------------------------------------------------------------------------------------------------ pages */
 
-static size_t page_bytes(const rp_t5 *m)
+static size_t page_bytes(const rp_t5 *m, int64_t tokens)
 {
-    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * PAGE * m->config.inner) * sizeof(float);
+    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner) * sizeof(float);
 }
 
-static float *page_layer(const rp_t5 *m, page *p, int64_t layer, int value)
+static float *page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
 {
-    return p->data + (layer * 2 + value) * PAGE * m->config.inner;
+    return p->data + (layer * 2 + value) * s->page * s->m->config.inner;
 }
 
 static page *take_page(rp_t5_session *s)
@@ -53,7 +59,7 @@ static page *take_page(rp_t5_session *s)
     if (p != NULL)
         s->unused = p->next;
     else
-        p = malloc(page_bytes(s->m));
+        p = malloc(page_bytes(s->m, s->page));
     if (p != NULL)
         p->owners = 1;
     return p;
@@ -77,9 +83,9 @@ static void free_rows(rp_t5_session *s, row *rows, int64_t n)
     free(rows);
 }
 
-static int64_t pages_of(int64_t length)
+static int64_t pages_of(const rp_t5_session *s, int64_t length)
 {
-    return (length + PAGE - 1) / PAGE;
+    return (length + s->page - 1) / s->page;
 }
 
 /* A copy of the first `used` tokens of a page, for a row that is about to write behind them. */
@@ -88,7 +94,7 @@ static page *copy_page(rp_t5_session *s, page *from, int64_t used)
     page *to = take_page(s);
     for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++)
         for (int value = 0; value < 2; value++)
-            memcpy(page_layer(s->m, to, l, value), page_layer(s->m, from, l, value),
+            memcpy(page_layer(s, to, l, value), page_layer(s, from, l, value),
                    (size_t)(used * s->m->config.inner) * sizeof(float));
     return to;
 }
@@ -105,7 +111,7 @@ static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
 /* The rows of a step from those of the step before: page pointers are copied, pages are shared. */
 static rp_status continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
 {
-    const int64_t old_pages = pages_of(s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
+    const int64_t old_pages = pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
     for (int64_t r = 0; r < n; r++)
         if (parents[r] < 0 || parents[r] >= bound)
             return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s", (long long)r, (int)parents[r],
@@ -135,7 +141,7 @@ static rp_status continue_rows(rp_t5_session *s, int64_t n, const int32_t *paren
 
 static rp_status grow_room(rp_t5_session *s, int64_t length)
 {
-    const int64_t needed = pages_of(length), room = needed > 2 * s->room ? needed : 2 * s->room;
+    const int64_t needed = pages_of(s, length), room = needed > 2 * s->room ? needed : 2 * s->room;
     if (needed <= s->room)
         return RP_OK;
     const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * room), sizeof *page_at);
@@ -157,7 +163,7 @@ static rp_status grow_room(rp_t5_session *s, int64_t length)
 /* Pages for n more tokens of each row, of its own where they are to be written. */
 static rp_status open_pages(rp_t5_session *s, int64_t n)
 {
-    const int64_t used = s->length % PAGE, first = s->length / PAGE;
+    const int64_t used = s->length % s->page, first = s->length / s->page;
     for (int64_t r = 0; r < s->n_rows; r++) {
         page **pages = s->rows[r].pages;
         if (used > 0 && pages[first]->owners > 1) {
@@ -167,7 +173,7 @@ static rp_status open_pages(rp_t5_session *s, int64_t n)
             leave_page(s, pages[first]);
             pages[first] = own;
         }
-        for (int64_t k = pages_of(s->length); k < pages_of(s->length + n); k++)
+        for (int64_t k = pages_of(s, s->length); k < pages_of(s, s->length + n); k++)
             if ((pages[k] = take_page(s)) == NULL)
                 return t5_no_memory();
     }
@@ -235,6 +241,7 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
         return t5_no_memory();
     s->m = m;
     s->n_sources = n_sources;
+    s->page = page_bytes(m, LONG_PAGE) <= LONG_PAGE_BYTES ? LONG_PAGE : SHORT_PAGE;
     s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
     status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1) : t5_no_memory();
     if (status != RP_OK) {
@@ -279,13 +286,13 @@ typedef struct step {
 /* Put a row's new keys and values into its pages. */
 static void store_row(const step *p, const row *r, const float *qkv)
 {
-    const rp_t5 *m = p->s->m;
-    const int64_t inner = m->config.inner;
+    const rp_t5_session *s = p->s;
+    const int64_t inner = s->m->config.inner;
     for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
-        const int64_t at = p->s->length + i;
+        const int64_t at = s->length + i;
         for (int value = 0; value < 2; value++)
-            memcpy(page_layer(m, r->pages[at / PAGE], p->layer, value) + at % PAGE * inner, qkv + (1 + value) * inner,
-                   (size_t)inner * sizeof(float));
+            memcpy(page_layer(s, r->pages[at / s->page], p->layer, value) + at % s->page * inner,
+                   qkv + (1 + value) * inner, (size_t)inner * sizeof(float));
     }
 }
 
@@ -293,18 +300,18 @@ static void self_task(void *context, int64_t r, int32_t worker)
 {
     step *p = context;
     rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner, one = 1, n_pages = pages_of(s->length + p->n);
+    const int64_t inner = s->m->config.inner, one = 1, n_pages = pages_of(s, s->length + p->n);
     const float *qkv = (const float *)s->work.qkv.data + r * p->n * 3 * inner;
     const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
     rp_tensors *t = &p->self->tensors[worker];
     store_row(p, &s->rows[r], qkv);
     for (int64_t x = 0; x < n_pages; x++) {
-        k[x] = page_layer(s->m, s->rows[r].pages[x], p->layer, 0);
-        v[x] = page_layer(s->m, s->rows[r].pages[x], p->layer, 1);
+        k[x] = page_layer(s, s->rows[r].pages[x], p->layer, 0);
+        v[x] = page_layer(s, s->rows[r].pages[x], p->layer, 1);
     }
     t->pages = (rp_pages){.k = k,
                           .v = v,
-                          .page = PAGE,
+                          .page = s->page,
                           .per_batch = s->room,
                           .len_k = s->length + p->n,
                           .k_head = s->m->config.d_kv,
@@ -397,7 +404,7 @@ static rp_status remake(t5_attention *a, const rp_t5 *m, const t5_attention_kind
 static rp_status prepare_self(rp_t5_session *s, int64_t n, t5_attention **chosen)
 {
     const t5_stack *stack = &s->m->weights.decoder;
-    const int64_t room = s->room * PAGE;
+    const int64_t room = s->room * s->page;
     t5_attention_kind kind = {.len_q = n, .len_k = room, .causal = n > 1, .window = -1};
     kind.n_tables = s->m->config.kind == T5_UMT5 ? stack->layers : 1;
     const float **tables = calloc((size_t)kind.n_tables, sizeof *tables);
