@@ -110,8 +110,8 @@ static void test_config(void **state)
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 7", "has to be even"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 4", "above half of it"},
         {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1", "\"layer_norm_epsilon\" is not a number"},
-        {"\"eos_token_id\": 1", "\"eos_token_id\": 64", "\"eos_token_id\" is not a token"},
-        {"\"eos_token_id\": 1", "\"eos_token_id\": [1, \"x\"]", "\"eos_token_id\" is not a token"},
+        {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
+        {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
         {"\"gated-gelu\"", "\"gated-tanh\"", "the activation \"gated-tanh\" is not supported"},
         {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is none of the T5 family"},
         {"\"model_type\": \"t5\"", "\"model_type\": 5", "\"model_type\" is not a text"},
@@ -133,7 +133,7 @@ static void test_config(void **state)
     refuses(folder, "there is no config.json in it");
     refuses("/nonexistent", "cannot be opened");
     copy_model("v11");
-    edit("generation_config.json", "\"eos_token_id\": 1", "\"eos_token_id\": 1, \"num_beams\": 0");
+    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"num_beams\": 0");
     refuses(folder, "\"num_beams\" is not a whole number");
 }
 
@@ -146,7 +146,7 @@ static void test_unsupported(void **state)
     const rp_t5_tokens source = {&token, 1};
     (void)state;
     copy_model("v11");
-    edit("generation_config.json", "\"eos_token_id\": 1", "\"eos_token_id\": 1, \"bad_words_ids\": [[3]]");
+    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
     fine(rp_t5_open(&m, folder, NULL));
     const rp_t5_generation g = rp_t5_generation_of(m);
     assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
