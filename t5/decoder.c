@@ -233,7 +233,9 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
     if (status != RP_OK)
         return status;
     if (m->weights.decoder.layers == 0)
-        return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone: it can encode, and write nothing");
+        return t5_fail(
+            RP_E_UNSUPPORTED,
+            "the checkpoint has an encoder alone: it can encode, and write nothing (take one with a decoder)");
     if (positions < 0 || positions > INT32_MAX)
         return t5_fail(RP_E_RANGE, "positions is %lld: 0 to %d are possible", (long long)positions, INT32_MAX);
     rp_t5_session *s = calloc(1, sizeof *s);

@@ -423,7 +423,8 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
                            (long long)sources[s].n, INT32_MAX);
         for (int64_t k = 0; k < sources[s].n; k++)
             if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
-                return t5_fail(RP_E_RANGE, "%s[%lld]: token %lld is %d, and the vocabulary has %lld", what,
+                return t5_fail(RP_E_RANGE,
+                               "%s[%lld]: token %lld is %d, and the vocabulary has %lld (0 to one below it)", what,
                                (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab);
     }
     return RP_OK;

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/t5.h"
 #include <stdlib.h>
-#include <string.h>
+#include <time.h>
 
 enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
 
@@ -45,16 +45,47 @@ static double median(double *x, int64_t n)
 
 typedef struct measured {
     double load, encode, generate, bandwidth; /* seconds; bytes a second */
+    double encode_cpu, generate_cpu;          /* of processors, of all threads */
 } measured;
+
+/* Times of one kind, of every repetition. */
+enum { ENCODE, GENERATE, ENCODE_CPU, GENERATE_CPU, N_TIMES };
+
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* One repetition. */
+static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_generation *g, float *hidden,
+                    double times[N_TIMES])
+{
+    rp_t5_results *results = NULL;
+    double from = t5_seconds(), from_cpu = processor_seconds();
+    if (rp_t5_encode(r->common.model, r->batch, sources, hidden) != RP_OK)
+        return t5_refused("t5 bench");
+    times[ENCODE] = t5_seconds() - from;
+    times[ENCODE_CPU] = processor_seconds() - from_cpu;
+    from = t5_seconds();
+    from_cpu = processor_seconds();
+    if (r->new_tokens > 0 && rp_t5_generate(r->common.model, r->batch, sources, g, &results) != RP_OK)
+        return t5_refused("t5 bench");
+    times[GENERATE] = t5_seconds() - from;
+    times[GENERATE_CPU] = processor_seconds() - from_cpu;
+    rp_t5_results_free(results);
+    return CLI_OK;
+}
 
 static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    double *encode = malloc((size_t)r->repeat * sizeof *encode),
-           *generate = malloc((size_t)r->repeat * sizeof *generate);
+    double *times = malloc((size_t)(N_TIMES * r->repeat) * sizeof *times), one[N_TIMES];
     float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
     rp_t5_generation g = rp_t5_generation_of(r->common.model);
-    int code = encode && generate && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory");
+    int code =
+        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (take fewer --source or --batch)");
     g.sample = 0;
     g.returned = 1;
     g.beams = (int32_t)r->beams;
@@ -62,26 +93,16 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     g.no_repeat_ngram = 0;
     g.repetition_penalty = 1;
     for (int64_t k = 0; code == CLI_OK && k < r->repeat; k++) {
-        rp_t5_results *results = NULL;
-        const double from = t5_seconds();
-        if (rp_t5_encode(r->common.model, r->batch, sources, hidden) != RP_OK)
-            code = t5_refused("t5 bench");
-        const double middle = t5_seconds();
-        if (code == CLI_OK && r->new_tokens > 0 &&
-            rp_t5_generate(r->common.model, r->batch, sources, &g, &results) != RP_OK)
-            code = t5_refused("t5 bench");
-        encode[k] = middle - from;
-        generate[k] = t5_seconds() - middle;
-        rp_t5_results_free(results);
+        code = run_once(r, sources, &g, hidden, one);
+        for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
+            times[t * r->repeat + k] = one[t];
     }
     if (code == CLI_OK && rp_measure_bandwidth(r->common.pool, &m->bandwidth) != RP_OK)
         m->bandwidth = 0;
-    if (code == CLI_OK) {
-        m->encode = median(encode, r->repeat);
-        m->generate = median(generate, r->repeat);
-    }
-    free(encode);
-    free(generate);
+    double *const to[N_TIMES] = {&m->encode, &m->generate, &m->encode_cpu, &m->generate_cpu};
+    for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
+        *to[t] = median(times + t * r->repeat, r->repeat);
+    free(times);
     free(hidden);
     return code;
 }
@@ -93,10 +114,12 @@ static void print(const request *r, const measured *m)
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
     if (r->json) {
         printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld, \"load\": %.6f, "
-               "\"encode\": %.6f, \"generate\": %.6f, \"tokens_per_second\": %.3f, \"bytes_per_second\": %.0f, "
+               "\"encode\": %.6f, \"generate\": %.6f, \"encode_cpu\": %.6f, \"generate_cpu\": %.6f, "
+               "\"tokens_per_second\": %.3f, \"bytes_per_second\": %.0f, "
                "\"bandwidth\": %.0f}\n",
                i->type, (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams,
-               m->load, m->encode, m->generate, tokens / m->generate, rate, m->bandwidth);
+               m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu, tokens / m->generate, rate,
+               m->bandwidth);
         return;
     }
     printf("load      %9.1f ms\n", m->load * 1e3);

@@ -50,7 +50,7 @@ static int on_option(void *context, int key, const char *value)
                 r->pool = (pooling)k;
                 return CLI_OK;
             }
-        return cli_error(CLI_USAGE, "--pool: \"%s\" is none of mean, first and last",
+        return cli_error(CLI_USAGE, "--pool: there is no \"%s\" (mean, first or last)",
                          io_safe(safe, sizeof safe, value));
     default: return t5_common_option(&r->common, key, value);
     }
@@ -210,10 +210,10 @@ static int run(const cli_command *self, int argc, char **argv)
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 encode: -o is missing (-o vectors.npz)");
     if (io_format_of(r.output) == IO_UNKNOWN)
-        return cli_error(CLI_USAGE, "-o: %s ends in neither .npz nor .safetensors",
+        return cli_error(CLI_USAGE, "-o: %s is of no known format (.npz or .safetensors)",
                          io_safe(safe, sizeof safe, r.output));
     if (r.attend && r.pad_to == 0)
-        return cli_error(CLI_USAGE, "--attend-padding: there is no padding without --pad-to N");
+        return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
         return cli_error(CLI_USAGE, "--normalize: it is for vectors (add --pool mean)");
     code = t5_lines_open(&l, args[1], r.text);

@@ -153,7 +153,7 @@ static int settings(const request *r, rp_t5_generation *g)
     else if (strcmp(r->early, "never") == 0)
         g->early_stopping = RP_T5_STOP_NEVER_EARLY;
     else
-        return cli_error(CLI_USAGE, "--early-stopping: \"%s\" is none of true, false and never",
+        return cli_error(CLI_USAGE, "--early-stopping: there is no \"%s\" (true, false or never)",
                          io_safe(safe, sizeof safe, r->early));
     return CLI_OK;
 }

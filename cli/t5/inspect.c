@@ -87,7 +87,8 @@ static int score_line(const request *r, const t5_lines *l, const char *line, int
     int32_t *source = NULL, *target = NULL;
     int64_t n_source, n_target;
     if (tab == NULL)
-        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target", (long long)l->number);
+        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (source, tab, target)",
+                         (long long)l->number);
     int code = t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
     if (code == CLI_OK)
         code = t5_read_tokens(&r->common, l, "", tab + 1, length - (tab + 1 - line), &target, &n_target);

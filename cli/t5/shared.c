@@ -98,6 +98,13 @@ void t5_lines_close(t5_lines *l)
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
+/* Letters of a word, as many as a message shows. */
+static int number_width(const char *at)
+{
+    const size_t n = strcspn(at, " \t,\r");
+    return n < 20 ? (int)n : 20;
+}
+
 bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128])
 {
     char *text = malloc((size_t)length + 1), *end;
@@ -115,7 +122,7 @@ bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, 
         errno = 0;
         const long long number = strtoll(at, &end, 10);
         if (end == at || (*end != 0 && strchr(" \t,\r", *end) == NULL))
-            snprintf(why, 128, "\"%.20s\" is no token number", at);
+            snprintf(why, 128, "\"%.*s\" is no token number", number_width(at), at);
         else if (errno != 0 || number < 0 || number > INT32_MAX)
             snprintf(why, 128, "%.20s is no token of the vocabulary", at);
         else
