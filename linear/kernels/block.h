@@ -20,22 +20,25 @@ static int64_t groups_of(int64_t rows)
 typedef void tiles(int rows, const tile *t);
 
 /* A tile for each number of rows. */
+#define ROWS(TYPE, N, COLUMNS, MOST)                                                                                   \
+    if ((N) <= (MOST))                                                                                                 \
+    TYPE##_tile((N) <= (MOST) ? (N) : 1, COLUMNS, t)
 #define TILES(TYPE, COLUMNS, MOST)                                                                                     \
     static void TYPE##_tiles_##COLUMNS(int rows, const tile *t)                                                        \
     {                                                                                                                  \
         switch (rows) {                                                                                                \
         case 1: TYPE##_tile(1, COLUMNS, t); break;                                                                     \
-        case 2: TYPE##_tile((MOST) < 2 ? 1 : 2, COLUMNS, t); break;                                                    \
-        case 3: TYPE##_tile((MOST) < 3 ? 1 : 3, COLUMNS, t); break;                                                    \
-        case 4: TYPE##_tile((MOST) < 4 ? 1 : 4, COLUMNS, t); break;                                                    \
-        case 5: TYPE##_tile((MOST) < 5 ? 1 : 5, COLUMNS, t); break;                                                    \
-        case 6: TYPE##_tile((MOST) < 6 ? 1 : 6, COLUMNS, t); break;                                                    \
-        case 7: TYPE##_tile((MOST) < 7 ? 1 : 7, COLUMNS, t); break;                                                    \
-        case 8: TYPE##_tile((MOST) < 8 ? 1 : 8, COLUMNS, t); break;                                                    \
-        case 9: TYPE##_tile((MOST) < 9 ? 1 : 9, COLUMNS, t); break;                                                    \
-        case 10: TYPE##_tile((MOST) < 10 ? 1 : 10, COLUMNS, t); break;                                                 \
-        case 11: TYPE##_tile((MOST) < 11 ? 1 : 11, COLUMNS, t); break;                                                 \
-        default: TYPE##_tile((MOST) < 12 ? 1 : 12, COLUMNS, t); break;                                                 \
+        case 2: ROWS(TYPE, 2, COLUMNS, MOST); break;                                                                   \
+        case 3: ROWS(TYPE, 3, COLUMNS, MOST); break;                                                                   \
+        case 4: ROWS(TYPE, 4, COLUMNS, MOST); break;                                                                   \
+        case 5: ROWS(TYPE, 5, COLUMNS, MOST); break;                                                                   \
+        case 6: ROWS(TYPE, 6, COLUMNS, MOST); break;                                                                   \
+        case 7: ROWS(TYPE, 7, COLUMNS, MOST); break;                                                                   \
+        case 8: ROWS(TYPE, 8, COLUMNS, MOST); break;                                                                   \
+        case 9: ROWS(TYPE, 9, COLUMNS, MOST); break;                                                                   \
+        case 10: ROWS(TYPE, 10, COLUMNS, MOST); break;                                                                 \
+        case 11: ROWS(TYPE, 11, COLUMNS, MOST); break;                                                                 \
+        case 12: ROWS(TYPE, 12, COLUMNS, MOST); break;                                                                 \
         }                                                                                                              \
     }
 #define EACH_TYPE(COLUMNS, MOST)                                                                                       \

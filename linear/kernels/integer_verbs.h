@@ -27,6 +27,13 @@ static inline vi vi_set1(const void *four_bytes)
 #ifndef vf_of_vi
 #define vf_of_vi(x) __builtin_convertvector(x, vf)
 #endif
+#ifndef vi_store_bytes
+static inline void vi_store_bytes(void *to, vi x) /* the low byte of each lane */
+{
+    for (int c = 0; c < VL; c++)
+        ((int8_t *)to)[c] = (int8_t)x[c];
+}
+#endif
 #ifndef vi_madd /* both products of 16 bits in a lane, added */
 static inline vi vi_madd(vi a, vi b)
 {

@@ -2,16 +2,20 @@
  * May not know tiles, blocks or threads.
  * Parameters: VL, the verbs, X8_BYTES, X8_UNSIGNED. */
 
-typedef int8_t vb __attribute__((vector_size(VL), may_alias));
+/* The rest of a row from i on, then zeros; out of line, since it is rarely needed. */
+static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)
+{
+    for (int64_t c = 0; c < VL; c++)
+        lane[c] = i + c < n ? x[i + c] : 0;
+}
 
 /* VL numbers of a row from i on, zeros past its end. */
 INLINE vf row_load(const float *x, int64_t i, int64_t n)
 {
-    float lane[VL] = {0};
+    float lane[VL];
     if (i + VL <= n)
         return vf_load(x + i);
-    for (int64_t c = i; c < n; c++)
-        lane[c - i] = x[c];
+    row_tail(x, i, n, lane);
     return vf_load(lane);
 }
 
@@ -36,12 +40,11 @@ static float row_max(const float *x, int64_t n)
 /* VL integers as the inputs of lines. */
 INLINE void store_inputs(linear_type type, char *to, vi q)
 {
-    const vb bytes = __builtin_convertvector(q, vb) ^ (int8_t)(type == LINEAR_INT8 && X8_UNSIGNED ? -128 : 0);
     if (type == LINEAR_INT4 || X8_BYTES == 1) {
-        memcpy(to, &bytes, VL);
+        vi_store_bytes(to, q ^ (type == LINEAR_INT8 && X8_UNSIGNED ? 128 : 0));
     } else {
         int8_t lane[VL];
-        memcpy(lane, &bytes, VL);
+        vi_store_bytes(lane, q);
         for (int c = 0; c < VL; c += 4) {
             const int16_t pairs[4] = {lane[c], lane[c + 2], lane[c + 1], lane[c + 3]};
             memcpy(to + 2 * c, pairs, sizeof pairs);

@@ -226,23 +226,27 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
     free(y);
 }
 
-/* Sums of integers are exact, and the rest of int8 rounds alike everywhere. */
-static void test_int8_has_the_same_bits_on_every_set(void **state)
+/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; other types where there is a multiply-add. */
+static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
-    matrix m;
-    bool begun = false;
     (void)state;
-    matrix_begin(&m, LINEAR_INT8, 500, 40);
-    EACH_SET(ops)
-    {
-        const linear_call c = {.rows = 7, .x = x, .ldx = 500, .y = begun ? y : first, .ldy = 40, .isa = ops->name};
-        good(linear_apply(NULL, &m.w, &c));
-        if (begun)
-            assert_memory_equal(y, first, 7 * 40 * 4);
-        begun = true;
+    for (int type = 0; type < LINEAR_TYPES; type++) {
+        matrix m;
+        bool begun = false;
+        matrix_begin(&m, (linear_type)type, 500, 40);
+        EACH_SET(ops)
+        {
+            const linear_call c = {.rows = 7, .x = x, .ldx = 500, .y = begun ? y : first, .ldy = 40, .isa = ops->name};
+            if (type != LINEAR_INT8 && strcmp(ops->name, "generic") == 0)
+                continue;
+            good(linear_apply(NULL, &m.w, &c));
+            if (begun)
+                assert_memory_equal(y, first, 7 * 40 * 4);
+            begun = true;
+        }
+        matrix_end(&m);
     }
-    matrix_end(&m);
     free(x);
     free(first);
     free(y);
@@ -547,7 +551,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_size_is_within_its_bound),
         cmocka_unit_test(test_bits_of_a_row_depend_on_nothing_else),
-        cmocka_unit_test(test_int8_has_the_same_bits_on_every_set),
+        cmocka_unit_test(test_sets_have_the_same_bits),
         cmocka_unit_test(test_packed_weights_are_near_what_was_given),
         cmocka_unit_test(test_the_layout_stays_as_it_is),
         cmocka_unit_test(test_other_types_and_strides_pack_alike),
