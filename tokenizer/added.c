@@ -1,5 +1,5 @@
-/* added.c -- split a text at its added tokens, such as </s> and <extra_id_0>: the leftmost one, and of those that begin there the longest. It
- * knows no pieces.
+/* added.c -- split a text at its added tokens, such as </s> and <extra_id_0>: the leftmost one, and of those that begin
+ * there the longest. It knows no pieces.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 

@@ -1,7 +1,8 @@
 /* charsmap.h -- the precompiled character map of SentencePiece: strings and what replaces them. It knows no tokens.
  *
- * The bytes of a map are: the size of a trie in bytes (u32, little endian), the trie (units of u32: a double array of Darts-clone), and
- * replacements, each up to a NUL. A file may say anything there, so each index is checked when it is used.
+ * The bytes of a map are: the size of a trie in bytes (u32, little endian), the trie (units of u32: a double array of
+ * Darts-clone), and replacements, each up to a NUL. A file may say anything there, so each index is checked when it is
+ * used.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_CHARSMAP_H
 #define RELPOS_TOKENIZER_CHARSMAP_H

@@ -1,4 +1,5 @@
-/* decode.c -- token numbers to text, one after the other: tok_decode is a stream that is read to its end. It knows no file.
+/* decode.c -- token numbers to text, one after the other: tok_decode is a stream that is read to its end. It knows no
+ * file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -101,8 +102,8 @@ static void pass(tok_stream *s, int k, const char *text, int64_t size)
     pass(s, k + 1, made->bytes, made->size);
 }
 
-/* Give the characters that the held bytes make up. A broken one is one U+FFFD for each byte in SentencePiece, nothing in ByT5. At the end
- * of a run nothing is held back. */
+/* Give the characters that the held bytes make up. A broken one is one U+FFFD for each byte in SentencePiece, nothing
+ * in ByT5. At the end of a run nothing is held back. */
 static void give_characters(tok_stream *s, bool end)
 {
     const bool bytes = s->t->kind == TOK_BYTES;

@@ -1,5 +1,5 @@
-/* encode.c -- text to token numbers: added tokens are cut out, the rest is normalized, cut into words where the tokenizer does, and given to
- * the model of pieces. It knows no file.
+/* encode.c -- text to token numbers: added tokens are cut out, the rest is normalized, cut into words where the
+ * tokenizer does, and given to the model of pieces. It knows no file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -14,7 +14,8 @@ static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
     return n;
 }
 
-/* What the Metaspace step does: spaces become t->meta_text, one is set before the first word, and a word begins at each. */
+/* What the Metaspace step does: spaces become t->meta_text, one is set before the first word, and a word begins at
+ * each. */
 static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_start)
 {
     const tokenizer *t = w->t;

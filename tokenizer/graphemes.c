@@ -1,6 +1,7 @@
 /* graphemes.c -- the rules of grapheme clusters, UAX #29: graphemes.h. It knows characters and no tokens.
  *
- * Rules that look back (GB9c, GB11 to GB13) look at characters of the same cluster only, so that a cluster is found from its start.
+ * Rules that look back (GB9c, GB11 to GB13) look at characters of the same cluster only, so that a cluster is found
+ * from its start.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/graphemes.h"
 #include "tokenizer/grapheme_table.h"

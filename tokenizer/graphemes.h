@@ -1,4 +1,5 @@
-/* graphemes.h -- where a grapheme cluster ends: extended clusters of Unicode, UAX #29. It knows characters and no tokens.
+/* graphemes.h -- where a grapheme cluster ends: extended clusters of Unicode, UAX #29. It knows characters and no
+ * tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_GRAPHEMES_H
 #define RELPOS_TOKENIZER_GRAPHEMES_H

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Make grapheme_table.h, the properties of characters that grapheme clusters need, from src/tables.rs of the crate unicode-segmentation,
-which the library `tokenizers` uses: what is equal to `tokenizers` has to follow its version of Unicode. Standard library only.
+"""Make grapheme_table.h, the properties of characters that grapheme clusters need, from src/tables.rs of the crate
+unicode-segmentation, which the library `tokenizers` uses: what is equal to `tokenizers` has to follow its version of
+Unicode. Standard library only.
 
     tokenizer/make_graphemes.py path/to/unicode-segmentation/src/tables.rs > tokenizer/grapheme_table.h
 
@@ -8,8 +9,8 @@ SPDX-License-Identifier: Apache-2.0"""
 import re
 import sys
 
-CATEGORIES = ["Any", "CR", "LF", "Control", "Extend", "ZWJ", "SpacingMark", "Prepend", "Regional_Indicator", "L", "V", "T", "LV", "LVT",
-              "Extended_Pictographic", "InCB_Consonant"]
+CATEGORIES = ["Any", "CR", "LF", "Control", "Extend", "ZWJ", "SpacingMark", "Prepend", "Regional_Indicator", "L", "V",
+              "T", "LV", "LVT", "Extended_Pictographic", "InCB_Consonant"]
 INCB_EXTEND, INCB_LINKER = 0x20, 0x40
 CHARACTER = r"'((?:\\.|[^'\\])[^']*)'"
 
@@ -44,18 +45,20 @@ def main():
             ranges[-1][1] = c
         else:
             ranges.append([c, c, of[c]])
-    print(f"""/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode {version}; Hangul syllables are
- * computed. Made by make_graphemes.py from data of Unicode, Inc. (https://www.unicode.org/license.txt).
+    print(f"""/* grapheme_table.h -- ranges of characters from U+0080 with their grapheme break property in Unicode
+ * {version}; Hangul syllables are computed. Made by make_graphemes.py from data of Unicode, Inc.
+ * (https://www.unicode.org/license.txt).
  * SPDX-License-Identifier: Apache-2.0 AND Unicode-3.0 */
 #ifndef RELPOS_GRAPHEME_TABLE_H
 #define RELPOS_GRAPHEME_TABLE_H
 
 #include <stdint.h>
 
+/* clang-format off */
 enum {{""")
     for i, name in enumerate(CATEGORIES):
         print(f"    GRAPHEME_{name.upper()} = {i},")
-    print(f"""    GRAPHEME_CATEGORY = 0x1f,    /* mask of the above */
+    print(f"""    GRAPHEME_CATEGORY = 0x1f, /* mask of the above */
     GRAPHEME_INCB_EXTEND = {INCB_EXTEND:#x}, /* of an Indic conjunct */
     GRAPHEME_INCB_LINKER = {INCB_LINKER:#x},
 }};
@@ -71,7 +74,7 @@ static const struct {{
             print(line)
             line = "   "
         line += entry
-    print(line + "\n};\n\n#endif")
+    print(line + "\n};\n/* clang-format on */\n\n#endif")
 
 
 if __name__ == "__main__":

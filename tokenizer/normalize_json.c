@@ -1,7 +1,8 @@
-/* normalize_json.c -- the normalizer of a tokenizer.json, equal to that of the library `tokenizers`. It knows no pieces.
+/* normalize_json.c -- the normalizer of a tokenizer.json, equal to that of the library `tokenizers`. It knows no
+ * pieces.
  *
- * Its Precompiled step replaces a whole grapheme cluster of less than 6 bytes by what the shortest prefix with a rule becomes; in other
- * clusters it looks at each character alone.
+ * Its Precompiled step replaces a whole grapheme cluster of less than 6 bytes by what the shortest prefix with a rule
+ * becomes; in other clusters it looks at each character alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
@@ -51,8 +52,9 @@ static void apply_charsmap(const tokenizer *t, tok_text *to, const char *text, i
     }
 }
 
-/* ---- Where Metaspace asks whether a word begins where the text does ("prepend_scheme": "first"), `tokenizers` looks at the place in the
- * text that the word's first character came from. So the steps count the characters at the front that came from the first one. */
+/* ---- Where Metaspace asks whether a word begins where the text does ("prepend_scheme": "first"), `tokenizers` looks
+ * at the place in the text that the word's first character came from. So the steps count the characters at the front
+ * that came from the first one. */
 
 static int64_t characters(const char *text, int64_t size)
 {
@@ -76,8 +78,8 @@ static void use(origin *o, int64_t n)
     o->after += !o->ended;
 }
 
-/* n characters became made: each of those came from one of them, and more than n from the last. What is removed goes to the character
- * before, and one that was inserted there then came from it. */
+/* n characters became made: each of those came from one of them, and more than n from the last. What is removed goes to
+ * the character before, and one that was inserted there then came from it. */
 static void count_origin(origin *o, int64_t n, int64_t made)
 {
     if (made == 0 && o->inserted) {

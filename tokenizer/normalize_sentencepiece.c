@@ -1,5 +1,5 @@
-/* normalize_sentencepiece.c -- the normalizer of a SentencePiece model, equal to that of SentencePiece. It knows no pieces but the
- * user-defined ones, which it leaves as they are.
+/* normalize_sentencepiece.c -- the normalizer of a SentencePiece model, equal to that of SentencePiece. It knows no
+ * pieces but the user-defined ones, which it leaves as they are.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 

@@ -1,4 +1,5 @@
-/* open.c -- read a tokenizer from a file, a directory or memory, or make that of ByT5; and free one. What is in a file, the readers know.
+/* open.c -- read a tokenizer from a file, a directory or memory, or make that of ByT5; and free one. What is in a file,
+ * the readers know.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"

@@ -1,4 +1,5 @@
-/* parts.h -- what a tokenizer consists of, for the files of this folder: a normalizer, a model of pieces, added tokens and a decoder.
+/* parts.h -- what a tokenizer consists of, for the files of this folder: a normalizer, a model of pieces, added tokens
+ * and a decoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_PARTS_H
 #define RELPOS_TOKENIZER_PARTS_H
@@ -82,7 +83,7 @@ struct tokenizer {
     tok_trie pieces; /* the value is the token */
     int32_t byte_ids[256];
     bool byte_fallback;
-    double min_score, max_score;
+    double min_score;
 
     /* added tokens: looked for in the text, and in the normalized text */
     tok_added *added;
@@ -149,8 +150,8 @@ typedef struct tok_work {
 /* added.c: call part for each stretch of text without an added token, in order, and add the tokens between them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
-/* normalize_json.c: text, as the steps of a tokenizer.json change it, in w->normalized. *front characters of the text come from its first
- * one; it becomes the number of those that do in the normalized text, or less than 1. */
+/* normalize_json.c: text, as the steps of a tokenizer.json change it, in w->normalized. *front characters of the text
+ * come from its first one; it becomes the number of those that do in the normalized text, or less than 1. */
 void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
 /* normalize_sentencepiece.c: the same by SentencePiece's rules. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);

@@ -1,6 +1,6 @@
-/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c. What the library
- * `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and padding are not read: they are no
- * part of what a text's tokens are.
+/* read_json.c -- read a tokenizer.json: the model, its pieces and the added tokens; its steps are read by read_steps.c.
+ * What the library `tokenizers` would refuse is refused, and so is what it would take and T5 has not. truncation and
+ * padding are not read: they are no part of what a text's tokens are.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -14,11 +14,13 @@
 tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
 {
     char line[TOK_ERR_MAX];
+    const int n = snprintf(line, sizeof(line), "%s: ", r->name);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
+    vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    return tok_fail(r->err, status, "%.200s: %.300s", r->name, line);
+    io_safe(r->err, TOK_ERR_MAX, line); /* jansson's words have bytes of the file */
+    return status;
 }
 
 tok_status tok_reader_memory(const tok_reader *r)
@@ -56,8 +58,8 @@ tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *
 
 /* ---- the model */
 
-/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer, divided by a power of
- * ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
+/* The number that serde_json, with which `tokenizers` reads, makes of the shortest digits of x: they are an integer,
+ * divided by a power of ten, and that may be the neighbour of x. Sums of scores that are nearly equal depend on it. */
 static double as_serde_reads(double x)
 {
     char text[40];
@@ -176,7 +178,8 @@ static tok_status set_normalized(tok_reader *r, tok_added *added)
     } else if (w.normalized.size == 0) {
         status = tok_reader_fail(r, TOK_DAMAGED, "added token %d is empty once it is normalized: \"normalized\": false",
                                  added->id);
-    } else {
+    } else if (w.normalized.size != added->size ||
+               memcmp(w.normalized.bytes, content.bytes, (size_t)added->size) != 0) {
         added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
         added->size = (int32_t)w.normalized.size;
         t->tokens[added->id].decoded = added->content;
@@ -254,7 +257,8 @@ static tok_status read_added(tok_reader *r, const json_t *list)
     return status;
 }
 
-/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not be left out. */
+/* skip_special looks for what a decoder sees of a token among the special tokens: one that a normalizer changes may not
+ * be left out. */
 static void set_skipped(tokenizer *t)
 {
     for (int32_t k = 0; k < t->n_added; k++) {

@@ -1,4 +1,5 @@
-/* read_json.h -- what the files that read a tokenizer.json share: each takes a value of JSON, and says in one line what is wrong with it.
+/* read_json.h -- what the files that read a tokenizer.json share: each takes a value of JSON, and says in one line what
+ * is wrong with it.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_READ_JSON_H
 #define RELPOS_TOKENIZER_READ_JSON_H
@@ -17,7 +18,8 @@ tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *f
     __attribute__((format(printf, 3, 4)));
 tok_status tok_reader_memory(const tok_reader *r);
 
-/* Fields of an object. A string that is absent is a failure; a boolean that is absent has the value that *to has. where names the object. */
+/* Fields of an object. A string that is absent is a failure; a boolean that is absent has the value that *to has. where
+ * names the object. */
 tok_status tok_json_string(const tok_reader *r, const json_t *object, const char *where, const char *key,
                            const char **text, int64_t *size);
 tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *where, const char *key, bool *to);

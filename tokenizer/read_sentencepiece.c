@@ -1,5 +1,5 @@
-/* read_sentencepiece.c -- read a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), and check each of its bounds.
- * Fields that do not matter here are skipped.
+/* read_sentencepiece.c -- read a SentencePiece model, a message of protocol buffers (sentencepiece_model.proto), and
+ * check each of its bounds. Fields that do not matter here are skipped.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -155,10 +155,8 @@ static tok_status add_piece(reader *r, int32_t id, const piece *p)
     tokenizer *t = r->t;
     if (!tok_token_set(t, id, p->text.at, p->text.end - p->text.at, (tok_type)p->type, (double)p->score))
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory for piece %d", r->name, id);
-    if (p->type == TOK_NORMAL) {
+    if (p->type == TOK_NORMAL)
         t->min_score = fmin(t->min_score, (double)p->score);
-        t->max_score = fmax(t->max_score, (double)p->score);
-    }
     t->tokens[id].special = p->type == TOK_CONTROL;
     if (p->type == TOK_UNKNOWN) {
         if (t->unk >= 0)
@@ -364,7 +362,7 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
     reader r = {.t = t, .name = name, .err = err};
     const bytes all = {data, data + size};
     t->dummy_prefix = t->remove_extra = t->escape = true;
-    t->min_score = (double)FLT_MAX, t->max_score = (double)FLT_MIN; /* as SentencePiece starts them */
+    t->min_score = (double)FLT_MAX; /* where SentencePiece starts */
     int32_t n = 0;
     tok_status status = read_specs(&r, all, &n);
     if (status == TOK_OK && n == 0)

@@ -1,5 +1,5 @@
-/* read_steps.c -- read the steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. A step that is not known is a
- * failure, since leaving it out would change the tokens.
+/* read_steps.c -- read the steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder. A step
+ * that is not known is a failure, since leaving it out would change the tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/read_json.h"
@@ -59,7 +59,8 @@ static int base64_digit(char c)
                                   : -1;
 }
 
-/* Decode strictly: groups of four, "=" only where bytes are missing at the end, no bits left over. False where text is not so. */
+/* Decode strictly: groups of four, "=" only where bytes are missing at the end, no bits left over. False where text is
+ * not so. */
 static bool base64(tok_text *to, const char *text, int64_t size)
 {
     if (size % 4 != 0)

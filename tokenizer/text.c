@@ -47,7 +47,8 @@ bool tok_ids_grow(tok_ids *t)
     return true;
 }
 
-/* Bytes of a character whose first byte this is, by Unicode's table of well-formed sequences; and the range of its second byte. */
+/* Bytes of a character whose first byte this is, by Unicode's table of well-formed sequences; and the range of its
+ * second byte. */
 static int expected(unsigned char first, unsigned char *low, unsigned char *high)
 {
     *low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;

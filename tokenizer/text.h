@@ -51,7 +51,8 @@ static inline void tok_ids_add(tok_ids *t, int32_t id)
 
 /* Bytes of the valid character at text, and the character; 0 where there is none. */
 int tok_utf8(const char *text, int64_t size, uint32_t *character);
-/* Bytes from text that begin a character and do not complete it, at least 1: where tok_utf8 gives 0, one U+FFFD stands for them. */
+/* Bytes from text that begin a character and do not complete it, at least 1: where tok_utf8 gives 0, one U+FFFD stands
+ * for them. */
 int tok_utf8_broken(const char *text, int64_t size);
 bool tok_utf8_valid(const char *text, int64_t size);
 /* More bytes could complete the character at text. */

@@ -1,4 +1,5 @@
-/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no text.
+/* tokens.c -- the list of tokens with their pieces, which readers fill, and what looks them up. It knows no file and no
+ * text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/parts.h"
@@ -104,11 +105,7 @@ static bool make_matcher(const tokenizer *t, tok_matcher *matcher, bool normaliz
     if (keys == NULL)
         return false;
     qsort(keys, (size_t)n, sizeof(*keys), by_key);
-    int64_t distinct = 0; /* of equal contents the first counts */
-    for (int64_t k = 0; k < n; k++)
-        if (distinct == 0 || tok_key_order(&keys[distinct - 1], &keys[k]) != 0)
-            keys[distinct++] = keys[k];
-    const bool good = tok_trie_build(&matcher->trie, keys, distinct);
+    const bool good = tok_trie_build(&matcher->trie, keys, n);
     free(keys);
     return good;
 }

@@ -149,7 +149,9 @@ static bool place(builder *b, tok_trie *trie, const tok_key *keys, node parent)
         node child = {starts[k], starts[k + 1], parent.depth + 1, unit};
         uint32_t value = TOK_TRIE_NONE;
         if (keys[child.first].size == child.depth)
-            value = (uint32_t)keys[child.first++].value;
+            value = (uint32_t)keys[child.first].value;
+        while (child.first < child.end && keys[child.first].size == child.depth)
+            child.first++;
         b->units[unit].entry = value << 9 | TOK_TRIE_USED | labels[k];
         if (child.first < child.end && !push(b, child))
             return false;

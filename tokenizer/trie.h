@@ -1,7 +1,8 @@
 /* trie.h -- a double-array trie: which of many keys are prefixes of a text. It knows bytes and no tokens.
  *
- * A state is a base. The child of a state for byte c is units[base ^ c], if that unit has c as its label. No two states have one base, so
- * the label alone tells whose child a unit is. Units come in blocks of 256, so base ^ c is always inside the array.
+ * A state is a base. The child of a state for byte c is units[base ^ c], if that unit has c as its label. No two states
+ * have one base, so the label alone tells whose child a unit is. Units come in blocks of 256, so base ^ c is always
+ * inside the array.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_TRIE_H
 #define RELPOS_TOKENIZER_TRIE_H
@@ -30,11 +31,12 @@ typedef struct tok_key {
 /* Order of keys: by bytes, then by size. */
 int tok_key_order(const tok_key *a, const tok_key *b);
 
-/* Make the trie of n keys that are sorted, distinct and not empty. False if memory runs out. */
+/* Make the trie of n keys that are sorted and not empty; of equal ones the first counts. False if memory runs out. */
 bool tok_trie_build(tok_trie *trie, const tok_key *keys, int64_t n);
 void tok_trie_free(tok_trie *trie);
 
-/* One byte further: *base becomes the next state's, *value that of the key that ends there, or TOK_TRIE_NONE. False: no key goes on so. */
+/* One byte further: *base becomes the next state's, *value that of the key that ends there, or TOK_TRIE_NONE. False: no
+ * key goes on so. */
 static inline bool tok_trie_step(const tok_trie *trie, uint32_t *base, unsigned char byte, int32_t *value)
 {
     const tok_trie_unit unit = trie->units[*base ^ byte];

@@ -1,18 +1,17 @@
-/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and no normalizer.
- * Kudo 2018, "Subword Regularization", section 3.2.
+/* unigram.c -- the pieces with the greatest sum of scores that make up a text: Viterbi's algorithm. It knows tokens and
+ * no normalizer. Kudo 2018, "Subword Regularization", section 3.2.
  *
- * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before it are final. So the
- * memory is that of the longest stretch of overlapping pieces, rarely more than a word.
+ * The text is searched in windows: where no piece goes over a place, every path comes through it, and the tokens before
+ * it are final. So the memory is that of the longest stretch of overlapping pieces, rarely more than a word.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
 #include <stdlib.h>
 
-/* The best path that ends at a byte of the window; and, once the path is known, the piece that begins there. */
+/* The best path that ends at a byte of the window; once the path is known, the piece that begins there. */
 struct tok_node {
     double score;
-    int32_t id, length;           /* of the last piece; length 0: no path ends here */
-    int32_t next_id, next_length; /* of the piece that begins here */
+    int32_t id, length; /* of the last piece; length 0: no path ends here */
 };
 
 static bool make_nodes(tok_work *w, int64_t n)
@@ -77,20 +76,22 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
     w->after_unknown = unknown;
 }
 
-/* Add the tokens of the window text[from .. end). */
+/* Add the tokens of the window text[from .. end). The path is known from its end: each piece is moved to the node where
+ * it begins. */
 static void add_window(tok_work *w, const char *text, int64_t from, int64_t end)
 {
-    tok_node *nodes = w->nodes;
+    tok_node *nodes = w->nodes, last = nodes[end - from];
     for (int64_t at = end - from; at > 0;) {
-        const int64_t start = at - nodes[at].length;
-        nodes[start].next_id = nodes[at].id;
-        nodes[start].next_length = nodes[at].length;
-        at = start;
+        at -= last.length;
+        const tok_node before = nodes[at];
+        nodes[at].id = last.id;
+        nodes[at].length = last.length;
+        last = before;
     }
     for (int64_t at = from; at < end;) {
-        const tok_node *node = &nodes[at - from];
-        add_token(w, text, at, node->next_id, node->next_length);
-        at += node->next_length;
+        const tok_node node = nodes[at - from];
+        add_token(w, text, at, node.id, node.length);
+        at += node.length;
     }
 }
 
@@ -109,8 +110,8 @@ static inline void offer(tok_node *node, double score, int32_t id, int64_t lengt
 static inline double score_of(const tokenizer *t, int32_t id, int64_t length, bool single)
 {
     const tok_entry *token = &t->tokens[id];
-    if (single && token->type == TOK_USER_DEFINED)
-        return (double)((float)length * (float)t->max_score) - 0.1; /* it always wins */
+    if (single && token->type == TOK_USER_DEFINED) /* more than any other piece */
+        return (double)(float)((double)length * 0.1 - 0.1);
     return token->score;
 }
 
@@ -156,7 +157,8 @@ static inline bool offer_pieces(tok_work *w, const char *text, int64_t size, int
     return true;
 }
 
-/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again at 0. */
+/* Scores of long texts grow until float no longer tells pieces apart: from REBASE on, SentencePiece 0.2.3 begins again
+ * at 0. */
 #define REBASE (-100000.0)
 static void rebase(tok_work *w, int64_t at, int64_t reach)
 {

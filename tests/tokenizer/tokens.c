@@ -2,8 +2,9 @@
  *
  *     tokens PATH EXTRA_IDS encode|decode|stream|time [SPECIAL]
  *
- * PATH is a file or a directory, or "bytes". Texts are given as a u32 of their size and their bytes; token numbers come as a u32 of their
- * count and an i32 for each. decode and stream read token numbers and write texts. time encodes each text and writes the seconds.
+ * PATH is a file or a directory, or "bytes". Texts are given as a u32 of their size and their bytes; token numbers come
+ * as a u32 of their count and an i32 for each. decode and stream read token numbers and write texts. time encodes each
+ * text and writes the seconds.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/tokenizer.h"
 

@@ -1,0 +1,100 @@
+"""Texts that tokenizers disagree about: white space, control characters, clusters, compatibility characters, scripts, tokens within text,
+bytes that are not UTF-8. For make_data.py and python/tests/test_tokenizer.py.  SPDX-License-Identifier: Apache-2.0"""
+import random
+
+TEXTS = """
+Hello world
+The quick brown fox jumps over the lazy dog.
+ leading
+trailing \u0020
+  two  spaces   three    four
+\ttab\tand\t\ttabs
+a\u00a0b\u2003c\u3000d\u2028e\u2029f\u0085g\u1680h
+\u200bzero\u200bwidth\ufeffno\u2060break
+\u0001control\u0002\u0007\u001b[0m\u007f\u0080\u009f
+a\rb\nc\r\nd\n\re\r\n
+ﬁnd ﬂow oﬃce ﬀ ﬅ ﬆ
+ＦＵＬＬ　ｗｉｄｔｈ　１２３！？
+ｶﾞｷﾞｸﾞ ﾊﾟ ｱｲｳ
+①②③ ⑳ ⒈ ㈱ ㋿ ㎏ ㍻ ㌀ ㌔ ㏿
+½ ¼ ¾ ² ³ ¹ ª º µ ¨ ¯ ´ ¸ ΅ ˜
+ﷺ ﷽ ﻷ ﻹ
+e\u0301te\u0301 A\u030a n\u0303 c\u0327 u\u0308 o\u0308\u0304
+\u0301leading mark
+a\u0300\u0301\u0302\u0303\u0304\u0305\u0306\u0307\u0308\u0309\u030a\u030b
+Z̷̡̛͚̟a̸l̵̗͝g̶o̴
+Å Å Å Ω Ω ς σ
+각 \u1100\u1161\u11a8 \u1100\u1161 \u1112\u1162\u11ab 한국어
+\u1100\u1100\u1161\u1161\u11a8\u11a8
+が か\u3099 ガ
+日本語の文章です。漢字とかな、カタカナ。
+中文文本，没有空格。你好世界！
+ภาษาไทยไม่มีช่องว่าง
+नमस्ते दुनिया क्षत्रिय र्क
+বাংলা తెలుగు தமிழ் മലയാളം ଓଡ଼ିଆ
+العربية من اليمين إلى اليسار ١٢٣
+עברית שָׁלוֹם
+\u202eright to left\u202c
+русский текст ёлка й
+Ελληνικά κείμενα
+Tiếng Việt có dấu
+ÀÉÎÕÜ àéîõü ß ẞ ĳ ŉ ǆ
+👨‍👩‍👧‍👦 👩🏽‍💻 🏳️‍🌈 🇩🇪🇫🇷🇯 🇩
+😀😃😄 ❤️ ☎ ☎︎ ©️ ®
+👨\u200d \u200d👩 👨\u0301\u200d👩 👨\u200d\u200d👩
+क\u094d\u200dष क\u094dष क\u200dष क\u094d\u0301ष
+\u0600\u0661 \u06dd1 \u0890a
+\U0001d400\U0001d401 \U0001f100 \U0002f800 \U000e0041\U000e007f
+\ufffd \ufffe \uffff \U0010ffff \ue000
+<extra_id_0>
+<extra_id_0> <extra_id_1><extra_id_9>
+text<extra_id_0>text <extra_id_3> text  <extra_id_10> <extra_id_99>
+ <extra_id_0>  x  <e>   y
+<extra_id_ <extra_id_0 extra_id_0> <<extra_id_0>>
+</s>
+a </s> b</s></s> c
+<pad><unk></s><s>
+Ab c Ab  c ab c ①x 1x  1x a z  z
+<sep><a b> ab abab <a  b> é e\u0301 <ctl> <sep
+▁ ▁▁ a▁b ▁a ▁ a
+▁▁▁▁
+<0x41><0x0A><0xE3>
+aaaaaaaaaaaaaaa aaaa aa a
+www.gnu.org wwwwww wwww
+-- --- ---- a--b — ...... .........
+100000000 3.14159 1,000,000 0x1F 1e-10
+C:\\Users\\x \\n \\u0041 {"a": [1, 2]} <html lang="en">&amp;</html>
+def f(x):    return x ** 2  # comment
+https://example.org/path?query=1&other=%20#fragment
+UPPER lower MiXeD camelCase snake_case kebab-case
+don't can’t “quotes” ‘single’ «guillemets» „low“
+€ $ £ ¥ ₿ % ‰ ° ± × ÷ ≤ ≥ ≠ ∞ √ ∑ ∫
+→ ← ↑ ↓ ⇒ ⇔ • ‣ … – — ― ‑
+""".split("\n")[1:-1]
+
+BYTES = [b"", b" ", b"  ", b"\t", b"\n", b"\0", b"a\0b", b"\0\0", b" \0 ", b"\xff", b"\xff\xfe abc", b"abc\x80", b"\xc3", b"\xc3(", b"\xe3\x81",
+         b"\xe3\x81 \xe3", b"\xed\xa0\x80\xed\xb0\x80", b"\xf0\x9f\x98", b"\xf0\x9f\x98 \xf0\x9f", b"\xf4\x90\x80\x80", b"\xc0\xaf", b"\xe0\x80\xaf",
+         b"\xf8\x88\x80\x80\x80", b"\xfc\xfd\xfe\xff", b"caf\xe9 na\xefve", "é".encode()[:1] + "é".encode(), b"</s>\xff<extra_id_0>\xc3"]
+
+PARTS = ["a", "ab", "Ab c", "b", "the", " ", "  ", "\t", "\n", "\r", "\r\n", "\u3000", "é", "e\u0301", "\u0301", "①", "①x", "1x", " z", "<extra_id_0>",
+         "<extra_id_3>", "<e>", "<e", "</s>", "<unk>", "▁", "▁▁", "\0", "ﬁ", "½", "ﷺ", "\u200b", "\u200d", "👨", "🇩", "क", "\u094d", "각", "\u1100",
+         "\u1161", "\u11a8", "--", "-", "aaaa", "ww", "\u0001", "\u02dc", "\u0385", "\u0600", "語", "ツ", "я", "<sep>", "<a b>"]
+
+
+def character(draw):
+    """One of all characters, those of low numbers more often."""
+    limit = draw.choice([0x80, 0x800, 0x3100, 0x10000, 0x110000])
+    c = draw.randrange(limit)
+    return chr(c) if not 0xD800 <= c < 0xE000 else "\ud7ff"
+
+
+def random_texts(n, seed):
+    """n strings: of parts that meet badly, and of any characters."""
+    draw = random.Random(seed)
+    for k in range(n):
+        yield "".join(draw.choice(PARTS) if k % 2 or draw.random() < 0.2 else character(draw) for _ in range(draw.randrange(1, 14)))
+
+
+def hard_texts():
+    words = ["x" * 300, "é" * 150, "語" * 100, "ab" * 150, " " * 100, "▁" * 60, "<extra_id_0>" * 20]
+    return [t.encode() for t in TEXTS] + BYTES + [w.encode() for w in words] + [t.encode() for t in random_texts(150, 1)]

@@ -1,0 +1,364 @@
+/* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
+ * which make_data.py wrote down; and what tokenizer.h promises beside that.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/tokenizer/files.h"
+#include "tests/memory_limit.h"
+#include <jansson.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static const char *const names[] = {"t5.model",   "fallback.model", "plain.model",   "suffix.model", "t5.json",
+                                    "white.json", "first.json",     "fallback.json", "never.json",   "bytes"};
+enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
+
+static int64_t from_hex(const char *hex, char *to)
+{
+    int64_t n = 0;
+    for (unsigned byte; sscanf(hex + 2 * n, "%2x", &byte) == 1; n++)
+        to[n] = (char)byte;
+    return n;
+}
+
+static void check_encoded(const tokenizer *t, const char *name, const char *hex, const json_t *ids)
+{
+    char *text = malloc(strlen(hex) / 2 + 1);
+    const int64_t size = from_hex(hex, text);
+    int32_t *found;
+    int64_t n;
+    if (tok_encode(t, text, size, true, &found, &n, err) != TOK_OK)
+        fail_msg("%s", err);
+    if (n != (int64_t)json_array_size(ids))
+        fail_msg("%s: %lld tokens of %s: %zu", name, (long long)n, hex, json_array_size(ids));
+    for (int64_t k = 0; k < n; k++)
+        if (found[k] != json_integer_value(json_array_get(ids, (size_t)k)))
+            fail_msg("%s: token %lld of %s is %d: %lld", name, (long long)k, hex, found[k],
+                     (long long)json_integer_value(json_array_get(ids, (size_t)k)));
+    free(found);
+    free(text);
+}
+
+/* As a whole, and token by token. */
+static void check_decoded(const tokenizer *t, const char *name, const char *hex, bool skip, const json_t *ids)
+{
+    char *wanted = malloc(strlen(hex) / 2 + 1), *text, streamed[8192];
+    const int64_t wanted_size = from_hex(hex, wanted);
+    int64_t size, at = 0;
+    int32_t numbers[1024];
+    const size_t n = json_array_size(ids);
+    assert_true(n < 1024);
+    for (size_t k = 0; k < n; k++)
+        numbers[k] = (int32_t)json_integer_value(json_array_get(ids, k));
+    assert_int_equal(tok_decode(t, numbers, (int64_t)n, skip, &text, &size, err), TOK_OK);
+    char *dumped = json_dumps(ids, JSON_COMPACT);
+    if (size != wanted_size || memcmp(text, wanted, (size_t)size) != 0 || text[size] != 0)
+        fail_msg("%s: %s is \"%s\": \"%.*s\"", name, dumped, text, (int)wanted_size, wanted);
+    tok_stream *s;
+    assert_int_equal(tok_stream_open(&s, t, skip, err), TOK_OK);
+    for (size_t k = 0; k <= n; k++) {
+        const char *part;
+        int64_t part_size;
+        assert_int_equal(k < n ? tok_stream_next(s, numbers[k], &part, &part_size, err)
+                               : tok_stream_end(s, &part, &part_size, err),
+                         TOK_OK);
+        assert_true(at + part_size < (int64_t)sizeof(streamed) && part[part_size] == 0);
+        memcpy(streamed + at, part, (size_t)part_size);
+        at += part_size;
+    }
+    if (at != size || memcmp(streamed, text, (size_t)size) != 0)
+        fail_msg("%s: %s, token by token, is \"%.*s\": \"%s\"", name, dumped, (int)at, streamed, text);
+    tok_stream_close(s);
+    free(dumped);
+    free(text);
+    free(wanted);
+}
+
+static void tokens_and_texts_are_those_of_the_oracles(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) {
+        tokenizer *t = opened(names[k]);
+        char path[200];
+        snprintf(path, sizeof(path), DATA "%s.cases", names[k]);
+        json_error_t error;
+        json_t *cases = json_load_file(path, 0, &error);
+        assert_non_null(cases);
+        int texts = 0, numbers = 0;
+        for (size_t c = 0; c < json_array_size(cases); c++) {
+            const json_t *one = json_array_get(cases, c), *ids = json_object_get(one, "ids");
+            const char *text = json_string_value(json_object_get(one, "text"));
+            const char *decoded = json_string_value(json_object_get(one, "decoded"));
+            if (text != NULL)
+                check_encoded(t, names[k], text, ids), texts++;
+            if (decoded != NULL)
+                check_decoded(t, names[k], decoded, json_is_true(json_object_get(one, "skip")), ids), numbers++;
+        }
+        print_message("%s: %d texts, %d lists of tokens\n", names[k], texts, numbers);
+        assert_true(texts > 200 && numbers > 150);
+        json_decref(cases);
+        tok_close(t);
+    }
+}
+
+static void pieces_and_numbers_belong_together(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) {
+        tokenizer *t = opened(names[k]);
+        for (int32_t id = 0; id < tok_size(t); id++) {
+            int64_t size;
+            const char *piece = tok_piece(t, id, &size);
+            assert_non_null(piece);
+            assert_int_equal(piece[size], 0);
+            assert_int_equal(tok_id(t, piece, size), id);
+        }
+        assert_null(tok_piece(t, -1, NULL));
+        assert_null(tok_piece(t, tok_size(t), NULL));
+        assert_int_equal(tok_id(t, "no such piece", 13), -1);
+        assert_int_equal(tok_id(t, "", 0), -1);
+        assert_string_equal(tok_piece(t, tok_eos(t), NULL), "</s>");
+        assert_string_equal(tok_piece(t, tok_unk(t), NULL), "<unk>");
+        assert_true(tok_is_special(t, tok_eos(t)));
+        assert_false(tok_is_special(t, tok_size(t)));
+        tok_close(t);
+    }
+}
+
+/* T5 appends <extra_id_99> ... <extra_id_0> to its pieces. */
+static void extra_ids_follow_the_pieces(void **state)
+{
+    (void)state;
+    tokenizer *plain = opened("t5.model"), *t;
+    assert_int_equal(tok_open(&t, DATA "t5.model", 100, err), TOK_OK);
+    assert_int_equal(tok_size(t), tok_size(plain) + 100);
+    assert_int_equal(tok_id(t, "<extra_id_0>", 12), tok_size(t) - 1);
+    assert_int_equal(tok_id(t, "<extra_id_99>", 13), tok_size(plain));
+    assert_int_equal(tok_pad(t), 0);
+    assert_int_equal(tok_eos(t), 1);
+    int32_t *ids, *words;
+    int64_t n, n_words;
+    assert_int_equal(tok_encode(t, "the<extra_id_0>the", 18, true, &ids, &n, err), TOK_OK);
+    assert_int_equal(tok_encode(plain, "the", 3, false, &words, &n_words, err), TOK_OK);
+    assert_int_equal(n, 2 * n_words + 2);
+    assert_memory_equal(ids, words, (size_t)n_words * 4);
+    assert_int_equal(ids[n_words], tok_size(t) - 1);
+    assert_memory_equal(ids + n_words + 1, words, (size_t)n_words * 4);
+    assert_int_equal(ids[n - 1], 1);
+    for (int skip = 0; skip < 2; skip++) {
+        char *text;
+        assert_int_equal(tok_decode(t, ids, n, skip, &text, &n_words, err), TOK_OK);
+        assert_string_equal(text, skip ? "the the" : "the<extra_id_0> the");
+        free(text);
+    }
+    free(ids);
+    free(words);
+    tok_close(plain);
+    tok_close(t);
+}
+
+static void byt5_has_the_numbers_of_its_paper(void **state)
+{
+    (void)state;
+    tokenizer *t = opened("bytes");
+    int32_t *ids;
+    int64_t n;
+    assert_int_equal(tok_size(t), 384);
+    assert_int_equal(tok_id(t, "<extra_id_0>", 12), 259);
+    assert_int_equal(tok_encode(t, "a\0\xff", 3, true, &ids, &n, err), TOK_OK);
+    assert_int_equal(n, 4);
+    assert_memory_equal(ids, ((int32_t[]){'a' + 3, 3, 258, 1}), 16);
+    free(ids);
+    tok_close(t);
+}
+
+/* A character of several tokens is given once it is complete, and not in parts. */
+static void a_stream_gives_whole_characters(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"x\xf0\x9f\x98\x80y", "\xe8\xaa\x9e\xc3\xa9"};
+    for (int k = 0; k < N_NAMES; k++) {
+        tokenizer *t = opened(names[k]);
+        for (int i = 0; i < 2; i++) {
+            int32_t *ids;
+            int64_t n, size;
+            const char *part;
+            tok_stream *s;
+            assert_int_equal(tok_encode(t, texts[i], (int64_t)strlen(texts[i]), true, &ids, &n, err), TOK_OK);
+            assert_int_equal(tok_stream_open(&s, t, true, err), TOK_OK);
+            for (int64_t j = 0; j < n; j++) {
+                assert_int_equal(tok_stream_next(s, ids[j], &part, &size, err), TOK_OK);
+                for (int64_t at = 0; at < size; at++) /* no part begins within a character or ends in one */
+                    assert_true(at > 0 || ((unsigned char)part[at] & 0xc0) != 0x80);
+                assert_null(strstr(part, "\xef\xbf\xbd"));
+            }
+            free(ids);
+            tok_stream_close(s);
+        }
+        tok_close(t);
+    }
+}
+
+static void check_made(const char *vocab, const char *text, const int32_t *wanted, int64_t n_wanted)
+{
+    char json[300];
+    tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    const int size = snprintf(json, sizeof(json),
+                              "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],%s]}}", vocab);
+    assert_int_equal(tok_open_memory(&t, json, size, "made", 0, err), TOK_OK);
+    assert_int_equal(tok_encode(t, text, (int64_t)strlen(text), true, &ids, &n, err), TOK_OK);
+    assert_int_equal(n, n_wanted);
+    assert_memory_equal(ids, wanted, (size_t)n * sizeof(*ids));
+    free(ids);
+    tok_close(t);
+}
+
+/* What `tokenizers` 0.23.3 makes of these; with the doubles that are nearest to its scores, the first would be 1 2 2 2 2. */
+static void scores_decide_as_in_tokenizers(void **state)
+{
+    (void)state;
+    check_made("[\"a\",-11.744708061218262],[\"aa\",-10.389876365661621]", "aaaaaaaaa", (int32_t[]){2, 2, 2, 1, 2}, 5);
+    check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1); /* an unknown y has 10 less than the least */
+    check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
+}
+
+static void arguments_are_checked(void **state)
+{
+    (void)state;
+    tokenizer *t = opened("t5.json"), *other = t;
+    int32_t *ids = (int32_t *)err;
+    int64_t n = 7;
+    char *text;
+    assert_int_equal(tok_encode(t, "a", -1, true, &ids, &n, err), TOK_ARGUMENT);
+    assert_one_line(err);
+    assert_null(ids);
+    assert_int_equal(n, 0);
+    assert_int_equal(tok_decode(t, (int32_t[]){3, -5}, 2, true, &text, &n, err), TOK_ARGUMENT);
+    assert_string_equal(err, "token 1 of 2 is -5: at least 0");
+    assert_null(text);
+    assert_int_equal(tok_decode(t, (int32_t[]){1 << 30}, 1, false, &text, &n, err),
+                     TOK_OK); /* a row that only the model has */
+    assert_string_equal(text, "");
+    free(text);
+    assert_int_equal(tok_decode(t, NULL, 0, false, &text, &n, err), TOK_OK);
+    assert_string_equal(text, "");
+    free(text);
+    assert_int_equal(tok_open_bytes(&other, -1, err), TOK_ARGUMENT);
+    assert_null(other);
+    assert_int_equal(tok_open(&other, DATA "absent", 0, err), TOK_ABSENT);
+    assert_one_line(err);
+    assert_int_equal(tok_open(&other, "tests", 0, err), TOK_ABSENT);
+    assert_non_null(strstr(err, "spiece.model"));
+    tok_close(NULL);
+    tok_close(t);
+}
+
+static void copy_to(const char *name, const char *path)
+{
+    char from[200];
+    snprintf(from, sizeof(from), DATA "%s", name);
+    const file f = load(from);
+    FILE *to = fopen(path, "wb");
+    assert_non_null(to);
+    assert_int_equal(fwrite(f.bytes, 1, (size_t)f.size, to), f.size);
+    assert_int_equal(fclose(to), 0);
+    free(f.bytes);
+}
+
+static void a_directory_gives_tokenizer_json_before_spiece_model(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/relpos-tokenizer-XXXXXX", json[64], model[64];
+    assert_non_null(mkdtemp(directory));
+    snprintf(json, sizeof(json), "%s/tokenizer.json", directory);
+    snprintf(model, sizeof(model), "%s/spiece.model", directory);
+    copy_to("t5.model", model);
+    tokenizer *t, *only = opened("t5.model"), *wanted = opened("t5.json");
+    assert_int_equal(tok_open(&t, directory, 0, err), TOK_OK);
+    assert_int_equal(tok_size(t), tok_size(only));
+    tok_close(t);
+    copy_to("t5.json", json);
+    assert_int_equal(tok_open(&t, directory, 0, err), TOK_OK);
+    assert_int_equal(tok_size(t), tok_size(wanted)); /* ten more */
+    tok_close(t);
+    FILE *broken = fopen(json, "w"); /* what is there and damaged is not passed over */
+    fputs("{", broken);
+    fclose(broken);
+    assert_int_equal(tok_open(&t, directory, 0, err), TOK_DAMAGED);
+    assert_non_null(strstr(err, "tokenizer.json"));
+    unlink(json);
+    unlink(model);
+    rmdir(directory);
+    tok_close(only);
+    tok_close(wanted);
+}
+
+/* Encode in a process that gets no more memory than this beside what it has. */
+static bool encodes_within(const tokenizer *t, const char *text, int64_t size, int64_t bytes)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        limit_memory((int)(bytes >> 20) + 1);
+        int32_t *ids;
+        int64_t n;
+        _exit(tok_encode(t, text, size, true, &ids, &n, err) != TOK_OK);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* One long line takes the memory that tokenizer.h states, and the result. */
+static void long_lines_take_memory_in_proportion(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20 };
+    static const struct {
+        const char *text;
+        int64_t grows; /* bytes of a normalized byte, at most */
+    } units[] = {{"a", 1},
+                 {" ", 3},
+                 {"the ", 2},
+                 {"\xef\xb7\xba", 13},
+                 {"<extra_id_0>", 1},
+                 {"a\xcc\x81", 1},
+                 {"\xff", 3},
+                 {"\xe2\x96\x81", 1},
+                 {"www", 1}};
+    for (int k = 0; k < N_NAMES && !SANITIZED; k++) {
+        tokenizer *t = opened(names[k]);
+        char *text = malloc(SIZE);
+        for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
+            const size_t length = strlen(units[u].text);
+            for (size_t at = 0; at < SIZE; at++)
+                text[at] = units[u].text[at % length];
+            int32_t *ids;
+            int64_t n;
+            assert_int_equal(tok_encode(t, text, SIZE, true, &ids, &n, err), TOK_OK);
+            free(ids);
+            if (!encodes_within(t, text, SIZE,
+                                units[u].grows * 27 * SIZE + 6 * n)) /* the array of the result has grown by half */
+                fail_msg("%s: 1 MiB of \"%s\" take more than %lld bytes for each", names[k], units[u].text,
+                         (long long)units[u].grows * 27);
+        }
+        free(text);
+        tok_close(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_and_texts_are_those_of_the_oracles),
+        cmocka_unit_test(pieces_and_numbers_belong_together),
+        cmocka_unit_test(extra_ids_follow_the_pieces),
+        cmocka_unit_test(byt5_has_the_numbers_of_its_paper),
+        cmocka_unit_test(a_stream_gives_whole_characters),
+        cmocka_unit_test(scores_decide_as_in_tokenizers),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(a_directory_gives_tokenizer_json_before_spiece_model),
+        cmocka_unit_test(long_lines_take_memory_in_proportion),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* test_tokenizer_damage.c -- damaged tokenizers are refused in one line, or are tokenizers; and every allocation fails
+ * once.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/tokenizer/files.h"
+#include "tests/starve.h"
+
+static const char text[] =
+    " The  \xef\xbd\x81 e\xcc\x81 \xf0\x9f\x98\x80\xff <extra_id_0>\t<e>  Ab c \0 </s> \xea\xb0\x81www";
+
+/* Whatever was read has to serve: it is made to encode and decode. */
+static void use(const tokenizer *t)
+{
+    int32_t *ids;
+    int64_t n, size;
+    char *back;
+    assert_int_equal(tok_encode(t, text, sizeof(text) - 1, true, &ids, &n, err), TOK_OK);
+    assert_int_equal(tok_decode(t, ids, n, false, &back, &size, err), TOK_OK);
+    free(back);
+    free(ids);
+    int32_t all[64];
+    for (int32_t k = 0; k < 64; k++)
+        all[k] = (int32_t)((int64_t)k * tok_size(t) / 64);
+    assert_int_equal(tok_decode(t, all, 64, true, &back, &size, err), TOK_OK);
+    free(back);
+}
+
+/* Whether it was read. */
+static bool try(const char *bytes, int64_t size)
+{
+    char *exact = malloc((size_t)size + (size == 0)); /* so that a sanitizer sees what is read beyond */
+    assert_non_null(exact);
+    memcpy(exact, bytes, (size_t)size);
+    tokenizer *t;
+    strcpy(err, "");
+    const tok_status status = tok_open_memory(&t, exact, size, "damaged", 3, err);
+    free(exact);
+    if (status != TOK_OK) {
+        assert_int_equal(status, TOK_DAMAGED);
+        assert_null(t);
+        assert_one_line(err);
+        assert_memory_equal(err, "damaged: ", 9);
+        return false;
+    }
+    use(t);
+    tok_close(t);
+    return true;
+}
+
+static const char *const names[] = {"t5.model", "fallback.model", "suffix.model",
+                                    "t5.json",  "first.json",     "fallback.json"};
+enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
+
+static file load_data(const char *name)
+{
+    char path[200];
+    snprintf(path, sizeof(path), DATA "%s", name);
+    return load(path);
+}
+
+static uint64_t number_state = 1;
+
+static uint64_t below(uint64_t n)
+{
+    number_state = number_state * 6364136223846793005u + 1442695040888963407u;
+    return (number_state >> 33) % n;
+}
+
+static void what_is_cut_off_is_refused(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) {
+        const file f = load_data(names[k]);
+        int read = 0, n = 0;
+        for (int64_t size = 0; size < f.size - 2; size += size < 200 ? 1 : f.size / 150, n++)
+            read += try(f.bytes, size);
+        print_message("%s: %d of %d cuts leave a tokenizer\n", names[k], read, n);
+        if (strstr(names[k], "json"))
+            assert_int_equal(read, 0);
+        else
+            assert_true(read < n / 10); /* where a field ends, a message may end */
+        free(f.bytes);
+    }
+}
+
+static void changed_bytes_do_no_harm(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) {
+        const file f = load_data(names[k]);
+        int read = 0, n = 0;
+        for (int64_t at = 0; at < f.size; at += at < 60 ? 1 : 1 + (int64_t)below((uint64_t)f.size / 60)) {
+            const char kept = f.bytes[at];
+            for (int change = 0; change < 4; change++, n++) {
+                f.bytes[at] = (char)(change == 0 ? kept ^ 1 << below(8) : change == 1 ? ~kept : change == 2 ? 0x7f : 0);
+                read += try(f.bytes, f.size);
+            }
+            f.bytes[at] = kept;
+        }
+        print_message("%s: %d of %d changed files are tokenizers\n", names[k], read, n);
+        free(f.bytes);
+    }
+}
+
+/* Several bytes changed, parts removed, doubled and moved. */
+static void mutated_files_do_no_harm(void **state)
+{
+    (void)state;
+    for (int k = 0; k < N_NAMES; k++) {
+        const file f = load_data(names[k]);
+        char *bytes = malloc((size_t)f.size * 2);
+        int read = 0;
+        const int n = SANITIZED ? 120 : 400;
+        for (int round = 0; round < n; round++) {
+            int64_t size = f.size;
+            memcpy(bytes, f.bytes, (size_t)size);
+            const int64_t at = (int64_t)below((uint64_t)size),
+                          length = (int64_t)below((uint64_t)(size - at) < 64 ? (uint64_t)(size - at) : 64);
+            if (round % 3 == 0) {
+                memmove(bytes + at, bytes + at + length, (size_t)(size - at - length));
+                size -= length;
+            } else if (round % 3 == 1) {
+                memmove(bytes + at + length, bytes + at, (size_t)(size - at));
+                size += length;
+            }
+            for (uint64_t change = below(4); change > 0; change--)
+                bytes[below(below(2) ? (uint64_t)size : 400)] = (char)below(256);
+            read += try(bytes, size);
+        }
+        print_message("%s: %d of %d mutated files are tokenizers\n", names[k], read, n);
+        free(bytes);
+        free(f.bytes);
+    }
+}
+
+/* A tokenizer.json with one text in place of another is refused in a line that has why. */
+static void refused(const char *name, const char *old, const char *new, const char *why)
+{
+    const file f = load_data(name);
+    char *found = strstr(f.bytes, old);
+    if (found == NULL)
+        fail_msg("%s has no %s", name, old);
+    const size_t before = (size_t)(found - f.bytes), after = (size_t)f.size - before - strlen(old);
+    char *bytes = malloc((size_t)f.size + strlen(new) + 1);
+    memcpy(bytes, f.bytes, before);
+    memcpy(bytes + before, new, strlen(new));
+    memcpy(bytes + before + strlen(new), found + strlen(old), after);
+    if (try(bytes, (int64_t)(before + strlen(new) + after)))
+        fail_msg("%s with %s in place of %s was read", name, new, old);
+    if (strstr(err, why) == NULL)
+        fail_msg("%s with %s: \"%s\" has no \"%s\"", name, new, err, why);
+    free(bytes);
+    free(f.bytes);
+}
+
+static void what_is_wrong_in_a_json_is_named(void **state)
+{
+    (void)state;
+    refused("t5.json", "\"1.0\"", "\"2.0\"", "version");
+    refused("t5.json", "\"Unigram\"", "\"BPE\"", "model \"BPE\" is not supported");
+    refused("t5.json", "\"unk_id\":2", "\"unk_id\":null", "unk_id");
+    refused("t5.json", "\"unk_id\":2", "\"unk_id\":100000", "unk_id is 100000");
+    refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\"]", "vocab[0]");
+    refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",\"0\"]", "vocab[0]");
+    refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",NaN]", "line 1");
+    refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",1e999]", "line 1");
+    refused("t5.json", "[\"a\",", "[\"b\",", "both \"b\"");
+    refused("t5.json", "\"vocab\":[[", "\"vocab\":[[[", "line 1");
+    refused("t5.json", "charsmap\":\"", "charsmap\":\"*", "base64");
+    refused("t5.json", "charsmap\":\"", "charsmap\":\"====", "base64");
+    refused("t5.json", "charsmap\":\"", "charsmap\":\"AAAA", "trie of 0 bytes");
+    refused("t5.json", "charsmap\":\"", "charsmap\":\"////", "trie of 16777215");
+    refused("t5.json", "\"Strip\"", "\"Lowercase\"", "normalizer \"Lowercase\" is not supported");
+    refused("t5.json", " {2,}", "\\\\s+", "regular expression");
+    refused("t5.json", "\"Metaspace\"", "\"ByteLevel\"", "pre_tokenizer \"ByteLevel\"");
+    refused("t5.json", "\"replacement\":\"\xe2\x96\x81\"", "\"replacement\":\"__\"", "one character");
+    refused("t5.json", "\"always\"", "\"often\"", "prepend_scheme \"often\"");
+    refused("t5.json", "\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor \"BertProcessing\"");
+    refused("t5.json", "\"single\":[{\"Sequence\"", "\"single\":[{\"Sequenze\"", "special token");
+    refused("t5.json", "\"ids\":[1]", "\"ids\":[-1]", "id -1");
+    refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3: it is token 1");
+    refused("t5.json", "\"single_word\":false", "\"single_word\":true", "single_word");
+    refused("t5.json", "\"special\":true", "\"special\":7", "\"special\"");
+    refused("t5.json", "{\"version\"", "{\"version\":\"1.0\",\"version\"", "line 1");
+    refused("fallback.json", "\"Fuse\"", "\"CTC\"", "decoder \"CTC\"");
+    refused("fallback.json", "\"ByteFallback\"},{\"type\":\"Fuse\"", "\"Fuse\"},{\"type\":\"ByteFallback\"",
+            "after Fuse");
+}
+
+static void deep_json_is_refused(void **state)
+{
+    (void)state;
+    enum { DEPTH = 1000000 };
+    char *deep = malloc(DEPTH + 10);
+    memset(deep, '[', DEPTH + 10);
+    memcpy(deep, "{\"a\":", 5);
+    assert_false(try(deep, DEPTH));
+    memset(deep + 5, '{', DEPTH);
+    assert_false(try(deep, DEPTH));
+    free(deep);
+    assert_false(try("{}", 2));
+    assert_false(try("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[]}}", 49));
+    assert_false(try("", 0));
+}
+
+/* Messages of protocol buffers, made by hand: a piece is field 1 with a text (1), a score (2) and a type (3). */
+static void what_is_wrong_in_a_model_is_named(void **state)
+{
+    (void)state;
+#define UNK         "\x0a\x09\x0a\x05<unk>\x18\x02"
+#define PIECE(text) "\x0a\x08\x0a\x01" text "\x15\0\0\x80\xbf"
+#define MODEL(bytes, why)                                                                                              \
+    do {                                                                                                               \
+        if (try(bytes, sizeof(bytes) - 1))                                                                             \
+            fail_msg("read although %s", why);                                                                         \
+        if (strstr(err, why) == NULL)                                                                                  \
+            fail_msg("\"%s\" has no \"%s\"", err, why);                                                                \
+    } while (0)
+    assert_true(try(UNK PIECE("a"), sizeof(UNK PIECE("a")) - 1));
+    MODEL(UNK, "pieces is a normal one");
+    MODEL(PIECE("a"), "of type unknown");
+    MODEL(UNK UNK PIECE("a"), "pieces 0 and 1 are both of type unknown");
+    MODEL(UNK PIECE("a") PIECE("a"), "both \"a\"");
+    MODEL(UNK PIECE("\xff"), "piece 1 is not UTF-8");
+    MODEL(UNK PIECE("\0"), "piece 1 is not UTF-8 without NUL");
+    MODEL(UNK "\x0a\x02\x0a\0", "piece 1 has 0 bytes");
+    MODEL(UNK "\x0a\x08\x0a\x01z\x15\0\0\xc0\x7f", "score nan");
+    MODEL(UNK "\x0a\x08\x0a\x01z\x15\0\0\x80\x7f", "score inf");
+    MODEL(UNK "\x0a\x05\x0a\x01z\x18\x09", "type 9");
+    MODEL(UNK "\x0a\x05\x0a\x01z\x18\x06", "type byte");
+    MODEL(UNK "\x0a\x09\x0a\x01z\x0a\xff\xff\xff\xff\x0f", "piece 1 is damaged");
+    MODEL(UNK PIECE("a") "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the file is damaged");
+    MODEL(UNK PIECE("a") "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "the file is damaged");
+    MODEL(UNK PIECE("a") "\x08\x01", "wire type 0");
+    MODEL(UNK PIECE("a") "\x0b", "the file is damaged");
+    MODEL(UNK PIECE("a") "\x12\x02\x18\x02", "type 2: 1, Unigram");
+    MODEL(UNK PIECE("a") "\x12\x02\xa8\x02", "trainer_spec");
+    MODEL(UNK PIECE("a") "\x12\x03\x98\x02\x01", "byte_fallback");
+    MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
+    MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes in 0");
+    MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
+    MODEL("\x7f"
+          "ELF\x02\x01\x01",
+          "damaged");
+}
+
+/* A trie that leads anywhere: every unit random. */
+static void a_random_charsmap_does_no_harm(void **state)
+{
+    (void)state;
+    static unsigned char model[4096];
+    for (int round = 0; round < 2000; round++) {
+        const size_t start = sizeof(UNK PIECE("a")) - 1, units = 64 + below(200), bytes = 4 + 4 * units + 6;
+        memcpy(model, UNK PIECE("a"), start);
+        unsigned char *p = model + start;
+        *p++ = 0x1a, *p++ = (unsigned char)((bytes + 3) & 0x7f) | 0x80, *p++ = (unsigned char)((bytes + 3) >> 7);
+        *p++ = 0x12, *p++ = (unsigned char)(bytes & 0x7f) | 0x80, *p++ = (unsigned char)(bytes >> 7);
+        const uint32_t size = (uint32_t)(4 * units);
+        memcpy(p, &size, 4), p += 4;
+        for (size_t k = 0; k < units; k++) {
+            const uint32_t unit = (uint32_t)(below(256) | below(2) << 8 | below(round % 2 ? 256 : 1u << 22) << 10);
+            memcpy(p, &unit, 4), p += 4;
+        }
+        memcpy(p, "x\0\xc3\xa9\0y", 6), p += 6;
+        assert_true(try((char *)model, p - model));
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    if (!STARVES)
+        skip();
+    static const char *const small[] = {"suffix.model", "never.json", "bytes"};
+    for (int k = 0; k < 3; k++) {
+        const bool bytes = k == 2;
+        const file f = bytes ? (file){0} : load_data(small[k]);
+        long n_allocations = 1;
+        for (long n = 1; n <= n_allocations; n += 1 + n / 40) {
+            tokenizer *t;
+            starve(n, true);
+            const tok_status status =
+                bytes ? tok_open_bytes(&t, 3, err) : tok_open_memory(&t, f.bytes, f.size, "x", 3, err);
+            const long count = starve_end();
+            if (status == TOK_OK)
+                tok_close(t);
+            else
+                assert_int_equal(status, TOK_FAILED);
+            n_allocations = status == TOK_OK ? 0 : count > n ? count : n + 1;
+        }
+        tokenizer *t;
+        assert_int_equal(bytes ? tok_open_bytes(&t, 3, err) : tok_open_memory(&t, f.bytes, f.size, "x", 3, err),
+                         TOK_OK);
+        tok_status status = TOK_FAILED;
+        for (long n = 1; status != TOK_OK; n++) {
+            int32_t *ids;
+            int64_t count;
+            starve(n, true);
+            status = tok_encode(t, text, sizeof(text) - 1, true, &ids, &count, err);
+            starve_end();
+            assert_true(status == TOK_OK || (status == TOK_FAILED && ids == NULL && count == 0));
+            free(ids);
+        }
+        status = TOK_FAILED;
+        for (long n = 1; status != TOK_OK; n++) {
+            char *back;
+            int64_t size;
+            int32_t ids[200];
+            for (int i = 0; i < 200; i++)
+                ids[i] = i % tok_size(t);
+            starve(n, true);
+            status = tok_decode(t, ids, 200, false, &back, &size, err);
+            starve_end();
+            assert_true(status == TOK_OK || (status == TOK_FAILED && back == NULL));
+            free(back);
+        }
+        tok_close(t);
+        free(f.bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_cut_off_is_refused),     cmocka_unit_test(changed_bytes_do_no_harm),
+        cmocka_unit_test(mutated_files_do_no_harm),       cmocka_unit_test(what_is_wrong_in_a_json_is_named),
+        cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
+        cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
