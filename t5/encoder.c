@@ -60,6 +60,8 @@ static rp_status make_globals(pass *p)
 {
     const t5_config *c = &p->m->config;
     const int64_t n = p->global_starts[p->n];
+    if (n == 0) /* all are shorter than a block */
+        return RP_OK;
     global_sums(p);
     t5_rms_norm(p->globals.data, n, c->d_model, p->block->norm_global, c->eps, p->global_normed.data);
     return t5_linear(&p->work, &p->block->qkv, n, p->global_normed.data, c->d_model, p->global_qkv.data, 3 * c->inner,
