@@ -30,7 +30,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
-    cmd_explore;
+    cmd_explore, cmd_t5;
 
 /* Exit codes. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };

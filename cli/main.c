@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 static const cli_command *const commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket, &cmd_verify,
-                                              &cmd_bench,  &cmd_info,    &cmd_lab,  &cmd_explore};
+                                              &cmd_bench,  &cmd_info,    &cmd_lab,  &cmd_explore,
+                                              &cmd_t5};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)

@@ -62,6 +62,9 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
+/* The same, but the arrays borrow `data`, wherever in it they lie: they need not be aligned. F8_E4M3 has the type IO_F8_E4M3. */
+io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
+                                  char err[IO_ERR_MAX]);
 int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 #define IO_SAFETENSORS_HEADER_MAX 100000000 /* bytes, as in the reference implementation */
 

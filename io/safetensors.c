@@ -5,6 +5,7 @@
  * Offsets count from the end of the header. The tensors have to tile the data: no gap, no overlap, nothing after them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/formats.h"
+#include "io/checkpoint.h"
 #include "io/json.h"
 
 #include <stdio.h>
@@ -41,8 +42,20 @@ static io_status read_count(const json_t *list, size_t n, const char *what, int6
     return io_why(why, "%s has an item that is not an integer >= 0", what);
 }
 
+/* The type of a name, N_DTYPES for none. F8_E4M3 is one only for those who read a file in place. */
+static size_t find_dtype(const char *name, bool in_place)
+{
+    size_t type = 0;
+    if (in_place && strcmp(name, "F8_E4M3") == 0)
+        return IO_F8_E4M3;
+    while (type < N_DTYPES && strcmp(name, dtype_names[type]) != 0)
+        type++;
+    return type;
+}
+
 /* Read the description of one tensor. */
-static io_status read_tensor(const json_t *json, size_t data_size, io_array *array, span *range, char why[IO_WHY_MAX])
+static io_status read_tensor(const json_t *json, size_t data_size, bool in_place, io_array *array, span *range,
+                             char why[IO_WHY_MAX])
 {
     const json_t *dtype = json_object_get(json, "dtype"), *shape = json_object_get(json, "shape");
     const json_t *offsets = json_object_get(json, "data_offsets");
@@ -68,9 +81,8 @@ static io_status read_tensor(const json_t *json, size_t data_size, io_array *arr
     range->begin = (size_t)begin;
     range->end = (size_t)end;
 
-    size_t type = 0, bytes;
-    while (type < N_DTYPES && strcmp(json_string_value(dtype), dtype_names[type]) != 0)
-        type++;
+    const size_t type = find_dtype(json_string_value(dtype), in_place);
+    size_t bytes;
     if (!io_bytes(type < N_DTYPES ? io_dtype_size((rp_dtype)type) : 1, array->ndim, array->shape, &bytes))
         return io_why(why, "the product of the shape is too large");
     if (type == N_DTYPES) {
@@ -100,7 +112,8 @@ static io_status read_metadata(const json_t *json, io_set *set, char why[IO_WHY_
 }
 
 /* Read the header into arrays without data, and their ranges. */
-static io_status read_header(const json_t *root, size_t data_size, io_set *set, span *ranges, char why[IO_WHY_MAX])
+static io_status read_header(const json_t *root, size_t data_size, bool in_place, io_set *set, span *ranges,
+                             char why[IO_WHY_MAX])
 {
     const char *key;
     json_t *value;
@@ -117,7 +130,7 @@ static io_status read_header(const json_t *root, size_t data_size, io_set *set, 
             return io_no_memory(why);
         ranges[set->n_arrays - 1].array = set->n_arrays - 1;
         char reason[IO_WHY_MAX], safe[80];
-        status = read_tensor(value, data_size, array, &ranges[set->n_arrays - 1], reason);
+        status = read_tensor(value, data_size, in_place, array, &ranges[set->n_arrays - 1], reason);
         if (status != IO_OK) {
             io_why(why, "tensor '%s': %.160s", io_safe(safe, sizeof safe, key), reason);
             return status;
@@ -126,8 +139,9 @@ static io_status read_header(const json_t *root, size_t data_size, io_set *set, 
     return IO_OK;
 }
 
-/* Check that the tensors tile the data, then copy them, because a tensor may not be aligned for its type. */
-static io_status read_data(const unsigned char *data, size_t data_size, io_set *set, span *ranges, char why[IO_WHY_MAX])
+/* Check that the tensors tile the data, then copy them, because a tensor may not be aligned for its type; or borrow them in place. */
+static io_status read_data(const unsigned char *data, size_t data_size, bool in_place, io_set *set, span *ranges,
+                           char why[IO_WHY_MAX])
 {
     size_t at = 0;
     if (set->n_arrays > 0)
@@ -148,17 +162,22 @@ static io_status read_data(const unsigned char *data, size_t data_size, io_set *
         const size_t bytes = ranges[n].end - ranges[n].begin;
         if (array->unsupported != NULL || bytes == 0)
             continue;
+        array->bytes = bytes;
+        if (in_place) {
+            array->data = (void *)(uintptr_t)(data + ranges[n].begin);
+            array->borrowed = true;
+            continue;
+        }
         array->data = malloc(bytes);
         if (array->data == NULL)
             return io_no_memory(why);
         memcpy(array->data, data + ranges[n].begin, bytes);
-        array->bytes = bytes;
     }
     return IO_OK;
 }
 
-io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
-                              char err[IO_ERR_MAX])
+static io_status read_file(const char *path, const unsigned char *data, size_t size, bool in_place, io_set *set,
+                           char err[IO_ERR_MAX])
 {
     uint64_t length = 0;
     if (size < 8)
@@ -193,15 +212,27 @@ io_status io_safetensors_read(const char *path, const unsigned char *data, size_
         status = io_why(why, "it has %zu arrays (%d are possible)", json_object_size(root), IO_MAX_ARRAYS);
     } else {
         ranges = calloc(json_object_size(root) + 1, sizeof *ranges);
-        status = ranges != NULL ? read_header(root, data_size, set, ranges, why) : io_no_memory(why);
+        status = ranges != NULL ? read_header(root, data_size, in_place, set, ranges, why) : io_no_memory(why);
     }
     json_decref(root);
     if (status == IO_OK)
-        status = read_data(data + 8 + length, data_size, set, ranges, why);
+        status = read_data(data + 8 + length, data_size, in_place, set, ranges, why);
     free(ranges);
     if (status != IO_OK)
         io_fail(err, path, "%s", why);
     return status;
+}
+
+io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
+                              char err[IO_ERR_MAX])
+{
+    return read_file(path, data, size, false, set, err);
+}
+
+io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
+                                  char err[IO_ERR_MAX])
+{
+    return read_file(path, data, size, true, set, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ writing */
@@ -232,7 +263,7 @@ static json_t *describe(const io_array *array, size_t begin)
                      (json_int_t)begin, (json_int_t)(begin + array->bytes));
 }
 
-/* The header as text, padded with spaces so that the data after it begins at a multiple of 8; to be freed. NULL if
+/* The header as text, padded with spaces so that the data after it begins at a multiple of 64, as vectors in a mapped file like it; to be freed. NULL if
  * memory runs out, and for no other reason: io_write has checked that every string is UTF-8. */
 static char *header_text(const io_set *set, const size_t *order, size_t *padded)
 {
@@ -254,7 +285,7 @@ static char *header_text(const io_set *set, const size_t *order, size_t *padded)
     }
     /* Not json_dumps: jansson 2.14 omits a key without an error when its buffer cannot grow. */
     const size_t length = good ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
-    *padded = (length + 7) / 8 * 8;
+    *padded = (8 + length + 63) / 64 * 64 - 8;
     char *text = length > 0 ? malloc(*padded) : NULL;
     if (text != NULL && json_dumpb(root, text, length, JSON_COMPACT) != length) {
         free(text);

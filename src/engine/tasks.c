@@ -46,7 +46,7 @@ static void set_decode(rpi_forward *f)
     const rp_desc *d = &c->plan->desc;
     const rpi_ops *ops = c->plan->ops;
     f->decode.n_tiles = 0;
-    if (!c->extents->decode_queries || c->extents->len_k <= ops->tile_keys || c->plan->valvec >= 0)
+    if (!c->extents->decode_queries || c->extents->len_k <= ops->nr || c->plan->valvec >= 0)
         return;
     const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
     f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;

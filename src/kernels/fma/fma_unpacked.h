@@ -36,7 +36,8 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
     const rpi_view *v = &c->args->v;
     const int64_t pad_v = c->pad_v, width = c->args->desc.dim_v, step = v->stride[2];
     const int64_t head = k->h / (c->args->desc.heads / c->args->desc.kv_heads);
-    const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && !v->page && width == pad_v;
+    const bool one_piece = !v->page || v->page_keys % SUM_KEYS == 0; /* no page ends within a sum */
+    const bool in_place = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && one_piece && width == pad_v;
     magnitude w = {vf_set1(0)};
     bool extreme = false;
     for (int64_t col = t->from[0], to; col < rpi_min(t->to[0], keys); col = to) {

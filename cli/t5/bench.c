@@ -1,0 +1,176 @@
+/* bench.c -- relpos t5 bench: how fast a model encodes and writes, and what share of the memory's bandwidth decoding uses.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <stdlib.h>
+#include <time.h>
+
+enum { SOURCE = T5_OWN, NEW, BATCH, BEAMS, REPEAT, JSON };
+
+static const cli_option options[] = {
+    {"source", SOURCE, "N", "tokens of each source, default 128"},
+    {"new", NEW, "N", "tokens of each target, default 128; 0: encode only"},
+    {"batch", BATCH, "N", "sources at once, default 1"},
+    {"beams", BEAMS, "N", "beams, default 1"},
+    {"repeat", REPEAT, "N", "times, of which the median counts; default 5"},
+    {"json", JSON, NULL, "one JSON object"},
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+typedef struct request {
+    t5_common common;
+    int64_t source, new_tokens, batch, beams, repeat;
+    bool json;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case SOURCE: return cli_integer("--source", value, 1, 1 << 20, &r->source);
+    case NEW: return cli_integer("--new", value, 0, 1 << 20, &r->new_tokens);
+    case BATCH: return cli_integer("--batch", value, 1, 4096, &r->batch);
+    case BEAMS: return cli_integer("--beams", value, 1, 4096, &r->beams);
+    case REPEAT: return cli_integer("--repeat", value, 1, 1000, &r->repeat);
+    case JSON: r->json = true; return CLI_OK;
+    default: return t5_common_option(&r->common, key, value);
+    }
+}
+
+static double median(double *x, int64_t n)
+{
+    qsort(x, (size_t)n, sizeof *x, cli_by_size);
+    return x[n / 2];
+}
+
+typedef struct measured {
+    double load, encode, generate, bandwidth; /* seconds; bytes a second */
+    double encode_cpu, generate_cpu;          /* of processors, of all threads */
+} measured;
+
+/* Times of one kind, of every repetition. */
+enum { ENCODE, GENERATE, ENCODE_CPU, GENERATE_CPU, N_TIMES };
+
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* One repetition. */
+static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_generation *g, float *hidden,
+                    double times[N_TIMES])
+{
+    rp_t5_results *results = NULL;
+    double from = t5_seconds(), from_cpu = processor_seconds();
+    if (rp_t5_encode(r->common.model, r->batch, sources, hidden) != RP_OK)
+        return t5_refused("t5 bench");
+    times[ENCODE] = t5_seconds() - from;
+    times[ENCODE_CPU] = processor_seconds() - from_cpu;
+    from = t5_seconds();
+    from_cpu = processor_seconds();
+    if (r->new_tokens > 0 && rp_t5_generate(r->common.model, r->batch, sources, g, &results) != RP_OK)
+        return t5_refused("t5 bench");
+    times[GENERATE] = t5_seconds() - from;
+    times[GENERATE_CPU] = processor_seconds() - from_cpu;
+    rp_t5_results_free(results);
+    return CLI_OK;
+}
+
+static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    double *times = malloc((size_t)(N_TIMES * r->repeat) * sizeof *times), one[N_TIMES];
+    float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
+    rp_t5_generation g = rp_t5_generation_of(r->common.model);
+    int code =
+        times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (take fewer --source or --batch)");
+    g.sample = 0;
+    g.returned = 1;
+    g.beams = (int32_t)r->beams;
+    g.max_new_tokens = g.min_new_tokens = r->new_tokens > 0 ? r->new_tokens : 1;
+    g.no_repeat_ngram = 0;
+    g.repetition_penalty = 1;
+    for (int64_t k = 0; code == CLI_OK && k < r->repeat; k++) {
+        code = run_once(r, sources, &g, hidden, one);
+        for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
+            times[t * r->repeat + k] = one[t];
+    }
+    if (code == CLI_OK && rp_measure_bandwidth(r->common.pool, &m->bandwidth) != RP_OK)
+        m->bandwidth = 0;
+    double *const to[N_TIMES] = {&m->encode, &m->generate, &m->encode_cpu, &m->generate_cpu};
+    for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
+        *to[t] = median(times + t * r->repeat, r->repeat);
+    free(times);
+    free(hidden);
+    return code;
+}
+
+static void print(const request *r, const measured *m)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
+    const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
+    if (r->json) {
+        printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld, \"load\": %.6f, "
+               "\"encode\": %.6f, \"generate\": %.6f, \"encode_cpu\": %.6f, \"generate_cpu\": %.6f, "
+               "\"tokens_per_second\": %.3f, \"bytes_per_second\": %.0f, "
+               "\"bandwidth\": %.0f}\n",
+               i->type, (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams,
+               m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu, tokens / m->generate, rate,
+               m->bandwidth);
+        return;
+    }
+    printf("load      %9.1f ms\n", m->load * 1e3);
+    printf("encode    %9.1f ms    %lld x %lld tokens, %.0f tokens a second\n", m->encode * 1e3, (long long)r->batch,
+           (long long)r->source, (double)(r->batch * r->source) / m->encode);
+    if (r->new_tokens == 0)
+        return;
+    printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens a second with encoding, %.1f without\n",
+           m->generate * 1e3, (long long)r->batch, (long long)r->new_tokens, tokens / m->generate, tokens / decode);
+    printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
+           m->bandwidth > 0 ? 100 * rate / m->bandwidth : 0);
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {.source = 128, .new_tokens = 128, .batch = 1, .beams = 1, .repeat = 5};
+    measured m = {0};
+    const char *args[1] = {NULL};
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "t5 bench: no model was named (relpos t5 bench DIR)");
+    const double from = t5_seconds();
+    code = t5_open(&r.common, args[0]);
+    m.load = t5_seconds() - from;
+    if (code == CLI_OK && rp_t5_about(r.common.model)->decoder_layers == 0)
+        r.new_tokens = 0;
+    rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);
+    int32_t *tokens = malloc((size_t)r.source * sizeof *tokens);
+    if (code == CLI_OK && (sources == NULL || tokens == NULL))
+        code = cli_error(CLI_FAILED, "t5 bench: out of memory");
+    for (int64_t k = 0; code == CLI_OK && k < r.source; k++) /* any tokens: the time does not depend on them */
+        tokens[k] = (int32_t)((k * 7919 + 13) % rp_t5_about(r.common.model)->vocab);
+    for (int64_t s = 0; code == CLI_OK && s < r.batch; s++)
+        sources[s] = (rp_t5_tokens){tokens, r.source};
+    if (code == CLI_OK)
+        code = measure(&r, sources, &m);
+    if (code == CLI_OK)
+        print(&r, &m);
+    free(sources);
+    free(tokens);
+    t5_close(&r.common);
+    return code;
+}
+
+const cli_command t5_bench = {
+    .name = "t5 bench",
+    .summary = "how fast a model encodes and writes on this machine",
+    .usage = "DIR|FILE [options]",
+    .example = "  relpos t5 bench flan.relpos --threads 1\n",
+    .options = options,
+    .run = run,
+};

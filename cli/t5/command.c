@@ -1,0 +1,48 @@
+/* command.c -- relpos t5: choose one of its commands. It knows the commands by their tables alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <string.h>
+
+static const cli_command *const commands[] = {&t5_generate, &t5_encode, &t5_score, &t5_tokenize,
+                                              &t5_info,     &t5_pack,   &t5_bench};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void usage(FILE *to)
+{
+    fputs("relpos t5 -- run models of the T5 family: T5, FLAN-T5, mT5, UMT5, ByT5, MADLAD, LongT5, Switch\n\n"
+          "Example:\n"
+          "  relpos t5 info flan-t5-small                                     # a folder as save_pretrained leaves it\n"
+          "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
+          "  relpos t5 pack flan-t5-small --type int8 -o flan.relpos          # a quarter of the size, ready at once\n"
+          "  relpos t5 encode flan.relpos lines.txt -o vectors.npz --pool mean --normalize\n\n"
+          "Commands:\n",
+          to);
+    for (int n = 0; n < N_COMMANDS; n++)
+        fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("t5 "), commands[n]->summary);
+    fputs("\nrelpos t5 COMMAND --help shows an example and the options.\n", to);
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    char safe[96];
+    (void)self;
+    if (argc < 2) {
+        usage(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        usage(stdout);
+        return CLI_OK;
+    }
+    for (int n = 0; n < N_COMMANDS; n++)
+        if (strcmp(argv[1], commands[n]->name + strlen("t5 ")) == 0)
+            return commands[n]->run(commands[n], argc - 1, argv + 1);
+    return cli_error(CLI_USAGE, "t5: no command is called \"%s\" (relpos t5 --help lists them)",
+                     io_safe(safe, sizeof safe, argv[1]));
+}
+
+const cli_command cmd_t5 = {
+    .name = "t5",
+    .summary = "run models of the T5 family: text in, text or vectors out",
+    .run = run,
+};

@@ -1,0 +1,359 @@
+/* generate.c -- relpos t5 generate: a line in, a line out.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BEAMS = T5_OWN,
+    NEW,
+    MIN_NEW,
+    RETURN,
+    PENALTY,
+    EARLY,
+    SAMPLE,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    SEED,
+    REPETITION,
+    NGRAM,
+    PREFIX,
+    BEGIN,
+    STOP,
+    BATCH,
+    SCORES,
+    STATS
+};
+enum { MAX_STOPS = 16 };
+
+static const cli_option options[] = {
+    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    {"prefix", PREFIX, "TEXT", "put TEXT before every line, such as \"summarize: \""},
+    {"max-new-tokens", NEW, "N", "end after so many tokens; without it as the model says, or 256"},
+    {"min-new-tokens", MIN_NEW, "N", "do not end before"},
+    {"beams", BEAMS, "N", "beam search with N beams; 1: the likeliest token each time"},
+    {"return", RETURN, "N", "print the N best of the beams, or N samples, a line each"},
+    {"length-penalty", PENALTY, "X", "of beams: divide log-probabilities by length to the power X"},
+    {"early-stopping", EARLY, "WHEN", "of beams: true, false or never, as in transformers"},
+    {"sample", SAMPLE, NULL, "draw each token"},
+    {"temperature", TEMPERATURE, "X", "of --sample: below 1 likely tokens become likelier"},
+    {"top-k", TOP_K, "N", "of --sample: draw among the N likeliest; 0: all; without it 50"},
+    {"top-p", TOP_P, "X", "of --sample: draw among the likeliest that have the share X together"},
+    {"seed", SEED, "N", "of --sample: the same seed gives the same lines"},
+    {"repetition-penalty", REPETITION, "X", "above 1: tokens that are there already become less likely"},
+    {"no-repeat-ngram", NGRAM, "N", "no N tokens in a row come twice"},
+    {"begin", BEGIN, "TEXT", "every output begins with TEXT"},
+    {"stop", STOP, "TEXT", "end once TEXT is in the output; may be given more than once"},
+    {"batch", BATCH, "N", "lines that are computed together: faster, and the same text"},
+    {"scores", SCORES, NULL, "print the score and a tab before each line"},
+    {"stats", STATS, NULL, "say on standard error how fast it was, and what share of the memory's bandwidth that is"},
+    T5_TOKENS_OPTION,
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+/* Which of the model's defaults the user replaced. */
+typedef struct request {
+    t5_common common;
+    bool given[STATS + 1];
+    int64_t integer[STATS + 1];
+    double real[STATS + 1];
+    const char *text, *prefix, *begin, *early, *stop[MAX_STOPS];
+    int32_t n_stop;
+    int64_t batch;
+    bool scores, stats;
+} request;
+
+static int take_integer(request *r, int key, const char *option, const char *value, int64_t min, int64_t max)
+{
+    r->given[key] = true;
+    return cli_integer(option, value, min, max, &r->integer[key]);
+}
+
+static int take_real(request *r, int key, const char *option, const char *value)
+{
+    r->given[key] = true;
+    return cli_real(option, value, &r->real[key]);
+}
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case T5_TEXT: r->text = value; return CLI_OK;
+    case PREFIX: r->prefix = value; return CLI_OK;
+    case BEGIN: r->begin = value; return CLI_OK;
+    case NEW: return take_integer(r, key, "--max-new-tokens", value, 1, 1 << 24);
+    case MIN_NEW: return take_integer(r, key, "--min-new-tokens", value, 0, 1 << 24);
+    case BEAMS: return take_integer(r, key, "--beams", value, 1, 4096);
+    case RETURN: return take_integer(r, key, "--return", value, 1, 4096);
+    case TOP_K: return take_integer(r, key, "--top-k", value, 0, INT32_MAX);
+    case SEED: return take_integer(r, key, "--seed", value, 0, INT64_MAX);
+    case NGRAM: return take_integer(r, key, "--no-repeat-ngram", value, 0, 1 << 24);
+    case BATCH: return cli_integer("--batch", value, 1, 65536, &r->batch);
+    case PENALTY: return take_real(r, key, "--length-penalty", value);
+    case TEMPERATURE: return take_real(r, key, "--temperature", value);
+    case TOP_P: return take_real(r, key, "--top-p", value);
+    case REPETITION: return take_real(r, key, "--repetition-penalty", value);
+    case EARLY: r->early = value; return CLI_OK;
+    case SAMPLE: r->given[SAMPLE] = true; return CLI_OK;
+    case SCORES: r->scores = true; return CLI_OK;
+    case STATS: r->stats = true; return CLI_OK;
+    case STOP:
+        if (r->n_stop == MAX_STOPS)
+            return cli_error(CLI_USAGE, "--stop: given more than %d times", MAX_STOPS);
+        r->stop[r->n_stop++] = value;
+        return CLI_OK;
+    default: return t5_common_option(&r->common, key, value);
+    }
+}
+
+/* The model's defaults with what the user gave. */
+static int settings(const request *r, rp_t5_generation *g)
+{
+    char safe[64];
+    *g = rp_t5_generation_of(r->common.model);
+    if (r->given[SAMPLE])
+        g->sample = 1, g->beams = 1;
+    if (r->given[BEAMS])
+        g->beams = (int32_t)r->integer[BEAMS], g->sample = r->given[SAMPLE];
+    if (r->given[RETURN])
+        g->returned = (int32_t)r->integer[RETURN];
+    if (r->given[NEW])
+        g->max_new_tokens = r->integer[NEW];
+    if (r->given[MIN_NEW])
+        g->min_new_tokens = r->integer[MIN_NEW];
+    else if (g->min_new_tokens > g->max_new_tokens)
+        g->min_new_tokens = g->max_new_tokens;
+    if (r->given[PENALTY])
+        g->length_penalty = r->real[PENALTY];
+    if (r->given[TEMPERATURE])
+        g->temperature = r->real[TEMPERATURE];
+    if (r->given[TOP_K])
+        g->top_k = r->integer[TOP_K];
+    if (r->given[TOP_P])
+        g->top_p = r->real[TOP_P];
+    if (r->given[SEED])
+        g->seed = (uint64_t)r->integer[SEED];
+    if (r->given[REPETITION])
+        g->repetition_penalty = r->real[REPETITION];
+    if (r->given[NGRAM])
+        g->no_repeat_ngram = r->integer[NGRAM];
+    g->scores = r->scores;
+    g->stop = r->stop;
+    g->n_stop = r->n_stop;
+    if (r->early == NULL)
+        return CLI_OK;
+    if (strcmp(r->early, "true") == 0)
+        g->early_stopping = RP_T5_STOP_FIRST;
+    else if (strcmp(r->early, "false") == 0)
+        g->early_stopping = RP_T5_STOP_LIKELY;
+    else if (strcmp(r->early, "never") == 0)
+        g->early_stopping = RP_T5_STOP_NEVER_EARLY;
+    else
+        return cli_error(CLI_USAGE, "--early-stopping: there is no \"%s\" (true, false or never)",
+                         io_safe(safe, sizeof safe, r->early));
+    return CLI_OK;
+}
+
+/* Tokens that every output begins with: those of the text without the end. */
+static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
+{
+    char why[128];
+    int64_t n;
+    *tokens = NULL;
+    if (r->begin == NULL)
+        return CLI_OK;
+    if (r->common.tokens) {
+        if (!t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
+            return cli_error(CLI_USAGE, "--begin: %s", why);
+    } else {
+        if (rp_t5_tokenize(r->common.model, r->begin, -1, tokens, &n) != RP_OK)
+            return t5_refused("--begin");
+        if (n > 0 && (*tokens)[n - 1] == rp_t5_about(r->common.model)->eos)
+            n--;
+    }
+    g->prefix = (rp_t5_tokens){*tokens, n};
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ a line as it is written */
+
+/* Tokens of the line that is being written, and how much of its text is out. */
+typedef struct stream {
+    const t5_common *common;
+    int32_t *tokens;
+    int64_t n, room, printed, written; /* written: tokens of all lines */
+    bool on;
+} stream;
+
+/* The bytes of a text that will not change with the next token: not a character that is incomplete. */
+static int64_t settled(const char *text, int64_t size)
+{
+    return size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0 ? size - 3 : size;
+}
+
+static void show(stream *s, bool end)
+{
+    char *text;
+    int64_t size;
+    if (s->common->tokens) {
+        for (; s->printed < s->n; s->printed++)
+            printf(s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
+    } else if (rp_t5_detokenize(s->common->model, s->tokens, s->n, &text, &size) == RP_OK) {
+        for (const int64_t to = end ? size : settled(text, size); s->printed < to; s->printed++)
+            if (text[s->printed] == '\n')
+                fputs("\\n", stdout);
+            else
+                putchar(text[s->printed]);
+        rp_t5_free(text);
+    }
+    fflush(stdout);
+}
+
+static int on_token(void *context, int64_t source, int32_t index, int32_t token)
+{
+    stream *s = context;
+    (void)source;
+    (void)index;
+    s->written++;
+    if (!s->on)
+        return 0;
+    if (s->n == s->room) {
+        const int64_t room = s->room > 0 ? 2 * s->room : 256;
+        int32_t *tokens = realloc(s->tokens, (size_t)room * sizeof *tokens);
+        if (tokens == NULL)
+            return 1;
+        s->tokens = tokens;
+        s->room = room;
+    }
+    s->tokens[s->n++] = token;
+    show(s, false);
+    return ferror(stdout); /* nobody reads any more */
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static int print_results(const request *r, stream *s, const rp_t5_results *results)
+{
+    for (int64_t k = 0; k < rp_t5_results_size(results); k++) {
+        const rp_t5_sequence *q = rp_t5_result(results, k);
+        int code = CLI_OK;
+        if (s->on) {
+            show(s, true);
+        } else {
+            if (r->scores)
+                printf("%.6f\t", q->score);
+            code = t5_print(&r->common, q->tokens, q->n);
+        }
+        putchar('\n');
+        if (code != CLI_OK)
+            return code;
+    }
+    fflush(stdout);
+    return CLI_OK;
+}
+
+static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t n, const rp_t5_tokens *sources)
+{
+    rp_t5_results *results;
+    s->n = s->printed = 0;
+    s->on = n == 1 && g->beams == 1 && g->returned == 1 && !r->scores;
+    for (int64_t k = 0; s->on && k < g->prefix.n; k++)
+        on_token(s, 0, 0, g->prefix.tokens[k]);
+    const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
+    if (status == RP_E_CANCELLED)
+        return CLI_FAILED;
+    if (status != RP_OK)
+        return t5_refused("t5 generate");
+    const int code = print_results(r, s, results);
+    rp_t5_results_free(results);
+    g->first += n;
+    return code;
+}
+
+static void print_stats(const request *r, int64_t lines, int64_t tokens, double seconds)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    double bandwidth;
+    fprintf(stderr, "%lld lines, %lld tokens in %.2f s: %.1f tokens a second", (long long)lines, (long long)tokens,
+            seconds, (double)tokens / seconds);
+    if (rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK && r->batch == 1)
+        fprintf(stderr, ", weights of %.2f GB/s: %.0f %% of the memory's bandwidth",
+                (double)tokens / seconds * (double)i->step_bytes / 1e9,
+                100 * (double)tokens / seconds * (double)i->step_bytes / bandwidth);
+    fputc('\n', stderr);
+}
+
+static int run_lines(const request *r, rp_t5_generation *g, t5_lines *l)
+{
+    rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
+    stream s = {.common = &r->common};
+    int64_t length = 0, n = 0, lines = 0;
+    int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory");
+    const double from = t5_seconds();
+    g->on_token = on_token;
+    g->context = &s;
+    while (code == CLI_OK && length >= 0) {
+        const char *line;
+        code = t5_lines_next(l, &line, &length);
+        if (code == CLI_OK && length >= 0) {
+            int32_t *tokens;
+            code = t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &sources[n].n);
+            if (code == CLI_OK)
+                sources[n++].tokens = tokens;
+        }
+        if (code == CLI_OK && n > 0 && (n == r->batch || length < 0)) {
+            code = write_batch(r, g, &s, n, sources);
+            lines += n;
+            for (; n > 0; n--)
+                rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
+        }
+    }
+    for (; n > 0; n--)
+        rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
+    if (code == CLI_OK && r->stats)
+        print_stats(r, lines, s.written, t5_seconds() - from);
+    free(s.tokens);
+    free(sources);
+    return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {.prefix = "", .batch = 1};
+    rp_t5_generation g;
+    t5_lines l = {0};
+    const char *args[2] = {NULL, NULL};
+    int32_t *begin = NULL;
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "t5 generate: no model was named (relpos t5 generate DIR)");
+    code = t5_lines_open(&l, args[1], r.text);
+    if (code == CLI_OK)
+        code = t5_open(&r.common, args[0]);
+    if (code == CLI_OK)
+        code = settings(&r, &g);
+    if (code == CLI_OK)
+        code = begin_tokens(&r, &g, &begin);
+    if (code == CLI_OK)
+        code = run_lines(&r, &g, &l);
+    rp_t5_free(begin);
+    t5_lines_close(&l);
+    t5_close(&r.common);
+    return code;
+}
+
+const cli_command t5_generate = {
+    .name = "t5 generate",
+    .summary = "write a line for each line",
+    .usage = "DIR|FILE [LINES] [options]      without LINES: standard input",
+    .example = "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
+               "  relpos t5 generate flan.relpos lines.txt --prefix 'summarize: ' --beams 4 --batch 8\n",
+    .options = options,
+    .run = run,
+};

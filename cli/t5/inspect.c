@@ -1,0 +1,235 @@
+/* inspect.c -- relpos t5 score, tokenize and info: what a model thinks of a target, how it cuts text, and what it is.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { EACH = T5_OWN, DECODE, JSON };
+
+typedef struct request {
+    t5_common common;
+    const char *text;
+    bool each, decode, json;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case EACH: r->each = true; return CLI_OK;
+    case DECODE: r->decode = true; return CLI_OK;
+    case JSON: r->json = true; return CLI_OK;
+    case T5_TEXT: r->text = value; return CLI_OK;
+    default: return t5_common_option(&r->common, key, value);
+    }
+}
+
+typedef int on_line(const request *r, const t5_lines *l, const char *line, int64_t length);
+
+/* Options, a model, and then a line at a time. */
+static int run_lines(const cli_command *self, int argc, char **argv, on_line *each)
+{
+    request r = {0};
+    t5_lines l = {0};
+    const char *args[2] = {NULL, NULL}, *line;
+    int64_t length = 0;
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "%s: no model was named (relpos %s DIR)", self->name, self->name);
+    code = t5_lines_open(&l, args[1], r.text);
+    if (code == CLI_OK)
+        code = t5_open(&r.common, args[0]);
+    while (code == CLI_OK) {
+        code = t5_lines_next(&l, &line, &length);
+        if (code != CLI_OK || length < 0)
+            break;
+        code = each(&r, &l, line, length);
+        fflush(stdout);
+    }
+    t5_lines_close(&l);
+    t5_close(&r.common);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ score */
+
+static const cli_option score_options[] = {
+    {"each", EACH, NULL, "print the log-probability of each token too"},
+    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    T5_TOKENS_OPTION,
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens target)
+{
+    double total, *each = malloc(((size_t)target.n + 1) * sizeof *each);
+    if (each == NULL)
+        return cli_error(CLI_FAILED, "t5 score: out of memory");
+    int code = CLI_OK;
+    if (rp_t5_score(r->common.model, source, target, &total, each) != RP_OK)
+        code = t5_refused("t5 score");
+    else
+        printf("%.6f\t%lld", total, (long long)target.n);
+    for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++)
+        printf("%c%.6f", k ? ' ' : '\t', each[k]);
+    if (code == CLI_OK)
+        putchar('\n');
+    free(each);
+    return code;
+}
+
+static int score_line(const request *r, const t5_lines *l, const char *line, int64_t length)
+{
+    const char *tab = memchr(line, '\t', (size_t)length);
+    int32_t *source = NULL, *target = NULL;
+    int64_t n_source, n_target;
+    if (tab == NULL)
+        return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (source, tab, target)",
+                         (long long)l->number);
+    int code = t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
+    if (code == CLI_OK)
+        code = t5_read_tokens(&r->common, l, "", tab + 1, length - (tab + 1 - line), &target, &n_target);
+    if (code == CLI_OK)
+        code = print_score(r, (rp_t5_tokens){source, n_source}, (rp_t5_tokens){target, n_target});
+    rp_t5_free(source);
+    rp_t5_free(target);
+    return code;
+}
+
+static int run_score(const cli_command *self, int argc, char **argv)
+{
+    return run_lines(self, argc, argv, score_line);
+}
+
+const cli_command t5_score = {
+    .name = "t5 score",
+    .summary = "the log-probability of each target, given its source",
+    .usage = "DIR|FILE [LINES] [options]      lines: source, a tab, target",
+    .example =
+        "  printf 'translate English to German: Good morning.\\tGuten Morgen.\\n' | relpos t5 score flan-t5-small\n",
+    .options = score_options,
+    .run = run_score,
+};
+
+/* ------------------------------------------------------------------------------------------------ tokenize */
+
+static const cli_option tokenize_options[] = {
+    {"decode", DECODE, NULL, "lines are token numbers; print their text"},
+    {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+static int tokenize_line(const request *r, const t5_lines *l, const char *line, int64_t length)
+{
+    t5_common in = r->common, out = r->common;
+    int32_t *tokens;
+    int64_t n;
+    in.tokens = r->decode;
+    out.tokens = !r->decode;
+    int code = t5_read_tokens(&in, l, "", line, length, &tokens, &n);
+    if (code != CLI_OK)
+        return code;
+    code = t5_print(&out, tokens, n);
+    putchar('\n');
+    rp_t5_free(tokens);
+    return code;
+}
+
+static int run_tokenize(const cli_command *self, int argc, char **argv)
+{
+    return run_lines(self, argc, argv, tokenize_line);
+}
+
+const cli_command t5_tokenize = {
+    .name = "t5 tokenize",
+    .summary = "the token numbers of each line, or with --decode the text of numbers",
+    .usage = "DIR|FILE [LINES] [options]",
+    .example = "  relpos t5 tokenize flan-t5-small --text 'Good morning.'\n",
+    .options = tokenize_options,
+    .run = run_tokenize,
+};
+
+/* ------------------------------------------------------------------------------------------------ info */
+
+static const cli_option info_options[] = {
+    {"json", JSON, NULL, "one JSON object"},
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+static void print_json(const rp_t5_info *i)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"vocab", i->vocab},
+                   {"d_model", i->d_model},
+                   {"d_kv", i->d_kv},
+                   {"d_ff", i->d_ff},
+                   {"heads", i->heads},
+                   {"layers", i->layers},
+                   {"decoder_layers", i->decoder_layers},
+                   {"experts", i->experts},
+                   {"parameters", i->parameters},
+                   {"bytes", i->bytes},
+                   {"step_bytes", i->step_bytes},
+                   {"start", i->start},
+                   {"eos", i->eos},
+                   {"pad", i->pad}};
+    printf(
+        "{\"kind\": \"%s\", \"type\": \"%s\", \"activation\": \"%s\", \"attention\": \"%s\", \"gated\": %s, \"tied\": "
+        "%s, \"scaled\": %s, \"tokenizer\": %s",
+        i->kind, i->type, i->activation, i->attention, i->gated ? "true" : "false", i->tied ? "true" : "false",
+        i->scaled ? "true" : "false", i->has_tokenizer ? "true" : "false");
+    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
+        printf(", \"%s\": %lld", numbers[n].key, (long long)numbers[n].value);
+    puts("}");
+}
+
+static void print_info(const rp_t5_info *i)
+{
+    printf("model        %s, %.1f million parameters, %s: %.1f MB\n", i->kind, (double)i->parameters / 1e6, i->type,
+           (double)i->bytes / 1e6);
+    printf("layers       %lld + %lld, width %lld, %lld heads of %lld\n", (long long)i->layers,
+           (long long)i->decoder_layers, (long long)i->d_model, (long long)i->heads, (long long)i->d_kv);
+    printf("feed-forward %lld, %s%s", (long long)i->d_ff, i->gated ? "gated " : "", i->activation);
+    if (i->experts > 0)
+        printf(", %lld experts", (long long)i->experts);
+    printf("\nattention    %s\n", i->attention);
+    printf("vocabulary   %lld, %s; start %d, end %d, padding %d\n", (long long)i->vocab,
+           i->has_tokenizer ? "with a tokenizer" : "token numbers alone", (int)i->start, (int)i->eos, (int)i->pad);
+    if (i->decoder_layers > 0)
+        printf("head         %s%s; a token reads %.1f MB\n", i->tied ? "the embedding" : "of its own",
+               i->scaled ? ", scaled" : "", (double)i->step_bytes / 1e6);
+    else
+        printf("head         none: it encodes only\n");
+}
+
+static int run_info(const cli_command *self, int argc, char **argv)
+{
+    request r = {0};
+    const char *args[1] = {NULL};
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "t5 info: no model was named (relpos t5 info DIR)");
+    code = t5_open(&r.common, args[0]);
+    if (code == CLI_OK)
+        (r.json ? print_json : print_info)(rp_t5_about(r.common.model));
+    t5_close(&r.common);
+    return code;
+}
+
+const cli_command t5_info = {
+    .name = "t5 info",
+    .summary = "what a model is",
+    .usage = "DIR|FILE [options]",
+    .example = "  relpos t5 info flan-t5-small\n",
+    .options = info_options,
+    .run = run_info,
+};

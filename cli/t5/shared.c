@@ -1,0 +1,185 @@
+/* shared.c -- opening a model, and reading and printing lines, for all commands of `relpos t5`.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int t5_common_option(t5_common *c, int key, const char *value)
+{
+    char safe[64];
+    switch (key) {
+    case T5_TYPE:
+        if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0 && strcmp(value, "int8") != 0 &&
+            strcmp(value, "int4") != 0)
+            return cli_error(CLI_USAGE, "--type: no type of weights is called \"%s\" (f32, bf16, int8 or int4)",
+                             io_safe(safe, sizeof safe, value));
+        c->type = value;
+        return CLI_OK;
+    case T5_THREADS: return cli_integer("--threads", value, 1, 4096, &c->threads);
+    case T5_TOKENS: c->tokens = true; return CLI_OK;
+    default: return -1;
+    }
+}
+
+int t5_refused(const char *command)
+{
+    return cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
+}
+
+int t5_open(t5_common *c, const char *path)
+{
+    rp_t5_opening o = rp_t5_opening_init();
+    if (c->threads > 0 && rp_pool_create(&c->pool, (int32_t)c->threads) != RP_OK)
+        return cli_refused(CLI_FAILED, "t5", NULL, "fewer --threads");
+    o.type = c->type;
+    o.pool = c->pool;
+    if (rp_t5_open(&c->model, path, &o) != RP_OK)
+        return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+    return CLI_OK;
+}
+
+void t5_close(t5_common *c)
+{
+    rp_t5_close(c->model);
+    rp_pool_destroy(c->pool);
+}
+
+double t5_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+int t5_lines_open(t5_lines *l, const char *path, const char *text)
+{
+    char safe[160];
+    *l = (t5_lines){.text = text, .file = text != NULL ? NULL : stdin};
+    if (text != NULL && path != NULL)
+        return cli_error(CLI_USAGE, "--text and a file of lines were given (one of them is enough)");
+    if (path == NULL || strcmp(path, "-") == 0)
+        return CLI_OK;
+    l->file = fopen(path, "re");
+    if (l->file == NULL)
+        return cli_error(CLI_FAILED, "%s: cannot be opened: %s", io_safe(safe, sizeof safe, path), strerror(errno));
+    return CLI_OK;
+}
+
+int t5_lines_next(t5_lines *l, const char **line, int64_t *length)
+{
+    *length = -1;
+    if (l->file == NULL) {
+        *line = l->text;
+        *length = l->text != NULL ? (int64_t)strlen(l->text) : -1;
+        l->text = NULL;
+        l->number++;
+        return CLI_OK;
+    }
+    errno = 0;
+    const ssize_t n = getline(&l->line, &l->size, l->file);
+    if (n < 0 && (ferror(l->file) || errno == ENOMEM))
+        return cli_error(CLI_FAILED, "line %lld: cannot be read: %s", (long long)l->number + 1, strerror(errno));
+    l->number++;
+    *line = l->line;
+    *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
+    return CLI_OK;
+}
+
+void t5_lines_close(t5_lines *l)
+{
+    if (l->file != NULL && l->file != stdin)
+        fclose(l->file);
+    free(l->line);
+}
+
+/* ------------------------------------------------------------------------------------------------ tokens */
+
+/* Letters of a word, as many as a message shows. */
+static int number_width(const char *at)
+{
+    const size_t n = strcspn(at, " \t,\r");
+    return n < 20 ? (int)n : 20;
+}
+
+bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128])
+{
+    char *text = malloc((size_t)length + 1), *end;
+    int32_t *made = malloc(((size_t)length / 2 + 1) * sizeof *made);
+    *n = 0;
+    why[0] = 0;
+    if (text == NULL || made == NULL)
+        snprintf(why, 128, "out of memory");
+    else
+        memcpy(text, line, (size_t)length), text[length] = 0;
+    for (const char *at = text; why[0] == 0;) {
+        at += strspn(at, " \t,\r");
+        if (*at == 0)
+            break;
+        errno = 0;
+        const long long number = strtoll(at, &end, 10);
+        if (end == at || (*end != 0 && strchr(" \t,\r", *end) == NULL))
+            snprintf(why, 128, "\"%.*s\" is no token number", number_width(at), at);
+        else if (errno != 0 || number < 0 || number > INT32_MAX)
+            snprintf(why, 128, "%.20s is no token of the vocabulary", at);
+        else
+            made[(*n)++] = (int32_t)number;
+        at = end;
+    }
+    if (why[0] == 0 && text != NULL && (int64_t)strlen(text) < length)
+        snprintf(why, 128, "there is a byte 0 in it");
+    free(text);
+    if (why[0] != 0) {
+        free(made);
+        made = NULL;
+    }
+    *tokens = made;
+    return made != NULL;
+}
+
+int t5_read_tokens(const t5_common *c, const t5_lines *l, const char *prefix, const char *line, int64_t length,
+                   int32_t **tokens, int64_t *n)
+{
+    char why[128];
+    if (c->tokens) {
+        if (!t5_numbers(line, length, tokens, n, why))
+            return cli_error(CLI_FAILED, "line %lld: %s (--tokens reads numbers between spaces)", (long long)l->number,
+                             why);
+        return CLI_OK;
+    }
+    const size_t before = strlen(prefix);
+    char *text = malloc(before + (size_t)length + 1);
+    if (text == NULL)
+        return cli_error(CLI_FAILED, "line %lld: out of memory", (long long)l->number);
+    memcpy(text, prefix, before);
+    memcpy(text + before, line, (size_t)length);
+    const rp_status status = rp_t5_tokenize(c->model, text, (int64_t)before + length, tokens, n);
+    free(text);
+    if (status != RP_OK)
+        return cli_error(CLI_FAILED, "line %lld: %s (--tokens takes token numbers)", (long long)l->number,
+                         rp_t5_last_error());
+    return CLI_OK;
+}
+
+int t5_print(const t5_common *c, const int32_t *tokens, int64_t n)
+{
+    char *text;
+    int64_t size;
+    if (c->tokens) {
+        for (int64_t k = 0; k < n; k++)
+            printf(k ? " %d" : "%d", (int)tokens[k]);
+        return CLI_OK;
+    }
+    if (rp_t5_detokenize(c->model, tokens, n, &text, &size) != RP_OK)
+        return t5_refused("t5");
+    for (int64_t k = 0; k < size; k++)
+        if (text[k] == '\n')
+            fputs("\\n", stdout);
+        else
+            putchar(text[k]);
+    rp_t5_free(text);
+    return CLI_OK;
+}

@@ -1,0 +1,79 @@
+"""relpos t5 beside transformers, on 240 sources of random tokens: greedy and beam search, f32, token for token. Needs torch, transformers and
+the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+
+RELPOS_T5_MODEL=FOLDER takes a checkpoint with a tokenizer in place of random weights, and RELPOS_T5_LINES=FILE its texts."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+N, NEW = 240, 24
+SEARCHES = {
+    "greedy": ({}, []),
+    "beams": ({"num_beams": 4}, ["--beams", "4"]),
+    "penalties": ({"num_beams": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "length_penalty": 0.8, "early_stopping": True},
+                  ["--beams", "3", "--no-repeat-ngram", "2", "--repetition-penalty", "1.3", "--length-penalty", "0.8",
+                   "--early-stopping", "true"]),
+}
+
+
+def program():
+    named = os.environ.get("RELPOS_PROGRAM")
+    for path in [named] if named else [ROOT / "build/release/relpos", ROOT / "build/dev/relpos"]:
+        if pathlib.Path(path).exists():
+            return path
+    pytest.skip("no program relpos is built (RELPOS_PROGRAM names one)")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    named = os.environ.get("RELPOS_T5_MODEL")
+    if named:
+        return named
+    path = tmp_path_factory.mktemp("t5")
+    ends = list(range(1, 8))  # so that targets of random weights end
+    config = transformers.T5Config(vocab_size=512, d_model=64, d_kv=16, d_ff=128, num_layers=3, num_heads=5, feed_forward_proj="gated-gelu",
+                                   tie_word_embeddings=False, decoder_start_token_id=0, eos_token_id=ends)
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "layer_norm" not in name:
+                p.copy_(torch.randn_like(p) * (1 if "bias" in name else 0.3 if "shared" in name else 1.3 / p.shape[-1] ** 0.5))
+    model.save_pretrained(path)
+    return path
+
+
+def texts(tokenizer):
+    lines = os.environ.get("RELPOS_T5_LINES")
+    if lines:
+        return [tokenizer(x).input_ids for x in pathlib.Path(lines).read_text().splitlines()]
+    draw = torch.Generator().manual_seed(1)
+    return [torch.randint(8, 500, (int(torch.randint(1, 60, (1,), generator=draw)),), generator=draw).tolist() for _ in range(N)]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_targets(folder, name):
+    relpos = program()
+    model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
+    settings, options = SEARCHES[name]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder) if os.environ.get("RELPOS_T5_LINES") else None
+    sources = texts(tokenizer)
+    out = subprocess.run([relpos, "t5", "generate", folder, "--tokens", "--type", "f32", "--batch", "16", "--max-new-tokens", str(NEW), *options],
+                         input="".join(" ".join(map(str, s)) + "\n" for s in sources), capture_output=True, text=True, check=True).stdout
+    found = [[int(t) for t in line.split()] for line in out.splitlines()]
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    different = []
+    for n, s in enumerate(sources):
+        ids = torch.tensor([s])
+        with torch.no_grad():
+            row = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False, **settings)[0].tolist()[1:]
+        row = next((row[:k + 1] for k, t in enumerate(row) if t in ends), row)
+        if row != found[n]:
+            different.append(n)
+    assert len(found) == len(sources) and not different

@@ -1,0 +1,349 @@
+/* config.c -- config.json and generation_config.json of the T5 family: which model it is, its sizes, and the defaults of generation.
+ * It knows JSON and no weights.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "io/json.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One file that is being read. The first fault stays. */
+typedef struct reader {
+    const json_t *root;
+    const char *path;
+    rp_status status;
+} reader;
+
+static rp_status fault(reader *r, const char *key, const char *why)
+{
+    if (r->status == RP_OK)
+        r->status = t5_fail(RP_E_ARG, "%s: \"%s\" %s", r->path, key, why);
+    return r->status;
+}
+
+/* The value of a key; NULL where it is absent or null. */
+static const json_t *get(const reader *r, const char *key)
+{
+    const json_t *v = json_object_get(r->root, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+static int64_t whole(reader *r, const char *key, int64_t otherwise, int64_t min, int64_t max)
+{
+    const json_t *v = get(r, key);
+    char why[96];
+    if (v == NULL)
+        return otherwise;
+    if (json_is_integer(v) && json_integer_value(v) >= min && json_integer_value(v) <= max)
+        return json_integer_value(v);
+    snprintf(why, sizeof why, "is not a whole number from %lld to %lld", (long long)min, (long long)max);
+    fault(r, key, why);
+    return otherwise;
+}
+
+/* A size that a model cannot be without. */
+static int64_t size_of(reader *r, const char *key, int64_t otherwise)
+{
+    if (get(r, key) == NULL && otherwise == 0)
+        fault(r, key, "is missing (it is not the config.json of a T5)");
+    return whole(r, key, otherwise > 0 ? otherwise : 1, 1, T5_MAX_SIZE);
+}
+
+static double real(reader *r, const char *key, double otherwise, double min, double max)
+{
+    const json_t *v = get(r, key);
+    char why[96];
+    if (v == NULL)
+        return otherwise;
+    if (json_is_number(v) && json_number_value(v) >= min && json_number_value(v) <= max)
+        return json_number_value(v);
+    snprintf(why, sizeof why, "is not a number from %g to %g", min, max);
+    fault(r, key, why);
+    return otherwise;
+}
+
+static bool truth(reader *r, const char *key, bool otherwise)
+{
+    const json_t *v = get(r, key);
+    if (v == NULL)
+        return otherwise;
+    if (!json_is_boolean(v))
+        fault(r, key, "is neither true nor false");
+    return json_is_true(v);
+}
+
+static const char *string(reader *r, const char *key, const char *otherwise)
+{
+    const json_t *v = get(r, key);
+    if (v == NULL)
+        return otherwise;
+    if (!json_is_string(v)) {
+        fault(r, key, "is not a text");
+        return otherwise;
+    }
+    return json_string_value(v);
+}
+
+/* Parse, and require an object. */
+static rp_status open_json(json_t **root, const char *path, const char *text, size_t size)
+{
+    json_error_t error;
+    bool no_memory;
+    char safe[160];
+    *root = io_json(text, size, JSON_REJECT_DUPLICATES, &error, &no_memory);
+    if (no_memory)
+        return t5_no_memory();
+    if (*root == NULL)
+        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON)", path, error.line,
+                       io_safe(safe, sizeof safe, error.text));
+    if (json_is_object(*root))
+        return RP_OK;
+    json_decref(*root);
+    *root = NULL;
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object", path);
+}
+
+/* ------------------------------------------------------------------------------------------------ config.json */
+
+static void read_kind(reader *r, t5_config *c)
+{
+    static const struct {
+        const char *name;
+        t5_kind kind;
+    } kinds[] = {{"t5", T5_PLAIN},  {"byt5", T5_PLAIN},  {"mt5", T5_MT5},
+                 {"umt5", T5_UMT5}, {"longt5", T5_LONG}, {"switch_transformers", T5_SWITCH}};
+    const char *type = string(r, "model_type", "t5");
+    for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
+        if (strcmp(type, kinds[n].name) == 0) {
+            c->kind = kinds[n].kind;
+            return;
+        }
+    if (r->status == RP_OK)
+        r->status = t5_fail(RP_E_UNSUPPORTED,
+                            "%s: model_type \"%s\" is none of the T5 family (t5, mt5, umt5, longt5, "
+                            "switch_transformers)",
+                            r->path, type);
+}
+
+static void read_activation(reader *r, t5_config *c)
+{
+    const bool gated_default = c->kind == T5_MT5 || c->kind == T5_UMT5;
+    const char *text = c->kind == T5_SWITCH ? string(r, "dense_act_fn", "relu")
+                                            : string(r, "feed_forward_proj", gated_default ? "gated-gelu" : "relu");
+    const char *name = text;
+    c->gated = strncmp(text, "gated-", 6) == 0;
+    if (c->gated)
+        name += 6;
+    if (strcmp(name, "relu") == 0)
+        c->activation = T5_RELU;
+    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0 ||
+             strcmp(text, "gated-gelu") == 0) /* the gelu of gated-gelu is gelu_new */
+        c->activation = T5_GELU_TANH;
+    else if (strcmp(name, "gelu") == 0)
+        c->activation = T5_GELU;
+    else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
+        c->activation = T5_SILU;
+    else if (r->status == RP_OK)
+        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: the activation \"%s\" is not supported (relu, gelu, gelu_new, silu)",
+                            r->path, text);
+}
+
+/* transformers reads tie_word_embeddings as true for every T5, and keeps what the file said in scale_decoder_outputs. */
+static void read_head(reader *r, t5_config *c)
+{
+    const bool tied = truth(r, "tie_word_embeddings", true);
+    c->tied = true;
+    switch (c->kind) {
+    case T5_MT5: c->scale = false; break;
+    case T5_UMT5: c->scale = true; break;
+    case T5_SWITCH:
+        c->scale = tied;
+        c->tied = tied;
+        break;
+    default: c->scale = truth(r, "scale_decoder_outputs", tied);
+    }
+}
+
+static void read_long(reader *r, t5_config *c)
+{
+    const char *type = string(r, "encoder_attention_type", "local");
+    c->radius = whole(r, "local_radius", 127, 0, T5_MAX_SIZE);
+    c->global_block = whole(r, "global_block_size", 16, 1, T5_MAX_SIZE);
+    if (strcmp(type, "local") == 0)
+        c->encoder_attention = T5_LOCAL;
+    else if (strcmp(type, "transient-global") == 0)
+        c->encoder_attention = T5_TRANSIENT_GLOBAL;
+    else
+        fault(r, "encoder_attention_type", "is neither local nor transient-global");
+}
+
+static void read_switch(reader *r, t5_config *c)
+{
+    const int64_t encoder = whole(r, "num_sparse_encoder_layers", 3, 0, T5_MAX_SIZE);
+    const int64_t decoder = whole(r, "num_sparse_decoder_layers", 3, 0, T5_MAX_SIZE);
+    c->experts = whole(r, "num_experts", 8, 1, 65536);
+    c->capacity = whole(r, "expert_capacity", 64, 1, INT64_MAX);
+    c->sparse_encoder = encoder > 0 ? c->layers / encoder : c->layers;
+    c->sparse_decoder = decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers;
+    if (truth(r, "router_bias", false) && r->status == RP_OK)
+        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: router_bias is not supported", r->path);
+}
+
+/* eos_token_id: a number or a list of numbers. */
+static void read_eos(reader *r, t5_config *c)
+{
+    const json_t *v = get(r, "eos_token_id");
+    if (v == NULL)
+        return;
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (n > T5_MAX_EOS) {
+        fault(r, "eos_token_id", "has more than 8 numbers");
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        const json_t *one = json_is_array(v) ? json_array_get(v, k) : v;
+        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= c->vocab) {
+            fault(r, "eos_token_id", "is not a token of the vocabulary");
+            return;
+        }
+        c->eos[k] = (int32_t)json_integer_value(one);
+    }
+    c->n_eos = (int32_t)n;
+}
+
+static void read_sizes(reader *r, t5_config *c)
+{
+    c->vocab = size_of(r, "vocab_size", 0);
+    c->d_model = size_of(r, "d_model", get(r, "hidden_size") ? size_of(r, "hidden_size", 0) : 0);
+    c->heads = size_of(r, "num_heads", get(r, "num_attention_heads") ? size_of(r, "num_attention_heads", 0) : 0);
+    c->d_kv = size_of(r, "d_kv", 64);
+    c->d_ff = size_of(r, "d_ff", 0);
+    c->layers = whole(r, "num_layers", whole(r, "num_hidden_layers", 0, 1, 4096), 1, 4096);
+    if (c->layers == 0)
+        fault(r, "num_layers", "is missing (it is not the config.json of a T5)");
+    c->decoder_layers = whole(r, "num_decoder_layers", c->layers, 1, 4096);
+    c->buckets = whole(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
+    c->max_distance = whole(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
+    c->eps = real(r, "layer_norm_epsilon", 1e-6, 0, 1);
+    if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2))
+        fault(r, "relative_attention_num_buckets",
+              "has to be even, and relative_attention_max_distance above half of it");
+    if (!t5_mul(c->heads, c->d_kv, &c->inner) || c->inner > T5_MAX_SIZE)
+        fault(r, "num_heads", "times d_kv is too large");
+}
+
+rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size)
+{
+    json_t *root;
+    memset(c, 0, sizeof *c);
+    const rp_status status = open_json(&root, path, text, size);
+    if (status != RP_OK)
+        return status;
+    reader r = {root, path, RP_OK};
+    read_kind(&r, c);
+    if (r.status == RP_OK)
+        read_sizes(&r, c);
+    read_activation(&r, c);
+    read_head(&r, c);
+    if (c->kind == T5_LONG)
+        read_long(&r, c);
+    if (c->kind == T5_SWITCH)
+        read_switch(&r, c);
+    c->pad = (int32_t)whole(&r, "pad_token_id", 0, 0, c->vocab - 1);
+    c->start = (int32_t)whole(&r, "decoder_start_token_id", c->pad, 0, c->vocab - 1);
+    c->eos[0] = 1;
+    c->n_eos = 1;
+    read_eos(&r, c);
+    c->bytes = strcmp(string(&r, "tokenizer_class", ""), "ByT5Tokenizer") == 0;
+    json_decref(root);
+    return r.status;
+}
+
+/* ------------------------------------------------------------------------------------------------ generation_config.json */
+
+/* Keys that would change the output and are not supported, with the values that change nothing. */
+static const struct {
+    const char *key;
+    double neutral;
+} unsupported[] = {{"sequence_bias", 0},
+                   {"bad_words_ids", 0},
+                   {"suppress_tokens", 0},
+                   {"begin_suppress_tokens", 0},
+                   {"num_beam_groups", 1},
+                   {"diversity_penalty", 0},
+                   {"penalty_alpha", 0},
+                   {"guidance_scale", 1},
+                   {"typical_p", 1},
+                   {"min_p", 0},
+                   {"epsilon_cutoff", 0},
+                   {"eta_cutoff", 0},
+                   {"encoder_repetition_penalty", 1},
+                   {"encoder_no_repeat_ngram_size", 0},
+                   {"exponential_decay_length_penalty", 0},
+                   {"constraints", 0},
+                   {"force_words_ids", 0},
+                   {"dola_layers", 0},
+                   {"top_h", 0}};
+
+static const char *find_unsupported(const reader *r)
+{
+    for (size_t n = 0; n < sizeof unsupported / sizeof *unsupported; n++) {
+        const json_t *v = get(r, unsupported[n].key);
+        if (v == NULL || (json_is_number(v) && json_number_value(v) == unsupported[n].neutral) ||
+            (json_is_array(v) && json_array_size(v) == 0))
+            continue;
+        return unsupported[n].key;
+    }
+    return NULL;
+}
+
+static void read_early_stopping(reader *r, rp_t5_generation *g)
+{
+    const json_t *v = get(r, "early_stopping");
+    if (v == NULL)
+        return;
+    if (json_is_string(v) && strcmp(json_string_value(v), "never") == 0)
+        g->early_stopping = RP_T5_STOP_NEVER_EARLY;
+    else if (json_is_boolean(v))
+        g->early_stopping = json_is_true(v) ? RP_T5_STOP_FIRST : RP_T5_STOP_LIKELY;
+    else
+        fault(r, "early_stopping", "is none of true, false and \"never\"");
+}
+
+static void read_lengths(reader *r, rp_t5_generation *g)
+{
+    const int64_t longest = whole(r, "max_length", 0, 1, INT32_MAX), shortest = whole(r, "min_length", 0, 0, INT32_MAX);
+    g->max_new_tokens = whole(r, "max_new_tokens", longest > 1 ? longest - 1 : g->max_new_tokens, 1, INT32_MAX);
+    g->min_new_tokens = whole(r, "min_new_tokens", shortest > 1 ? shortest - 1 : 0, 0, INT32_MAX);
+}
+
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+                             size_t size)
+{
+    json_t *root;
+    const rp_status status = open_json(&root, path, text, size);
+    if (status != RP_OK)
+        return status;
+    reader r = {root, path, RP_OK};
+    read_lengths(&r, g);
+    g->beams = (int32_t)whole(&r, "num_beams", 1, 1, 4096);
+    g->returned = (int32_t)whole(&r, "num_return_sequences", 1, 1, 4096);
+    g->length_penalty = real(&r, "length_penalty", 1, -100, 100);
+    read_early_stopping(&r, g);
+    g->sample = truth(&r, "do_sample", false);
+    g->temperature = real(&r, "temperature", 1, 0, 1e6);
+    g->top_k = whole(&r, "top_k", g->top_k, 0, INT32_MAX);
+    g->top_p = real(&r, "top_p", 1, 0, 1);
+    g->repetition_penalty = real(&r, "repetition_penalty", 1, 1e-6, 1e6);
+    g->no_repeat_ngram = whole(&r, "no_repeat_ngram_size", 0, 0, INT32_MAX);
+    g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
+    g->forced_last = (int32_t)whole(&r, "forced_eos_token_id", -1, 0, c->vocab - 1);
+    c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
+    c->start = (int32_t)whole(&r, "decoder_start_token_id", c->start, 0, c->vocab - 1);
+    read_eos(&r, c);
+    const char *key = find_unsupported(&r);
+    if (key != NULL && r.status == RP_OK && (*refused = strdup(key)) == NULL)
+        r.status = t5_no_memory();
+    json_decref(root);
+    return r.status;
+}

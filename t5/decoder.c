@@ -1,0 +1,574 @@
+/* decoder.c -- sessions: encoded sources, a cache of keys and values in pages, and steps of all rows at once. Rows that continue one
+ * parent share its pages until they write into them; keys and values of a source are made once.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LONG_PAGE = 128, /* tokens of a page: as many as relpos sums at a time, which it then does in place */
+    SHORT_PAGE = 16, /* of large models */
+    HEAD_ROWS = 16   /* rows whose logits a visitor gets from one product */
+};
+#define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
+
+/* Keys and values of some tokens in every layer: [layers][2][tokens][inner]. */
+typedef struct page {
+    int64_t owners;
+    struct page *next; /* of free ones */
+    float data[];
+} page;
+
+typedef struct row {
+    int64_t source;
+    page **pages;
+} row;
+
+struct rp_t5_session {
+    const rp_t5 *m;
+    int64_t n_sources, *starts; /* [n_sources + 1] rows of cross */
+    float *cross;               /* [decoder layers][rows][2 * inner]: keys and values of the sources */
+    int64_t length;             /* tokens of every row */
+    int64_t page;               /* tokens of a page */
+    int64_t n_rows, room;       /* room: pages of a row */
+    row *rows;
+    page *unused;
+    t5_attention step, prefill, cross_attention;
+    const void **page_at; /* of each worker: [2][room] */
+    t5_work work;
+    t5_buffer logits;
+    bool broken;
+};
+
+/* ------------------------------------------------------------------------------------------------ pages */
+
+static size_t page_bytes(const rp_t5 *m, int64_t tokens)
+{
+    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner) * sizeof(float);
+}
+
+static float *page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
+{
+    return p->data + (layer * 2 + value) * s->page * s->m->config.inner;
+}
+
+static page *take_page(rp_t5_session *s)
+{
+    page *p = s->unused;
+    if (p != NULL)
+        s->unused = p->next;
+    else
+        p = malloc(page_bytes(s->m, s->page));
+    if (p != NULL)
+        p->owners = 1;
+    return p;
+}
+
+static void leave_page(rp_t5_session *s, page *p)
+{
+    if (p == NULL || --p->owners > 0)
+        return;
+    p->next = s->unused;
+    s->unused = p;
+}
+
+static void free_rows(rp_t5_session *s, row *rows, int64_t n)
+{
+    for (int64_t r = 0; rows != NULL && r < n; r++) {
+        for (int64_t k = 0; rows[r].pages != NULL && k < s->room; k++)
+            leave_page(s, rows[r].pages[k]);
+        free(rows[r].pages);
+    }
+    free(rows);
+}
+
+static int64_t pages_of(const rp_t5_session *s, int64_t length)
+{
+    return (length + s->page - 1) / s->page;
+}
+
+/* A copy of the first `used` tokens of a page, for a row that is about to write behind them. */
+static page *copy_page(rp_t5_session *s, page *from, int64_t used)
+{
+    page *to = take_page(s);
+    for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++)
+        for (int value = 0; value < 2; value++)
+            memcpy(page_layer(s, to, l, value), page_layer(s, from, l, value),
+                   (size_t)(used * s->m->config.inner) * sizeof(float));
+    return to;
+}
+
+/* Rows whose parents continue in place keep their arrays, as in a step of greedy decoding. */
+static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
+{
+    for (int64_t r = 0; r < n; r++)
+        if (parents[r] != r)
+            return false;
+    return n == s->n_rows && s->length > 0;
+}
+
+/* The rows of a step from those of the step before: page pointers are copied, pages are shared. */
+static rp_status continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
+{
+    const int64_t old_pages = pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
+    for (int64_t r = 0; r < n; r++)
+        if (parents[r] < 0 || parents[r] >= bound)
+            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s", (long long)r, (int)parents[r],
+                           (long long)bound, s->length > 0 ? "rows" : "sources");
+    if (same_rows(s, n, parents))
+        return RP_OK;
+    row *rows = n > 0 ? calloc((size_t)n, sizeof *rows) : NULL;
+    if (rows == NULL)
+        return t5_no_memory();
+    for (int64_t r = 0; r < n; r++) {
+        rows[r].source = s->length > 0 ? s->rows[parents[r]].source : parents[r];
+        rows[r].pages = calloc((size_t)s->room, sizeof(page *));
+        if (rows[r].pages == NULL) {
+            free_rows(s, rows, n);
+            return t5_no_memory();
+        }
+        for (int64_t k = 0; k < old_pages; k++) {
+            rows[r].pages[k] = s->rows[parents[r]].pages[k];
+            rows[r].pages[k]->owners++;
+        }
+    }
+    free_rows(s, s->rows, s->n_rows);
+    s->rows = rows;
+    s->n_rows = n;
+    return RP_OK;
+}
+
+static rp_status grow_room(rp_t5_session *s, int64_t length)
+{
+    const int64_t needed = pages_of(s, length), room = needed > 2 * s->room ? needed : 2 * s->room;
+    if (needed <= s->room)
+        return RP_OK;
+    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * room), sizeof *page_at);
+    if (page_at == NULL)
+        return t5_no_memory();
+    free(s->page_at);
+    s->page_at = page_at;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        page **pages = realloc(s->rows[r].pages, (size_t)room * sizeof(page *));
+        if (pages == NULL)
+            return t5_no_memory();
+        memset(pages + s->room, 0, (size_t)(room - s->room) * sizeof(page *));
+        s->rows[r].pages = pages;
+    }
+    s->room = room;
+    return RP_OK;
+}
+
+/* Pages for n more tokens of each row, of its own where they are to be written. */
+static rp_status open_pages(rp_t5_session *s, int64_t n)
+{
+    const int64_t used = s->length % s->page, first = s->length / s->page;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        page **pages = s->rows[r].pages;
+        if (used > 0 && pages[first]->owners > 1) {
+            page *own = copy_page(s, pages[first], used);
+            if (own == NULL)
+                return t5_no_memory();
+            leave_page(s, pages[first]);
+            pages[first] = own;
+        }
+        for (int64_t k = pages_of(s, s->length); k < pages_of(s, s->length + n); k++)
+            if ((pages[k] = take_page(s)) == NULL)
+                return t5_no_memory();
+    }
+    return RP_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ sessions */
+
+/* Keys and values of all sources in all layers. */
+static rp_status make_cross(rp_t5_session *s, const float *hidden)
+{
+    const t5_config *c = &s->m->config;
+    const t5_stack *stack = &s->m->weights.decoder;
+    const int64_t rows = s->starts[s->n_sources], width = 2 * c->inner;
+    int64_t count;
+    if (!t5_mul(rows, width * 4, &count) || !t5_mul(count, stack->layers, &count))
+        return t5_fail(RP_E_OVERFLOW, "sources of %lld tokens are too long", (long long)rows);
+    s->cross = aligned_alloc(64, (size_t)count / 64 * 64 + 64);
+    if (s->cross == NULL)
+        return t5_no_memory_for("keys and values of the sources", count);
+    const rp_status reserved = t5_work_rows(&s->work, s->m, rows);
+    if (reserved != RP_OK)
+        return reserved;
+    for (int64_t l = 0; l < stack->layers; l++) {
+        const rp_status status = t5_linear(&s->work, &stack->block[l].cross_kv, rows, hidden, c->d_model,
+                                           s->cross + l * rows * width, width, LINEAR_STORE);
+        if (status != RP_OK)
+            return status;
+    }
+    return RP_OK;
+}
+
+static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions)
+{
+    for (int64_t n = 0; n < s->n_sources; n++)
+        s->starts[n + 1] = s->starts[n] + sources[n].n;
+    int64_t bytes;
+    if (!t5_mul(s->starts[s->n_sources], s->m->config.d_model * 4, &bytes))
+        return t5_fail(RP_E_OVERFLOW, "sources are too long");
+    float *hidden = malloc((size_t)bytes + 1);
+    if (hidden == NULL)
+        return t5_no_memory_for("hidden states", bytes);
+    rp_status status = t5_encode(s->m, s->n_sources, sources, hidden);
+    if (status == RP_OK)
+        status = make_cross(s, hidden);
+    free(hidden);
+    return status == RP_OK ? grow_room(s, positions) : status;
+}
+
+rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
+                      int64_t positions)
+{
+    if (session == NULL)
+        return t5_fail(RP_E_ARG, "session is NULL");
+    *session = NULL;
+    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    if (status != RP_OK)
+        return status;
+    if (m->weights.decoder.layers == 0)
+        return t5_fail(
+            RP_E_UNSUPPORTED,
+            "the checkpoint has an encoder alone: it can encode, and write nothing (take one with a decoder)");
+    if (positions < 0 || positions > INT32_MAX)
+        return t5_fail(RP_E_RANGE, "positions is %lld: 0 to %d are possible", (long long)positions, INT32_MAX);
+    rp_t5_session *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return t5_no_memory();
+    s->m = m;
+    s->n_sources = n_sources;
+    s->page = page_bytes(m, LONG_PAGE) <= LONG_PAGE_BYTES ? LONG_PAGE : SHORT_PAGE;
+    s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
+    status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1) : t5_no_memory();
+    if (status != RP_OK) {
+        rp_t5_end(s);
+        return status;
+    }
+    *session = s;
+    return RP_OK;
+}
+
+void rp_t5_end(rp_t5_session *s)
+{
+    if (s == NULL)
+        return;
+    free_rows(s, s->rows, s->n_rows);
+    for (page *p = s->unused, *next; p != NULL; p = next) {
+        next = p->next;
+        free(p);
+    }
+    t5_attention_free(&s->step);
+    t5_attention_free(&s->prefill);
+    t5_attention_free(&s->cross_attention);
+    t5_work_free(&s->work);
+    t5_release(&s->logits);
+    free(s->page_at);
+    free(s->cross);
+    free(s->starts);
+    free(s);
+}
+
+/* ------------------------------------------------------------------------------------------------ attention of a step */
+
+/* One step of all rows: n tokens each. */
+typedef struct step {
+    rp_t5_session *s;
+    t5_attention *self;
+    int64_t n, layer;
+    const int64_t *groups; /* first row of each run of rows of one source, and the end */
+    t5_failure failure;
+} step;
+
+/* Put a row's new keys and values into its pages. */
+static void store_row(const step *p, const row *r, const float *qkv)
+{
+    const rp_t5_session *s = p->s;
+    const int64_t inner = s->m->config.inner;
+    for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
+        const int64_t at = s->length + i;
+        for (int value = 0; value < 2; value++)
+            memcpy(page_layer(s, r->pages[at / s->page], p->layer, value) + at % s->page * inner,
+                   qkv + (1 + value) * inner, (size_t)inner * sizeof(float));
+    }
+}
+
+static void self_task(void *context, int64_t r, int32_t worker)
+{
+    step *p = context;
+    rp_t5_session *s = p->s;
+    const int64_t inner = s->m->config.inner, one = 1, n_pages = pages_of(s, s->length + p->n);
+    const float *qkv = (const float *)s->work.qkv.data + r * p->n * 3 * inner;
+    const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
+    rp_tensors *t = &p->self->tensors[worker];
+    store_row(p, &s->rows[r], qkv);
+    for (int64_t x = 0; x < n_pages; x++) {
+        k[x] = page_layer(s, s->rows[r].pages[x], p->layer, 0);
+        v[x] = page_layer(s, s->rows[r].pages[x], p->layer, 1);
+    }
+    t->pages = (rp_pages){.k = k,
+                          .v = v,
+                          .page = s->page,
+                          .per_batch = s->room,
+                          .len_k = s->length + p->n,
+                          .k_head = s->m->config.d_kv,
+                          .k_key = inner,
+                          .v_head = s->m->config.d_kv,
+                          .v_key = inner};
+    t->q = t5_heads(s->m, qkv, p->n, 3 * inner);
+    t->out = t5_heads(s->m, (float *)s->work.mixed.data + r * p->n * inner, p->n, inner);
+    t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
+    t5_failed(&p->failure, t5_attend(p->self, s->m, s->m->config.kind == T5_UMT5 ? p->layer : 0, worker));
+}
+
+/* Rows of one source are the queries of one call. */
+static void cross_task(void *context, int64_t g, int32_t worker)
+{
+    step *p = context;
+    rp_t5_session *s = p->s;
+    const int64_t inner = s->m->config.inner, first = p->groups[g], rows = (p->groups[g + 1] - first) * p->n;
+    const int64_t source = s->rows[first].source, keys = s->starts[source + 1] - s->starts[source];
+    const float *kv = s->cross + (p->layer * s->starts[s->n_sources] + s->starts[source]) * 2 * inner;
+    float *out = (float *)s->work.mixed.data + first * p->n * inner;
+    rp_tensors *t = &s->cross_attention.tensors[worker];
+    if (keys == 0) { /* nothing to attend to */
+        memset(out, 0, (size_t)(rows * inner) * sizeof *out);
+        return;
+    }
+    t->q = t5_heads(s->m, (float *)s->work.qkv.data + first * p->n * inner, rows, inner);
+    t->k = t5_heads(s->m, kv, keys, 2 * inner);
+    t->v = t5_heads(s->m, kv + inner, keys, 2 * inner);
+    t->out = t5_heads(s->m, out, rows, inner);
+    t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
+}
+
+static rp_status run_tasks(step *p, int64_t n, rp_task *task)
+{
+    if (n == 1) /* all threads on the one */
+        task(p, 0, 0);
+    else
+        rp_pool_run(p->s->m->pool, n, task, p);
+    return t5_failure_of(&p->failure);
+}
+
+static rp_status run_layer(step *p)
+{
+    t5_work *w = &p->s->work;
+    const t5_config *c = &p->s->m->config;
+    const t5_block *b = &p->s->m->weights.decoder.block[p->layer];
+    const int64_t d = c->d_model;
+    int64_t n_groups = 0;
+    while (p->groups[n_groups] < p->s->n_rows)
+        n_groups++;
+    t5_rms_norm(w->x.data, w->rows, d, b->norm_self, c->eps, w->normed.data);
+    rp_status status = t5_linear(w, &b->qkv, w->rows, w->normed.data, d, w->qkv.data, 3 * c->inner, LINEAR_STORE);
+    if (status == RP_OK)
+        status = run_tasks(p, p->s->n_rows, self_task);
+    if (status == RP_OK)
+        status = t5_linear(w, &b->o, w->rows, w->mixed.data, c->inner, w->x.data, d, LINEAR_ADD);
+    if (status != RP_OK)
+        return status;
+    t5_rms_norm(w->x.data, w->rows, d, b->norm_cross, c->eps, w->normed.data);
+    status = t5_linear(w, &b->cross_q, w->rows, w->normed.data, d, w->qkv.data, c->inner, LINEAR_STORE);
+    if (status == RP_OK)
+        status = run_tasks(p, n_groups, cross_task);
+    if (status == RP_OK)
+        status = t5_linear(w, &b->cross_o, w->rows, w->mixed.data, c->inner, w->x.data, d, LINEAR_ADD);
+    if (status == RP_OK) /* a token does not know how many come with it: experts have no bounds */
+        status = t5_feed_forward(w, b, b->experts != NULL, 0, NULL);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ a step */
+
+/* Lengths grow by doubling, so that attention is prepared few times. */
+static int64_t bound(int64_t had, int64_t needed)
+{
+    return needed <= had ? had : needed > 2 * had ? needed : 2 * had;
+}
+
+static rp_status remake(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
+{
+    if (a->plan != NULL && kind->len_q <= a->longest_q && kind->len_k <= a->longest_k)
+        return RP_OK;
+    t5_attention_kind larger = *kind;
+    larger.len_q = bound(a->longest_q, kind->len_q);
+    larger.len_k = bound(a->longest_k, kind->len_k);
+    t5_attention_free(a);
+    return t5_attention_make(a, m, &larger);
+}
+
+static rp_status prepare_self(rp_t5_session *s, int64_t n, t5_attention **chosen)
+{
+    const t5_stack *stack = &s->m->weights.decoder;
+    const int64_t room = s->room * s->page;
+    t5_attention_kind kind = {.len_q = n, .len_k = room, .causal = n > 1, .window = -1};
+    kind.n_tables = s->m->config.kind == T5_UMT5 ? stack->layers : 1;
+    const float **tables = calloc((size_t)kind.n_tables, sizeof *tables);
+    if (tables == NULL)
+        return t5_no_memory();
+    for (int64_t l = 0; l < kind.n_tables; l++)
+        tables[l] = stack->block[l].table;
+    kind.tables = tables;
+    *chosen = n > 1 ? &s->prefill : &s->step;
+    const rp_status status = remake(*chosen, s->m, &kind);
+    free(tables);
+    return status;
+}
+
+static rp_status prepare_cross(rp_t5_session *s, int64_t n, const int64_t *groups)
+{
+    int64_t queries = 0, keys = 1;
+    for (int64_t g = 0; groups[g] < s->n_rows; g++)
+        queries = (groups[g + 1] - groups[g]) * n > queries ? (groups[g + 1] - groups[g]) * n : queries;
+    for (int64_t k = 0; k < s->n_sources; k++)
+        keys = s->starts[k + 1] - s->starts[k] > keys ? s->starts[k + 1] - s->starts[k] : keys;
+    const t5_attention_kind kind = {.len_q = queries, .len_k = keys, .window = -1};
+    return remake(&s->cross_attention, s->m, &kind);
+}
+
+/* Where runs of rows of one source begin, to be freed. */
+static int64_t *find_groups(const rp_t5_session *s)
+{
+    int64_t *groups = malloc(((size_t)s->n_rows + 1) * sizeof *groups), n = 0;
+    for (int64_t r = 0; groups != NULL && r < s->n_rows; r++)
+        if (r == 0 || s->rows[r].source != s->rows[r - 1].source)
+            groups[n++] = r;
+    if (groups != NULL)
+        groups[n] = s->n_rows;
+    return groups;
+}
+
+/* Logits of `rows` rows of normed hidden states. */
+static rp_status apply_head(rp_t5_session *s, int64_t rows, float *hidden, int64_t ld, float *logits)
+{
+    const t5_config *c = &s->m->config;
+    const float scale = (float)(1 / sqrt((double)c->d_model));
+    for (int64_t r = 0; c->scale && r < rows; r++)
+        for (int64_t k = 0; k < c->d_model; k++)
+            hidden[r * ld + k] *= scale;
+    return t5_linear(&s->work, &s->m->weights.head, rows, hidden, ld, logits, c->vocab, LINEAR_STORE);
+}
+
+static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *context)
+{
+    const int64_t d = s->m->config.d_model, vocab = s->m->config.vocab, all = s->n_rows * n;
+    rp_status status = t5_reserve(&s->logits, HEAD_ROWS, vocab * 4);
+    for (int64_t r = 0; status == RP_OK && r < all; r += HEAD_ROWS) {
+        const int64_t some = all - r < HEAD_ROWS ? all - r : HEAD_ROWS;
+        status = apply_head(s, some, (float *)s->work.normed.data + r * d, d, s->logits.data);
+        for (int64_t k = r; status == RP_OK && k < r + some; k++)
+            status = visit(context, k / n, k % n, (float *)s->logits.data + (k - r) * vocab);
+    }
+    return status;
+}
+
+static rp_status run_step(step *p, const int32_t *tokens, float *logits, t5_visit *visit, void *context)
+{
+    rp_t5_session *s = p->s;
+    const t5_config *c = &s->m->config;
+    rp_status status = RP_OK;
+    t5_embed(&s->work, tokens, s->n_rows * p->n, s->work.x.data);
+    for (p->layer = 0; status == RP_OK && p->layer < s->m->weights.decoder.layers; p->layer++)
+        status = run_layer(p);
+    if (status != RP_OK)
+        return status;
+    t5_rms_norm(s->work.x.data, s->work.rows, c->d_model, s->m->weights.decoder.norm, c->eps, s->work.normed.data);
+    if (visit != NULL)
+        status = visit_all(s, p->n, visit, context);
+    else
+        status =
+            apply_head(s, s->n_rows, (float *)s->work.normed.data + (p->n - 1) * c->d_model, p->n * c->d_model, logits);
+    s->length += p->n;
+    return status;
+}
+
+rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
+                    float *logits, t5_visit *visit, void *context)
+{
+    step p = {.s = s, .n = n};
+    int64_t *groups = NULL, all;
+    if (s->broken)
+        return t5_fail(RP_E_ARG, "the session failed before (begin another)");
+    if (!t5_mul(rows, n, &all) || all > INT32_MAX || s->length > INT32_MAX - n)
+        return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many", (long long)rows, (long long)n);
+    rp_status status = grow_room(s, s->length + n);
+    if (status == RP_OK)
+        status = continue_rows(s, rows, parents);
+    if (status == RP_OK)
+        status = open_pages(s, n);
+    if (status == RP_OK)
+        status = (groups = find_groups(s)) != NULL ? RP_OK : t5_no_memory();
+    if (status == RP_OK)
+        status = prepare_self(s, n, &p.self);
+    if (status == RP_OK)
+        status = prepare_cross(s, n, groups);
+    if (status == RP_OK)
+        status = t5_work_rows(&s->work, s->m, all);
+    p.groups = groups;
+    if (status == RP_OK)
+        status = run_step(&p, tokens, logits, visit, context);
+    s->broken = status != RP_OK;
+    free(groups);
+    return status;
+}
+
+rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, const int32_t *tokens, float *logits)
+{
+    if (s == NULL || parents == NULL || tokens == NULL || logits == NULL)
+        return t5_fail(RP_E_ARG, "session, parents, tokens or logits is NULL");
+    if (rows < 1)
+        return t5_fail(RP_E_RANGE, "rows is %lld: at least 1", (long long)rows);
+    for (int64_t r = 0; r < rows; r++)
+        if (tokens[r] < 0 || tokens[r] >= s->m->config.vocab)
+            return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: the vocabulary has %lld", (long long)r, (int)tokens[r],
+                           (long long)s->m->config.vocab);
+    return t5_decode(s, rows, parents, 1, tokens, logits, NULL, NULL);
+}
+
+/* ------------------------------------------------------------------------------------------------ score */
+
+typedef struct scoring {
+    const int32_t *target;
+    int64_t vocab;
+    double total, *each;
+} scoring;
+
+static rp_status visit_score(void *context, int64_t r, int64_t position, const float *logits)
+{
+    scoring *k = context;
+    const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
+    (void)r;
+    k->total += p;
+    if (k->each != NULL)
+        k->each[position] = p;
+    return RP_OK;
+}
+
+rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each)
+{
+    rp_t5_session *s = NULL;
+    const int32_t first_source = 0;
+    rp_status status = t5_check_tokens(m, "target", 1, &target);
+    if (status == RP_OK)
+        status = rp_t5_begin(&s, m, 1, &source, target.n);
+    scoring k = {target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
+    int32_t *in = status == RP_OK ? malloc(((size_t)target.n + 1) * sizeof *in) : NULL;
+    if (status == RP_OK && in == NULL)
+        status = t5_no_memory();
+    if (status == RP_OK && target.n > 0) {
+        in[0] = m->config.start;
+        memcpy(in + 1, target.tokens, (size_t)(target.n - 1) * sizeof *in);
+        status = t5_decode(s, 1, &first_source, target.n, in, NULL, visit_score, &k);
+    }
+    if (status == RP_OK && total != NULL)
+        *total = k.total;
+    free(in);
+    rp_t5_end(s);
+    return status;
+}

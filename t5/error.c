@@ -1,0 +1,39 @@
+/* error.c -- the line about the last failure of a thread.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char last[1024];
+
+const char *rp_t5_last_error(void)
+{
+    return last;
+}
+
+rp_status t5_fail(rp_status status, const char *format, ...)
+{
+    char text[sizeof last];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    io_safe(last, sizeof last, text); /* names from files are in it */
+    return status;
+}
+
+rp_status t5_no_memory(void)
+{
+    return t5_fail(RP_E_NOMEM, "out of memory (close other programs, or take fewer or shorter inputs)");
+}
+
+rp_status t5_no_memory_for(const char *what, int64_t bytes)
+{
+    return t5_fail(RP_E_NOMEM, "out of memory for %s: %lld bytes (a narrower type such as int8 takes less)", what,
+                   (long long)bytes);
+}
+
+rp_status t5_core_failed(rp_status status)
+{
+    return t5_fail(status, "%s", rp_last_error());
+}

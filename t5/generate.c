@@ -1,0 +1,293 @@
+/* generate.c -- targets token by token: greedy and by drawing, many sources at once; beams are in beam.c. Rows that are done leave the
+ * batch. What is written for a source does not depend on the others.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sources that are decoded together have at most so many rows, and tokens. */
+enum { MAX_ROWS = 64, MAX_SOURCE_TOKENS = 16384 };
+
+/* ------------------------------------------------------------------------------------------------ results */
+
+rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
+                        bool finished)
+{
+    if ((r->n & (r->n - 1)) == 0) { /* room grows by doubling */
+        rp_t5_sequence *more = realloc(r->sequences, (size_t)(r->n > 0 ? 2 * r->n : 1) * sizeof *more);
+        if (more == NULL)
+            return t5_no_memory();
+        r->sequences = more;
+    }
+    int32_t *copy = malloc(((size_t)n + 1) * sizeof *copy);
+    if (copy == NULL)
+        return t5_no_memory();
+    memcpy(copy, tokens, (size_t)n * sizeof *copy);
+    r->sequences[r->n++] = (rp_t5_sequence){source, (int32_t)index, finished, copy, n, score};
+    return RP_OK;
+}
+
+int64_t rp_t5_results_size(const rp_t5_results *r)
+{
+    return r != NULL ? r->n : 0;
+}
+
+const rp_t5_sequence *rp_t5_result(const rp_t5_results *r, int64_t n)
+{
+    return r != NULL && n >= 0 && n < r->n ? &r->sequences[n] : NULL;
+}
+
+void rp_t5_results_free(rp_t5_results *r)
+{
+    if (r == NULL)
+        return;
+    for (int64_t n = 0; n < r->n; n++)
+        free(r->sequences[n].tokens);
+    free(r->sequences);
+    free(r);
+}
+
+/* ------------------------------------------------------------------------------------------------ one row */
+
+/* A target that is being written. */
+typedef struct target {
+    int64_t source, index;
+    int32_t *tokens; /* the start token, the prefix, and what was written */
+    int64_t n;
+    double score;
+    uint64_t key; /* of random numbers */
+    bool done, finished;
+} target;
+
+/* A call for some of the sources: rows of a step are the targets that go on. */
+typedef struct run {
+    const rp_t5 *m;
+    const rp_t5_generation *g;
+    rp_t5_session *session;
+    target *targets;
+    int64_t n_targets, forced; /* forced: start and prefix */
+    int32_t *parents, *tokens;
+    int64_t *row_target;
+    float *logits;
+} run;
+
+static rp_status choose(run *r, target *t, float *scores)
+{
+    const int64_t vocab = r->m->config.vocab;
+    const t5_prefix p = {t->tokens, t->n, r->forced};
+    int32_t token;
+    t5_process(r->m, r->g, &p, scores);
+    const double all = r->g->scores ? t5_log_sum_exp(scores, vocab) : 0;
+    if (r->g->sample) {
+        float *drawn = malloc((size_t)vocab * sizeof *drawn); /* the score is that before temperature */
+        if (drawn == NULL)
+            return t5_no_memory();
+        memcpy(drawn, scores, (size_t)vocab * sizeof *drawn);
+        const rp_status status = t5_draw(r->g, drawn, vocab, t->key, t->n, &token);
+        free(drawn);
+        if (status != RP_OK)
+            return status;
+    } else {
+        token = (int32_t)t5_argmax(scores, vocab);
+    }
+    t->score += r->g->scores ? (double)scores[token] - all : NAN;
+    t->tokens[t->n++] = token;
+    t->finished = t5_is_eos(r->m, token);
+    if (!t->finished && r->g->n_stop > 0) {
+        const t5_prefix longer = {t->tokens, t->n, r->forced};
+        const rp_status status = t5_stops(r->m, r->g, &longer, &t->finished);
+        if (status != RP_OK)
+            return status;
+    }
+    t->done = t->finished || t->n - r->forced == r->g->max_new_tokens;
+    if (r->g->on_token != NULL && r->g->on_token(r->g->context, t->source, (int32_t)t->index, token) != 0)
+        return t5_fail(RP_E_CANCELLED, "on_token cancelled the call");
+    return RP_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ steps */
+
+/* Rows of the next step: targets that are not done, each behind the row that it was. */
+static int64_t next_rows(run *r, int64_t rows)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < rows; k++) {
+        const target *t = &r->targets[r->row_target[k]];
+        if (t->done)
+            continue;
+        r->parents[n] = (int32_t)k;
+        r->tokens[n] = t->tokens[t->n - 1];
+        r->row_target[n++] = r->row_target[k];
+    }
+    return n;
+}
+
+static rp_status run_steps(run *r, int64_t n_sources)
+{
+    const int64_t returned = r->n_targets / n_sources, vocab = r->m->config.vocab;
+    int64_t rows = r->n_targets;
+    int32_t *first = malloc((size_t)(rows * r->forced) * sizeof *first);
+    if (first == NULL)
+        return t5_no_memory();
+    for (int64_t k = 0; k < rows; k++) {
+        r->parents[k] = (int32_t)(k / returned);
+        r->row_target[k] = k;
+        memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
+    }
+    rp_status status = t5_decode(r->session, rows, r->parents, r->forced, first, r->logits, NULL, NULL);
+    free(first);
+    while (status == RP_OK && rows > 0) {
+        for (int64_t k = 0; status == RP_OK && k < rows; k++)
+            status = choose(r, &r->targets[r->row_target[k]], r->logits + k * vocab);
+        rows = next_rows(r, rows);
+        if (status == RP_OK && rows > 0 && r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0)
+            status = t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
+        if (status == RP_OK && rows > 0)
+            status = t5_decode(r->session, rows, r->parents, 1, r->tokens, r->logits, NULL, NULL);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ a call */
+
+static rp_status make_targets(run *r, int64_t first, int64_t n_sources)
+{
+    const int64_t returned = r->g->sample ? r->g->returned : 1;
+    int64_t length;
+    r->n_targets = n_sources * returned;
+    r->targets = calloc((size_t)r->n_targets, sizeof *r->targets);
+    r->parents = calloc((size_t)r->n_targets, sizeof *r->parents);
+    r->tokens = calloc((size_t)r->n_targets, sizeof *r->tokens);
+    r->row_target = calloc((size_t)r->n_targets, sizeof *r->row_target);
+    r->logits = malloc((size_t)(r->n_targets * r->m->config.vocab) * sizeof *r->logits);
+    if (r->targets == NULL || r->parents == NULL || r->tokens == NULL || r->row_target == NULL || r->logits == NULL ||
+        __builtin_add_overflow(r->forced, r->g->max_new_tokens, &length))
+        return t5_no_memory();
+    for (int64_t k = 0; k < r->n_targets; k++) {
+        target *t = &r->targets[k];
+        t->source = first + k / returned;
+        t->index = k % returned;
+        t->key = t5_random_key(r->g->seed, r->g->first + t->source, t->index);
+        t->tokens = malloc((size_t)length * sizeof *t->tokens);
+        if (t->tokens == NULL)
+            return t5_no_memory();
+        t->tokens[t->n++] = r->m->config.start;
+        for (int64_t x = 0; x < r->g->prefix.n; x++)
+            t->tokens[t->n++] = r->g->prefix.tokens[x];
+    }
+    return RP_OK;
+}
+
+static void free_run(run *r)
+{
+    for (int64_t k = 0; r->targets != NULL && k < r->n_targets; k++)
+        free(r->targets[k].tokens);
+    free(r->targets);
+    free(r->parents);
+    free(r->tokens);
+    free(r->row_target);
+    free(r->logits);
+}
+
+static rp_status write_targets(const rp_t5 *m, rp_t5_session *session, int64_t first, int64_t n_sources,
+                               const rp_t5_generation *g, rp_t5_results *results)
+{
+    run r = {.m = m, .g = g, .session = session, .forced = 1 + g->prefix.n};
+    rp_status status = make_targets(&r, first, n_sources);
+    if (status == RP_OK)
+        status = run_steps(&r, n_sources);
+    for (int64_t k = 0; status == RP_OK && k < r.n_targets; k++) {
+        const target *t = &r.targets[k];
+        status = t5_add_result(results, t->source, t->index, t->tokens + 1, t->n - 1, t->score, t->finished);
+    }
+    free_run(&r);
+    return status;
+}
+
+static rp_status out_of_range(const char *field, double value, const char *bound)
+{
+    return t5_fail(RP_E_RANGE, "%s is %g: %s", field, value, bound);
+}
+
+static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
+{
+    if (g == NULL || g->size != sizeof *g)
+        return t5_fail(RP_E_ARG, "generation is NULL, or not made by rp_t5_generation_of");
+    if (m->refused != NULL)
+        return t5_fail(RP_E_UNSUPPORTED, "generation_config.json sets \"%s\", which is not supported (remove it)",
+                       m->refused);
+    if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
+        return out_of_range("max_new_tokens", (double)g->max_new_tokens, "at least 1");
+    if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)
+        return out_of_range("min_new_tokens", (double)g->min_new_tokens, "0 to max_new_tokens");
+    if (g->beams < 1 || g->beams > 4096 || 2 * (int64_t)g->beams > m->config.vocab)
+        return out_of_range("beams", g->beams, "1 to 4096, and at most half of the vocabulary");
+    if (g->returned < 1 || g->returned > 4096 || (!g->sample && g->returned > g->beams))
+        return out_of_range("returned", g->returned, "at least 1, and at most the number of beams unless drawn");
+    if (g->sample && g->beams > 1)
+        return t5_fail(RP_E_UNSUPPORTED, "sample with %d beams is not supported (take one beam)", (int)g->beams);
+    if (!(g->length_penalty >= -100 && g->length_penalty <= 100))
+        return out_of_range("length_penalty", g->length_penalty, "-100 to 100");
+    if ((unsigned)g->early_stopping > RP_T5_STOP_NEVER_EARLY)
+        return out_of_range("early_stopping", (double)g->early_stopping, "one of rp_t5_stopping");
+    if (!(g->temperature > 0 && g->temperature <= 1e6))
+        return out_of_range("temperature", g->temperature, "above 0 (without sampling the likeliest token is taken)");
+    if (g->top_k < 0)
+        return out_of_range("top_k", (double)g->top_k, "at least 0");
+    if (!(g->top_p > 0 && g->top_p <= 1))
+        return out_of_range("top_p", g->top_p, "above 0, up to 1");
+    if (!(g->repetition_penalty > 0 && g->repetition_penalty <= 1e6))
+        return out_of_range("repetition_penalty", g->repetition_penalty, "above 0");
+    if (g->no_repeat_ngram < 0)
+        return out_of_range("no_repeat_ngram", (double)g->no_repeat_ngram, "at least 0");
+    if (g->forced_first >= m->config.vocab || g->forced_last >= m->config.vocab)
+        return t5_fail(RP_E_RANGE, "forced_first or forced_last is no token of the vocabulary");
+    if (g->n_stop < 0 || (g->n_stop > 0 && (g->stop == NULL || m->tokenizer == NULL)))
+        return t5_fail(RP_E_ARG, "stop is NULL, or the model has no tokenizer to find texts with");
+    return t5_check_tokens(m, "prefix", 1, &g->prefix);
+}
+
+/* Sources from `first` on that go together. */
+static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, int64_t rows_each)
+{
+    int64_t end = first, tokens = 0;
+    while (end < n && (end == first ||
+                       ((end + 1 - first) * rows_each <= MAX_ROWS && tokens + sources[end].n <= MAX_SOURCE_TOKENS)))
+        tokens += sources[end++].n;
+    return end;
+}
+
+rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, const rp_t5_generation *g,
+                         rp_t5_results **results)
+{
+    if (results == NULL)
+        return t5_fail(RP_E_ARG, "results is NULL");
+    *results = NULL;
+    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    if (status == RP_OK)
+        status = check_generation(m, g);
+    rp_t5_results *r = status == RP_OK ? calloc(1, sizeof *r) : NULL;
+    if (status == RP_OK && r == NULL)
+        status = t5_no_memory();
+    const int64_t rows_each = status != RP_OK ? 1 : g->beams > 1 ? g->beams : g->sample ? g->returned : 1;
+    for (int64_t s = 0, end; status == RP_OK && s < n_sources; s = end) {
+        rp_t5_session *session;
+        end = batch_end(sources, s, n_sources, rows_each);
+        const int64_t positions = 1 + g->prefix.n + (g->max_new_tokens < 256 ? g->max_new_tokens : 256);
+        status = rp_t5_begin(&session, m, end - s, sources + s, positions);
+        if (status != RP_OK)
+            break;
+        if (g->beams > 1)
+            status = t5_beam_search(m, session, s, end - s, g, r);
+        else
+            status = write_targets(m, session, s, end - s, g, r);
+        rp_t5_end(session);
+    }
+    if (status != RP_OK) {
+        rp_t5_results_free(r);
+        return status;
+    }
+    *results = r;
+    return RP_OK;
+}

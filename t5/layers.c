@@ -1,0 +1,311 @@
+/* layers.c -- what encoder and decoder share around attention: norms, embeddings, linear and feed-forward layers with experts, and sums
+ * over the vocabulary. Every row is computed by itself, in one order.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "src/isa/clones.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 16, FEED_ROWS = 512 }; /* rows of a feed-forward layer at once: their inner width stays in cache */
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+rp_status t5_reserve(t5_buffer *b, int64_t count, int64_t element)
+{
+    int64_t bytes;
+    if (!t5_mul(count, element, &bytes) || bytes > INT64_MAX / 2)
+        return t5_fail(RP_E_OVERFLOW,
+                       "the product of the sizes of this call is too large (take fewer or shorter inputs)");
+    if ((size_t)bytes <= b->size)
+        return RP_OK;
+    const size_t size = ((size_t)bytes + 63) / 64 * 64;
+    free(b->data);
+    b->data = aligned_alloc(64, size);
+    b->size = b->data != NULL ? size : 0;
+    return b->data != NULL ? RP_OK : t5_no_memory();
+}
+
+void t5_release(t5_buffer *b)
+{
+    free(b->data);
+    *b = (t5_buffer){0};
+}
+
+/* The most scratch that a linear layer of this model needs for so many rows. */
+static int64_t scratch_size(const rp_t5 *m, int64_t rows)
+{
+    const t5_config *c = &m->config;
+    const int64_t widths[] = {c->d_model, c->inner, c->d_ff};
+    int64_t most = 0;
+    for (int w = 0; w < 3; w++)
+        for (int type = 0; type < LINEAR_TYPES; type++) {
+            const int64_t bytes = linear_scratch_bytes((linear_type)type, rows, widths[w]);
+            if (bytes < 0)
+                return -1;
+            if (bytes > most)
+                most = bytes;
+        }
+    return most;
+}
+
+rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
+{
+    const t5_config *c = &m->config;
+    const int64_t feed_rows = rows < FEED_ROWS ? rows : FEED_ROWS, scratch = scratch_size(m, rows);
+    rp_status status;
+    w->m = m;
+    w->rows = rows;
+    if (scratch < 0)
+        return t5_fail(RP_E_OVERFLOW, "a call of %lld rows is too large (take fewer or shorter inputs)",
+                       (long long)rows);
+    if ((status = t5_reserve(&w->x, rows, c->d_model * 4)) != RP_OK ||
+        (status = t5_reserve(&w->normed, rows, c->d_model * 4)) != RP_OK ||
+        (status = t5_reserve(&w->qkv, rows, 3 * c->inner * 4)) != RP_OK ||
+        (status = t5_reserve(&w->mixed, rows, c->inner * 4)) != RP_OK ||
+        (status = t5_reserve(&w->feed, feed_rows, c->d_ff * 4)) != RP_OK ||
+        (status = t5_reserve(&w->scratch, scratch, 1)) != RP_OK)
+        return status;
+    if (c->experts > 0)
+        return t5_reserve(&w->route, rows, (c->experts + 2 * c->d_model) * 4 + 16);
+    return RP_OK;
+}
+
+void t5_work_free(t5_work *w)
+{
+    t5_buffer *all[] = {&w->x, &w->normed, &w->qkv, &w->mixed, &w->feed, &w->scratch, &w->route};
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++)
+        t5_release(all[n]);
+}
+
+/* ------------------------------------------------------------------------------------------------ norms */
+
+RPI_CLONES static void norm_row(const float *x, int64_t d, const float *norm, double eps, float *to)
+{
+    float sum[LANES] = {0};
+    double total = 0;
+    int64_t c = 0;
+    for (; c + LANES <= d; c += LANES)
+        for (int l = 0; l < LANES; l++)
+            sum[l] += x[c + l] * x[c + l];
+    for (int l = 0; l < LANES; l++)
+        total += (double)sum[l];
+    for (; c < d; c++)
+        total += (double)(x[c] * x[c]);
+    const float scale = (float)(1 / sqrt(total / (double)d + eps));
+    for (c = 0; c < d; c++)
+        to[c] = norm[c] * (x[c] * scale);
+}
+
+void t5_rms_norm(const float *x, int64_t n, int64_t d, const float *norm, double eps, float *to)
+{
+    for (int64_t r = 0; r < n; r++)
+        norm_row(x + r * d, d, norm, eps, to + r * d);
+}
+
+/* ------------------------------------------------------------------------------------------------ linear layers */
+
+rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const float *x, int64_t ldx, float *y,
+                    int64_t ldy, linear_then then)
+{
+    const linear_call call = {rows, x, ldx, y, ldy, then, w->scratch.data, NULL};
+    const rp_status status = linear_apply(w->m->pool, l, &call);
+    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+}
+
+void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to)
+{
+    for (int64_t r = 0; r < n; r++)
+        linear_row(&w->m->weights.embedding, tokens[r], to + r * w->m->config.d_model);
+}
+
+/* ------------------------------------------------------------------------------------------------ feed-forward layers */
+
+/* Activations that linear layers do not know. */
+static void activate(t5_activation activation, float *x, int64_t n)
+{
+    if (activation == T5_SILU)
+        for (int64_t k = 0; k < n; k++)
+            x[k] = x[k] / (1 + expf(-x[k]));
+    else
+        for (int64_t k = 0; k < n; k++)
+            x[k] = 0.5f * x[k] * (1 + erff(x[k] * 0.70710678118654752f));
+}
+
+/* y = feed(x), or y += feed(x), for rows of d_model. */
+static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const float *x, float *y, linear_then then)
+{
+    const t5_config *c = &w->m->config;
+    float *inner = w->feed.data;
+    const linear_then first = c->activation == T5_RELU        ? LINEAR_RELU
+                              : c->activation == T5_GELU_TANH ? LINEAR_GELU
+                                                              : LINEAR_STORE;
+    for (int64_t r = 0; r < rows; r += FEED_ROWS) {
+        const int64_t n = rows - r < FEED_ROWS ? rows - r : FEED_ROWS;
+        rp_status status = t5_linear(w, &f->wi, n, x + r * c->d_model, c->d_model, inner, c->d_ff, first);
+        if (status == RP_OK && first == LINEAR_STORE)
+            activate(c->activation, inner, n * c->d_ff);
+        if (status == RP_OK && c->gated)
+            status = t5_linear(w, &f->wi_gate, n, x + r * c->d_model, c->d_model, inner, c->d_ff, LINEAR_TIMES);
+        if (status == RP_OK)
+            status = t5_linear(w, &f->wo, n, inner, c->d_ff, y + r * c->d_model, c->d_model, then);
+        if (status != RP_OK)
+            return status;
+    }
+    return RP_OK;
+}
+
+/* The probability of the likeliest of n experts, which is the first of equal ones. */
+static float best_probability(const float *scores, int64_t n, int64_t *best)
+{
+    double sum = 0;
+    *best = t5_argmax(scores, n);
+    for (int64_t e = 0; e < n; e++)
+        sum += exp((double)scores[e] - (double)scores[*best]);
+    return (float)(1 / sum);
+}
+
+/* Choose an expert for each row: chosen[r], or -1 where it has no room left in the sequence. */
+static void route(const t5_config *c, const float *scores, int64_t n_sequences, const int64_t *starts, int64_t rows,
+                  int32_t *chosen, float *share, int64_t *used)
+{
+    for (int64_t s = 0, r = 0; s < (starts ? n_sequences : 1); s++) {
+        const int64_t end = starts ? starts[s + 1] : rows;
+        memset(used, 0, (size_t)c->experts * sizeof *used);
+        for (; r < end; r++) {
+            int64_t best;
+            share[r] = best_probability(scores + r * c->experts, c->experts, &best);
+            chosen[r] = starts && used[best]++ >= c->capacity ? -1 : (int32_t)best;
+        }
+    }
+}
+
+/* Rows go to their experts together; expert outputs are weighted and added to the residual stream. */
+static rp_status feed_experts(t5_work *w, const t5_block *b, int64_t n_sequences, const int64_t *starts)
+{
+    const t5_config *c = &w->m->config;
+    const int64_t d = c->d_model, rows = w->rows;
+    float *x = w->x.data, *in = w->route.data, *out = in + rows * d, *scores = out + rows * d;
+    float *share = scores + rows * c->experts;
+    int32_t *chosen = (int32_t *)(void *)(share + rows);
+    int64_t *used = malloc((size_t)c->experts * sizeof *used);
+    if (used == NULL)
+        return t5_no_memory();
+    rp_status status = t5_linear(w, &b->router, rows, w->normed.data, d, scores, c->experts, LINEAR_STORE);
+    if (status == RP_OK)
+        route(c, scores, n_sequences, starts, rows, chosen, share, used);
+    free(used);
+    for (int32_t e = 0; status == RP_OK && e < c->experts; e++) {
+        int64_t n = 0;
+        for (int64_t r = 0; r < rows; r++)
+            if (chosen[r] == e)
+                memcpy(in + n++ * d, (float *)w->normed.data + r * d, (size_t)d * 4);
+        if (n == 0)
+            continue;
+        status = feed_rows(w, &b->experts[e], n, in, out, LINEAR_STORE);
+        n = 0;
+        for (int64_t r = 0; status == RP_OK && r < rows; r++)
+            if (chosen[r] == e) {
+                for (int64_t k = 0; k < d; k++)
+                    x[r * d + k] += out[n * d + k] * share[r];
+                n++;
+            }
+    }
+    return status;
+}
+
+rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_sequences, const int64_t *starts)
+{
+    const t5_config *c = &w->m->config;
+    t5_rms_norm(w->x.data, w->rows, c->d_model, b->norm_feed, c->eps, w->normed.data);
+    if (sparse)
+        return feed_experts(w, b, n_sequences, starts);
+    return feed_rows(w, &b->feed, w->rows, w->normed.data, w->x.data, LINEAR_ADD);
+}
+
+/* ------------------------------------------------------------------------------------------------ the vocabulary */
+
+/* exp(x) for x <= 0, off by less than 2 units in the last place; 0 below -87. */
+static inline float exp_below(float x)
+{
+    const float high = 0.693359375f, low = -2.12194440e-4f; /* ln 2 in two parts */
+    const float bounded = x > -87.0f ? x : -87.0f;
+    const float n = bounded * 1.44269504f - 0.5f;
+    const int32_t whole = (int32_t)n; /* toward zero: the nearest, since n <= 0 */
+    const float r = bounded - (float)whole * high - (float)whole * low;
+    float p = 1.9875691500e-4f;
+    union {
+        int32_t i;
+        float f;
+    } power = {(whole + 127) * 8388608};
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1;
+    return x > -87.0f ? p * power.f : 0;
+}
+
+RPI_CLONES float t5_largest(const float *x, int64_t n)
+{
+    float most[LANES], best = -INFINITY;
+    int64_t k = 0;
+    for (int l = 0; l < LANES; l++)
+        most[l] = -INFINITY;
+    for (; k + LANES <= n; k += LANES)
+        for (int l = 0; l < LANES; l++)
+            most[l] = x[k + l] > most[l] ? x[k + l] : most[l];
+    for (int l = 0; l < LANES; l++)
+        best = most[l] > best ? most[l] : best;
+    for (; k < n; k++)
+        best = x[k] > best ? x[k] : best;
+    return best;
+}
+
+RPI_CLONES static double sum_exp(const float *x, int64_t n, float most)
+{
+    enum { BLOCK = 1024 }; /* sums of so many in f32, of those in double */
+    double total = 0;
+    for (int64_t from = 0; from < n; from += BLOCK) {
+        const int64_t end = n - from < BLOCK ? n : from + BLOCK;
+        float sum[LANES] = {0};
+        int64_t k = from;
+        for (; k + LANES <= end; k += LANES)
+            for (int l = 0; l < LANES; l++)
+                sum[l] += exp_below(x[k + l] - most);
+        for (int l = 0; l < LANES; l++)
+            total += (double)sum[l];
+        for (; k < end; k++)
+            total += (double)exp_below(x[k] - most);
+    }
+    return total;
+}
+
+RPI_CLONES void t5_add(float *x, int64_t n, float by)
+{
+    for (int64_t k = 0; k < n; k++)
+        x[k] += by;
+}
+
+double t5_log_sum_exp(const float *x, int64_t n)
+{
+    const float most = t5_largest(x, n);
+    return most == -INFINITY ? -INFINITY : (double)most + log(sum_exp(x, n, most));
+}
+
+int64_t t5_argmax(const float *x, int64_t n)
+{
+    const float most = t5_largest(x, n);
+    enum { BLOCK = 64 };
+    for (int64_t from = 0; from < n; from += BLOCK) {
+        const int64_t end = n - from < BLOCK ? n : from + BLOCK;
+        int found = 0;
+        for (int64_t k = from; k < end; k++)
+            found |= x[k] == most;
+        for (int64_t k = from; found && k < end; k++)
+            if (x[k] == most)
+                return k;
+    }
+    return 0; /* nothing but NaN */
+}

@@ -1,0 +1,180 @@
+/* logits.c -- from scores to the next token: penalties and bounds as transformers has them, and drawing.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "src/base/random.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------ penalties and bounds */
+
+bool t5_is_eos(const rp_t5 *m, int32_t token)
+{
+    for (int32_t k = 0; k < m->config.n_eos; k++)
+        if (m->config.eos[k] == token)
+            return true;
+    return false;
+}
+
+static void never(float *scores, int32_t token)
+{
+    scores[token] = -INFINITY;
+}
+
+/* Every token that was written counts once, the start token too. */
+static void penalise_repetition(const t5_prefix *p, double penalty, float *scores)
+{
+    const float by = (float)penalty;
+    for (int64_t k = 0; k < p->n; k++) {
+        bool seen = false;
+        for (int64_t before = 0; before < k && !seen; before++)
+            seen = p->tokens[before] == p->tokens[k];
+        float *score = &scores[p->tokens[k]];
+        if (!seen)
+            *score = *score < 0 ? *score * by : *score / by;
+    }
+}
+
+/* No n tokens in a row come twice. */
+static void forbid_ngrams(const t5_prefix *p, int64_t n, float *scores)
+{
+    const int32_t *last = p->tokens + p->n - (n - 1);
+    for (int64_t k = 0; k + n <= p->n; k++)
+        if (memcmp(p->tokens + k, last, (size_t)(n - 1) * sizeof *last) == 0)
+            never(scores, p->tokens[k + n - 1]);
+}
+
+/* Nothing but one token. */
+static void force(float *scores, int64_t vocab, int32_t token)
+{
+    for (int64_t k = 0; k < vocab; k++)
+        scores[k] = -INFINITY;
+    scores[token] = 0;
+}
+
+void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores)
+{
+    if (g->repetition_penalty != 1)
+        penalise_repetition(p, g->repetition_penalty, scores);
+    if (g->no_repeat_ngram > 0 && p->n >= g->no_repeat_ngram)
+        forbid_ngrams(p, g->no_repeat_ngram, scores);
+    if (p->n - p->forced < g->min_new_tokens)
+        for (int32_t k = 0; k < m->config.n_eos; k++)
+            never(scores, m->config.eos[k]);
+    if (g->forced_first >= 0 && p->n == 1)
+        force(scores, m->config.vocab, g->forced_first);
+    if (g->forced_last >= 0 && p->n - p->forced == g->max_new_tokens - 1)
+        force(scores, m->config.vocab, g->forced_last);
+}
+
+/* ------------------------------------------------------------------------------------------------ drawing */
+
+typedef struct choice {
+    float score;
+    int32_t token;
+} choice;
+
+/* The likeliest first; of equal ones the smaller token. */
+static int by_score(const void *a, const void *b)
+{
+    const choice *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* The k-th largest of n scores, k <= n: a heap of the k largest so far, the least of them on top. */
+static float kth_largest(const float *scores, int64_t n, int64_t k, float *heap)
+{
+    int64_t size = 0;
+    for (int64_t x = 0; x < n; x++) {
+        int64_t at;
+        if (size < k) { /* up from the end */
+            for (at = size++; at > 0 && heap[(at - 1) / 2] > scores[x]; at = (at - 1) / 2)
+                heap[at] = heap[(at - 1) / 2];
+            heap[at] = scores[x];
+        } else if (scores[x] > heap[0]) { /* down from the top */
+            for (at = 0;;) {
+                int64_t child = 2 * at + 1;
+                if (child >= k)
+                    break;
+                if (child + 1 < k && heap[child + 1] < heap[child])
+                    child++;
+                if (heap[child] >= scores[x])
+                    break;
+                heap[at] = heap[child];
+                at = child;
+            }
+            heap[at] = scores[x];
+        }
+    }
+    return heap[0];
+}
+
+/* How many of the sorted choices have the share top_p of the weights: at least one. */
+static int64_t within_share(const choice *choices, int64_t n, double top_p, double *weights)
+{
+    double total = 0, tail = 0;
+    for (int64_t k = n - 1; k >= 0; k--)
+        total += weights[k] = exp((double)choices[k].score - (double)choices[0].score);
+    for (int64_t k = n - 1; k > 0; k--) {
+        tail += weights[k];
+        if (tail > (1 - top_p) * total)
+            return k + 1;
+    }
+    return 1;
+}
+
+rp_status t5_draw(const rp_t5_generation *g, float *scores, int64_t vocab, uint64_t key, int64_t step, int32_t *token)
+{
+    choice *choices = malloc((size_t)vocab * sizeof *choices);
+    double *weights = malloc((size_t)vocab * sizeof *weights), sum = 0;
+    int64_t n = 0;
+    if (choices == NULL || weights == NULL) {
+        free(choices);
+        free(weights);
+        return t5_no_memory();
+    }
+    for (int64_t k = 0; k < vocab; k++)
+        scores[k] = (float)((double)scores[k] / g->temperature);
+    const bool some = g->top_k > 0 && g->top_k < vocab;
+    const float least = some ? kth_largest(scores, vocab, g->top_k, (float *)(void *)weights) : -INFINITY;
+    for (int64_t k = 0; k < vocab; k++)
+        if (scores[k] >= least)
+            choices[n++] = (choice){scores[k], (int32_t)k};
+    qsort(choices, (size_t)n, sizeof *choices, by_score);
+    n = within_share(choices, n, g->top_p, weights);
+    for (int64_t k = 0; k < n; k++)
+        sum += weights[k];
+    const double at = (double)(rpi_mix64(key + (uint64_t)step * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53 * sum;
+    int64_t chosen = 0;
+    for (double passed = weights[0]; chosen < n - 1 && passed <= at; passed += weights[chosen])
+        chosen++;
+    *token = choices[chosen].token;
+    free(choices);
+    free(weights);
+    return RP_OK;
+}
+
+uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy)
+{
+    const uint64_t z = rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ ((uint64_t)source + 0xd1b54a32d192ed03u));
+    return rpi_mix64(z ^ ((uint64_t)copy + 0x8cb92ba72f3d8dd7u));
+}
+
+/* ------------------------------------------------------------------------------------------------ stop strings */
+
+rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops)
+{
+    char *text;
+    *stops = false;
+    if (g->n_stop == 0)
+        return RP_OK;
+    const rp_status status = rp_t5_detokenize(m, p->tokens + p->forced, p->n - p->forced, &text, NULL);
+    if (status != RP_OK)
+        return status;
+    for (int32_t k = 0; k < g->n_stop; k++)
+        *stops = *stops || strstr(text, g->stop[k]) != NULL;
+    rp_t5_free(text);
+    return RP_OK;
+}

@@ -1,0 +1,441 @@
+/* model.c -- open a folder or a packed file, say what it is, and write it packed; text to tokens and back.
+ * It knows files; what a model computes is elsewhere.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "tokenizer/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PACKED_FORMAT   "relpos-t5 1" /* the metadata "format" of a packed file */
+#define TOKENIZER_ARRAY "tokenizer"
+enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125 };
+
+/* ------------------------------------------------------------------------------------------------ files of a folder */
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static char *join(const char *folder, const char *name)
+{
+    const size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path != NULL)
+        snprintf(path, n, "%s/%s", folder, name);
+    return path;
+}
+
+/* A whole file with a 0 after it, to be freed; *text stays NULL where there is no such file. */
+static rp_status read_text(const char *path, char **text, size_t *size)
+{
+    const unsigned char *data;
+    char err[IO_ERR_MAX];
+    const io_status status = io_map(path, &data, size, err);
+    *text = NULL;
+    if (status == IO_ABSENT)
+        return RP_OK;
+    if (status != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    *text = malloc(*size + 1);
+    if (*text != NULL) {
+        memcpy(*text, data, *size);
+        (*text)[*size] = 0;
+    }
+    io_unmap(data, *size);
+    return *text != NULL ? RP_OK : t5_no_memory();
+}
+
+static rp_status read_config(rp_t5 *m, const char *folder)
+{
+    size_t size;
+    char *path = join(folder, "config.json");
+    if (path == NULL)
+        return t5_no_memory();
+    rp_status status = read_text(path, &m->config_text, &size);
+    if (status == RP_OK && m->config_text == NULL)
+        status = t5_fail(RP_E_ARG,
+                         "%s: there is no config.json in it (a folder as save_pretrained leaves it, or a "
+                         "file of `relpos t5 pack`)",
+                         folder);
+    if (status == RP_OK)
+        status = t5_config_read(&m->config, path, m->config_text, size);
+    free(path);
+    return status;
+}
+
+static rp_status read_generation(rp_t5 *m, const char *folder)
+{
+    size_t size;
+    char *path = join(folder, "generation_config.json");
+    if (path == NULL)
+        return t5_no_memory();
+    rp_status status = read_text(path, &m->generation_text, &size);
+    if (status == RP_OK && m->generation_text != NULL)
+        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text, size);
+    free(path);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ tokenizer */
+
+/* A model works without one: why there is none is told when text is asked for. */
+static void no_tokenizer(rp_t5 *m, const char *why)
+{
+    free(m->why_no_tokenizer);
+    m->why_no_tokenizer = strdup(why);
+}
+
+static void use_tokenizer(rp_t5 *m, const char *name)
+{
+    char err[TOK_ERR_MAX] = "";
+    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
+    if (tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, err) != TOK_OK)
+        no_tokenizer(m, err);
+}
+
+static rp_status find_tokenizer(rp_t5 *m, const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "spiece.model"};
+    char err[TOK_ERR_MAX] = "";
+    if (m->config.bytes) {
+        if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
+            no_tokenizer(m, err);
+        return RP_OK;
+    }
+    for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
+        char *path = join(folder, names[n]);
+        if (path == NULL)
+            return t5_no_memory();
+        const rp_status status = read_text(path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        if (status == RP_OK && m->tokenizer_text != NULL)
+            use_tokenizer(m, path);
+        free(path);
+        if (status != RP_OK)
+            return status;
+    }
+    if (m->tokenizer_text == NULL)
+        no_tokenizer(m, "there is neither tokenizer.json nor spiece.model beside the weights");
+    return RP_OK;
+}
+
+static rp_status need_tokenizer(const rp_t5 *m)
+{
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL");
+    if (m->tokenizer == NULL)
+        return t5_fail(RP_E_UNSUPPORTED, "the model takes no text, token numbers alone: %s",
+                       m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
+    return RP_OK;
+}
+
+static rp_status tokenizer_failed(tok_status status, const char *err)
+{
+    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
+}
+
+rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
+{
+    char err[TOK_ERR_MAX] = "";
+    const rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    if (text == NULL || tokens == NULL || n == NULL)
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+    const tok_status made =
+        tok_encode(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true, tokens, n, err);
+    return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
+}
+
+rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+{
+    char err[TOK_ERR_MAX] = "";
+    int64_t size;
+    const rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    if ((tokens == NULL && n > 0) || text == NULL)
+        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+    const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
+    if (made != TOK_OK)
+        return tokenizer_failed(made, err);
+    if (bytes != NULL)
+        *bytes = size;
+    return RP_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ opening */
+
+static int64_t parameters(const linear_weights *l)
+{
+    return l->in * l->out;
+}
+
+/* Numbers and bytes of one block. */
+static void count_block(const t5_config *c, const t5_block *b, int64_t *n, int64_t *bytes)
+{
+    const linear_weights *all[] = {&b->qkv, &b->o, &b->cross_q, &b->cross_kv, &b->cross_o, &b->router};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (all[k]->packed != NULL) {
+            *n += parameters(all[k]);
+            *bytes += linear_packed_bytes(all[k]->type, all[k]->in, all[k]->out);
+        }
+    for (int64_t e = 0; e < (b->experts ? c->experts : 1); e++) {
+        const t5_feed *f = b->experts ? &b->experts[e] : &b->feed;
+        const linear_weights *of[] = {&f->wi, &f->wi_gate, &f->wo};
+        for (int k = 0; k < 3; k++)
+            if (of[k]->packed != NULL) {
+                *n += parameters(of[k]);
+                if (e == 0) /* a token reads one expert */
+                    *bytes += linear_packed_bytes(of[k]->type, of[k]->in, of[k]->out);
+            }
+    }
+    *n += c->d_model * (b->norm_cross ? 3 : 2) + (b->norm_global ? c->d_model : 0);
+    *n += c->buckets * c->heads * ((b->table != NULL) + (b->global_table != NULL));
+}
+
+static void fill_info(rp_t5 *m)
+{
+    static const char *const kinds[] = {"t5", "mt5", "umt5", "longt5", "switch_transformers"};
+    static const char *const activations[] = {"relu", "gelu_new", "gelu", "silu"};
+    static const char *const attentions[] = {"full", "local", "transient-global"};
+    const t5_config *c = &m->config;
+    const t5_weights *w = &m->weights;
+    int64_t n = parameters(&w->embedding) + c->d_model * (1 + (w->decoder.layers > 0)), ignored = 0, step = 0;
+    for (int64_t i = 0; i < w->encoder.layers; i++)
+        count_block(c, &w->encoder.block[i], &n, &ignored);
+    for (int64_t i = 0; i < w->decoder.layers; i++)
+        count_block(c, &w->decoder.block[i], &n, &step);
+    if (w->decoder.layers > 0) {
+        n += w->tied ? 0 : parameters(&w->head);
+        step += linear_packed_bytes(w->head.type, w->head.in, w->head.out);
+    }
+    m->info = (rp_t5_info){.kind = kinds[c->kind],
+                           .type = linear_type_name(w->type),
+                           .vocab = c->vocab,
+                           .d_model = c->d_model,
+                           .d_kv = c->d_kv,
+                           .d_ff = c->d_ff,
+                           .heads = c->heads,
+                           .layers = w->encoder.layers,
+                           .decoder_layers = w->decoder.layers,
+                           .parameters = n,
+                           .bytes = w->bytes,
+                           .step_bytes = step,
+                           .gated = c->gated,
+                           .tied = w->tied,
+                           .scaled = c->scale,
+                           .has_tokenizer = m->tokenizer != NULL,
+                           .start = c->start,
+                           .eos = c->n_eos > 0 ? c->eos[0] : -1,
+                           .pad = c->pad,
+                           .activation = activations[c->activation],
+                           .attention = attentions[c->encoder_attention],
+                           .experts = c->experts};
+}
+
+static rp_status open_folder(rp_t5 *m, const char *path, int type)
+{
+    char err[IO_ERR_MAX] = "";
+    rp_status status = read_config(m, path);
+    if (status == RP_OK)
+        status = read_generation(m, path);
+    if (status == RP_OK && io_checkpoint_open(&m->file, path, err) != IO_OK)
+        status = t5_fail(RP_E_ARG, "%s", err);
+    if (status == RP_OK)
+        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->pool);
+    if (status == RP_OK)
+        status = find_tokenizer(m, path);
+    io_checkpoint_close(m->file); /* all is packed */
+    m->file = NULL;
+    return status;
+}
+
+static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
+{
+    const char *value = io_checkpoint_meta(m->file, key);
+    if (value != NULL && (*text = strdup(value)) == NULL)
+        return t5_no_memory();
+    return RP_OK;
+}
+
+static rp_status packed_tokenizer(rp_t5 *m, const char *path)
+{
+    const io_tensor *t = io_checkpoint_find(m->file, TOKENIZER_ARRAY);
+    if (m->config.bytes || t == NULL)
+        return m->config.bytes ? find_tokenizer(m, path) : (no_tokenizer(m, "it was packed without one"), RP_OK);
+    m->tokenizer_text = malloc(t->bytes + 1);
+    if (m->tokenizer_text == NULL)
+        return t5_no_memory();
+    memcpy(m->tokenizer_text, t->data, t->bytes);
+    m->tokenizer_size = t->bytes;
+    use_tokenizer(m, path);
+    return RP_OK;
+}
+
+static rp_status open_packed(rp_t5 *m, const char *path, int type)
+{
+    char err[IO_ERR_MAX] = "";
+    if (io_checkpoint_open(&m->file, path, err) != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    const char *format = io_checkpoint_meta(m->file, "format"), *packed = io_checkpoint_meta(m->file, "type");
+    if (format == NULL || strcmp(format, PACKED_FORMAT) != 0)
+        return t5_fail(RP_E_ARG,
+                       "%s: it is no file of `relpos t5 pack` of this version (give the folder that has "
+                       "config.json)",
+                       path);
+    if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
+        return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
+                       linear_type_name((linear_type)type));
+    rp_status status = copy_meta(m, "config", &m->config_text);
+    if (status == RP_OK)
+        status = copy_meta(m, "generation_config", &m->generation_text);
+    if (status == RP_OK && m->config_text == NULL)
+        status = t5_fail(RP_E_ARG, "%s: it has no config (pack the folder again)", path);
+    if (status == RP_OK)
+        status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
+    if (status == RP_OK && m->generation_text != NULL)
+        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text,
+                                    strlen(m->generation_text));
+    if (status == RP_OK)
+        status = t5_weights_map(&m->weights, &m->config, m->file, path);
+    return status == RP_OK ? packed_tokenizer(m, path) : status;
+}
+
+static rp_status find_type(const char *name, int *type)
+{
+    *type = -1;
+    for (int n = 0; name != NULL && n < LINEAR_TYPES; n++)
+        if (strcmp(name, linear_type_name((linear_type)n)) == 0)
+            *type = n;
+    if (name == NULL || *type >= 0)
+        return RP_OK;
+    return t5_fail(RP_E_ARG, "no type of weights is called \"%s\" (f32, bf16, int8 or int4)", name);
+}
+
+rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)
+{
+    const rp_t5_opening o = opening != NULL ? *opening : rp_t5_opening_init();
+    int type = -1;
+    if (model == NULL || path == NULL)
+        return t5_fail(RP_E_ARG, "model or path is NULL");
+    *model = NULL;
+    if (o.size != sizeof o)
+        return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
+    rp_status status = find_type(o.type, &type);
+    if (status != RP_OK)
+        return status;
+    rp_t5 *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return t5_no_memory();
+    m->pool = o.pool;
+    m->generation = (rp_t5_generation){.size = sizeof m->generation,
+                                       .max_new_tokens = 256,
+                                       .beams = 1,
+                                       .returned = 1,
+                                       .length_penalty = 1,
+                                       .temperature = 1,
+                                       .top_k = 50, /* as in transformers */
+                                       .top_p = 1,
+                                       .repetition_penalty = 1,
+                                       .forced_first = -1,
+                                       .forced_last = -1};
+    status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
+    if (status != RP_OK) {
+        rp_t5_close(m);
+        return status;
+    }
+    fill_info(m);
+    *model = m;
+    return RP_OK;
+}
+
+void rp_t5_close(rp_t5 *m)
+{
+    if (m == NULL)
+        return;
+    t5_weights_free(&m->weights);
+    io_checkpoint_close(m->file);
+    tok_close(m->tokenizer);
+    free(m->tokenizer_text);
+    free(m->why_no_tokenizer);
+    free(m->config_text);
+    free(m->generation_text);
+    free(m->refused);
+    free(m);
+}
+
+const rp_t5_info *rp_t5_about(const rp_t5 *m)
+{
+    return m != NULL ? &m->info : NULL;
+}
+
+void rp_t5_free(void *memory)
+{
+    free(memory);
+}
+
+rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
+{
+    return m->generation;
+}
+
+/* ------------------------------------------------------------------------------------------------ packed files */
+
+rp_status rp_t5_pack(const rp_t5 *m, const char *path)
+{
+    io_set set = {0};
+    char err[IO_ERR_MAX] = "";
+    if (m == NULL || path == NULL)
+        return t5_fail(RP_E_ARG, "model or path is NULL");
+    rp_status status = t5_weights_list(&m->weights, &m->config, &set);
+    const int64_t size = (int64_t)m->tokenizer_size;
+    if (status == RP_OK && m->tokenizer_text != NULL && /* last: its size is no multiple of 64 */
+        io_add(&set, TOKENIZER_ARRAY, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
+        status = t5_no_memory();
+    if (status == RP_OK &&
+        (io_add_meta(&set, "format", PACKED_FORMAT) != 0 ||
+         io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
+         io_add_meta(&set, "config", m->config_text) != 0 ||
+         (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
+        status = t5_no_memory();
+    if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
+        status = t5_fail(RP_E_ARG, "%s", err);
+    io_free(&set);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ arguments */
+
+rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
+{
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL");
+    if (n_sources < 0 || (n_sources > 0 && sources == NULL))
+        return t5_fail(RP_E_ARG, "%s is NULL, or fewer than none", what);
+    for (int64_t s = 0; s < n_sources; s++) {
+        if (sources[s].n < 0 || sources[s].n > INT32_MAX || (sources[s].n > 0 && sources[s].tokens == NULL))
+            return t5_fail(RP_E_RANGE, "%s[%lld] has %lld tokens: 0 to %d are possible", what, (long long)s,
+                           (long long)sources[s].n, INT32_MAX);
+        for (int64_t k = 0; k < sources[s].n; k++)
+            if (sources[s].tokens[k] < 0 || sources[s].tokens[k] >= m->config.vocab)
+                return t5_fail(RP_E_RANGE,
+                               "%s[%lld]: token %lld is %d, and the vocabulary has %lld (0 to one below it)", what,
+                               (long long)s, (long long)k, (int)sources[s].tokens[k], (long long)m->config.vocab);
+    }
+    return RP_OK;
+}
+
+rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out)
+{
+    const rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    if (status != RP_OK)
+        return status;
+    if (out == NULL && n_sources > 0)
+        return t5_fail(RP_E_ARG, "out is NULL");
+    return t5_encode(m, n_sources, sources, out);
+}

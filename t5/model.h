@@ -1,0 +1,253 @@
+/* model.h -- what the files of t5 share: the description of a model, its weights, and the steps of a forward pass.
+ * A client of the public header, of linear, of tokenizer and of io. Nothing here prints or exits.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_T5_MODEL_H
+#define RELPOS_T5_MODEL_H
+
+#include "io/checkpoint.h"
+#include "linear/linear.h"
+#include <relpos/t5.h>
+#include <stdbool.h>
+
+/* ------------------------------------------------------------------------------------------------ error.c */
+
+/* Keep one line for rp_t5_last_error of this thread, and return the status. */
+rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+rp_status t5_no_memory(void);
+rp_status t5_core_failed(rp_status status); /* what a call of relpos said */
+rp_status t5_no_memory_for(const char *what, int64_t bytes);
+
+/* A product of sizes and its sum with another; false where it does not fit. */
+static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
+{
+    return !__builtin_mul_overflow(a, b, product);
+}
+
+/* ------------------------------------------------------------------------------------------------ config.c */
+
+typedef enum t5_kind { T5_PLAIN, T5_MT5, T5_UMT5, T5_LONG, T5_SWITCH } t5_kind;
+typedef enum t5_activation { T5_RELU, T5_GELU_TANH, T5_GELU, T5_SILU } t5_activation;
+typedef enum t5_encoder_attention { T5_FULL, T5_LOCAL, T5_TRANSIENT_GLOBAL } t5_encoder_attention;
+
+enum { T5_MAX_EOS = 8 };
+#define T5_MAX_SIZE 16777216 /* of any size in config.json */
+
+/* What config.json says. */
+typedef struct t5_config {
+    t5_kind kind;
+    int64_t vocab, d_model, d_kv, d_ff, heads, inner; /* inner = heads * d_kv */
+    int64_t layers, decoder_layers;
+    int64_t buckets, max_distance;
+    double eps;
+    t5_activation activation;
+    bool gated;
+    bool tied;  /* the head may be the embedding */
+    bool scale; /* hidden states times d_model^-0.5 before the head */
+    t5_encoder_attention encoder_attention;
+    int64_t radius, global_block;               /* LongT5 */
+    int64_t experts, capacity;                  /* Switch */
+    int64_t sparse_encoder, sparse_decoder;     /* every so many layers has experts; 0: none */
+    int32_t pad, start, eos[T5_MAX_EOS], n_eos; /* tokens; start begins every output */
+    bool bytes;                                 /* ByT5: no tokenizer file */
+} t5_config;
+
+/* Whether layer i of a stack has experts. */
+static inline bool t5_is_sparse(int64_t every, int64_t i)
+{
+    return every == 1 || (every > 1 && i % every == 1);
+}
+
+/* Read the text of config.json; `path` for messages. */
+rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
+/* Read the text of generation_config.json over the defaults in *g. *refused, to be freed, is what it asks for that is not supported; NULL. */
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+                             size_t size);
+
+/* ------------------------------------------------------------------------------------------------ weights.c */
+
+typedef struct t5_feed {
+    linear_weights wi, wi_gate, wo; /* wi_gate where the layer is gated */
+} t5_feed;
+
+typedef struct t5_block {
+    const float *norm_self, *norm_cross, *norm_feed, *norm_global;
+    const float *table, *global_table; /* [buckets, heads], of every layer or of the first */
+    linear_weights qkv, o;             /* q, k and v in one matrix */
+    linear_weights cross_q, cross_kv, cross_o;
+    t5_feed feed, *experts; /* experts: of a sparse layer, in place of feed */
+    linear_weights router;
+} t5_block;
+
+typedef struct t5_stack {
+    int64_t layers; /* 0: the checkpoint has no such stack */
+    t5_block *block;
+    const float *norm;
+} t5_stack;
+
+typedef struct t5_weights {
+    linear_type type;
+    linear_weights embedding, head;
+    bool tied; /* head is the embedding */
+    t5_stack encoder, decoder;
+    unsigned char *memory; /* of what was packed here; NULL where all lies in a mapped file */
+    int64_t bytes;         /* of packed weights */
+} t5_weights;
+
+/* Pack the tensors of a checkpoint. type < 0: the narrowest that holds the file's numbers as they are. */
+rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
+                          rp_pool *pool);
+/* Find the weights of a packed file in place. */
+rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path);
+/* Add every weight, borrowed, to a set that is to be written. */
+rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set);
+void t5_weights_free(t5_weights *w);
+
+/* ------------------------------------------------------------------------------------------------ model.c */
+
+struct tokenizer;
+
+struct rp_t5 {
+    t5_config config;
+    t5_weights weights;
+    rp_t5_generation generation;
+    char *refused; /* of generation_config.json */
+    io_checkpoint *file;
+    struct tokenizer *tokenizer; /* NULL: there is none */
+    char *why_no_tokenizer;
+    char *config_text, *generation_text; /* what a packed file takes along */
+    unsigned char *tokenizer_text;       /* likewise */
+    size_t tokenizer_size;
+    rp_pool *pool;
+    rp_t5_info info;
+};
+
+/* Check tokens of a source or a target against the vocabulary; `what` for the message. */
+rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
+
+/* ------------------------------------------------------------------------------------------------ layers.c */
+
+/* Memory that grows and is not kept: aligned to 64 bytes. */
+typedef struct t5_buffer {
+    void *data;
+    size_t size;
+} t5_buffer;
+rp_status t5_reserve(t5_buffer *b, int64_t count, int64_t element); /* what it held is lost */
+void t5_release(t5_buffer *b);
+
+/* to = norm[c] * x[c] / sqrt(mean(x^2) + eps), of each of n rows. */
+void t5_rms_norm(const float *x, int64_t n, int64_t d, const float *norm, double eps, float *to);
+
+/* What all layers of a pass work in: rows of d_model. */
+typedef struct t5_work {
+    const rp_t5 *m;
+    int64_t rows;
+    t5_buffer x, normed, qkv, mixed, feed, scratch, route; /* x: the residual stream, in f32 */
+} t5_work;
+rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
+void t5_work_free(t5_work *w);
+
+/* y = then(x Wᵀ) for rows of x. */
+rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const float *x, int64_t ldx, float *y,
+                    int64_t ldy, linear_then then);
+/* x = rows of the embedding. */
+void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to);
+/* w->x += feed forward of w->x. starts: n_sequences + 1 rows where sequences begin, for the capacity of experts; NULL: it has none. */
+rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_sequences, const int64_t *starts);
+
+/* log(sum(exp(x))) of n numbers. */
+double t5_log_sum_exp(const float *x, int64_t n);
+float t5_largest(const float *x, int64_t n);
+void t5_add(float *x, int64_t n, float by); /* x += by */
+/* Where the largest of n numbers is, the first of equal ones. */
+int64_t t5_argmax(const float *x, int64_t n);
+
+/* ------------------------------------------------------------------------------------------------ attention.c */
+
+enum { T5_MAX_TABLES = 4096 };
+
+/* Attention of one kind of layer, for lengths up to those that it was made for: one plan, what it prepared of each layer's table, and
+ * memory for each worker. One sequence a call, so that its bits depend on nothing else. */
+typedef struct t5_attention {
+    rp_plan *plan;
+    rp_prepared **prepared; /* of each table; NULL: there is no bias, or its positions are given */
+    int64_t n_tables;
+    const float *const *tables; /* [n_tables] of [buckets, heads]; owned */
+    int32_t workers;
+    rp_tensors *tensors; /* of each worker, with what all calls share */
+    unsigned char *work; /* of all workers */
+    size_t work_size;    /* of one */
+    int64_t longest_q, longest_k;
+    bool positions; /* the bias goes by given positions: block_of and global */
+} t5_attention;
+
+/* What kind of layer it is. */
+typedef struct t5_attention_kind {
+    int64_t len_q, len_k; /* bounds */
+    bool both_ways;       /* buckets both ways */
+    bool causal;
+    bool positions;
+    int64_t window; /* keys this far at most; -1: all */
+    const float *const *tables;
+    int64_t n_tables; /* 0: no bias */
+} t5_attention_kind;
+
+rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind);
+void t5_attention_free(t5_attention *a);
+/* One call: the worker's tensors have q, k, v and out. */
+rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker);
+/* heads of `n` rows that are `row` numbers apart, as [1, heads, n, d_kv]. */
+rp_array t5_heads(const rp_t5 *m, const float *first, int64_t n, int64_t row);
+
+/* The first failure of tasks that run at once, which have errors of their own threads. */
+typedef struct t5_failure {
+    _Atomic int status;
+    char text[1024];
+} t5_failure;
+void t5_failed(t5_failure *f, rp_status status);
+rp_status t5_failure_of(const t5_failure *f);
+
+/* ------------------------------------------------------------------------------------------------ encoder.c */
+
+/* rp_t5_encode, of sources that were checked. */
+rp_status t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out);
+
+/* ------------------------------------------------------------------------------------------------ decoder.c */
+
+/* Take n more tokens of each of `rows` rows, which continue rows `parents` of the call before (at first: sources), and make logits
+ * [rows, vocab] of the last of them; or, with `visit`, of each. */
+typedef rp_status t5_visit(void *context, int64_t row, int64_t position, const float *logits);
+rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
+                    float *logits, t5_visit *visit, void *context);
+
+/* ------------------------------------------------------------------------------------------------ logits.c */
+
+/* A sequence that is being written: tokens[0] is the start token. */
+typedef struct t5_prefix {
+    const int32_t *tokens;
+    int64_t n;      /* tokens so far */
+    int64_t forced; /* of them given: start and prefix */
+} t5_prefix;
+
+/* What the penalties and bounds of g do with scores of the next token. */
+void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores);
+bool t5_is_eos(const rp_t5 *m, int32_t token);
+/* Draw from softmax(scores / temperature) within top_k and top_p. key and step say which number is drawn, whatever else is. */
+rp_status t5_draw(const rp_t5_generation *g, float *scores, int64_t vocab, uint64_t key, int64_t step, int32_t *token);
+uint64_t t5_random_key(uint64_t seed, int64_t source, int64_t copy);
+
+/* Whether the text of the tokens after the forced ones ends generation: it contains one of g's stop strings. */
+rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, bool *stops);
+
+/* ------------------------------------------------------------------------------------------------ generate.c, beam.c */
+
+struct rp_t5_results {
+    rp_t5_sequence *sequences;
+    int64_t n;
+};
+/* Append a sequence whose tokens, without the start token, are copied. */
+rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,
+                        bool finished);
+rp_status t5_beam_search(const rp_t5 *m, rp_t5_session *s, int64_t first, int64_t n_sources, const rp_t5_generation *g,
+                         rp_t5_results *results);
+
+#endif

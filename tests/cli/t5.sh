@@ -1,0 +1,91 @@
+#!/bin/sh
+# t5.sh -- relpos t5: its commands over tiny checkpoints, what they refuse, and the manual page
+#
+#     tests/cli/t5.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+data=tests/t5/data
+source='5 9 2 4 4 7 1'
+
+ok t5 --help
+has '^relpos t5 -- ' '^Example:' '^  generate  *[a-z]' '^  bench  *[a-z]'
+for name in generate encode score tokenize info pack bench; do
+    ok t5 "$name" --help
+    has "^relpos t5 $name -- " "^Usage: relpos t5 $name " '^      --help  '
+    sed '1,/^Options:/d' "$T/out" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' >>"$T/options"
+    refused 2 'no option is called --no-such-thing' t5 "$name" --no-such-thing
+    refused 2 'no model was named' t5 "$name"
+done
+grep -oE -- '^(\*-[a-z]\*, )?\*--[a-z-]+\*' man/relpos-t5.1.scd | grep -oE -- '--[a-z-]+' | sort >"$T/page"
+check 'options of the helps and of the page' '' "$(sort -u "$T/options" | diff - "$T/page")"
+
+# generate: lines, beams, batches; the same text for any batch and any number of threads
+ok t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 6
+cp "$T/out" "$T/greedy"
+printf '%s\n3\n\n%s\n' "$source" "$source" >"$T/lines"
+for batch in 1 2 4; do
+    for threads in 1 2; do
+        ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 --batch $batch --threads $threads
+        check 'a line for a line' "4" "$(wc -l <"$T/out" | tr -d ' ')"
+        check 'the first' "$(cat "$T/greedy")" "$(sed -n 1p "$T/out")"
+        check 'the last' "$(cat "$T/greedy")" "$(sed -n 4p "$T/out")"
+    done
+done
+ok t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 6 --beams 3 --return 2 --scores
+has '^-[0-9.]+	[0-9 ]+$'
+check 'two results' 2 "$(wc -l <"$T/out" | tr -d ' ')"
+ok t5 generate $data/v11 --tokens --text "$source" --sample --seed 3 --max-new-tokens 6
+cp "$T/out" "$T/sample"
+ok t5 generate $data/v11 --tokens --text "$source" --sample --seed 3 --max-new-tokens 6 --batch 4
+same 'one seed, one line' "$T/sample" "$T/out"
+ok t5 generate $data/v11 --tokens --text "$source" --begin '7 8' --max-new-tokens 2
+has '^7 8 [0-9]+( [0-9]+)?$'
+ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # bytes need no tokenizer file
+run t5 generate $data/v11 --tokens --text "$source" --stats
+check 'speed on standard error' 1 "$(grep -c 'tokens a second' "$T/err")"
+
+# encode: hidden states, vectors, padding
+ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
+ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
+ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/p.npz" --pad-to 4 --attend-padding
+
+# score, tokenize, info, pack, bench
+printf '%s\t%s\n' "$source" '3 4 1' >"$T/pair"
+ok t5 score $data/v11 "$T/pair" --tokens --each
+has '^-[0-9.]+	3	-[0-9.]+ -[0-9.]+ -[0-9.]+$'
+cp "$T/out" "$T/score"
+prints '106 108 1' t5 tokenize $data/byt5 --text gi
+prints 'gi' t5 tokenize $data/byt5 --decode --text '106 108 1'
+ok t5 info $data/switch
+has 'switch_transformers' '3 experts'
+ok t5 info $data/encoder --json
+has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
+ok t5 pack $data/v11 -o "$T/made/packed"
+ok t5 score "$T/made/packed" "$T/pair" --tokens --each
+same 'packed' "$T/score" "$T/out"
+ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
+has '"tokens_per_second": [0-9.]+'
+
+refusals t5 <<'END'
+2 | no command is called "translate" | translate
+1 | there is no config.json in it | info tests
+1 | cannot be opened | info tests/none
+1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 'x y'
+1 | token 0 is 64, and the vocabulary has 64 | generate tests/t5/data/v11 --tokens --text 64
+1 | line 1: the model takes no text, token numbers alone | generate tests/t5/data/v11 --text hello
+1 | the checkpoint has an encoder alone | generate tests/t5/data/encoder --tokens --text 5
+1 | no tab | score tests/t5/data/v11 --tokens --text 5
+2 | --type: no type of weights is called "f64" | info tests/t5/data/v11 --type f64
+2 | --early-stopping: there is no "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
+1 | temperature is 0 | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
+1 | sample with 2 beams is not supported | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | -o is missing | encode tests/t5/data/v11
+2 | is of no known format | encode tests/t5/data/v11 -o x.txt
+2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
+2 | it is for vectors | encode tests/t5/data/v11 -o x.npz --normalize
+2 | -o is missing | pack tests/t5/data/v11
+1 | none/there | pack tests/t5/data/v11 -o none/there
+END
+
+finish

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Write the tiny checkpoints of tests/t5/data with random weights, one for each member of the T5 family, and what transformers computes
+from them. Run by hand where torch and transformers are; the tests read what it wrote.
+
+    python3 tests/t5/make_models.py [FOLDER]
+
+Each folder has config.json, generation_config.json, weights, and expected.safetensors:
+  sources [n, longest] i32, -1 behind the end     targets [n, t] i32, greedy, -1 behind the end
+  hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given those before
+  hidden_error, logits_error [1]: how far transformers in f32 is from hidden and logits, which are computed in f64
+  beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, -1 behind the end
+
+SPDX-License-Identifier: Apache-2.0"""
+import copy
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+SMALL = dict(vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=3,
+             relative_attention_num_buckets=8, relative_attention_max_distance=12, decoder_start_token_id=0)
+TINY = dict(SMALL, d_model=12, num_heads=2, d_ff=20)
+GATED = dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+MANY_ENDS = [1, 5, 12, 20, 33, 47, 60, 18]  # so that targets of random weights end before their time
+T = transformers
+# name: class, configuration, seed; then what is done with the file
+MODELS = {
+    "t5": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 0),
+    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED, eos_token_id=MANY_ENDS), 1),
+    "mt5": (T.MT5ForConditionalGeneration, T.MT5Config(**TINY, feed_forward_proj="gated-gelu"), 2),
+    "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**TINY, eos_token_id=MANY_ENDS[:4]), 3),
+    "byt5": (T.T5ForConditionalGeneration,
+             T.T5Config(**dict(TINY, vocab_size=384, num_layers=2, num_decoder_layers=1), feed_forward_proj="gated-gelu", tokenizer_class="ByT5Tokenizer"), 4),
+    "longt5_local": (T.LongT5ForConditionalGeneration, T.LongT5Config(**TINY, **GATED, local_radius=5), 5),
+    "longt5_global": (T.LongT5ForConditionalGeneration,
+                      T.LongT5Config(**TINY, **GATED, local_radius=5, global_block_size=4,
+                                     encoder_attention_type="transient-global"), 6),
+    "switch": (T.SwitchTransformersForConditionalGeneration,
+               T.SwitchTransformersConfig(**TINY, num_experts=3, expert_capacity=6, num_sparse_encoder_layers=1,
+                                          num_sparse_decoder_layers=1), 7),
+    "encoder": (T.T5EncoderModel, T.T5Config(**SMALL, **GATED), 8),  # bf16, in shards
+    "f16": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 9),
+    "silu": (T.T5ForConditionalGeneration, T.T5Config(**TINY, feed_forward_proj="gated-silu"), 10),
+}
+LENGTHS = [1, 5, 19, 34]
+STEPS = 10
+# beams, results, further settings
+SEARCHES = [(4, 2, {}), (3, 3, {"early_stopping": True, "length_penalty": 2.0}),
+            (2, 1, {"early_stopping": "never", "length_penalty": -0.5, "min_new_tokens": 3}),
+            (5, 1, {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "length_penalty": 0.8})]
+
+
+def fill(model, seed):
+    """Weights that are large enough for every layer and table to matter."""
+    random = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        x = torch.randn(p.shape, generator=random)
+        if "layer_norm" in name:
+            p.data = 1 + 0.3 * x
+        elif "relative_attention_bias" in name:
+            p.data = x
+        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small, or a head that is tied repeats its input
+            p.data = 0.3 * x
+        elif "lm_head" in name:
+            p.data = x
+        else:
+            p.data = x * 1.3 / p.shape[-1] ** 0.5
+
+
+def padded(rows, width=None):
+    width = width or max(map(len, rows))
+    return torch.tensor([list(r) + [-1] * (width - len(r)) for r in rows], dtype=torch.int32)
+
+
+def cut(row, ends):
+    """Tokens after the start token, up to the first end."""
+    row = row.tolist()[1:]
+    return next((row[:k + 1] for k, t in enumerate(row) if t in ends), row)
+
+
+def encode(model, sources):
+    return torch.cat([model.get_encoder()(input_ids=torch.tensor([s]), attention_mask=torch.ones(1, len(s), dtype=torch.long))
+                      .last_hidden_state[0] for s in sources])
+
+
+def error(exact, other):
+    return (exact - other).abs().max().float().reshape(1)
+
+
+def doubled(model):
+    """The same model in f64, norms too."""
+    exact = copy.deepcopy(model).double()
+    for module in exact.modules():
+        if type(module).__name__.endswith("LayerNorm"):
+            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
+    return exact
+
+
+@torch.no_grad()
+def expect(model, config, seed):
+    random = np.random.default_rng(seed)
+    sources = [random.integers(2, config.vocab_size, n).tolist() for n in LENGTHS]
+    exact = doubled(model)
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    hidden, in_f32 = encode(exact, sources), encode(model, sources)
+    out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32)}
+    if not hasattr(model, "lm_head"):
+        return out
+    targets = []
+    found = {k: [] for k in range(len(SEARCHES))}
+    scores = {k: [] for k in range(len(SEARCHES))}
+    for s in sources:
+        ids = torch.tensor([s])
+        mask = torch.ones_like(ids)
+        t = cut(model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=1)[0], ends)
+        targets.append(t)
+        # experts in the decoder have no bounds where tokens come one by one, and that is how generate() works
+        logits, in_f32 = (stepwise(m, ids, mask, [0, *t[:-1]]) for m in (exact, model))
+        for k, (beams, results, more) in enumerate(SEARCHES):
+            g = model.generate(ids, attention_mask=mask, max_new_tokens=STEPS, do_sample=False, num_beams=beams,
+                               num_return_sequences=results, return_dict_in_generate=True, output_scores=True, **more)
+            found[k].append([cut(r, ends) for r in g.sequences])
+            scores[k].append(g.sequences_scores)
+    out |= {"targets": padded(targets), "logits": logits.float(), "logits_error": error(logits, in_f32)}
+    for k in found:
+        width = max(len(r) for rows in found[k] for r in rows)
+        out[f"beams.{k}"] = torch.stack([padded(rows, width) for rows in found[k]])
+        out[f"beam_scores.{k}"] = torch.stack(scores[k])
+    return out
+
+
+def stepwise(model, ids, mask, tokens):
+    encoded = model.get_encoder()(input_ids=ids, attention_mask=mask)
+    past, rows = None, []
+    for t in tokens:
+        o = model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=torch.tensor([[t]]), past_key_values=past,
+                  use_cache=True)
+        past = o.past_key_values
+        rows.append(o.logits[0, -1])
+    return torch.stack(rows)
+
+
+def shard(folder):
+    """Cut a checkpoint in two files of bf16, as save_pretrained does with large ones."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names, index = sorted(tensors), {}
+    for k, part in enumerate((names[::2], names[1::2])):
+        file = f"model-{k + 1:05}-of-00002.safetensors"
+        save_file({n: tensors[n].contiguous() for n in part}, folder / file, {"format": "pt"})
+        index |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=1) + "\n")
+
+
+def rounded(model, dtype):
+    for p in model.parameters():
+        p.data = p.data.to(dtype).float()
+
+
+def main():
+    torch.set_num_threads(1)
+    to = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "data"
+    for name, (kind, config, seed) in MODELS.items():
+        folder = to / name
+        shutil.rmtree(folder, ignore_errors=True)
+        torch.manual_seed(seed)
+        model = kind(config).eval()
+        fill(model, seed)
+        stored = torch.float32 if name == "v11" else torch.float16 if name == "f16" else torch.bfloat16
+        rounded(model, stored)
+        if name == "v11":  # a head of its own, as the first files of v1.1 had it
+            model.lm_head.weight = torch.nn.Parameter(torch.randn(64, 16, generator=torch.Generator().manual_seed(99)))
+        expected = expect(model, config, seed)
+        model.save_pretrained(folder)
+        file = folder / "model.safetensors"
+        tensors = load_file(file)
+        if name == "v11":
+            tensors["lm_head.weight"] = model.lm_head.weight.detach().clone()
+            c = json.loads((folder / "config.json").read_text())
+            c["tie_word_embeddings"] = False
+            c.pop("scale_decoder_outputs", None)
+            (folder / "config.json").write_text(json.dumps(c, indent=2) + "\n")
+        if name == "t5":  # strays that old files have
+            tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"].clone()
+            tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = torch.zeros(8, 2)
+        save_file({n: t.to(stored).contiguous() for n, t in tensors.items()}, file, {"format": "pt"})
+        if name == "encoder":
+            shard(folder)
+        save_file({n: t.contiguous() for n, t in expected.items()}, folder / "expected.safetensors")
+        size = sum(f.stat().st_size for f in folder.iterdir())
+        print(f"{name:14} {size:7} bytes", expected.get("targets", torch.zeros(0)).tolist())
+
+
+main()

@@ -1,0 +1,486 @@
+/* test_t5_damage.c -- checkpoints that are cut short, incomplete, of another shape or type, or that name what they must not, are refused
+ * with a line that says what is wrong; arguments out of range too; and every allocation may fail.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/t5/models.h"
+#include "tests/starve.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static char folder[200];
+
+static void path_to(char path[300], const char *name)
+{
+    snprintf(path, 300, "%s/%s", folder, name);
+}
+
+static char *read_bytes(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *bytes = calloc(1, 1 << 20);
+    *size = fread(bytes, 1, (1 << 20) - 1, f);
+    fclose(f);
+    return bytes;
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t size)
+{
+    char path[300];
+    path_to(path, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    write_bytes(name, text, strlen(text));
+}
+
+static void clear(void)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'/*", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* A copy of a checkpoint that may be spoiled. */
+static void copy_model(const char *name)
+{
+    char command[600];
+    clear();
+    snprintf(command, sizeof command, "cp " DATA "/%s/* '%s'", name, folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void refuses(const char *path, const char *words)
+{
+    rp_t5 *m = (rp_t5 *)1;
+    const rp_status status = rp_t5_open(&m, path, NULL);
+    assert_null(m);
+    if (status == RP_OK)
+        fail_msg("opened; expected: %s", words);
+    if (strstr(rp_t5_last_error(), words) == NULL || strchr(rp_t5_last_error(), '\n') != NULL)
+        fail_msg("'%s' does not say '%s'", rp_t5_last_error(), words);
+}
+
+/* ------------------------------------------------------------------------------------------------ config.json */
+
+/* Replace a part of the text of config.json. */
+static void edit(const char *file, const char *from, const char *to)
+{
+    char path[300];
+    size_t size;
+    path_to(path, file);
+    char *text = read_bytes(path, &size), *at = strstr(text, from);
+    if (at == NULL)
+        fail_msg("%s has no %s", file, from);
+    char *made = calloc(1, size + strlen(to) + 1);
+    memcpy(made, text, (size_t)(at - text));
+    strcat(made, to);
+    strcat(made, at + strlen(from));
+    write_text(file, made);
+    free(made);
+    free(text);
+}
+
+static void test_config(void **state)
+{
+    static const struct {
+        const char *from, *to, *words;
+    } edits[] = {
+        {"\"d_model\": 16", "\"d_model\": NaN", "config.json: line"},
+        {"\"d_model\": 16", "\"d_model\": 1e999", "config.json: line"},
+        {"\"d_model\": 16", "\"d_model\": -16", "\"d_model\" is not a whole number from 1"},
+        {"\"d_model\": 16", "\"d_model\": 16.5", "\"d_model\" is not a whole number"},
+        {"\"d_model\": 16", "\"d_model\": \"16\"", "\"d_model\" is not a whole number"},
+        {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
+        {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
+        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json asks for [64,8]"},
+        {"\"vocab_size\": 64", "\"vocab_size\": 65",
+         "'shared.weight' has the shape [64,16], config.json asks for [65,16]"},
+        {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
+        {"\"num_layers\": 2", "\"num_layers\": 3", "'encoder.block.2.layer.0.layer_norm.weight' is missing"},
+        {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is none"},
+        {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
+        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json asks for [16,16]"},
+        {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 7", "has to be even"},
+        {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 4", "above half of it"},
+        {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1", "\"layer_norm_epsilon\" is not a number"},
+        {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
+        {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
+        {"\"gated-gelu\"", "\"gated-tanh\"", "the activation \"gated-tanh\" is not supported"},
+        {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is none of the T5 family"},
+        {"\"model_type\": \"t5\"", "\"model_type\": 5", "\"model_type\" is not a text"},
+        {"{", "[{", "config.json: line"},
+        {"\"d_kv\": 8", "\"d_kv\": 8, \"d_kv\": 8", "config.json: line"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof edits / sizeof *edits; n++) {
+        copy_model("v11");
+        edit("config.json", edits[n].from, edits[n].to);
+        refuses(folder, edits[n].words);
+    }
+    copy_model("v11");
+    write_text("config.json", "[]");
+    refuses(folder, "it is not a JSON object");
+    write_text("config.json", "");
+    refuses(folder, "the file is empty");
+    clear();
+    refuses(folder, "there is no config.json in it");
+    refuses("/nonexistent", "cannot be opened");
+    copy_model("v11");
+    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"num_beams\": 0");
+    refuses(folder, "\"num_beams\" is not a whole number");
+}
+
+/* What a generation_config.json asks for that is not there is told when it is asked for. */
+static void test_unsupported(void **state)
+{
+    rp_t5 *m;
+    rp_t5_results *r;
+    const int32_t token = 5;
+    const rp_t5_tokens source = {&token, 1};
+    (void)state;
+    copy_model("v11");
+    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
+    fine(rp_t5_open(&m, folder, NULL));
+    const rp_t5_generation g = rp_t5_generation_of(m);
+    assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
+    assert_non_null(strstr(rp_t5_last_error(), "bad_words_ids"));
+    rp_t5_close(m);
+}
+
+/* ------------------------------------------------------------------------------------------------ tensors */
+
+static void read_weights(io_set *set)
+{
+    char path[300], err[IO_ERR_MAX];
+    path_to(path, "model.safetensors");
+    if (io_read(path, set, NULL, err) != IO_OK)
+        fail_msg("%s", err);
+}
+
+static void write_weights(const io_set *set)
+{
+    char path[300], err[IO_ERR_MAX];
+    path_to(path, "model.safetensors");
+    if (io_write(path, IO_SAFETENSORS, set, err) != 0)
+        fail_msg("%s", err);
+}
+
+static io_array *array_named(io_set *set, const char *name)
+{
+    return (io_array *)(uintptr_t)io_find(set, name);
+}
+
+static void test_tensors(void **state)
+{
+    const int64_t one = 1;
+    static const float zero = 0;
+    io_set set;
+    (void)state;
+    copy_model("v11"); /* each tensor once under another name */
+    read_weights(&set);
+    const size_t n_arrays = set.n_arrays;
+    io_free(&set);
+    for (size_t n = 0; n < n_arrays; n++) {
+        char words[300];
+        copy_model("v11");
+        read_weights(&set);
+        io_array *a = &set.arrays[n];
+        const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without it the embedding is the head */
+        snprintf(words, sizeof words, head ? "'zm_head.weight' is none" : "'%s' is missing", a->name);
+        a->name[0] = 'z';
+        write_weights(&set);
+        io_free(&set);
+        refuses(folder, words);
+    }
+    copy_model("v11"); /* another shape with as many numbers */
+    read_weights(&set);
+    array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[0] = 16;
+    array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[1] = 24;
+    write_weights(&set);
+    io_free(&set);
+    refuses(folder,
+            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24], config.json asks for [24,16]");
+    copy_model("v11"); /* another type */
+    read_weights(&set);
+    array_named(&set, "decoder.final_layer_norm.weight")->dtype = RP_I32;
+    write_weights(&set);
+    io_free(&set);
+    refuses(folder, "'decoder.final_layer_norm.weight' has the type i32");
+    copy_model("v11"); /* one that is none of its own */
+    read_weights(&set);
+    assert_int_equal(io_add(&set, "encoder.block.0.adapter.weight", RP_F32, 1, &one, (void *)(uintptr_t)&zero, true),
+                     0);
+    write_weights(&set);
+    io_free(&set);
+    refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (1 such tensors)");
+}
+
+static void test_truncated(void **state)
+{
+    size_t size;
+    char path[300];
+    (void)state;
+    copy_model("t5");
+    path_to(path, "model.safetensors");
+    char *bytes = read_bytes(path, &size);
+    for (size_t n = 0; n < size; n += n < 64 ? 1 : 499) {
+        write_bytes("model.safetensors", bytes, n);
+        refuses(folder, "model.safetensors: ");
+    }
+    bytes[size] = 0;
+    write_bytes("model.safetensors", bytes, size + 1);
+    refuses(folder, "model.safetensors: the tensors end at byte");
+    free(bytes);
+    path_to(path, "model.safetensors");
+    unlink(path);
+    refuses(folder, "neither model.safetensors nor model.safetensors.index.json");
+    assert_int_equal(mkfifo(path, 0600), 0); /* nobody will ever write to it */
+    refuses(folder, "not a regular file");
+}
+
+static void test_shards(void **state)
+{
+    char path[300];
+    rp_t5 *m;
+    (void)state;
+    copy_model("encoder");
+    fine(rp_t5_open(&m, folder, NULL));
+    rp_t5_close(m);
+    path_to(path, "model-00002-of-00002.safetensors");
+    unlink(path);
+    refuses(folder, "weight_map names model-00002-of-00002.safetensors, and there is no such file");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "model-00001-of-00002", "../model-00001-of-00002");
+    refuses(folder, "weight_map names '../model-00001-of-00002.safetensors' (shards have to lie beside the index)");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "\"/etc/passwd\"");
+    refuses(folder, "weight_map names '/etc/passwd'");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"", "7");
+    refuses(folder, "has no file");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"model-00001-of-00002.safetensors\"",
+         "\"model-00002-of-00002.safetensors\"");
+    refuses(folder, "which is in another one");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"encoder.block.0.layer.0.SelfAttention.k.weight\"", "\"x\"");
+    refuses(folder, "has tensor 'x', which is in no file");
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"weight_map\"", "\"map\"");
+    refuses(folder, "it has no weight_map");
+    copy_model("encoder");
+    write_text("model.safetensors.index.json", "{\"weight_map\": ");
+    refuses(folder, "model.safetensors.index.json: line 1");
+}
+
+/* An image model's text encoder: numbers of 8 bits, read as what they are. */
+static void test_f8(void **state)
+{
+    char path[300], *at;
+    size_t size;
+    rp_t5 *m;
+    (void)state;
+    clear();
+    write_text("config.json",
+               "{\"vocab_size\": 2, \"d_model\": 1, \"d_kv\": 1, \"num_heads\": 1, \"d_ff\": 1, \"num_layers\": 1, "
+               "\"relative_attention_num_buckets\": 4}");
+    static const struct {
+        const char *name, *shape;
+        int bytes;
+    } tensors[] = {{"shared.weight", "2,1", 2},
+                   {"encoder.block.0.layer.0.SelfAttention.q.weight", "1,1", 1},
+                   {"encoder.block.0.layer.0.SelfAttention.k.weight", "1,1", 1},
+                   {"encoder.block.0.layer.0.SelfAttention.v.weight", "1,1", 1},
+                   {"encoder.block.0.layer.0.SelfAttention.o.weight", "1,1", 1},
+                   {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "4,1", 4},
+                   {"encoder.block.0.layer.0.layer_norm.weight", "1", 1},
+                   {"encoder.block.0.layer.1.DenseReluDense.wi.weight", "1,1", 1},
+                   {"encoder.block.0.layer.1.DenseReluDense.wo.weight", "1,1", 1},
+                   {"encoder.block.0.layer.1.layer_norm.weight", "1", 1},
+                   {"encoder.final_layer_norm.weight", "1", 1}};
+    char *file = calloc(1, 1 << 16);
+    at = file + 8;
+    int begin = 0;
+    for (size_t n = 0; n < sizeof tensors / sizeof *tensors; n++) {
+        at += sprintf(at, "%c\"%s\":{\"dtype\":\"F8_E4M3\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", n ? ',' : '{',
+                      tensors[n].name, tensors[n].shape, begin, begin + tensors[n].bytes);
+        begin += tensors[n].bytes;
+    }
+    *at++ = '}';
+    const uint64_t header = (uint64_t)(at - file - 8);
+    memcpy(file, &header, 8);
+    memset(at, 0, (size_t)begin);
+    at[begin - 1] = 0x44; /* the last norm: 2^(8-7) * 1.5 = 3 */
+    at[0] = 0x01;         /* the smallest number, 2^-9 */
+    at[1] = (char)0xfe;   /* the largest, -448 */
+    size = (size_t)(at - file) + (size_t)begin;
+    write_bytes("model.safetensors", file, size);
+    free(file);
+    path_to(path, "model.safetensors");
+    fine(rp_t5_open(&m, folder, NULL));
+    assert_string_equal(rp_t5_about(m)->type, "bf16");
+    const int32_t both[2] = {0, 1};
+    const rp_t5_tokens source = {both, 2};
+    float out[2];
+    fine(rp_t5_encode(m, 1, &source, out)); /* x / sqrt(x^2 + 1e-6) times 3 */
+    const double small = 3 * ldexp(1, -9) / sqrt(ldexp(1, -18) + 1e-6);
+    if (!(fabs((double)out[0] - small) <= 1e-6 * small && fabs((double)out[1] + 3) <= 1e-6))
+        fail_msg("%.9g and %.9g, not %.9g and -3", (double)out[0], (double)out[1], small);
+    rp_t5_close(m);
+}
+
+static void test_packed(void **state)
+{
+    char path[300], other[300];
+    size_t size;
+    rp_t5 *m = open_model("v11", "int8", NULL);
+    rp_t5_opening o = rp_t5_opening_init();
+    (void)state;
+    clear();
+    path_to(path, "packed");
+    fine(rp_t5_pack(m, path));
+    o.type = "f32";
+    rp_t5 *opened;
+    assert_int_equal(rp_t5_open(&opened, path, &o), RP_E_ARG);
+    assert_non_null(strstr(rp_t5_last_error(), "its weights are int8 and not f32"));
+    char *bytes = read_bytes(path, &size);
+    for (size_t n = 0; n < size; n += 97) {
+        write_bytes("cut", bytes, n);
+        path_to(other, "cut");
+        refuses(other, "");
+    }
+    free(bytes);
+    path_to(other, "none/there");
+    assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
+    assert_int_not_equal(access(other, F_OK), 0);
+    copy_model("v11");
+    path_to(other, "model.safetensors");
+    refuses(other, "no file of `relpos t5 pack`");
+    rp_t5_close(m);
+}
+
+/* ------------------------------------------------------------------------------------------------ arguments */
+
+#define REFUSED(status, words, call)                                                                                   \
+    do {                                                                                                               \
+        assert_int_equal(call, status);                                                                                \
+        if (strstr(rp_t5_last_error(), words) == NULL)                                                                 \
+            fail_msg("'%s' does not say '%s'", rp_t5_last_error(), words);                                             \
+    } while (0)
+
+static void test_arguments(void **state)
+{
+    rp_t5 *m = open_model("v11", NULL, NULL), *encoder = open_model("encoder", NULL, NULL), *none;
+    const int32_t outside = 64, below = -1, inside = 3;
+    const rp_t5_tokens good_source = {&inside, 1}, high = {&outside, 1}, low = {&below, 1}, minus = {&inside, -1};
+    rp_t5_results *r;
+    rp_t5_session *s;
+    rp_t5_opening o = rp_t5_opening_init();
+    float out[64];
+    char *text;
+    (void)state;
+    o.type = "f64";
+    REFUSED(RP_E_ARG, "\"f64\"", rp_t5_open(&none, DATA "/v11", &o));
+    REFUSED(RP_E_RANGE, "token 0 is 64, and the vocabulary has 64", rp_t5_encode(m, 1, &high, out));
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_encode(m, 1, &low, out));
+    REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_encode(m, 1, &minus, out));
+    REFUSED(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone", rp_t5_begin(&s, encoder, 1, &good_source, 1));
+    REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_detokenize(m, &inside, 1, &text, NULL));
+    rp_t5_generation g = settings_of(m);
+#define FIELD(field, value, words)                                                                                     \
+    do {                                                                                                               \
+        g = settings_of(m);                                                                                            \
+        g.field = value;                                                                                               \
+        REFUSED(RP_E_RANGE, words, rp_t5_generate(m, 1, &good_source, &g, &r));                                        \
+    } while (0)
+    FIELD(max_new_tokens, 0, "max_new_tokens is 0");
+    FIELD(min_new_tokens, STEPS + 1, "min_new_tokens is 11");
+    FIELD(beams, 0, "beams is 0");
+    FIELD(beams, 33, "beams is 33");
+    FIELD(returned, 2, "returned is 2");
+    FIELD(temperature, 0, "temperature is 0");
+    FIELD(temperature, (double)NAN, "temperature is nan");
+    FIELD(top_p, 0, "top_p is 0");
+    FIELD(top_k, -1, "top_k is -1");
+    FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
+    FIELD(length_penalty, (double)NAN, "length_penalty is nan");
+    FIELD(prefix, high, "prefix[0]: token 0 is 64");
+    g = settings_of(m);
+    g.size = 8;
+    REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
+    fine(rp_t5_begin(&s, m, 1, &good_source, 4));
+    const int32_t zero = 0, one = 1;
+    REFUSED(RP_E_RANGE, "parents[0] is 1: there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
+    rp_t5_end(s);
+    rp_t5_close(m);
+    rp_t5_close(encoder);
+}
+
+/* Every allocation of opening, encoding and searching fails once, alone and with all after it. */
+static void test_out_of_memory(void **state)
+{
+#ifdef STARVES
+    (void)state;
+    for (int ever = 0; ever < 2; ever++)
+        for (long n = 1, count = n; n <= count; n += 1 + n / 40) {
+            static const char *const names[] = {"longt5_global", "switch"};
+            rp_pool *pool;
+            good(rp_pool_create(&pool, 1));
+            rp_t5 *m = NULL;
+            rp_t5_results *r = NULL;
+            const int32_t tokens[] = {5, 9, 2, 4, 4, 7, 1};
+            const rp_t5_tokens source = {tokens, 7};
+            char path[300];
+            snprintf(path, sizeof path, DATA "/%s", names[ever]);
+            rp_t5_opening o = rp_t5_opening_init();
+            o.pool = pool;
+            starve(n, ever);
+            rp_status status = rp_t5_open(&m, path, &o);
+            if (status == RP_OK) {
+                rp_t5_generation g = settings_of(m);
+                g.beams = 2;
+                status = rp_t5_generate(m, 1, &source, &g, &r);
+            }
+            count = starve_end();
+            if (status != RP_OK && status != RP_E_NOMEM && strstr(rp_t5_last_error(), "out of memory") == NULL)
+                fail_msg("allocation %ld: %s: %s", n, rp_status_name(status), rp_t5_last_error());
+            rp_t5_results_free(r);
+            rp_t5_close(m);
+            rp_pool_destroy(pool);
+        }
+#else
+    (void)state;
+    skip();
+#endif
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/relpos-t5-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    clear();
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_truncated), cmocka_unit_test(test_shards),      cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_packed),    cmocka_unit_test(test_arguments),   cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
