@@ -10,9 +10,11 @@
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx2,fma,avxvnni")
 #define LINEAR_ISA avx2_vnni
-#define RPI_F64    0
-#define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
-#define MAX_ROWS   6
+extern const linear_ops linear_ops_avx2;
+#define LINEAR_FLOATS linear_ops_avx2
+#define RPI_F64       0
+#define SHAPES(X)     X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS      6
 #include "isa/avx2.h"
 #include "isa/verbs.h"
 #define vi_load(p)           ((vi)_mm256_loadu_si256((const __m256i *)(const void *)(p)))

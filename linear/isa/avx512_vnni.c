@@ -10,9 +10,11 @@
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni")
 #define LINEAR_ISA avx512_vnni
-#define RPI_F64    0
-#define SHAPES(X)  X(4, 6) X(2, 12) X(1, 12)
-#define MAX_ROWS   12
+extern const linear_ops linear_ops_avx512;
+#define LINEAR_FLOATS linear_ops_avx512
+#define RPI_F64       0
+#define SHAPES(X)     X(4, 6) X(2, 12) X(1, 12)
+#define MAX_ROWS      12
 #include "isa/avx512.h"
 #include "isa/verbs.h"
 #define vi_load(p)           ((vi)_mm512_loadu_si512(p))

@@ -42,8 +42,14 @@ typedef void tiles(int rows, const tile *t);
         case 12: ROWS(TYPE, 12, COLUMNS, MOST); break;                                                                 \
         }                                                                                                              \
     }
-#define EACH_TYPE(COLUMNS, MOST)                                                                                       \
-    TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
+#ifdef LINEAR_FLOATS /* another set has the tiles of f32 and bf16, which would be the same here */
+#define FLOAT_TILES(COLUMNS, MOST)
+#define FLOAT_TILE(TYPE, COLUMNS) NULL
+#else
+#define FLOAT_TILES(COLUMNS, MOST) TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST)
+#define FLOAT_TILE(TYPE, COLUMNS)  TYPE##_tiles_##COLUMNS
+#endif
+#define EACH_TYPE(COLUMNS, MOST) FLOAT_TILES(COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
 
 /* The tiles of a number of columns, at most `columns`, with room for `rows` rows; *width: of how many. */
@@ -51,8 +57,8 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
     if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[LINEAR_TYPES] = {f32_tiles_##COLUMNS, bf16_tiles_##COLUMNS, int8_tiles_##COLUMNS,     \
-                                                  int4_tiles_##COLUMNS};                                               \
+        static tiles *const each[LINEAR_TYPES] = {FLOAT_TILE(f32, COLUMNS), FLOAT_TILE(bf16, COLUMNS),                 \
+                                                  int8_tiles_##COLUMNS, int4_tiles_##COLUMNS};                         \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }
@@ -132,6 +138,12 @@ static void panel_of_block(const part *p)
 static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
     float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
+#ifdef LINEAR_FLOATS
+    if (j->type == LINEAR_F32 || j->type == LINEAR_BF16) {
+        LINEAR_FLOATS.block(j, row, rows, panel, panels);
+        return;
+    }
+#endif
     for (int64_t n = panel; n < panel + panels; n++)
         panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
 }

@@ -83,6 +83,10 @@ static void store(const tile *t, int rows, float *y, int64_t n)
     switch (t->j->type) {
     case LINEAR_INT8: store_type(LINEAR_INT8, t, rows, y, n); break;
     case LINEAR_INT4: store_type(LINEAR_INT4, t, rows, y, n); break;
+#ifndef LINEAR_FLOATS
     default: store_type(LINEAR_F32, t, rows, y, n); break;
+#else
+    default: break;
+#endif
     }
 }
