@@ -11,7 +11,7 @@
 
 #define PACKED_FORMAT   "relpos-t5 1" /* the metadata "format" of a packed file */
 #define TOKENIZER_ARRAY "tokenizer"
-enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125 };
+enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -98,13 +98,27 @@ static void use_tokenizer(rp_t5 *m, const char *name)
         no_tokenizer(m, err);
 }
 
+static void use_bytes(rp_t5 *m)
+{
+    char err[TOK_ERR_MAX] = "";
+    if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
+        no_tokenizer(m, err);
+}
+
+/* A model without a tokenizer file. Not every config.json of ByT5 names its tokenizer, and no other model has so few tokens. */
+static void use_none(rp_t5 *m, const char *why)
+{
+    if (m->config.vocab == BYT5_VOCAB)
+        use_bytes(m);
+    else
+        no_tokenizer(m, why);
+}
+
 static rp_status find_tokenizer(rp_t5 *m, const char *folder)
 {
     static const char *const names[] = {"tokenizer.json", "spiece.model"};
-    char err[TOK_ERR_MAX] = "";
     if (m->config.bytes) {
-        if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
-            no_tokenizer(m, err);
+        use_bytes(m);
         return RP_OK;
     }
     for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
@@ -119,7 +133,7 @@ static rp_status find_tokenizer(rp_t5 *m, const char *folder)
             return status;
     }
     if (m->tokenizer_text == NULL)
-        no_tokenizer(m, "there is neither tokenizer.json nor spiece.model beside the weights");
+        use_none(m, "there is neither tokenizer.json nor spiece.model beside the weights");
     return RP_OK;
 }
 
@@ -266,12 +280,17 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
 static rp_status packed_tokenizer(rp_t5 *m, const char *path)
 {
     const io_tensor *t = io_checkpoint_find(m->file, TOKENIZER_ARRAY);
-    if (m->config.bytes || t == NULL)
-        return m->config.bytes ? find_tokenizer(m, path) : (no_tokenizer(m, "it was packed without one"), RP_OK);
+    if (m->config.bytes)
+        return find_tokenizer(m, path);
+    if (t == NULL) {
+        use_none(m, "it was packed without one");
+        return RP_OK;
+    }
     m->tokenizer_text = malloc(t->bytes + 1);
     if (m->tokenizer_text == NULL)
         return t5_no_memory();
-    memcpy(m->tokenizer_text, t->data, t->bytes);
+    if (t->bytes > 0)
+        memcpy(m->tokenizer_text, t->data, t->bytes);
     m->tokenizer_size = t->bytes;
     use_tokenizer(m, path);
     return RP_OK;
