@@ -1,184 +1,12 @@
-/* decoder.c -- sessions: encoded sources, a cache of keys and values in pages, and steps of all rows at once. Rows that continue one
- * parent share its pages until they write into them; keys and values of a source are made once.
+/* decoder.c -- sessions: encoded sources, and steps of all rows at once. Keys and values of a source are made once; rows of one source
+ * are the queries of one call. The cache is cache.c's.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "t5/model.h"
+#include "t5/session.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LONG_PAGE = 128, /* tokens of a page: as many as relpos sums at a time, which it then does in place */
-    SHORT_PAGE = 16, /* of large models */
-    HEAD_ROWS = 16   /* rows whose logits a visitor gets from one product */
-};
-#define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
-
-/* Keys and values of some tokens in every layer: [layers][2][tokens][inner]. */
-typedef struct page {
-    int64_t owners;
-    struct page *next; /* of free ones */
-    float data[];
-} page;
-
-typedef struct row {
-    int64_t source;
-    page **pages;
-} row;
-
-struct rp_t5_session {
-    const rp_t5 *m;
-    int64_t n_sources, *starts; /* [n_sources + 1] rows of cross */
-    float *cross;               /* [decoder layers][rows][2 * inner]: keys and values of the sources */
-    int64_t length;             /* tokens of every row */
-    int64_t page;               /* tokens of a page */
-    int64_t n_rows, room;       /* room: pages of a row */
-    row *rows;
-    page *unused;
-    t5_attention step, prefill, cross_attention;
-    const void **page_at; /* of each worker: [2][room] */
-    t5_work work;
-    t5_buffer logits;
-    bool broken;
-};
-
-/* ------------------------------------------------------------------------------------------------ pages */
-
-static size_t page_bytes(const rp_t5 *m, int64_t tokens)
-{
-    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner) * sizeof(float);
-}
-
-static float *page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
-{
-    return p->data + (layer * 2 + value) * s->page * s->m->config.inner;
-}
-
-static page *take_page(rp_t5_session *s)
-{
-    page *p = s->unused;
-    if (p != NULL)
-        s->unused = p->next;
-    else
-        p = malloc(page_bytes(s->m, s->page));
-    if (p != NULL)
-        p->owners = 1;
-    return p;
-}
-
-static void leave_page(rp_t5_session *s, page *p)
-{
-    if (p == NULL || --p->owners > 0)
-        return;
-    p->next = s->unused;
-    s->unused = p;
-}
-
-static void free_rows(rp_t5_session *s, row *rows, int64_t n)
-{
-    for (int64_t r = 0; rows != NULL && r < n; r++) {
-        for (int64_t k = 0; rows[r].pages != NULL && k < s->room; k++)
-            leave_page(s, rows[r].pages[k]);
-        free(rows[r].pages);
-    }
-    free(rows);
-}
-
-static int64_t pages_of(const rp_t5_session *s, int64_t length)
-{
-    return (length + s->page - 1) / s->page;
-}
-
-/* A copy of the first `used` tokens of a page, for a row that is about to write behind them. */
-static page *copy_page(rp_t5_session *s, page *from, int64_t used)
-{
-    page *to = take_page(s);
-    for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++)
-        for (int value = 0; value < 2; value++)
-            memcpy(page_layer(s, to, l, value), page_layer(s, from, l, value),
-                   (size_t)(used * s->m->config.inner) * sizeof(float));
-    return to;
-}
-
-/* Rows whose parents continue in place keep their arrays, as in a step of greedy decoding. */
-static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
-{
-    for (int64_t r = 0; r < n; r++)
-        if (parents[r] != r)
-            return false;
-    return n == s->n_rows && s->length > 0;
-}
-
-/* The rows of a step from those of the step before: page pointers are copied, pages are shared. */
-static rp_status continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
-{
-    const int64_t old_pages = pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
-    for (int64_t r = 0; r < n; r++)
-        if (parents[r] < 0 || parents[r] >= bound)
-            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s", (long long)r, (int)parents[r],
-                           (long long)bound, s->length > 0 ? "rows" : "sources");
-    if (same_rows(s, n, parents))
-        return RP_OK;
-    row *rows = n > 0 ? calloc((size_t)n, sizeof *rows) : NULL;
-    if (rows == NULL)
-        return t5_no_memory();
-    for (int64_t r = 0; r < n; r++) {
-        rows[r].source = s->length > 0 ? s->rows[parents[r]].source : parents[r];
-        rows[r].pages = calloc((size_t)s->room, sizeof(page *));
-        if (rows[r].pages == NULL) {
-            free_rows(s, rows, n);
-            return t5_no_memory();
-        }
-        for (int64_t k = 0; k < old_pages; k++) {
-            rows[r].pages[k] = s->rows[parents[r]].pages[k];
-            rows[r].pages[k]->owners++;
-        }
-    }
-    free_rows(s, s->rows, s->n_rows);
-    s->rows = rows;
-    s->n_rows = n;
-    return RP_OK;
-}
-
-static rp_status grow_room(rp_t5_session *s, int64_t length)
-{
-    const int64_t needed = pages_of(s, length), room = needed > 2 * s->room ? needed : 2 * s->room;
-    if (needed <= s->room)
-        return RP_OK;
-    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * room), sizeof *page_at);
-    if (page_at == NULL)
-        return t5_no_memory();
-    free(s->page_at);
-    s->page_at = page_at;
-    for (int64_t r = 0; r < s->n_rows; r++) {
-        page **pages = realloc(s->rows[r].pages, (size_t)room * sizeof(page *));
-        if (pages == NULL)
-            return t5_no_memory();
-        memset(pages + s->room, 0, (size_t)(room - s->room) * sizeof(page *));
-        s->rows[r].pages = pages;
-    }
-    s->room = room;
-    return RP_OK;
-}
-
-/* Pages for n more tokens of each row, of its own where they are to be written. */
-static rp_status open_pages(rp_t5_session *s, int64_t n)
-{
-    const int64_t used = s->length % s->page, first = s->length / s->page;
-    for (int64_t r = 0; r < s->n_rows; r++) {
-        page **pages = s->rows[r].pages;
-        if (used > 0 && pages[first]->owners > 1) {
-            page *own = copy_page(s, pages[first], used);
-            if (own == NULL)
-                return t5_no_memory();
-            leave_page(s, pages[first]);
-            pages[first] = own;
-        }
-        for (int64_t k = pages_of(s, s->length); k < pages_of(s, s->length + n); k++)
-            if ((pages[k] = take_page(s)) == NULL)
-                return t5_no_memory();
-    }
-    return RP_OK;
-}
+enum { HEAD_ROWS = 16 }; /* rows whose logits a visitor gets from one product */
 
 /* ------------------------------------------------------------------------------------------------ sessions */
 
@@ -220,7 +48,7 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
     if (status == RP_OK)
         status = make_cross(s, hidden);
     free(hidden);
-    return status == RP_OK ? grow_room(s, positions) : status;
+    return status == RP_OK ? t5_grow_room(s, positions) : status;
 }
 
 rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
@@ -243,7 +71,7 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
         return t5_no_memory();
     s->m = m;
     s->n_sources = n_sources;
-    s->page = page_bytes(m, LONG_PAGE) <= LONG_PAGE_BYTES ? LONG_PAGE : SHORT_PAGE;
+    s->page = t5_page_tokens(m);
     s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
     status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1) : t5_no_memory();
     if (status != RP_OK) {
@@ -258,17 +86,12 @@ void rp_t5_end(rp_t5_session *s)
 {
     if (s == NULL)
         return;
-    free_rows(s, s->rows, s->n_rows);
-    for (page *p = s->unused, *next; p != NULL; p = next) {
-        next = p->next;
-        free(p);
-    }
+    t5_free_cache(s);
     t5_attention_free(&s->step);
     t5_attention_free(&s->prefill);
     t5_attention_free(&s->cross_attention);
     t5_work_free(&s->work);
     t5_release(&s->logits);
-    free(s->page_at);
     free(s->cross);
     free(s->starts);
     free(s);
@@ -293,7 +116,7 @@ static void store_row(const step *p, const row *r, const float *qkv)
     for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
         const int64_t at = s->length + i;
         for (int value = 0; value < 2; value++)
-            memcpy(page_layer(s, r->pages[at / s->page], p->layer, value) + at % s->page * inner,
+            memcpy(t5_page_layer(s, r->pages[at / s->page], p->layer, value) + at % s->page * inner,
                    qkv + (1 + value) * inner, (size_t)inner * sizeof(float));
     }
 }
@@ -302,14 +125,14 @@ static void self_task(void *context, int64_t r, int32_t worker)
 {
     step *p = context;
     rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner, one = 1, n_pages = pages_of(s, s->length + p->n);
+    const int64_t inner = s->m->config.inner, one = 1, n_pages = t5_pages_of(s, s->length + p->n);
     const float *qkv = (const float *)s->work.qkv.data + r * p->n * 3 * inner;
     const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
     rp_tensors *t = &p->self->tensors[worker];
     store_row(p, &s->rows[r], qkv);
     for (int64_t x = 0; x < n_pages; x++) {
-        k[x] = page_layer(s, s->rows[r].pages[x], p->layer, 0);
-        v[x] = page_layer(s, s->rows[r].pages[x], p->layer, 1);
+        k[x] = t5_page_layer(s, s->rows[r].pages[x], p->layer, 0);
+        v[x] = t5_page_layer(s, s->rows[r].pages[x], p->layer, 1);
     }
     t->pages = (rp_pages){.k = k,
                           .v = v,
@@ -497,11 +320,11 @@ rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int6
         return t5_fail(RP_E_ARG, "the session failed before (begin another)");
     if (!t5_mul(rows, n, &all) || all > INT32_MAX || s->length > INT32_MAX - n)
         return t5_fail(RP_E_RANGE, "%lld rows of %lld tokens are too many", (long long)rows, (long long)n);
-    rp_status status = grow_room(s, s->length + n);
+    rp_status status = t5_grow_room(s, s->length + n);
     if (status == RP_OK)
-        status = continue_rows(s, rows, parents);
+        status = t5_continue_rows(s, rows, parents);
     if (status == RP_OK)
-        status = open_pages(s, n);
+        status = t5_open_pages(s, n);
     if (status == RP_OK)
         status = (groups = find_groups(s)) != NULL ? RP_OK : t5_no_memory();
     if (status == RP_OK)
@@ -529,46 +352,4 @@ rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, con
             return t5_fail(RP_E_RANGE, "tokens[%lld] is %d: the vocabulary has %lld", (long long)r, (int)tokens[r],
                            (long long)s->m->config.vocab);
     return t5_decode(s, rows, parents, 1, tokens, logits, NULL, NULL);
-}
-
-/* ------------------------------------------------------------------------------------------------ score */
-
-typedef struct scoring {
-    const int32_t *target;
-    int64_t vocab;
-    double total, *each;
-} scoring;
-
-static rp_status visit_score(void *context, int64_t r, int64_t position, const float *logits)
-{
-    scoring *k = context;
-    const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
-    (void)r;
-    k->total += p;
-    if (k->each != NULL)
-        k->each[position] = p;
-    return RP_OK;
-}
-
-rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each)
-{
-    rp_t5_session *s = NULL;
-    const int32_t first_source = 0;
-    rp_status status = t5_check_tokens(m, "target", 1, &target);
-    if (status == RP_OK)
-        status = rp_t5_begin(&s, m, 1, &source, target.n);
-    scoring k = {target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
-    int32_t *in = status == RP_OK ? malloc(((size_t)target.n + 1) * sizeof *in) : NULL;
-    if (status == RP_OK && in == NULL)
-        status = t5_no_memory();
-    if (status == RP_OK && target.n > 0) {
-        in[0] = m->config.start;
-        memcpy(in + 1, target.tokens, (size_t)(target.n - 1) * sizeof *in);
-        status = t5_decode(s, 1, &first_source, target.n, in, NULL, visit_score, &k);
-    }
-    if (status == RP_OK && total != NULL)
-        *total = k.total;
-    free(in);
-    rp_t5_end(s);
-    return status;
 }

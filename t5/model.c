@@ -1,4 +1,4 @@
-/* model.c -- open a folder or a packed file, say what it is, and write it packed; text to tokens and back.
+/* model.c -- open a folder or a packed file, say what it is, and write it packed.
  * It knows files; what a model computes is elsewhere.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
@@ -9,9 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PACKED_FORMAT   "relpos-t5 1" /* the metadata "format" of a packed file */
-#define TOKENIZER_ARRAY "tokenizer"
-enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125 };
+#define PACKED_FORMAT "relpos-t5 1" /* the metadata "format" of a packed file */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -21,7 +19,7 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static char *join(const char *folder, const char *name)
+char *t5_join(const char *folder, const char *name)
 {
     const size_t n = strlen(folder) + strlen(name) + 2;
     char *path = malloc(n);
@@ -30,8 +28,7 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
-/* A whole file with a 0 after it, to be freed; *text stays NULL where there is no such file. */
-static rp_status read_text(const char *path, char **text, size_t *size)
+rp_status t5_read_text(const char *path, char **text, size_t *size)
 {
     const unsigned char *data;
     char err[IO_ERR_MAX];
@@ -53,10 +50,10 @@ static rp_status read_text(const char *path, char **text, size_t *size)
 static rp_status read_config(rp_t5 *m, const char *folder)
 {
     size_t size;
-    char *path = join(folder, "config.json");
+    char *path = t5_join(folder, "config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = read_text(path, &m->config_text, &size);
+    rp_status status = t5_read_text(path, &m->config_text, &size);
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
                          "%s: there is no config.json in it (a folder as save_pretrained leaves it, or a "
@@ -71,101 +68,14 @@ static rp_status read_config(rp_t5 *m, const char *folder)
 static rp_status read_generation(rp_t5 *m, const char *folder)
 {
     size_t size;
-    char *path = join(folder, "generation_config.json");
+    char *path = t5_join(folder, "generation_config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = read_text(path, &m->generation_text, &size);
+    rp_status status = t5_read_text(path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
         status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text, size);
     free(path);
     return status;
-}
-
-/* ------------------------------------------------------------------------------------------------ tokenizer */
-
-/* A model works without one: why there is none is told when text is asked for. */
-static void no_tokenizer(rp_t5 *m, const char *why)
-{
-    free(m->why_no_tokenizer);
-    m->why_no_tokenizer = strdup(why);
-}
-
-static void use_tokenizer(rp_t5 *m, const char *name)
-{
-    char err[TOK_ERR_MAX] = "";
-    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
-    if (tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, err) != TOK_OK)
-        no_tokenizer(m, err);
-}
-
-static rp_status find_tokenizer(rp_t5 *m, const char *folder)
-{
-    static const char *const names[] = {"tokenizer.json", "spiece.model"};
-    char err[TOK_ERR_MAX] = "";
-    if (m->config.bytes) {
-        if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
-            no_tokenizer(m, err);
-        return RP_OK;
-    }
-    for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
-        char *path = join(folder, names[n]);
-        if (path == NULL)
-            return t5_no_memory();
-        const rp_status status = read_text(path, (char **)&m->tokenizer_text, &m->tokenizer_size);
-        if (status == RP_OK && m->tokenizer_text != NULL)
-            use_tokenizer(m, path);
-        free(path);
-        if (status != RP_OK)
-            return status;
-    }
-    if (m->tokenizer_text == NULL)
-        no_tokenizer(m, "there is neither tokenizer.json nor spiece.model beside the weights");
-    return RP_OK;
-}
-
-static rp_status need_tokenizer(const rp_t5 *m)
-{
-    if (m == NULL)
-        return t5_fail(RP_E_ARG, "model is NULL");
-    if (m->tokenizer == NULL)
-        return t5_fail(RP_E_UNSUPPORTED, "the model takes no text, token numbers alone: %s",
-                       m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
-    return RP_OK;
-}
-
-static rp_status tokenizer_failed(tok_status status, const char *err)
-{
-    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
-}
-
-rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
-{
-    char err[TOK_ERR_MAX] = "";
-    const rp_status status = need_tokenizer(m);
-    if (status != RP_OK)
-        return status;
-    if (text == NULL || tokens == NULL || n == NULL)
-        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
-    const tok_status made =
-        tok_encode(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true, tokens, n, err);
-    return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
-}
-
-rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
-{
-    char err[TOK_ERR_MAX] = "";
-    int64_t size;
-    const rp_status status = need_tokenizer(m);
-    if (status != RP_OK)
-        return status;
-    if ((tokens == NULL && n > 0) || text == NULL)
-        return t5_fail(RP_E_ARG, "tokens or text is NULL");
-    const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
-    if (made != TOK_OK)
-        return tokenizer_failed(made, err);
-    if (bytes != NULL)
-        *bytes = size;
-    return RP_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
@@ -249,7 +159,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
     if (status == RP_OK)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->pool);
     if (status == RP_OK)
-        status = find_tokenizer(m, path);
+        status = t5_find_tokenizer(m, path);
     io_checkpoint_close(m->file); /* all is packed */
     m->file = NULL;
     return status;
@@ -260,20 +170,6 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
     const char *value = io_checkpoint_meta(m->file, key);
     if (value != NULL && (*text = strdup(value)) == NULL)
         return t5_no_memory();
-    return RP_OK;
-}
-
-static rp_status packed_tokenizer(rp_t5 *m, const char *path)
-{
-    const io_tensor *t = io_checkpoint_find(m->file, TOKENIZER_ARRAY);
-    if (m->config.bytes || t == NULL)
-        return m->config.bytes ? find_tokenizer(m, path) : (no_tokenizer(m, "it was packed without one"), RP_OK);
-    m->tokenizer_text = malloc(t->bytes + 1);
-    if (m->tokenizer_text == NULL)
-        return t5_no_memory();
-    memcpy(m->tokenizer_text, t->data, t->bytes);
-    m->tokenizer_size = t->bytes;
-    use_tokenizer(m, path);
     return RP_OK;
 }
 
@@ -303,7 +199,7 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
                                     strlen(m->generation_text));
     if (status == RP_OK)
         status = t5_weights_map(&m->weights, &m->config, m->file, path);
-    return status == RP_OK ? packed_tokenizer(m, path) : status;
+    return status == RP_OK ? t5_packed_tokenizer(m, path) : status;
 }
 
 static rp_status find_type(const char *name, int *type)
@@ -395,7 +291,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     rp_status status = t5_weights_list(&m->weights, &m->config, &set);
     const int64_t size = (int64_t)m->tokenizer_size;
     if (status == RP_OK && m->tokenizer_text != NULL && /* last: its size is no multiple of 64 */
-        io_add(&set, TOKENIZER_ARRAY, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
+        io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
         status = t5_no_memory();
     if (status == RP_OK &&
         (io_add_meta(&set, "format", PACKED_FORMAT) != 0 ||

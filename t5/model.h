@@ -121,8 +121,20 @@ struct rp_t5 {
     rp_t5_info info;
 };
 
+char *t5_join(const char *folder, const char *name); /* "folder/name", to be freed */
+/* A whole file with a 0 after it, to be freed; *text stays NULL where there is no such file. */
+rp_status t5_read_text(const char *path, char **text, size_t *size);
+
 /* Check tokens of a source or a target against the vocabulary; `what` for the message. */
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
+
+/* ------------------------------------------------------------------------------------------------ text.c */
+
+#define T5_TOKENIZER_ARRAY "tokenizer" /* of a packed file */
+
+/* A model works without a tokenizer: why there is none is told when text is asked for. */
+rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
+rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
 

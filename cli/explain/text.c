@@ -173,13 +173,24 @@ static void formula(view *v)
     }
     const bool bias = has[RP_ROLE_BIAS];
     v->sink = has[RP_ROLE_SINK];
-    snprintf(v->inside, sizeof v->inside, "%s%s", inside < 0 ? "" : " + ", inside < 0 ? "" : vectors ? vectors : "P");
-    char scores[48];
-    snprintf(scores, sizeof scores, vectors ? " + Q %s^T" : "%s", vectors ? vectors : v->inside);
+    /* products with vectors of a name are scaled with the others; P has its scale in it */
+    snprintf(v->inside, sizeof v->inside, "%s%s",
+             inside < 0 ? ""
+             : vectors  ? " + scale * q . "
+                        : " + ",
+             inside < 0 ? ""
+             : vectors  ? vectors
+                        : "P");
+    char product[64];
+    const char *q_k = has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", *added = vectors ? "" : v->inside;
+    if (vectors)
+        snprintf(product, sizeof product, "(%s + Q %s^T)", q_k, vectors);
+    else
+        snprintf(product, sizeof product, "%s", q_k);
     const char *before = d->softcap > 0 && !d->cap_after ? ")" : "", *after = d->softcap > 0 && d->cap_after ? ")" : "";
-    printf("  A = softmax(%s%s%s%s%s%s%s) %s\n", d->softcap > 0 ? "cap(" : "",
-           has[RP_ROLE_ROTATION] ? "R(Q) R(K)^T" : "Q K^T", d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale",
-           scores, before, bias ? " + B" : "", after, has[RP_ROLE_VALUE] ? "(V + rel_V)" : "V");
+    printf("  A = softmax(%s%s%s%s%s%s%s) %s\n", d->softcap > 0 ? "cap(" : "", product,
+           d->scale == RP_SCALE_AUTO ? " / sqrt(d_k)" : " * scale", added, before, bias ? " + B" : "", after,
+           has[RP_ROLE_VALUE] ? "(V + rel_V)" : "V");
     printf("  d_k = %lld, scale = %g\n", (long long)d->dim_k, explain_scale(d));
     if (bias)
         printf("  B =");

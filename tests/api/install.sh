@@ -40,6 +40,31 @@ for example in examples/*.c; do
     LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example"
 done
 
+echo "models of the T5 family"
+cat >"$work/t5.c" <<'END'
+#include <relpos/t5.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    rp_t5 *model;
+    if (argc < 2 || rp_t5_open(&model, argv[1], NULL) != RP_OK)
+        return puts(rp_t5_last_error()), 1;
+    const int32_t tokens[] = {5, 9, 1};
+    const rp_t5_tokens source = {tokens, 3};
+    float hidden[3 * 16];
+    const rp_status status = rp_t5_encode(model, 1, &source, hidden);
+    rp_t5_close(model);
+    return status != RP_OK;
+}
+END
+# shellcheck disable=SC2086
+"$cc" "$work/t5.c" -o "$work/t5" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_t5)
+LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_t5.so)") "$work/t5" tests/t5/data/v11
+if nm -D --defined-only "$(find "$work/prefix" -name librelpos_t5.so)" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^rp_t5_'; then
+    echo "the names above are exported by librelpos_t5"
+    exit 1
+fi
+
 echo "needs libc and libm alone"
 if objdump -p "$(find "$work/prefix" -name librelpos.so)" | awk '/NEEDED/ {print $2}' |
     grep -vE '^(libc|libm|libpthread|ld-linux[-a-z0-9]*)\.so'; then

@@ -123,8 +123,13 @@ export const families = {
       const heaviest = weights => weights.indexOf(extent([weights])[1]);
       const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
       const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
-      const wins = weights =>
-        heaviest(weights) === relevant ? 'content wins' : `position overrides it: token ${heaviest(weights)} is heaviest`;
+      const weightsAt = (s, c) => problem(family, s, c).rows('weights', 0, query, 1);
+      /* who decides: the positions alone, the content alone, or one against the other */
+      const wins = (weights, s, c) => {
+        const first = heaviest(weights), asContent = heaviest(weightsAt(0, c)) === relevant && c !== 0;
+        if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions prefer it too' : 'content wins';
+        return `${asContent ? 'position overrides it' : 'its content is too weak'}: token ${first} is heaviest`;
+      };
       contest.show({
         data: Float64Array.from(grid.flat().map(weights => weights[relevant])),
         rows: contents.length,
@@ -134,12 +139,13 @@ export const families = {
         diverging: false,
         cursor: [nearest(contents, content), nearest(strengths, strength)],
         title: `Weight of token ${relevant}, as token ${query} sees it`,
-        label: (r, c, x) => `content ${contents[r]}, positions ${minus(strengths[c])}: weight ${fixed(x)}; ${wins(grid[r][c])}`
+        label: (r, c, x) => `content ${contents[r]}, positions ${minus(strengths[c])}: weight ${fixed(x)}; ${
+          wins(grid[r][c], strengths[c], contents[r])}`
       });
       const now = found[family][query], take = now.score[relevant] - found.content[query].score[relevant];
       verdict.textContent =
         `With content at ${content} and positions at ${minus(strength)}, the positions change the score of token ${relevant} by ${
-          minus(signed(take))}, and its weight is ${fixed(now.weights[relevant])}: ${wins(now.weights)}.`;
+          minus(signed(take))}, and its weight is ${fixed(now.weights[relevant])}: ${wins(now.weights, strength, content)}.`;
       const steps = [...Array(41).keys()].map(s => s / 2), at = steps.map(s => of(family, s)[query].weights);
       curve.replaceChildren(chart({
         title: `Weights of token ${query} as the positions grow stronger: ${all[family].title}`,

@@ -1,0 +1,161 @@
+/* cache.c -- the cache of a session: rows that continue one parent share its pages until they write into them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/session.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LONG_PAGE = 128, /* tokens of a page: as many as relpos sums at a time, which it then does in place */
+    SHORT_PAGE = 16  /* of large models */
+};
+#define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
+
+static size_t page_bytes(const rp_t5 *m, int64_t tokens)
+{
+    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner) * sizeof(float);
+}
+
+float *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
+{
+    return p->data + (layer * 2 + value) * s->page * s->m->config.inner;
+}
+
+static page *take_page(rp_t5_session *s)
+{
+    page *p = s->unused;
+    if (p != NULL)
+        s->unused = p->next;
+    else
+        p = malloc(page_bytes(s->m, s->page));
+    if (p != NULL)
+        p->owners = 1;
+    return p;
+}
+
+static void leave_page(rp_t5_session *s, page *p)
+{
+    if (p == NULL || --p->owners > 0)
+        return;
+    p->next = s->unused;
+    s->unused = p;
+}
+
+static void free_rows(rp_t5_session *s, row *rows, int64_t n)
+{
+    for (int64_t r = 0; rows != NULL && r < n; r++) {
+        for (int64_t k = 0; rows[r].pages != NULL && k < s->room; k++)
+            leave_page(s, rows[r].pages[k]);
+        free(rows[r].pages);
+    }
+    free(rows);
+}
+
+int64_t t5_pages_of(const rp_t5_session *s, int64_t length)
+{
+    return (length + s->page - 1) / s->page;
+}
+
+/* A copy of the first `used` tokens of a page, for a row that is about to write behind them. */
+static page *copy_page(rp_t5_session *s, page *from, int64_t used)
+{
+    page *to = take_page(s);
+    for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++)
+        for (int value = 0; value < 2; value++)
+            memcpy(t5_page_layer(s, to, l, value), t5_page_layer(s, from, l, value),
+                   (size_t)(used * s->m->config.inner) * sizeof(float));
+    return to;
+}
+
+/* Rows whose parents continue in place keep their arrays, as in a step of greedy decoding. */
+static bool same_rows(const rp_t5_session *s, int64_t n, const int32_t *parents)
+{
+    for (int64_t r = 0; r < n; r++)
+        if (parents[r] != r)
+            return false;
+    return n == s->n_rows && s->length > 0;
+}
+
+rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents)
+{
+    const int64_t old_pages = t5_pages_of(s, s->length), bound = s->length > 0 ? s->n_rows : s->n_sources;
+    for (int64_t r = 0; r < n; r++)
+        if (parents[r] < 0 || parents[r] >= bound)
+            return t5_fail(RP_E_RANGE, "parents[%lld] is %d: there are %lld %s", (long long)r, (int)parents[r],
+                           (long long)bound, s->length > 0 ? "rows" : "sources");
+    if (same_rows(s, n, parents))
+        return RP_OK;
+    row *rows = n > 0 ? calloc((size_t)n, sizeof *rows) : NULL;
+    if (rows == NULL)
+        return t5_no_memory();
+    for (int64_t r = 0; r < n; r++) {
+        rows[r].source = s->length > 0 ? s->rows[parents[r]].source : parents[r];
+        rows[r].pages = calloc((size_t)s->room, sizeof(page *));
+        if (rows[r].pages == NULL) {
+            free_rows(s, rows, n);
+            return t5_no_memory();
+        }
+        for (int64_t k = 0; k < old_pages; k++) {
+            rows[r].pages[k] = s->rows[parents[r]].pages[k];
+            rows[r].pages[k]->owners++;
+        }
+    }
+    free_rows(s, s->rows, s->n_rows);
+    s->rows = rows;
+    s->n_rows = n;
+    return RP_OK;
+}
+
+rp_status t5_grow_room(rp_t5_session *s, int64_t length)
+{
+    const int64_t needed = t5_pages_of(s, length), room = needed > 2 * s->room ? needed : 2 * s->room;
+    if (needed <= s->room)
+        return RP_OK;
+    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * room), sizeof *page_at);
+    if (page_at == NULL)
+        return t5_no_memory();
+    free(s->page_at);
+    s->page_at = page_at;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        page **pages = realloc(s->rows[r].pages, (size_t)room * sizeof(page *));
+        if (pages == NULL)
+            return t5_no_memory();
+        memset(pages + s->room, 0, (size_t)(room - s->room) * sizeof(page *));
+        s->rows[r].pages = pages;
+    }
+    s->room = room;
+    return RP_OK;
+}
+
+rp_status t5_open_pages(rp_t5_session *s, int64_t n)
+{
+    const int64_t used = s->length % s->page, first = s->length / s->page;
+    for (int64_t r = 0; r < s->n_rows; r++) {
+        page **pages = s->rows[r].pages;
+        if (used > 0 && pages[first]->owners > 1) {
+            page *own = copy_page(s, pages[first], used);
+            if (own == NULL)
+                return t5_no_memory();
+            leave_page(s, pages[first]);
+            pages[first] = own;
+        }
+        for (int64_t k = t5_pages_of(s, s->length); k < t5_pages_of(s, s->length + n); k++)
+            if ((pages[k] = take_page(s)) == NULL)
+                return t5_no_memory();
+    }
+    return RP_OK;
+}
+
+int64_t t5_page_tokens(const rp_t5 *m)
+{
+    return page_bytes(m, LONG_PAGE) <= LONG_PAGE_BYTES ? LONG_PAGE : SHORT_PAGE;
+}
+
+void t5_free_cache(rp_t5_session *s)
+{
+    free_rows(s, s->rows, s->n_rows);
+    for (page *p = s->unused, *next; p != NULL; p = next) {
+        next = p->next;
+        free(p);
+    }
+    free(s->page_at);
+}

@@ -1,0 +1,45 @@
+/* score.c -- log-probabilities of a target that is given: all of its tokens in one step.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct scoring {
+    const int32_t *target;
+    int64_t vocab;
+    double total, *each;
+} scoring;
+
+static rp_status visit_score(void *context, int64_t r, int64_t position, const float *logits)
+{
+    scoring *k = context;
+    const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
+    (void)r;
+    k->total += p;
+    if (k->each != NULL)
+        k->each[position] = p;
+    return RP_OK;
+}
+
+rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each)
+{
+    rp_t5_session *s = NULL;
+    const int32_t first_source = 0;
+    rp_status status = t5_check_tokens(m, "target", 1, &target);
+    if (status == RP_OK)
+        status = rp_t5_begin(&s, m, 1, &source, target.n);
+    scoring k = {target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
+    int32_t *in = status == RP_OK ? malloc(((size_t)target.n + 1) * sizeof *in) : NULL;
+    if (status == RP_OK && in == NULL)
+        status = t5_no_memory();
+    if (status == RP_OK && target.n > 0) {
+        in[0] = m->config.start;
+        memcpy(in + 1, target.tokens, (size_t)(target.n - 1) * sizeof *in);
+        status = t5_decode(s, 1, &first_source, target.n, in, NULL, visit_score, &k);
+    }
+    if (status == RP_OK && total != NULL)
+        *total = k.total;
+    free(in);
+    rp_t5_end(s);
+    return status;
+}

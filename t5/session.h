@@ -1,0 +1,50 @@
+/* session.h -- a session: encoded sources, and a cache of keys and values in pages. For cache.c and decoder.c alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_T5_SESSION_H
+#define RELPOS_T5_SESSION_H
+
+#include "t5/model.h"
+
+/* Keys and values of some tokens in every layer: [layers][2][tokens][inner]. */
+typedef struct page {
+    int64_t owners;
+    struct page *next; /* of free ones */
+    float data[];
+} page;
+
+typedef struct row {
+    int64_t source;
+    page **pages;
+} row;
+
+struct rp_t5_session {
+    const rp_t5 *m;
+    int64_t n_sources, *starts; /* [n_sources + 1] rows of cross */
+    float *cross;               /* [decoder layers][rows][2 * inner]: keys and values of the sources */
+    int64_t length;             /* tokens of every row */
+    int64_t page;               /* tokens of a page */
+    int64_t n_rows, room;       /* room: pages of a row */
+    row *rows;
+    page *unused;
+    t5_attention step, prefill, cross_attention;
+    const void **page_at; /* of each worker: [2][room] */
+    t5_work work;
+    t5_buffer logits;
+    bool broken;
+};
+
+/* Tokens of a page for this model. */
+int64_t t5_page_tokens(const rp_t5 *m);
+int64_t t5_pages_of(const rp_t5_session *s, int64_t length);
+/* The first number of a layer's keys (0) or values (1) in a page: [tokens][inner]. */
+float *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value);
+
+/* The rows of a step from those of the step before: page pointers are copied, pages are shared. */
+rp_status t5_continue_rows(rp_t5_session *s, int64_t n, const int32_t *parents);
+/* Room for pages of so many tokens in every row. */
+rp_status t5_grow_room(rp_t5_session *s, int64_t length);
+/* Pages for n more tokens of each row, of its own where they are to be written. */
+rp_status t5_open_pages(rp_t5_session *s, int64_t n);
+void t5_free_cache(rp_t5_session *s);
+
+#endif

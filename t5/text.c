@@ -1,0 +1,126 @@
+/* text.c -- text to token numbers and back: which tokenizer a model has, and why it has none.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "tokenizer/tokenizer.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
+
+/* A model works without one: why there is none is told when text is asked for. */
+static void no_tokenizer(rp_t5 *m, const char *why)
+{
+    free(m->why_no_tokenizer);
+    m->why_no_tokenizer = strdup(why);
+}
+
+static void use_tokenizer(rp_t5 *m, const char *name)
+{
+    char err[TOK_ERR_MAX] = "";
+    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
+    if (tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, err) != TOK_OK)
+        no_tokenizer(m, err);
+}
+
+static void use_bytes(rp_t5 *m)
+{
+    char err[TOK_ERR_MAX] = "";
+    if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
+        no_tokenizer(m, err);
+}
+
+/* A model without a tokenizer file. Not every config.json of ByT5 names its tokenizer, and no other model has so few tokens. */
+static void use_none(rp_t5 *m, const char *why)
+{
+    if (m->config.vocab == BYT5_VOCAB)
+        use_bytes(m);
+    else
+        no_tokenizer(m, why);
+}
+
+rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "spiece.model"};
+    if (m->config.bytes) {
+        use_bytes(m);
+        return RP_OK;
+    }
+    for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
+        char *path = t5_join(folder, names[n]);
+        if (path == NULL)
+            return t5_no_memory();
+        const rp_status status = t5_read_text(path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        if (status == RP_OK && m->tokenizer_text != NULL)
+            use_tokenizer(m, path);
+        free(path);
+        if (status != RP_OK)
+            return status;
+    }
+    if (m->tokenizer_text == NULL)
+        use_none(m, "there is neither tokenizer.json nor spiece.model beside the weights");
+    return RP_OK;
+}
+
+rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
+{
+    const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
+    if (m->config.bytes)
+        return t5_find_tokenizer(m, path);
+    if (t == NULL) {
+        use_none(m, "it was packed without one");
+        return RP_OK;
+    }
+    m->tokenizer_text = malloc(t->bytes + 1);
+    if (m->tokenizer_text == NULL)
+        return t5_no_memory();
+    if (t->bytes > 0)
+        memcpy(m->tokenizer_text, t->data, t->bytes);
+    m->tokenizer_size = t->bytes;
+    use_tokenizer(m, path);
+    return RP_OK;
+}
+
+static rp_status need_tokenizer(const rp_t5 *m)
+{
+    if (m == NULL)
+        return t5_fail(RP_E_ARG, "model is NULL");
+    if (m->tokenizer == NULL)
+        return t5_fail(RP_E_UNSUPPORTED, "the model takes no text, token numbers alone: %s",
+                       m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
+    return RP_OK;
+}
+
+static rp_status tokenizer_failed(tok_status status, const char *err)
+{
+    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
+}
+
+rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
+{
+    char err[TOK_ERR_MAX] = "";
+    const rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    if (text == NULL || tokens == NULL || n == NULL)
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+    const tok_status made =
+        tok_encode(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true, tokens, n, err);
+    return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
+}
+
+rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+{
+    char err[TOK_ERR_MAX] = "";
+    int64_t size;
+    const rp_status status = need_tokenizer(m);
+    if (status != RP_OK)
+        return status;
+    if ((tokens == NULL && n > 0) || text == NULL)
+        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+    const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
+    if (made != TOK_OK)
+        return tokenizer_failed(made, err);
+    if (bytes != NULL)
+        *bytes = size;
+    return RP_OK;
+}
