@@ -95,11 +95,12 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
 /* Add the arrays of the terms, and write the options that name them. */
 static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
 {
+    const nn_stack *s = &m->stack[0];
     int code = 0;
-    for (int32_t n = 0; n < m->n_terms; n++) {
-        const rp_term_kind kind = m->terms[n].term.kind;
+    for (int32_t n = 0; n < s->n_terms; n++) {
+        const rp_term_kind kind = s->terms[n].term.kind;
         char text[1024];
-        if (rp_term_print(&m->terms[n].term, text, sizeof text) != RP_OK)
+        if (rp_term_print(&s->terms[n].term, text, sizeof text) != RP_OK)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind), name = rp_term_takes_name(kind);
@@ -113,9 +114,9 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *
                                    : "");
         bool first = !bias && !parameters;
         for (int x = 0; x < RP_MAX_ARRAYS && code == 0; x++)
-            if (m->terms[n].source[x] != NN_ABSENT) {
+            if (s->terms[n].source[x] != NN_ABSENT) {
                 char array[64];
-                snprintf(array, sizeof array, "%s.%s", m->terms[n].name, rp_term_array(kind, x));
+                snprintf(array, sizeof array, "%s.%s", s->terms[n].name, rp_term_array(kind, x));
                 code = add_view(set, array, &t->term[n][x]);
                 if (name)
                     fprintf(to, " %s", array);
@@ -139,7 +140,7 @@ static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
         nn_print_real(text, m->c.scale);
         fprintf(to, " --scale %s", text);
     }
-    if (to && m->c.task == NN_DECODER)
+    if (to && m->stack[0].causal)
         fputs(" --causal", to);
     if (to && fclose(to) != 0) /* fails also where an earlier write did */
         code = -1;

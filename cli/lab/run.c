@@ -368,7 +368,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
     const int64_t same = lab_measurable(&m->c, t, bytes) / longest * longest;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = m->learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
+        const bool ends = m->stack[0].learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
@@ -433,13 +433,16 @@ int64_t lab_position_weights(const nn_model *m)
 {
     int64_t n = 0;
     for (int32_t p = 0; p < m->n_params; p++) {
-        bool of_position = strcmp(m->params[p].name, "positions.weight") == 0;
-        for (int32_t t = 0; t < m->n_terms; t++) {
-            char prefix[32];
-            snprintf(prefix, sizeof prefix, "attn.%s.", m->terms[t].name);
-            of_position |= strstr(m->params[p].name, prefix) != NULL;
-        }
+        bool of_position = strstr(m->params[p].name, "positions.weight") != NULL;
+        for (int32_t k = 0; k < m->n_stacks; k++)
+            for (int32_t t = 0; t < m->stack[k].n_terms; t++) {
+                char part[32];
+                snprintf(part, sizeof part, "attn.%s.", m->stack[k].terms[t].name);
+                of_position |= strstr(m->params[p].name, part) != NULL;
+            }
         n += of_position ? m->params[p].size : 0;
     }
-    return n + (m->columns - 3 * m->c.width) * m->c.width * m->c.layers;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        n += (m->stack[k].columns - 3 * m->c.width) * m->c.width * m->stack[k].layers;
+    return n;
 }

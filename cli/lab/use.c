@@ -347,7 +347,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
                     ? 0
                     : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m.c.vocab);
     int64_t max = q.bytes; /* tokens to write */
-    if (m.learned && state == 0 && given + max > m.c.length)
+    if (m.stack[0].learned && state == 0 && given + max > m.c.length)
         max = m.c.length > given ? m.c.length - given : 0; /* no further positions were learned */
     const int64_t chunk = given < CHUNK ? given : CHUNK;
     if (state == 0)

@@ -14,21 +14,28 @@
 
 /* ------------------------------------------------------------------------------------------------ the list */
 
-static int32_t add_slot(nn_net *n, int64_t width, bool pooled)
+/* A slot like that of number `like`: rows of the same stack, and pooled or not. */
+static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
 {
-    n->slots[n->n_slots] = (slot){.width = width, .n_splits = 1, .split = {width}, .pooled = pooled, .grad = -1};
+    slot *s = &n->slots[n->n_slots];
+    *s = (slot){.width = width, .n_splits = 1, .split = {width}, .grad = -1};
+    if (like >= 0) {
+        s->stack = n->slots[like].stack;
+        s->pooled = n->slots[like].pooled;
+    }
     return n->n_slots++;
 }
 
 /* Queries, keys, values, and the columns that terms use. */
 static void split_projection(const nn_model *m, slot *s)
 {
+    const nn_stack *stack = &m->stack[s->stack];
     for (s->n_splits = 0; s->n_splits < 3; s->n_splits++)
         s->split[s->n_splits] = m->c.width;
-    for (int32_t t = 0; t < m->n_terms; t++)
+    for (int32_t t = 0; t < stack->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_COLUMNS)
-                s->split[s->n_splits++] = m->c.heads * m->terms[t].term.width;
+            if (stack->terms[t].source[x] == NN_COLUMNS)
+                s->split[s->n_splits++] = m->c.heads * stack->terms[t].term.width;
 }
 
 __attribute__((format(printf, 6, 7))) static int32_t add_node(nn_net *n, node_kind kind, int32_t in, int64_t width,
@@ -46,67 +53,98 @@ __attribute__((format(printf, 6, 7))) static int32_t add_node(nn_net *n, node_ki
     e->param[0] = nn_model_find(n->m, name);
     snprintf(name + used, sizeof name - used, ".bias");
     e->param[1] = nn_model_find(n->m, name);
-    e->out = kind == HEAD ? -1 : add_slot(n, width, kind == POOL || (in >= 0 && n->slots[in].pooled));
+    e->out = kind == HEAD ? -1 : add_slot(n, width, in);
+    e->stack = in >= 0 ? n->slots[in].stack : 0;
     return e->out;
 }
 
 static void find_arrays(nn_net *n, node *e)
 {
+    const nn_stack *s = &n->m->stack[e->stack];
     char name[96];
-    for (int32_t t = 0; t < n->m->n_terms; t++)
+    for (int32_t t = 0; t < s->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
-            const nn_term *term = &n->m->terms[t];
+            const nn_term *term = &s->terms[t];
             e->array[t][x] = -1;
             if (term->source[x] != NN_LEARNED && term->source[x] != NN_SINUSOID)
                 continue;
             const char *array = rp_term_array(term->term.kind, x),
                        *tail = term->source[x] == NN_SINUSOID ? ".weight" : "";
             if (n->m->c.position_layers)
-                snprintf(name, sizeof name, "attn.%s.%s%s", term->name, array, tail);
+                snprintf(name, sizeof name, "%sattn.%s.%s%s", s->prefix, term->name, array, tail);
             else
-                snprintf(name, sizeof name, "layers.%d.attn.%s.%s%s", (int)e->layer, term->name, array, tail);
+                snprintf(name, sizeof name, "%slayers.%d.attn.%s.%s%s", s->prefix, (int)e->layer, term->name, array,
+                         tail);
             e->array[t][x] = nn_model_find(n->m, name);
         }
+}
+
+/* x + y, with dropout of y */
+static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
+{
+    const int32_t out = add_node(n, ADD, x, n->m->c.width, layer, "sum");
+    n->nodes[n->n_nodes - 1].in2 = y;
+    return out;
+}
+
+/* The embedding of a stack's tokens, its layers and its last norm. */
+static int32_t add_stack(nn_net *n, int32_t stack)
+{
+    const nn_config *c = &n->m->c;
+    const nn_stack *s = &n->m->stack[stack];
+    const char *in = s->prefix;
+    const int64_t d = c->width, up = c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp;
+    char name[96];
+    int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
+    n->nodes[n->n_nodes - 1].stack = n->slots[x].stack = stack;
+    snprintf(name, sizeof name, "%spositions.weight", in);
+    n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);
+    for (int32_t l = 0; l < (int32_t)s->layers; l++) {
+        y = add_node(n, NORM, x, d, l, "%slayers.%d.attn_norm", in, (int)l);
+        y = add_node(n, LINEAR, y, s->columns, l, "%slayers.%d.attn.qkv", in, (int)l);
+        split_projection(n->m, &n->slots[y]);
+        y = add_node(n, ATTENTION, y, d, l, "%slayers.%d.attn", in, (int)l);
+        find_arrays(n, &n->nodes[n->n_nodes - 1]);
+        y = add_node(n, LINEAR, y, d, l, "%slayers.%d.attn.out", in, (int)l);
+        x = add_sum(n, x, y, l);
+        y = add_node(n, NORM, x, d, l, "%slayers.%d.mlp_norm", in, (int)l);
+        y = add_node(n, LINEAR, y, up, l, "%slayers.%d.mlp.up", in, (int)l);
+        y = add_node(n, ACT, y, c->mlp, l, "%slayers.%d.mlp.act", in, (int)l);
+        y = add_node(n, LINEAR, y, d, l, "%slayers.%d.mlp.down", in, (int)l);
+        x = add_sum(n, x, y, l);
+    }
+    return add_node(n, NORM, x, d, 0, "%snorm", in);
 }
 
 static void make_list(nn_net *n)
 {
     const nn_config *c = &n->m->c;
-    const int64_t d = c->width, up = c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp;
-    int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
-    n->nodes[0].param[1] = nn_model_find(n->m, "positions.weight");
-    for (int32_t l = 0; l < (int32_t)c->layers; l++) {
-        y = add_node(n, NORM, x, d, l, "layers.%d.attn_norm", (int)l);
-        y = add_node(n, LINEAR, y, n->m->columns, l, "layers.%d.attn.qkv", (int)l);
-        split_projection(n->m, &n->slots[y]);
-        y = add_node(n, ATTENTION, y, d, l, "layers.%d.attn", (int)l);
-        find_arrays(n, &n->nodes[n->n_nodes - 1]);
-        y = add_node(n, LINEAR, y, d, l, "layers.%d.attn.out", (int)l);
-        x = add_node(n, ADD, x, d, l, "layers.%d.sum", (int)l);
-        n->nodes[n->n_nodes - 1].in2 = y;
-        y = add_node(n, NORM, x, d, l, "layers.%d.mlp_norm", (int)l);
-        y = add_node(n, LINEAR, y, up, l, "layers.%d.mlp.up", (int)l);
-        y = add_node(n, ACT, y, c->mlp, l, "layers.%d.mlp.act", (int)l);
-        y = add_node(n, LINEAR, y, d, l, "layers.%d.mlp.down", (int)l);
-        x = add_node(n, ADD, x, d, l, "layers.%d.sum", (int)l);
-        n->nodes[n->n_nodes - 1].in2 = y;
+    int32_t x = add_stack(n, 0);
+    if (c->task == NN_CLASSIFIER) {
+        x = add_node(n, POOL, x, c->width, 0, "pool");
+        n->slots[x].pooled = true;
     }
-    x = add_node(n, NORM, x, d, 0, "norm");
-    if (c->task == NN_CLASSIFIER)
-        x = add_node(n, POOL, x, d, 0, "pool");
     add_node(n, HEAD, x, 0, 0, "%s", c->task == NN_CLASSIFIER || !c->tied ? "head" : "embedding");
 }
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-static int32_t acquire_buffer(nn_net *n, int64_t width)
+/* The numbers of a slot in the longest call. */
+static int64_t numbers_of(const nn_net *n, const slot *s)
 {
+    return n->batch * (s->pooled ? 1 : n->of[s->stack].capacity) * s->width;
+}
+
+/* A buffer for the gradient of a slot, which no other gradient needs at the same time. */
+static int32_t acquire_buffer(nn_net *n, const slot *s)
+{
+    const int64_t numbers = numbers_of(n, s);
     for (int32_t b = 0; b < n->n_buffers; b++)
-        if (n->refs[b] == 0 && n->buffer_size[b] == width) {
+        if (n->refs[b] == 0 && n->buffer_size[b] == numbers) {
             n->refs[b] = 1;
             return b;
         }
-    n->buffer_size[n->n_buffers] = width;
+    n->buffer_size[n->n_buffers] = numbers;
     n->refs[n->n_buffers] = 1;
     return n->n_buffers++;
 }
@@ -122,12 +160,12 @@ static void plan_gradients(nn_net *n)
             const int32_t b = n->slots[e->out].grad;
             in->grad = b;
             n->refs[b]++;
-            n->slots[e->in2].grad = dropout ? acquire_buffer(n, n->slots[e->in2].width) : b;
+            n->slots[e->in2].grad = dropout ? acquire_buffer(n, &n->slots[e->in2]) : b;
             n->refs[b] += !dropout;
         } else if (in) {
             e->add = in->grad >= 0;
             if (!e->add)
-                in->grad = acquire_buffer(n, in->width);
+                in->grad = acquire_buffer(n, in);
         }
         if (e->out >= 0)
             n->refs[n->slots[e->out].grad]--;
@@ -153,42 +191,51 @@ static void *reserve(nn_net *n, bool allocate, int64_t numbers, bool *enough)
 static bool reserve_all(nn_net *n, bool allocate)
 {
     const nn_model *m = n->m;
-    const int64_t d = m->c.width, rows = n->batch * n->capacity, offsets = n->cache + 2 * n->capacity;
+    const int64_t d = m->c.width;
+    int64_t longest = 0, scratch = 0;
     bool enough = true;
     int32_t param;
-    const bool sinusoids = nn_uses_sinusoids(m, NULL, &param);
     for (int32_t x = 0; x < n->n_slots; x++)
-        n->slots[x].data = reserve(n, allocate, (n->slots[x].pooled ? n->batch : rows) * n->slots[x].width, &enough);
+        n->slots[x].data = reserve(n, allocate, numbers_of(n, &n->slots[x]), &enough);
+    n->n_scratch = 0;
     for (int32_t x = 0; x < n->n_nodes; x++) {
         node *e = &n->nodes[x];
+        const nn_stack *s = &m->stack[e->stack];
+        const sequence *q = &n->of[e->stack];
+        const int64_t rows = n->batch * q->capacity;
         if (e->kind == NORM)
             e->aux = reserve(n, allocate, 2 * rows, &enough);
-        if (e->kind == ATTENTION && n->train)
+        if (e->kind != ATTENTION)
+            continue;
+        if (n->train)
             e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
-        if (e->kind == ATTENTION && sinusoids)
-            e->r = reserve(n, allocate, offsets * d, &enough);
-        if (e->kind == ATTENTION && n->cache > 0)
-            e->cache = reserve(n, allocate, (n->cache + n->capacity) * 2 * d, &enough);
+        if (nn_uses_sinusoids(s, NULL, &param))
+            e->r = reserve(n, allocate, (n->cache + 2 * q->capacity) * d, &enough);
+        if (n->cache > 0)
+            e->cache = reserve(n, allocate, (n->cache + q->capacity) * 2 * d, &enough);
+        int64_t all = 0;
+        for (int32_t t = 0; t < s->n_terms; t++)
+            for (int y = 0; y < RP_MAX_ARRAYS; y++)
+                if (s->terms[t].source[y] == NN_LEARNED)
+                    all += m->params[e->array[t][y]].size;
+        n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
-        n->buffer[b] = reserve(n, allocate, rows * n->buffer_size[b], &enough);
-    if (sinusoids)
-        n->sinusoids = reserve(n, allocate, offsets * d, &enough);
-    n->n_scratch = 0;
-    for (int32_t x = 0; x < n->n_nodes; x++)
-        if (n->nodes[x].kind == ATTENTION) {
-            int64_t all = 0;
-            for (int32_t t = 0; t < m->n_terms; t++)
-                for (int y = 0; y < RP_MAX_ARRAYS; y++)
-                    if (m->terms[t].source[y] == NN_LEARNED)
-                        all += m->params[n->nodes[x].array[t][y]].size;
-            n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
-        }
+        n->buffer[b] = reserve(n, allocate, n->buffer_size[b], &enough);
+    for (int32_t k = 0; k < m->n_stacks; k++) {
+        sequence *q = &n->of[k];
+        longest = q->capacity > longest ? q->capacity : longest;
+        if (!nn_uses_sinusoids(&m->stack[k], NULL, &param))
+            continue;
+        const int64_t numbers = (n->cache + 2 * q->capacity) * d;
+        q->sinusoids = reserve(n, allocate, numbers, &enough);
+        scratch = numbers > scratch ? numbers : scratch;
+    }
+    const int64_t rows = n->batch * longest, vocab = m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     if (n->train) {
-        n->scratch = reserve(n, allocate, n->n_scratch + (sinusoids ? offsets * d : 0), &enough);
+        n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
         n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
     }
-    const int64_t vocab = m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     n->logits = reserve(n, allocate, (rows < HEAD_ROWS ? rows : HEAD_ROWS) * vocab, &enough);
     return enough;
 }
@@ -197,9 +244,11 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
                   size_t *bytes, char err[NN_ERR_MAX])
 {
     nn_net *n = calloc(1, sizeof *n);
-    const size_t max_nodes = (size_t)m->c.layers * 10 + 8;
     const int64_t longest = cache > length ? cache : length;
+    size_t max_nodes = 8;
     int64_t numbers;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        max_nodes += (size_t)m->stack[k].layers * 10 + 2;
     if (net)
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
@@ -207,20 +256,20 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
         return nn_fail(err, "lab: out of memory for the list of layers (fewer layers)");
     }
     if (__builtin_mul_overflow(batch, length, &numbers) || numbers > (int64_t)1 << 31 ||
-        (m->learned && longest > m->c.length)) {
+        (m->stack[0].learned && longest > m->stack[0].length)) {
         nn_net_destroy(n);
-        if (m->learned && longest > m->c.length)
+        if (m->stack[0].learned && longest > m->stack[0].length)
             return nn_fail(err,
                            "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
                            "training, or another position)",
-                           (long long)m->c.length, (long long)longest);
+                           (long long)m->stack[0].length, (long long)longest);
         return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
                        (long long)batch, (long long)length);
     }
     n->m = m;
     n->pool = pool;
     n->batch = batch;
-    n->capacity = length;
+    n->of[0].capacity = length;
     n->cache = cache;
     n->train = train;
     make_list(n);
@@ -230,7 +279,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     rp_term terms[RP_MAX_TERMS];
     rp_mask causal;
     rp_plan *plan;
-    n->length = length;
+    n->of[0].length = length;
     n->cached = cache;
     const rp_desc desc = nn_layer_desc(n, n->nodes, terms, &causal);
     if (rp_plan_create(&plan, &desc) != RP_OK) {
@@ -239,7 +288,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     }
     const size_t work = train ? rp_plan_backward_size(plan, pool) : rp_plan_work_size(plan, pool);
     rp_plan_destroy(plan);
-    n->length = n->cached = 0;
+    n->of[0].length = n->cached = 0;
     reserve_all(n, false);
     n->bytes += work;
     if (bytes)
@@ -272,28 +321,36 @@ void nn_net_destroy(nn_net *n)
 
 /* ------------------------------------------------------------------------------------------------ calls */
 
-static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
+/* Take the tokens of a stack. */
+static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
+    const int64_t d = n->m->c.width;
+    sequence *q = &n->of[stack];
     int32_t param;
-    if (length < 1 || length > n->capacity)
-        return nn_fail(err, "lab: a length of %lld (1 to %lld)", (long long)length, (long long)n->capacity);
-    if (n->cache > 0 && n->cached + length > n->cache)
-        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
-                       (long long)(n->cached + length), (long long)n->cache);
+    if (length < 1 || length > q->capacity)
+        return nn_fail(err, "lab: a length of %lld (1 to %lld)", (long long)length, (long long)q->capacity);
     for (int64_t x = 0; x < n->batch * length; x++)
         if (tokens[x] < 0 || tokens[x] >= n->m->c.vocab)
             return nn_fail(err, "lab: token %d (0 to %lld)", (int)tokens[x], (long long)n->m->c.vocab - 1);
-    n->err = err;
-    n->tokens = tokens;
-    if (nn_uses_sinusoids(n->m, NULL, &param) && (n->cache > 0 || n->length != length)) {
-        n->length = length;
-        for (int64_t t = 0; t < nn_offsets(n); t++) /* row t belongs to delta = t - (length - 1 + cached) */
-            for (int64_t c = 0; c < n->m->c.width; c++)
-                n->sinusoids[t * n->m->c.width + c] =
-                    (real)nn_sinusoid((double)(length - 1 + n->cached - t), c, n->m->c.width);
-    }
-    n->length = length;
+    const bool same = q->length == length && n->cache == 0;
+    q->tokens = tokens;
+    q->length = length;
+    if (!nn_uses_sinusoids(&n->m->stack[stack], NULL, &param) || same)
+        return 0;
+    const int64_t before = nn_before(n, stack);
+    for (int64_t t = 0; t < nn_offsets(n, stack); t++) /* row t belongs to delta = t - (length - 1 + before) */
+        for (int64_t c = 0; c < d; c++)
+            q->sinusoids[t * d + c] = (real)nn_sinusoid((double)(length - 1 + before - t), c, d);
     return 0;
+}
+
+static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
+{
+    n->err = err;
+    if (n->cache > 0 && n->cached + length > n->cache)
+        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
+                       (long long)(n->cached + length), (long long)n->cache);
+    return start_stack(n, n->m->n_stacks - 1, length, tokens, err);
 }
 
 static int forward(nn_net *n, int32_t count)

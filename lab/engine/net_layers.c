@@ -9,7 +9,12 @@
 
 static int64_t rows_of(const nn_net *n, const slot *s)
 {
-    return n->batch * (s->pooled ? 1 : n->length);
+    return n->batch * (s->pooled ? 1 : n->of[s->stack].length);
+}
+
+static const nn_stack *stack_of(const nn_net *n, const node *e)
+{
+    return &n->m->stack[e->stack];
 }
 
 static real *weight(const nn_net *n, int32_t param)
@@ -35,52 +40,63 @@ double nn_sinusoid(double position, int64_t c, int64_t width)
     return c % 2 ? cos(angle) : sin(angle);
 }
 
+typedef struct embed_job {
+    const nn_net *n;
+    const node *e;
+} embed_job;
+
 static void embed_rows(void *context, int64_t t, int32_t worker)
 {
-    const nn_net *n = context;
-    const node *e = &n->nodes[0];
-    const int64_t d = n->m->c.width, rows = n->batch * n->length;
+    const embed_job *j = context;
+    const nn_net *n = j->n;
+    const node *e = j->e;
+    const sequence *q = &n->of[e->stack];
+    const bool sinusoidal = stack_of(n, e)->sinusoidal;
+    const int64_t d = n->m->c.width, rows = n->batch * q->length, before = nn_before(n, e->stack);
     const real *table = weight(n, e->param[0]), *positions = weight(n, e->param[1]);
     (void)worker;
     for (int64_t r = t * NN_ROWS; r < rows && r < (t + 1) * NN_ROWS; r++) {
-        const int64_t at = n->cached + r % n->length;
-        const real *from = table + n->tokens[r] * d;
+        const int64_t at = before + r % q->length;
+        const real *from = table + q->tokens[r] * d;
         real *to = n->slots[e->out].data + r * d;
         for (int64_t c = 0; c < d; c++)
             to[c] = from[c] + (positions ? positions[at * d + c] : 0);
-        for (int64_t c = 0; c < d && n->m->sinusoidal; c++) /* as small as embeddings begin */
+        for (int64_t c = 0; c < d && sinusoidal; c++) /* as small as embeddings begin */
             to[c] += (real)(0.02 * nn_sinusoid((double)at, c, d));
     }
 }
 
 static int embed_forward(nn_net *n, const node *e)
 {
-    (void)e;
-    return rp_pool_run(n->pool, (n->batch * n->length + NN_ROWS - 1) / NN_ROWS, embed_rows, n) == RP_OK ? 0 : -1;
+    embed_job j = {n, e};
+    return rp_pool_run(n->pool, (rows_of(n, &n->slots[e->out]) + NN_ROWS - 1) / NN_ROWS, embed_rows, &j) == RP_OK ? 0
+                                                                                                                  : -1;
 }
 
 /* Several tokens add to the same row of the table. So a task has a range of channels and adds all tokens in order. */
 static void embed_channels(void *context, int64_t t, int32_t worker)
 {
-    const nn_net *n = context;
-    const node *e = &n->nodes[0];
-    const int64_t d = n->m->c.width, rows = n->batch * n->length, from = t * NN_ROWS;
+    const embed_job *j = context;
+    const nn_net *n = j->n;
+    const node *e = j->e;
+    const sequence *q = &n->of[e->stack];
+    const int64_t d = n->m->c.width, rows = n->batch * q->length, from = t * NN_ROWS;
     const int64_t to = from + NN_ROWS < d ? from + NN_ROWS : d;
     real *table = gradient(n, e->param[0]), *positions = gradient(n, e->param[1]);
     const real *dy = grad_of(n, e->out);
     (void)worker;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = from; c < to; c++) {
-            table[n->tokens[r] * d + c] += dy[r * d + c];
+            table[q->tokens[r] * d + c] += dy[r * d + c];
             if (positions)
-                positions[r % n->length * d + c] += dy[r * d + c];
+                positions[r % q->length * d + c] += dy[r * d + c];
         }
 }
 
 static int embed_backward(nn_net *n, const node *e)
 {
-    (void)e;
-    return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, n) == RP_OK ? 0 : -1;
+    embed_job j = {n, e};
+    return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, &j) == RP_OK ? 0 : -1;
 }
 
 /* ------------------------------------------------------------------------------------------------ norm, linear, act, add, pool */
@@ -173,27 +189,27 @@ static int add_backward(nn_net *n, const node *e)
 
 static int pool_forward(nn_net *n, const node *e)
 {
-    const int64_t d = n->slots[e->in].width;
+    const int64_t d = n->slots[e->in].width, length = n->of[e->stack].length;
     for (int64_t b = 0; b < n->batch; b++) {
-        const real *in = n->slots[e->in].data + b * n->length * d;
+        const real *in = n->slots[e->in].data + b * length * d;
         real *out = n->slots[e->out].data + b * d;
         memset(out, 0, (size_t)d * sizeof(real));
-        for (int64_t i = 0; i < n->length; i++)
+        for (int64_t i = 0; i < length; i++)
             for (int64_t c = 0; c < d; c++)
                 out[c] += in[i * d + c];
         for (int64_t c = 0; c < d; c++)
-            out[c] /= (real)n->length;
+            out[c] /= (real)length;
     }
     return 0;
 }
 
 static int pool_backward(nn_net *n, const node *e)
 {
-    const int64_t d = n->slots[e->in].width;
+    const int64_t d = n->slots[e->in].width, length = n->of[e->stack].length;
     for (int64_t b = 0; b < n->batch; b++)
-        for (int64_t i = 0; i < n->length; i++)
+        for (int64_t i = 0; i < length; i++)
             for (int64_t c = 0; c < d; c++)
-                grad_of(n, e->in)[(b * n->length + i) * d + c] = grad_of(n, e->out)[b * d + c] / (real)n->length;
+                grad_of(n, e->in)[(b * length + i) * d + c] = grad_of(n, e->out)[b * d + c] / (real)length;
     return 0;
 }
 
@@ -210,48 +226,54 @@ static rp_array heads_view(const nn_net *n, real *data, int64_t heads, int64_t l
     return a;
 }
 
-int64_t nn_offsets(const nn_net *n)
+int64_t nn_before(const nn_net *n, int32_t stack)
 {
-    return n->cached + 2 * n->length - 1;
+    return n->m->stack[stack].causal ? n->cached : 0;
+}
+
+int64_t nn_offsets(const nn_net *n, int32_t stack)
+{
+    return nn_before(n, stack) + 2 * n->of[stack].length - 1;
 }
 
 /* The arrays of the terms, or with `gradients` the arrays of their gradients: for parameters these follow one another in scratch. */
 static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradients, rp_array to[][RP_MAX_ARRAYS])
 {
     const nn_model *m = n->m;
-    const int64_t d = m->c.width, heads = m->c.heads, rows = n->batch * n->length;
+    const nn_stack *s = stack_of(n, e);
+    const int64_t d = m->c.width, heads = m->c.heads, length = n->of[e->stack].length, rows = n->batch * length;
     real *scratch = n->scratch;
-    for (int32_t t = 0; t < m->n_terms; t++)
+    for (int32_t t = 0; t < s->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_LEARNED) {
+            if (s->terms[t].source[x] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[t][x]];
                 to[t][x] = rp_array_of(gradients ? scratch : m->w + p->offset, NN_REAL, p->ndim, p->shape);
                 if (gradients)
                     scratch += p->size;
-            } else if (m->terms[t].source[x] == NN_SINUSOID) {
-                const int64_t shape[3] = {heads, nn_offsets(n), d / heads};
+            } else if (s->terms[t].source[x] == NN_SINUSOID) {
+                const int64_t shape[3] = {heads, nn_offsets(n, e->stack), d / heads};
                 to[t][x] = rp_array_of(r, NN_REAL, 3, shape);
                 to[t][x].stride[0] = d / heads;
                 to[t][x].stride[1] = d;
-            } else if (m->terms[t].source[x] == NN_COLUMNS) {
-                const int64_t width = m->terms[t].term.width, column = m->terms[t].column[x];
-                to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, n->length, width, heads * width)
-                                     : heads_view(n, qkv + column, heads, n->length, width, m->columns);
+            } else if (s->terms[t].source[x] == NN_COLUMNS) {
+                const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
+                to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)
+                                     : heads_view(n, qkv + column, heads, length, width, s->columns);
             }
 }
 
-/* What the attention of a layer computes; terms and mask are the caller's memory. */
-rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
-                           rp_mask *mask)
+rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
+                           rp_term terms[RP_MAX_TERMS], rp_mask *mask)
 {
+    const nn_stack *s = &m->stack[stack];
     rp_desc desc = rp_desc_init(batch, m->c.heads, len_q, len_k, m->c.width / m->c.heads);
-    for (int32_t x = 0; x < m->n_terms; x++)
-        terms[x] = m->terms[x].term;
+    for (int32_t x = 0; x < s->n_terms; x++)
+        terms[x] = s->terms[x].term;
     *mask = (rp_mask){.kind = RP_MASK_CAUSAL};
     desc.terms = terms;
-    desc.n_terms = m->n_terms;
+    desc.n_terms = s->n_terms;
     desc.masks = mask;
-    desc.n_masks = m->c.task == NN_DECODER;
+    desc.n_masks = s->causal;
     desc.dtype = NN_REAL;
     desc.scale = m->c.scale > 0 ? m->c.scale : RP_SCALE_AUTO;
     return desc;
@@ -259,8 +281,9 @@ rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int6
 
 rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal)
 {
-    rp_desc desc = nn_model_attention(n->m, n->batch, n->length, n->cached + n->length, terms, causal);
-    desc.q_offset = n->cached;
+    const int64_t length = n->of[e->stack].length, before = nn_before(n, e->stack);
+    rp_desc desc = nn_model_attention(n->m, e->stack, n->batch, length, before + length, terms, causal);
+    desc.q_offset = before;
     desc.dropout = dropout_of(n);
     desc.seed = seed_of(n, e);
     return desc;
@@ -269,16 +292,17 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
 int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
 {
     const nn_model *m = n->m;
-    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, keys = n->cached + n->length, ld = m->columns;
+    const int64_t length = n->of[e->stack].length, keys = nn_before(n, e->stack) + length;
+    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = stack_of(n, e)->columns;
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
-    const int64_t shape[3] = {n->batch, heads, n->length};
+    const int64_t shape[3] = {n->batch, heads, length};
     rp_term terms[RP_MAX_TERMS];
     rp_mask causal;
     const rp_desc desc = nn_layer_desc(n, e, terms, &causal);
     if (rp_plan_create(plan, &desc) != RP_OK)
         return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
     *t = rp_tensors_init();
-    t->q = heads_view(n, in->data, heads, n->length, D, ld);
+    t->q = heads_view(n, in->data, heads, length, D, ld);
     if (n->cache > 0) {
         t->k = heads_view(n, e->cache, heads, keys, D, 2 * d);
         t->v = heads_view(n, e->cache + d, heads, keys, D, 2 * d);
@@ -286,19 +310,19 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
         t->k = heads_view(n, in->data + d, heads, keys, D, ld);
         t->v = heads_view(n, in->data + 2 * d, heads, keys, D, ld);
     }
-    t->out = heads_view(n, out->data, heads, n->length, D, d);
+    t->out = heads_view(n, out->data, heads, length, D, d);
     if (n->train)
         t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
     term_arrays(n, e, in->data, e->r, false, t->term);
     t->pool = n->pool;
     if (g) {
         real *dqkv = grad_of(n, e->in);
-        const int64_t all = n->batch * n->length * d;
+        const int64_t all = n->batch * length * d;
         *g = rp_grads_init();
-        g->dout = heads_view(n, grad_of(n, e->out), heads, n->length, D, d);
-        g->dq = heads_view(n, dqkv, heads, n->length, D, d);
-        g->dk = heads_view(n, dqkv + all, heads, n->length, D, d);
-        g->dv = heads_view(n, dqkv + 2 * all, heads, n->length, D, d);
+        g->dout = heads_view(n, grad_of(n, e->out), heads, length, D, d);
+        g->dq = heads_view(n, dqkv, heads, length, D, d);
+        g->dk = heads_view(n, dqkv + all, heads, length, D, d);
+        g->dv = heads_view(n, dqkv + 2 * all, heads, length, D, d);
         term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
     }
     const size_t size = g ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
@@ -315,11 +339,11 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     return 0;
 }
 
-bool nn_uses_sinusoids(const nn_model *m, const node *e, int32_t *param)
+bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
 {
-    for (int32_t t = 0; t < m->n_terms; t++)
+    for (int32_t t = 0; t < s->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_SINUSOID) {
+            if (s->terms[t].source[x] == NN_SINUSOID) {
                 *param = e ? e->array[t][x] : -1;
                 return true;
             }
@@ -328,13 +352,14 @@ bool nn_uses_sinusoids(const nn_model *m, const node *e, int32_t *param)
 
 static int attention_forward(nn_net *n, const node *e)
 {
-    const int64_t d = n->m->c.width, ld = n->m->columns;
+    const sequence *q = &n->of[e->stack];
+    const int64_t d = n->m->c.width, ld = stack_of(n, e)->columns;
     rp_plan *plan;
     rp_tensors t;
     int32_t param;
-    if (nn_uses_sinusoids(n->m, e, &param))
-        nn_linear(n->pool, nn_offsets(n), d, d, n->sinusoids, d, weight(n, param), e->r, d);
-    for (int64_t i = 0; i < n->length && n->cache > 0; i++)
+    if (nn_uses_sinusoids(stack_of(n, e), e, &param))
+        nn_linear(n->pool, nn_offsets(n, e->stack), d, d, q->sinusoids, d, weight(n, param), e->r, d);
+    for (int64_t i = 0; i < q->length && n->cache > 0; i++)
         memcpy(e->cache + (n->cached + i) * 2 * d, n->slots[e->in].data + i * ld + d, 2 * (size_t)d * sizeof(real));
     if (nn_attention_call(n, e, &plan, &t, NULL) != 0)
         return -1;
@@ -346,6 +371,7 @@ static int attention_forward(nn_net *n, const node *e)
 static int attention_backward(nn_net *n, const node *e)
 {
     const nn_model *m = n->m;
+    const nn_stack *s = stack_of(n, e);
     const int64_t d = m->c.width;
     rp_plan *plan;
     rp_tensors t;
@@ -358,15 +384,16 @@ static int attention_backward(nn_net *n, const node *e)
     if (status != RP_OK)
         return nn_fail(n->err, "attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
     const real *scratch = n->scratch;
-    for (int32_t x = 0; x < m->n_terms; x++)
+    for (int32_t x = 0; x < s->n_terms; x++)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
-            if (m->terms[x].source[y] == NN_LEARNED) {
+            if (s->terms[x].source[y] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[x][y]];
                 nn_axpy(n->pool, p->size, scratch, m->g + p->offset);
                 scratch += p->size;
             }
-    if (nn_uses_sinusoids(m, e, &param))
-        nn_linear_dw(n->pool, nn_offsets(n), d, d, n->scratch + n->n_scratch, d, n->sinusoids, d, gradient(n, param));
+    if (nn_uses_sinusoids(s, e, &param))
+        nn_linear_dw(n->pool, nn_offsets(n, e->stack), d, d, n->scratch + n->n_scratch, d, n->of[e->stack].sinusoids, d,
+                     gradient(n, param));
     return 0;
 }
 

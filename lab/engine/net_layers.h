@@ -14,6 +14,7 @@ typedef struct slot {
     int64_t width;
     int32_t n_splits;
     int64_t split[MAX_SPLITS]; /* widths */
+    int32_t stack;             /* whose tokens its rows belong to */
     bool pooled;               /* a row for each batch entry, not for each token */
     real *data;
     int32_t grad; /* its buffer; -1: none */
@@ -22,7 +23,7 @@ typedef struct slot {
 typedef struct node {
     node_kind kind;
     int32_t in, in2, out; /* slots; in2: what ADD adds to `in` */
-    int32_t layer;
+    int32_t layer, stack;
     int32_t param[2];                           /* weight, and bias of a norm */
     bool add;                                   /* NORM: the gradient of `in` has a value already: add to it */
     real *aux;                                  /* NORM: mean and factor of each row; ATTENTION: lse */
@@ -33,19 +34,26 @@ typedef struct node {
 
 enum { MAX_BUFFERS = 32, HEAD_ROWS = 1024 };
 
+/* The tokens of a stack, those of the current call. */
+typedef struct sequence {
+    int64_t capacity, length;
+    const int32_t *tokens; /* [batch, length] */
+    real *sinusoids;       /* of distances, for xl [2 capacity - 1, width] */
+} sequence;
+
 struct nn_net {
     nn_model *m;
     rp_pool *pool;
-    int64_t batch, capacity, cache, cached;
+    int64_t batch, cache, cached;
+    sequence of[NN_STACKS];
     bool train;
     node *nodes;
     int32_t n_nodes;
     slot *slots;
     int32_t n_slots;
-    int64_t buffer_size[MAX_BUFFERS]; /* of gradients, in numbers a token */
+    int64_t buffer_size[MAX_BUFFERS]; /* of gradients, in numbers */
     real *buffer[MAX_BUFFERS];
     int32_t refs[MAX_BUFFERS], n_buffers; /* refs: gradients that a buffer holds while the list is planned */
-    real *sinusoids;                      /* of distances, for xl [2 capacity - 1, width] */
     real *partial;                        /* of the norms' gradients */
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
@@ -56,8 +64,7 @@ struct nn_net {
     void *blocks[4096];
     int32_t n_blocks;
     /* arguments of the current call */
-    int64_t length;
-    const int32_t *tokens, *target;
+    const int32_t *target;
     uint64_t seed;
     double *loss;
     char *err;
@@ -72,10 +79,13 @@ extern const layer_kind nn_kinds[N_KINDS];
 
 /* Channel c of the absolute position's sinusoids. */
 double nn_sinusoid(double position, int64_t c, int64_t width);
+/* How many tokens of a stack came before those of the current call. */
+int64_t nn_before(const nn_net *n, int32_t stack);
 /* How many distances there are between the queries and the keys of the current call. */
-int64_t nn_offsets(const nn_net *n);
-/* Whether a term has an array that is made of sinusoids; *param gets the matrix that multiplies them. */
-bool nn_uses_sinusoids(const nn_model *m, const node *e, int32_t *param);
+int64_t nn_offsets(const nn_net *n, int32_t stack);
+/* Whether a term of a stack has an array that is made of sinusoids; of node e, which may be NULL, *param gets the matrix that multiplies
+ * them. */
+bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param);
 /* What the attention of a node computes in the current call; terms and mask are the caller's memory. */
 rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal);
 /* The plan and arrays of a call, and of its backward pass where g is not NULL. */

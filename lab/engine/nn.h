@@ -192,12 +192,21 @@ typedef struct nn_term {
     int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS: first of them */
 } nn_term;
 
-typedef struct nn_model {
-    nn_config c;
-    bool sinusoidal, learned; /* absolute positions */
+/* Layers over one sequence of tokens, with positions of their own. */
+typedef struct nn_stack {
+    const char *prefix; /* of its parameters' names */
+    int64_t layers, length;
+    bool causal, sinusoidal, learned; /* the last two: absolute positions */
     nn_term terms[RP_MAX_TERMS];
     int32_t n_terms;
     int64_t columns; /* of the projection: 3 width, and the columns of the terms */
+} nn_stack;
+enum { NN_STACKS = 1 };
+
+typedef struct nn_model {
+    nn_config c;
+    nn_stack stack[NN_STACKS];
+    int32_t n_stacks;
     nn_param *params;
     int32_t n_params;
     int64_t n_weights;
@@ -235,9 +244,9 @@ int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_
 /* Logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache the tokens follow those of earlier
  * calls. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
-/* The attention that every layer computes; terms and mask are the caller's memory, to which the description points. */
-rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
-                           rp_mask *mask);
+/* The attention that every layer of a stack computes; terms and mask are the caller's memory, to which the description points. */
+rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
+                           rp_term terms[RP_MAX_TERMS], rp_mask *mask);
 /* The arrays of a layer's attention in the last call: q, k, v, out and those of the terms, as views that the next call overwrites.
  * plans (may be NULL) gets a plan of this attention and one of the same without its terms, to be destroyed. */
 int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
