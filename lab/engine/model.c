@@ -94,6 +94,8 @@ static void fill_param(const nn_model *m, const nn_param *p)
         fill_with(m, p, 1);
     else if (strstr(p->name, "norm.bias"))
         fill_with(m, p, 0);
+    else if (m->c.task == NN_ENCODER_DECODER && m->c.tied && strcmp(p->name, "embedding.weight") == 0)
+        fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = 1}); /* it is divided by the root of the width as a head */
     else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
         fill(m, p,
              &(rp_values){.rule = RP_RULE_NORMAL, .a = into_residual ? 0.02 / sqrt(2.0 * (double)m->c.layers) : 0.02});
@@ -269,10 +271,22 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
+/* Cross-attention, which has no position terms: queries of these tokens, keys and values of the encoder's. */
+static int add_cross(nn_model *m, const char *layer, char err[NN_ERR_MAX])
+{
+    const int64_t d = m->c.width;
+    char name[96];
+    snprintf(name, sizeof name, "%scross_norm", layer);
+    if (add_norm(m, name, err) != 0 || add_param(m, err, true, 2, (int64_t[]){d, d}, "%scross.q.weight", layer) != 0 ||
+        add_param(m, err, true, 2, (int64_t[]){2 * d, d}, "%scross.kv.weight", layer) != 0)
+        return -1;
+    return add_param(m, err, true, 2, (int64_t[]){d, d}, "%scross.out.weight", layer);
+}
+
 static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
-    const int64_t d = c->width, up = c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp;
+    const int64_t d = c->width;
     char name[64];
     int code;
     snprintf(name, sizeof name, "%slayers.%lld.attn_norm", s->prefix, (long long)layer);
@@ -286,12 +300,15 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
         code = add_param(m, err, true, 2, (int64_t[]){s->columns, d}, "%s.qkv.weight", name);
     if (code == 0)
         code = add_param(m, err, true, 2, (int64_t[]){d, d}, "%s.out.weight", name);
+    snprintf(name, sizeof name, "%slayers.%lld.", s->prefix, (long long)layer);
+    if (code == 0 && s->cross)
+        code = add_cross(m, name, err);
     snprintf(name, sizeof name, "%slayers.%lld.mlp_norm", s->prefix, (long long)layer);
     if (code == 0)
         code = add_norm(m, name, err);
     snprintf(name, sizeof name, "%slayers.%lld.mlp", s->prefix, (long long)layer);
     if (code == 0)
-        code = add_param(m, err, true, 2, (int64_t[]){up, d}, "%s.up.weight", name);
+        code = add_param(m, err, true, 2, (int64_t[]){nn_act_columns(c->act, c->mlp), d}, "%s.up.weight", name);
     return code == 0 ? add_param(m, err, true, 2, (int64_t[]){d, c->mlp}, "%s.down.weight", name) : -1;
 }
 
@@ -318,16 +335,36 @@ static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN
     return add_norm(m, name, err);
 }
 
+static void choose_stacks(nn_model *m)
+{
+    const nn_config *c = &m->c;
+    const bool pairs = c->task == NN_ENCODER_DECODER;
+    m->n_stacks = pairs ? 2 : 1;
+    m->stack[0] = (nn_stack){.prefix = pairs ? "encoder." : "",
+                             .layers = c->layers,
+                             .length = c->length,
+                             .causal = c->task == NN_DECODER,
+                             .padded = pairs};
+    if (pairs)
+        m->stack[1] = (nn_stack){.prefix = "decoder.",
+                                 .layers = c->decoder_layers > 0 ? c->decoder_layers : c->layers,
+                                 .length = c->target_length > 0 ? c->target_length : c->length,
+                                 .causal = true,
+                                 .cross = true};
+}
+
 int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
 {
     memset(m, 0, sizeof *m);
     m->c = *c;
-    m->n_stacks = 1;
-    m->stack[0] = (nn_stack){.prefix = "", .layers = c->layers, .length = c->length, .causal = c->task == NN_DECODER};
+    choose_stacks(m);
     if (nn_config_check(c, err) != 0 ||
-        add_param(m, err, true, 2, (int64_t[]){c->vocab, c->width}, "embedding.weight") != 0 ||
-        add_stack(m, &m->stack[0], c->position, err) != 0)
+        add_param(m, err, true, 2, (int64_t[]){c->vocab, c->width}, "embedding.weight") != 0)
         return -1;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        if (add_stack(m, &m->stack[k], m->stack[k].padded && c->encoder_position[0] ? c->encoder_position : c->position,
+                      err) != 0)
+            return -1;
     if (c->task == NN_CLASSIFIER || !c->tied)
         return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");

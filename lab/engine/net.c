@@ -3,6 +3,9 @@
  *   embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add ─ x … norm ─ (pool) ─ head
  *             └────────────────────────────────────┘         └──────────────────────────────┘
  *
+ * An encoder-decoder has the encoder's layers first; the decoder's have cross-attention after attention, whose keys and values a linear
+ * layer makes of what the encoder gives.
+ *
  * A layer's activations are slots; buffers for their gradients are assigned when the list is made, and one buffer serves several
  * gradients, one after another. What a layer computes: net_layers.c.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -87,13 +90,29 @@ static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
     return out;
 }
 
-/* The embedding of a stack's tokens, its layers and its last norm. */
-static int32_t add_stack(nn_net *n, int32_t stack)
+/* x + cross-attention of norm(x) to the rows of `memory` */
+static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, int32_t layer)
+{
+    const int64_t d = n->m->c.width;
+    const int32_t kv = add_node(n, LINEAR, memory, 2 * d, layer, "%slayers.%d.cross.kv", in, (int)layer);
+    slot *s = &n->slots[kv];
+    s->n_splits = 2;
+    s->split[0] = s->split[1] = d;
+    int32_t y = add_node(n, NORM, x, d, layer, "%slayers.%d.cross_norm", in, (int)layer);
+    y = add_node(n, LINEAR, y, d, layer, "%slayers.%d.cross.q", in, (int)layer);
+    y = add_node(n, CROSS, y, d, layer, "%slayers.%d.cross", in, (int)layer);
+    n->nodes[n->n_nodes - 1].in2 = kv;
+    y = add_node(n, LINEAR, y, d, layer, "%slayers.%d.cross.out", in, (int)layer);
+    return add_sum(n, x, y, layer);
+}
+
+/* The embedding of a stack's tokens, its layers and its last norm; `memory`: what the stack before gives. */
+static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
 {
     const nn_config *c = &n->m->c;
     const nn_stack *s = &n->m->stack[stack];
     const char *in = s->prefix;
-    const int64_t d = c->width, up = c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp;
+    const int64_t d = c->width, up = nn_act_columns(c->act, c->mlp);
     char name[96];
     int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
     n->nodes[n->n_nodes - 1].stack = n->slots[x].stack = stack;
@@ -107,6 +126,8 @@ static int32_t add_stack(nn_net *n, int32_t stack)
         find_arrays(n, &n->nodes[n->n_nodes - 1]);
         y = add_node(n, LINEAR, y, d, l, "%slayers.%d.attn.out", in, (int)l);
         x = add_sum(n, x, y, l);
+        if (s->cross)
+            x = add_cross(n, x, memory, in, l);
         y = add_node(n, NORM, x, d, l, "%slayers.%d.mlp_norm", in, (int)l);
         y = add_node(n, LINEAR, y, up, l, "%slayers.%d.mlp.up", in, (int)l);
         y = add_node(n, ACT, y, c->mlp, l, "%slayers.%d.mlp.act", in, (int)l);
@@ -119,7 +140,11 @@ static int32_t add_stack(nn_net *n, int32_t stack)
 static void make_list(nn_net *n)
 {
     const nn_config *c = &n->m->c;
-    int32_t x = add_stack(n, 0);
+    int32_t x = -1;
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        x = add_stack(n, k, x);
+    if (c->task == NN_ENCODER_DECODER && c->tied)
+        x = add_node(n, SCALE, x, c->width, 0, "scale");
     if (c->task == NN_CLASSIFIER) {
         x = add_node(n, POOL, x, c->width, 0, "pool");
         n->slots[x].pooled = true;
@@ -166,6 +191,8 @@ static void plan_gradients(nn_net *n)
             e->add = in->grad >= 0;
             if (!e->add)
                 in->grad = acquire_buffer(n, in);
+            if (e->in2 >= 0)
+                n->slots[e->in2].grad = acquire_buffer(n, &n->slots[e->in2]);
         }
         if (e->out >= 0)
             n->refs[n->slots[e->out].grad]--;
@@ -205,14 +232,14 @@ static bool reserve_all(nn_net *n, bool allocate)
         const int64_t rows = n->batch * q->capacity;
         if (e->kind == NORM)
             e->aux = reserve(n, allocate, 2 * rows, &enough);
+        if ((e->kind == ATTENTION || e->kind == CROSS) && n->train)
+            e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
         if (e->kind != ATTENTION)
             continue;
-        if (n->train)
-            e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
         if (nn_uses_sinusoids(s, NULL, &param))
             e->r = reserve(n, allocate, (n->cache + 2 * q->capacity) * d, &enough);
-        if (n->cache > 0)
-            e->cache = reserve(n, allocate, (n->cache + q->capacity) * 2 * d, &enough);
+        if (n->cache > 0 && s->causal)
+            e->cache = reserve(n, allocate, n->batch * (n->cache + q->capacity) * 2 * d, &enough);
         int64_t all = 0;
         for (int32_t t = 0; t < s->n_terms; t++)
             for (int y = 0; y < RP_MAX_ARRAYS; y++)
@@ -225,6 +252,8 @@ static bool reserve_all(nn_net *n, bool allocate)
     for (int32_t k = 0; k < m->n_stacks; k++) {
         sequence *q = &n->of[k];
         longest = q->capacity > longest ? q->capacity : longest;
+        if (m->stack[k].padded)
+            q->lengths = reserve(n, allocate, n->batch, &enough);
         if (!nn_uses_sinusoids(&m->stack[k], NULL, &param))
             continue;
         const int64_t numbers = (n->cache + 2 * q->capacity) * d;
@@ -240,57 +269,88 @@ static bool reserve_all(nn_net *n, bool allocate)
     return enough;
 }
 
+/* Check the sizes of a net, and set how many tokens each stack reads. */
+static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
+{
+    const nn_model *m = n->m;
+    const int32_t last = m->n_stacks - 1;
+    for (int32_t k = 0; k <= last; k++) {
+        const nn_stack *s = &m->stack[k];
+        const int64_t tokens = k == last ? length : s->length,
+                      longest = s->causal && n->cache > tokens ? n->cache : tokens;
+        int64_t numbers;
+        if (s->learned && longest > s->length)
+            return nn_fail(err,
+                           "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
+                           "training, or another position)",
+                           (long long)s->length, (long long)longest);
+        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
+            return nn_fail(err,
+                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
+                           (long long)n->batch, (long long)tokens);
+        n->of[k].capacity = tokens;
+    }
+    return 0;
+}
+
+/* Plan the longest call of each kind of attention: the library may refuse it here rather than later, and its work memory is counted. */
+static int count_work(nn_net *n, char err[NN_ERR_MAX])
+{
+    size_t most = 0;
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        n->of[k].length = n->of[k].capacity;
+    n->cached = n->cache;
+    for (int32_t x = 0; x < n->n_nodes; x++) {
+        const node *e = &n->nodes[x];
+        rp_term terms[RP_MAX_TERMS];
+        rp_mask mask;
+        rp_plan *plan;
+        if ((e->kind != ATTENTION && e->kind != CROSS) || e->layer > 0)
+            continue;
+        const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+        if (rp_plan_create(&plan, &desc) != RP_OK)
+            return nn_fail(err, "position: %s", NN_WORDS(&desc));
+        const size_t work = n->train ? rp_plan_backward_size(plan, n->pool) : rp_plan_work_size(plan, n->pool);
+        rp_plan_destroy(plan);
+        most = work > most ? work : most;
+    }
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        n->of[k].length = 0;
+    n->cached = 0;
+    n->bytes += most;
+    return 0;
+}
+
 int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
                   size_t *bytes, char err[NN_ERR_MAX])
 {
     nn_net *n = calloc(1, sizeof *n);
-    const int64_t longest = cache > length ? cache : length;
     size_t max_nodes = 8;
-    int64_t numbers;
     for (int32_t k = 0; k < m->n_stacks; k++)
-        max_nodes += (size_t)m->stack[k].layers * 10 + 2;
+        max_nodes += (size_t)m->stack[k].layers * 16 + 2;
     if (net)
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
         nn_net_destroy(n);
         return nn_fail(err, "lab: out of memory for the list of layers (fewer layers)");
     }
-    if (__builtin_mul_overflow(batch, length, &numbers) || numbers > (int64_t)1 << 31 ||
-        (m->stack[0].learned && longest > m->stack[0].length)) {
-        nn_net_destroy(n);
-        if (m->stack[0].learned && longest > m->stack[0].length)
-            return nn_fail(err,
-                           "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
-                           "training, or another position)",
-                           (long long)m->stack[0].length, (long long)longest);
-        return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
-                       (long long)batch, (long long)length);
-    }
     n->m = m;
     n->pool = pool;
     n->batch = batch;
-    n->of[0].capacity = length;
     n->cache = cache;
     n->train = train;
+    if (set_sizes(n, length, err) != 0) {
+        nn_net_destroy(n);
+        return -1;
+    }
     make_list(n);
     if (train)
         plan_gradients(n);
-    /* Plan the longest call: the library may refuse it here rather than later, and its work memory is counted. */
-    rp_term terms[RP_MAX_TERMS];
-    rp_mask causal;
-    rp_plan *plan;
-    n->of[0].length = length;
-    n->cached = cache;
-    const rp_desc desc = nn_layer_desc(n, n->nodes, terms, &causal);
-    if (rp_plan_create(&plan, &desc) != RP_OK) {
-        nn_net_destroy(n);
-        return nn_fail(err, "position: %s", NN_WORDS(&desc));
-    }
-    const size_t work = train ? rp_plan_backward_size(plan, pool) : rp_plan_work_size(plan, pool);
-    rp_plan_destroy(plan);
-    n->of[0].length = n->cached = 0;
     reserve_all(n, false);
-    n->bytes += work;
+    if (count_work(n, err) != 0) {
+        nn_net_destroy(n);
+        return -1;
+    }
     if (bytes)
         *bytes = n->bytes;
     if (!net) {
@@ -350,13 +410,31 @@ static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err
     if (n->cache > 0 && n->cached + length > n->cache)
         return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
                        (long long)(n->cached + length), (long long)n->cache);
+    if (n->of[0].length == 0 && n->m->n_stacks > 1)
+        return nn_fail(err, "lab: no source (nn_net_source takes one)");
     return start_stack(n, n->m->n_stacks - 1, length, tokens, err);
 }
 
+int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX])
+{
+    n->err = err;
+    n->cached = 0;
+    if (n->m->n_stacks < 2)
+        return nn_fail(err, "lab: a source for a model without an encoder (task = encoder-decoder)");
+    for (int64_t b = 0; b < n->batch; b++) {
+        if (lengths[b] < 1 || lengths[b] > length)
+            return nn_fail(err, "lab: a source of %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
+        n->of[0].lengths[b] = lengths[b];
+    }
+    return start_stack(n, 0, length, tokens, err);
+}
+
+/* With tokens in the cache, the stack before the last one has been computed already. */
 static int forward(nn_net *n, int32_t count)
 {
     for (int32_t x = 0; x < count; x++)
-        if (nn_kinds[n->nodes[x].kind].forward(n, &n->nodes[x]) != 0)
+        if ((n->cached == 0 || n->nodes[x].stack == n->m->n_stacks - 1) &&
+            nn_kinds[n->nodes[x].kind].forward(n, &n->nodes[x]) != 0)
             return -1;
     return 0;
 }

@@ -1,11 +1,11 @@
-/* net_layers.h -- what the layers of a net (net_layers.c) and its list of them (net.c) both see.
+/* net_layers.h -- what the layers of a net (net_layers.c, net_attention.c) and its list of them (net.c) see.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_NET_LAYERS_H
 #define RELPOS_NET_LAYERS_H
 
 #include "lab/engine/nn.h"
 
-typedef enum node_kind { EMBED, NORM, LINEAR, ATTENTION, ACT, ADD, POOL, HEAD, N_KINDS } node_kind;
+typedef enum node_kind { EMBED, NORM, LINEAR, ATTENTION, CROSS, ACT, ADD, SCALE, POOL, HEAD, N_KINDS } node_kind;
 
 /* The output of a projection has several splits: q, k, v, and columns that terms use. Its data is interleaved, [rows, width]; its gradient
  * has one split after another, [rows, width of the split] each, because outputs of the operator may not be interleaved. */
@@ -22,13 +22,13 @@ typedef struct slot {
 
 typedef struct node {
     node_kind kind;
-    int32_t in, in2, out; /* slots; in2: what ADD adds to `in` */
+    int32_t in, in2, out; /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
     int32_t layer, stack;
-    int32_t param[2];                           /* weight, and bias of a norm */
-    bool add;                                   /* NORM: the gradient of `in` has a value already: add to it */
-    real *aux;                                  /* NORM: mean and factor of each row; ATTENTION: lse */
-    real *r;                                    /* ATTENTION: products of the sinusoids, for xl */
-    real *cache;                                /* ATTENTION: keys and values of the tokens before */
+    int32_t param[2]; /* weight, and bias of a norm */
+    bool add;         /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
+    real *aux;        /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
+    real *r;          /* ATTENTION: products of the sinusoids, for xl */
+    real *cache;      /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
 } node;
 
@@ -38,6 +38,7 @@ enum { MAX_BUFFERS = 32, HEAD_ROWS = 1024 };
 typedef struct sequence {
     int64_t capacity, length;
     const int32_t *tokens; /* [batch, length] */
+    int32_t *lengths;      /* of a padded stack [batch] */
     real *sinusoids;       /* of distances, for xl [2 capacity - 1, width] */
 } sequence;
 
@@ -77,6 +78,49 @@ typedef struct layer_kind {
 } layer_kind;
 extern const layer_kind nn_kinds[N_KINDS];
 
+/* net_attention.c */
+int nn_attention_forward(nn_net *n, const node *e);
+int nn_attention_backward(nn_net *n, const node *e);
+int nn_cross_forward(nn_net *n, const node *e);
+int nn_cross_backward(nn_net *n, const node *e);
+
+static inline int64_t nn_rows(const nn_net *n, const slot *s)
+{
+    return n->batch * (s->pooled ? 1 : n->of[s->stack].length);
+}
+
+static inline const nn_stack *nn_stack_of(const nn_net *n, const node *e)
+{
+    return &n->m->stack[e->stack];
+}
+
+/* A parameter, its gradient, and the gradient of a slot. */
+static inline real *nn_weight(const nn_net *n, int32_t param)
+{
+    return param < 0 ? NULL : n->m->w + n->m->params[param].offset;
+}
+
+static inline real *nn_gradient(const nn_net *n, int32_t param)
+{
+    return param < 0 ? NULL : n->m->g + n->m->params[param].offset;
+}
+
+static inline real *nn_grad(const nn_net *n, int32_t s)
+{
+    return n->buffer[n->slots[s].grad];
+}
+
+static inline double nn_dropout(const nn_net *n)
+{
+    return n->seed ? n->m->c.dropout : 0;
+}
+
+/* Each layer with dropout has a seed of its own. */
+static inline uint64_t nn_seed(const nn_net *n, const node *e)
+{
+    return nn_random(n->seed, (uint64_t)(e - n->nodes), 0);
+}
+
 /* Channel c of the absolute position's sinusoids. */
 double nn_sinusoid(double position, int64_t c, int64_t width);
 /* How many tokens of a stack came before those of the current call. */
@@ -87,7 +131,7 @@ int64_t nn_offsets(const nn_net *n, int32_t stack);
  * them. */
 bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param);
 /* What the attention of a node computes in the current call; terms and mask are the caller's memory. */
-rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal);
+rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *mask);
 /* The plan and arrays of a call, and of its backward pass where g is not NULL. */
 int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g);
 
