@@ -69,6 +69,8 @@ typedef struct lab_pairs_measure {
     double loss;
     int64_t tokens, sources, exact, edits, words;
 } lab_pairs_measure;
+/* Check that the first pair's target has at most `bytes` bytes. */
+int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX]);
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
                       char err[NN_ERR_MAX]);
 /* Measure on files, or on what was held out where files is NULL, and print it; the exit code. */

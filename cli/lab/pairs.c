@@ -196,15 +196,21 @@ static int measure_edits(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t 
     return code;
 }
 
+int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX])
+{
+    return pairs_within(p, bytes) > 0
+               ? 0
+               : nn_fail(err,
+                         "text: no pair to measure on in %lld bytes (a larger eval_bytes or --bytes, or more pairs)",
+                         (long long)bytes);
+}
+
 int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
                       char err[NN_ERR_MAX])
 {
     const int64_t n = pairs_within(p, bytes);
     *to = (lab_pairs_measure){0};
-    if (n < 1)
-        return nn_fail(err, "text: no pair to measure on in %lld bytes (a larger eval_bytes or --bytes, or more pairs)",
-                       (long long)bytes);
-    if (measure_loss(m, pool, p, n, to, err) != 0)
+    if (lab_check_pairs(p, bytes, err) != 0 || measure_loss(m, pool, p, n, to, err) != 0)
         return -1;
     return edits && p->pair ? measure_edits(m, pool, p, n, to, err) : 0;
 }

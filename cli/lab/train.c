@@ -281,6 +281,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "fewer --threads");
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
+    if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid.n > 0 &&
         lab_check_measure(&t.r.c, &t.r.valid, t.r.c.eval_bytes, &t.r.c.length, 1, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

@@ -327,7 +327,7 @@ int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step,
 
 /* Write an encoder-decoder of T5's shape as a directory, completely or not at all, from which Hugging Face's transformers make a
  * T5ForConditionalGeneration; weights as f32, f16 or bf16. */
-int nn_t5_write(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX]);
+int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
 
 /* Random numbers that depend on their arguments alone. */
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);

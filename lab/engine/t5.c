@@ -213,18 +213,23 @@ static int write_files(const nn_model *m, const char *dir, rp_dtype type, char e
     return write_weights(m, path, type, err);
 }
 
-int nn_t5_write(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX])
+int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
 {
     static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json",
                                         "model.safetensors"};
-    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX];
+    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX], dir[NN_TEXT_MAX];
     if (check_shape(m, err) != 0)
         return -1;
-    if (strlen(dir) > 800)
-        return nn_fail(err, "--output: a name of %zu bytes (at most 800: name a shorter one)", strlen(dir));
-    if (access(dir, F_OK) == 0 || errno != ENOENT)
+    size_t size = strlen(directory);
+    if (size == 0 || size > 800)
+        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
+    while (size > 1 && directory[size - 1] == '/')
+        size--;
+    snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
+    struct stat st;
+    if (lstat(dir, &st) == 0)
         return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX", dir);
+    snprintf(temporary, sizeof temporary, "%.900s.XXXXXX", dir);
     if (!mkdtemp(temporary))
         return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
     int code = write_files(m, temporary, type, err);

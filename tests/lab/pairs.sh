@@ -65,6 +65,7 @@ ok lab export "$T/copy" --transformers --dtype bf16 -o "$T/t5"
 check 'its files' 'config.json generation_config.json model.safetensors tokenizer_config.json' "$(cd "$T/t5" && echo *)"
 check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv d_ff num_layers num_decoder_layers num_heads feed_forward_proj tie_word_embeddings; do
     sed -n "s/.*\"$key\": \(.*\),.*/\1/p" "$T/t5/config.json"; done | tr '\n' ' ' | sed 's/ $//')"
+refused 1 't5: it exists already' lab export "$T/copy" --transformers -o "$T/t5/"
 refused 1 't5: it exists already' lab export "$T/copy" --transformers -o "$T/t5"
 refused 1 'task: T5 is an encoder-decoder' lab export "$T/run" --transformers -o "$T/no"
 refused 2 'model writes another form' lab export "$T/copy" --transformers --model -o "$T/no"
@@ -93,6 +94,8 @@ END
 check 'the cases' 6 "$n"
 refused 1 '4 pairs to learn from, and batch is 32' lab train "$T/short.lab" -o "$T/few" --set "text=$T/good.txt $T/good.txt $T/good.txt $T/good.txt" --set valid_share=0
 refused 1 'no pair to measure on in 1 bytes' lab eval "$T/copy" --bytes 1
+refused 1 'no pair to measure on in 1 bytes' lab train "$T/short.lab" -o "$T/little" --set eval_bytes=1
+check 'no step was made' no "$([ -e "$T/little/log.jsonl" ] && echo yes || echo no)"
 refused 2 'vocab: 256 for an encoder-decoder .at least 259' lab train "$T/short.lab" -o "$T/bad" --set vocab=256
 refused 2 'tokenizer: an encoder-decoder has' lab train "$T/short.lab" -o "$T/bad" --set tokenizer=x.model
 refused 1 'noise: windows of two bytes do not fit' lab train "$T/spans.lab" -o "$T/bad" --set length=2
