@@ -1,4 +1,4 @@
-/* net_layers.h -- what the layers of a net (net_layers.c, net_attention.c) and its list of them (net.c) see.
+/* net_layers.h -- what the layers of a net (net_layers.c, net_attention.c), its list of them (net_list.c) and net.c see.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_NET_LAYERS_H
 #define RELPOS_NET_LAYERS_H
@@ -77,6 +77,9 @@ typedef struct layer_kind {
     int (*backward)(nn_net *n, const node *e);
 } layer_kind;
 extern const layer_kind nn_kinds[N_KINDS];
+
+/* Make the list of a net whose nodes and slots have memory enough (net_list.c). */
+void nn_make_list(nn_net *n);
 
 /* net_attention.c */
 int nn_attention_forward(nn_net *n, const node *e);

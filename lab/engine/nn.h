@@ -269,6 +269,7 @@ typedef struct nn_model {
 int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX]);
 int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR_MAX]);
 void nn_model_destroy(nn_model *m);
+void nn_first_values(const nn_model *m, const nn_param *p); /* of one parameter: first_values.c */
 /* A copy of the weights for another `position`, to use and not to train: both positions need the same parameters. */
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
