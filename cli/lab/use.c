@@ -45,9 +45,9 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     const int32_t tokens = m->tokenizer ? m->tokenizer->n : 256;
-    if (m->c.task == NN_ENCODER_DECODER)
-        ; /* its configuration was checked */
-    else if (m->tokenizer ? tokens > m->c.vocab : tokens != m->c.vocab) {
+    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has seen to it */
+                      || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
+    if (!fits) {
         const int code =
             cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s (relpos lab train makes it again)",
                       path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes");
