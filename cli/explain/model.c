@@ -43,14 +43,15 @@ static int split_text(explain_source *s, const char *text)
 /* Describe the model's attention, which is the same for every layer. */
 static void describe(explain_request *r, const nn_model *m, int64_t n)
 {
+    const nn_stack *s = &m->stack[0];
     cli_problem *p = &r->problem;
-    p->desc = nn_model_attention(m, 1, n, n, p->terms, p->masks);
+    p->desc = nn_model_attention(m, 0, 1, n, n, p->terms, p->masks);
     p->desc.dim_v = p->desc.dim_k; /* explain does not know 0 as a default */
-    for (int32_t t = 0; t < m->n_terms; t++) {
+    for (int32_t t = 0; t < s->n_terms; t++) {
         if (rp_term_print(&p->terms[t], p->term_text[t], sizeof p->term_text[t]) != RP_OK)
             snprintf(p->term_text[t], sizeof p->term_text[t], "%s", rp_term_name(p->terms[t].kind));
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] != NN_ABSENT)
+            if (s->terms[t].source[x] != NN_ABSENT)
                 snprintf(p->term_array[t][x], RP_NAME_MAX, "%s", rp_term_array(p->terms[t].kind, x));
     }
 }
@@ -86,7 +87,7 @@ int explain_from_model(explain_request *r, explain_source *s)
         return CLI_USAGE;
     if (r->head >= 0 && r->layer < 0)
         r->layer = 0;
-    if (m->sinusoidal || m->learned)
+    if (m->stack[0].sinusoidal || m->stack[0].learned)
         s->note = "The model adds positions to what it reads, so content has some of them.\n";
     describe(r, m, n);
     return take_layer(s, r->layer < 0 ? 0 : r->layer);

@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT = CLI_OWN, LAYER, MODEL, DTYPE };
+enum { PROMPT = CLI_OWN, LAYER, MODEL, TRANSFORMERS, DTYPE };
 
 static const cli_option options[] = {
-    {"output", 'o', "FILE", "the file to write, .safetensors or .npz"},
+    {"output", 'o', "FILE|DIR", "the file to write, .safetensors or .npz; with --transformers a directory"},
     {"model", MODEL, NULL, "write the weights alone, a third of a checkpoint, for eval and sample"},
+    {"transformers", TRANSFORMERS, NULL,
+     "write an encoder-decoder as a directory from which Hugging Face's transformers make a "
+     "T5ForConditionalGeneration"},
     {"dtype", DTYPE, "TYPE",
-     "type of the weights with --model: f32, or f16 or bf16, which take half the space; default f32"},
+     "type of the weights with --model and --transformers: f32, or f16 or bf16, which take half the space; default "
+     "f32"},
     {"prompt", PROMPT, "TEXT", "the text that the model reads"},
     {"layer", LAYER, "N", "the layer whose attention is written, from 0; default 0"},
     {0},
@@ -22,7 +26,7 @@ typedef struct request {
     const char *output, *prompt;
     int64_t layer;
     rp_dtype type;
-    bool model;
+    bool model, transformers;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -31,6 +35,7 @@ static int on_option(void *context, int key, const char *value)
     switch (key) {
     case 'o': q->output = value; return CLI_OK;
     case MODEL: q->model = true; return CLI_OK;
+    case TRANSFORMERS: q->transformers = true; return CLI_OK;
     case DTYPE: return cli_dtype("--dtype", value, &q->type);
     case PROMPT: q->prompt = value; return CLI_OK;
     case LAYER: return cli_integer("--layer", value, 0, 1 << 20, &q->layer);
@@ -95,11 +100,12 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
 /* Add the arrays of the terms, and write the options that name them. */
 static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
 {
+    const nn_stack *s = &m->stack[0];
     int code = 0;
-    for (int32_t n = 0; n < m->n_terms; n++) {
-        const rp_term_kind kind = m->terms[n].term.kind;
+    for (int32_t n = 0; n < s->n_terms; n++) {
+        const rp_term_kind kind = s->terms[n].term.kind;
         char text[1024];
-        if (rp_term_print(&m->terms[n].term, text, sizeof text) != RP_OK)
+        if (rp_term_print(&s->terms[n].term, text, sizeof text) != RP_OK)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind), name = rp_term_takes_name(kind);
@@ -113,9 +119,9 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *
                                    : "");
         bool first = !bias && !parameters;
         for (int x = 0; x < RP_MAX_ARRAYS && code == 0; x++)
-            if (m->terms[n].source[x] != NN_ABSENT) {
+            if (s->terms[n].source[x] != NN_ABSENT) {
                 char array[64];
-                snprintf(array, sizeof array, "%s.%s", m->terms[n].name, rp_term_array(kind, x));
+                snprintf(array, sizeof array, "%s.%s", s->terms[n].name, rp_term_array(kind, x));
                 code = add_view(set, array, &t->term[n][x]);
                 if (name)
                     fprintf(to, " %s", array);
@@ -139,7 +145,7 @@ static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
         nn_print_real(text, m->c.scale);
         fprintf(to, " --scale %s", text);
     }
-    if (to && m->c.task == NN_DECODER)
+    if (to && m->stack[0].causal)
         fputs(" --causal", to);
     if (to && fclose(to) != 0) /* fails also where an earlier write did */
         code = -1;
@@ -161,7 +167,8 @@ static int export_model(const char *path, const request *q)
     int code = lab_open_any(&m, path, &step, 1, &pool);
     if (code != CLI_OK)
         return code;
-    if (nn_checkpoint_save(&m, q->output, step, q->type, err) != 0)
+    if (q->transformers ? nn_t5_write(&m, q->output, q->type, err) != 0
+                        : nn_checkpoint_save(&m, q->output, step, q->type, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     nn_model_destroy(&m);
     rp_pool_destroy(pool);
@@ -176,6 +183,9 @@ int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, 
     if (code != CLI_OK)
         return code;
     look->open = true;
+    if (m->n_stacks > 1)
+        return nn_fail(err, "%.300s is an encoder-decoder, of which no layer is written (--model, or --transformers)",
+                       path);
     look->tokens = lab_tokens(m, text, &look->n, err);
     real *logits = malloc((size_t)(m->c.vocab > m->c.classes ? m->c.vocab : m->c.classes) * sizeof *logits);
     if (look->tokens && !logits)
@@ -210,16 +220,22 @@ static int run(const cli_command *self, int argc, char **argv)
             "lab export: no run is named (such as relpos lab export out/run --model -o out/model.safetensors)");
     if (!q.output)
         return cli_error(CLI_USAGE, "lab export: no file to write is named (-o FILE)");
-    if (q.model == (q.prompt && *q.prompt))
-        return cli_error(CLI_USAGE, "lab export: %s",
-                         q.model ? "--model takes no text (leave --prompt out)"
-                                 : "no text is given (--prompt TEXT, or --model)");
-    if (q.model && q.layer >= 0)
-        return cli_error(CLI_USAGE, "--layer: --model writes all layers (leave one of them out)");
-    if (!q.model && q.type != RP_F32)
-        return cli_error(CLI_USAGE, "--dtype: it needs --model (the arrays of a layer are f32)");
+    const bool weights = q.model || q.transformers;
+    const char *option = q.model ? "--model" : "--transformers";
+    if (q.model && q.transformers)
+        return cli_error(CLI_USAGE, "--transformers: --model writes another form (leave one of them out)");
+    if (weights && q.prompt && *q.prompt)
+        return cli_error(CLI_USAGE, "lab export: %s takes no text (leave --prompt out)", option);
+    if (!weights && !(q.prompt && *q.prompt))
+        return cli_error(CLI_USAGE, "lab export: no text is given (--prompt TEXT, or --model)");
+    if (weights && q.layer >= 0)
+        return cli_error(CLI_USAGE, "--layer: %s writes all layers (leave one of them out)", option);
+    if (!weights && q.type != RP_F32)
+        return cli_error(CLI_USAGE, "--dtype: it needs --model or --transformers (the arrays of a layer are f32)");
     if (q.type == RP_F64)
         return cli_error(CLI_USAGE, "--dtype: f64 is not possible, the weights are f32 (f32, f16 or bf16)");
+    if (q.transformers)
+        return export_model(path, &q);
     const io_format format = io_format_of(q.output);
     if (format == IO_UNKNOWN || (q.model && format != IO_SAFETENSORS))
         return cli_error(CLI_USAGE, "--output: %s: the suffix is not .safetensors%s", q.output,
@@ -258,10 +274,11 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command lab_export = {
     .name = "lab export",
     .summary = "a layer's attention on a text, for attend, explain and bias; or the model alone",
-    .usage = "DIR|FILE --prompt TEXT|--model -o FILE [options]",
+    .usage = "DIR|FILE --prompt TEXT|--model|--transformers -o FILE|DIR [options]",
     .example = "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
                "  It prints the command that repeats the layer's attention; the file also has its result, out.\n"
-               "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n",
+               "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n"
+               "  relpos lab export out/pairs --transformers --dtype bf16 -o out/t5\n",
     .options = options,
     .run = run,
 };

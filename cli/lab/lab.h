@@ -16,7 +16,9 @@ typedef struct lab_run {
     nn_model m;
     nn_net *net;
     rp_pool *pool;
-    nn_text text, valid; /* to learn from, and held out */
+    nn_text text, valid;         /* to learn from, and held out */
+    nn_pairs pairs, valid_pairs; /* the same of an encoder-decoder */
+    nn_batch batch;
     int32_t *tokens, *target;
     double *loss;
     int64_t step;
@@ -58,6 +60,21 @@ int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, i
  * tokens. NULL with err. */
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
                             char err[NN_ERR_MAX]);
+/* Read the pairs that an encoder-decoder learns from, and those that it holds out. */
+int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held, char err[NN_ERR_MAX]);
+/* Of pairs: the mean loss of a token of the targets; and with `edits`, of the sources, what the model writes for them with the likeliest
+ * token each time: how many are a target to the byte, the edits of words that turn them into the nearest target, and the words of these
+ * targets. Lines with the same source that follow one another are alternatives. */
+typedef struct lab_pairs_measure {
+    double loss;
+    int64_t tokens, sources, exact, edits, words;
+} lab_pairs_measure;
+/* Check that the first pair's target has at most `bytes` bytes. */
+int lab_check_pairs(const nn_pairs *p, int64_t bytes, char err[NN_ERR_MAX]);
+int lab_measure_pairs(nn_model *m, rp_pool *pool, const nn_pairs *p, int64_t bytes, bool edits, lab_pairs_measure *to,
+                      char err[NN_ERR_MAX]);
+/* Measure on files, or on what was held out where files is NULL, and print it; the exit code. */
+int lab_eval_pairs(nn_model *m, rp_pool *pool, const char *files, int64_t bytes, int64_t step, bool json);
 /* Read lengths such as "512 1024" or "512,1024"; returns how many, or -1 with err. */
 enum { LAB_MAX_LENGTHS = 16 };
 int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX]);

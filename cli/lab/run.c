@@ -51,7 +51,7 @@ int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char 
 {
     size_t bytes;
     nn_model copy = *m; /* only its sizes are used */
-    if (nn_net_create(NULL, &copy, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
+    if (nn_net_create(NULL, &copy, pool, c->batch, m->stack[m->n_stacks - 1].length, true, 0, &bytes, err) != 0)
         return -1;
     return check_available((double)bytes, 4.0 * (double)m->n_weights * sizeof(real),
                            err); /* gradients and averages too */
@@ -118,6 +118,8 @@ static int read_texts(lab_run *r, const nn_tokenizer *tokenizer, char err[NN_ERR
 int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
+    if (c->task == NN_ENCODER_DECODER)
+        return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
     if (!c->tokenizer[0] && c->vocab != 256)
         return nn_fail(err, "vocab: %lld without a tokenizer (vocab = 256: tokens are bytes)", (long long)c->vocab);
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
@@ -131,6 +133,8 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
 /* A checksum of the texts, by which a resumed run knows that they are the same; never 0. */
 static uint64_t checksum_texts(const lab_run *r)
 {
+    if (r->c.task == NN_ENCODER_DECODER)
+        return nn_pairs_checksum(&r->valid_pairs, nn_pairs_checksum(&r->pairs, 1)) | 1;
     const uint64_t sum = nn_checksum(1, r->text.tokens, (size_t)r->text.n * sizeof *r->text.tokens);
     return nn_checksum(sum, r->valid.tokens, (size_t)r->valid.n * sizeof *r->valid.tokens) | 1;
 }
@@ -138,7 +142,6 @@ static uint64_t checksum_texts(const lab_run *r)
 static int start(lab_run *r, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    const int64_t rows = c->batch * c->length;
     nn_model plan;
     nn_tokenizer *tokenizer = r->m.tokenizer; /* that of the checkpoint, if there is one */
     int code = nn_model_plan(&plan, c, err);
@@ -150,7 +153,8 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     if (code == 0 && !r->m.w)
         code = nn_model_create(&r->m, c, true, err);
     r->m.tokenizer = tokenizer;
-    if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, c->length, true, 0, err) != 0)
+    const int64_t length = code == 0 ? r->m.stack[r->m.n_stacks - 1].length : 0, rows = c->batch * length;
+    if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, length, true, 0, err) != 0)
         return -1;
     const uint64_t sum = checksum_texts(r);
     if (r->m.texts != 0 && r->m.texts != sum)
@@ -159,6 +163,8 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
     r->loss = malloc((size_t)rows * sizeof *r->loss);
+    if (c->task == NN_ENCODER_DECODER && nn_batch_create(&r->batch, c->batch, c->length, length, err) != 0)
+        return -1;
     return r->tokens && r->target && r->loss ? 0 : nn_fail(err, "lab: out of memory for a batch (smaller batch)");
 }
 
@@ -174,6 +180,9 @@ void lab_end(lab_run *r)
     nn_model_destroy(&r->m);
     nn_text_free(&r->text);
     nn_text_free(&r->valid);
+    nn_pairs_free(&r->pairs);
+    nn_pairs_free(&r->valid_pairs);
+    nn_batch_destroy(&r->batch);
     free(r->tokens);
     free(r->target);
     free(r->loss);
@@ -184,13 +193,26 @@ static int diverged(const lab_run *r, const char *what, double x, char err[NN_ER
     return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
 }
 
+/* Forward and backward over the windows, or the pairs, of a step. */
+static int pass(lab_run *r, uint64_t seed, double *loss, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    if (c->task != NN_ENCODER_DECODER) {
+        (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, r->step, c->batch,
+                                                                         c->length, r->tokens, r->target);
+        return nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err);
+    }
+    const nn_batch *b = &r->batch;
+    if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, r->step, c->batch, &r->batch, err) != 0 ||
+        nn_net_source(r->net, b->length[0], b->source, b->lengths, err) != 0)
+        return -1;
+    return nn_net_loss(r->net, b->length[1], b->input, b->target, seed, r->loss, loss, err);
+}
+
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, r->step, c->batch,
-                                                                     c->length, r->tokens, r->target);
-    const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1;
-    if (nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err) != 0)
+    if (pass(r, nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1, loss, err) != 0)
         return -1;
     if (!isfinite(*loss))
         return diverged(r, "loss", *loss, err);
@@ -368,7 +390,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_
     const int64_t same = lab_measurable(&m->c, t, bytes) / longest * longest;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = m->learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
+        const bool ends = m->stack[0].learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
@@ -433,13 +455,16 @@ int64_t lab_position_weights(const nn_model *m)
 {
     int64_t n = 0;
     for (int32_t p = 0; p < m->n_params; p++) {
-        bool of_position = strcmp(m->params[p].name, "positions.weight") == 0;
-        for (int32_t t = 0; t < m->n_terms; t++) {
-            char prefix[32];
-            snprintf(prefix, sizeof prefix, "attn.%s.", m->terms[t].name);
-            of_position |= strstr(m->params[p].name, prefix) != NULL;
-        }
+        bool of_position = strstr(m->params[p].name, "positions.weight") != NULL;
+        for (int32_t k = 0; k < m->n_stacks; k++)
+            for (int32_t t = 0; t < m->stack[k].n_terms; t++) {
+                char part[32];
+                snprintf(part, sizeof part, "attn.%s.", m->stack[k].terms[t].name);
+                of_position |= strstr(m->params[p].name, part) != NULL;
+            }
         n += of_position ? m->params[p].size : 0;
     }
-    return n + (m->columns - 3 * m->c.width) * m->c.width * m->c.layers;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        n += (m->stack[k].columns - 3 * m->c.width) * m->c.width * m->stack[k].layers;
+    return n;
 }

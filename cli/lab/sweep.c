@@ -356,6 +356,8 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     nn_tokenizer *tokenizer = NULL;
     lab_run r = {.c = *c};
     const int n = lengths_of(c, lengths, err);
+    if (c->task == NN_ENCODER_DECODER)
+        return nn_fail(err, "task: a sweep has no measure for an encoder-decoder (relpos lab train has)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(

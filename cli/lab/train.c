@@ -145,9 +145,21 @@ static int save(trainer *t, char err[NN_ERR_MAX])
     return 0;
 }
 
+static int measure_pairs(trainer *t, char err[NN_ERR_MAX])
+{
+    lab_pairs_measure m;
+    if (lab_measure_pairs(&t->r.m, t->r.pool, &t->r.valid_pairs, t->r.c.eval_bytes, false, &m, err) != 0)
+        return -1;
+    json_t *line = json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.loss),
+                             "valid_perplexity", lab_number(exp(m.loss)), "valid_tokens", (json_int_t)m.tokens);
+    return lab_write_line(t->log, t->log_path, line, err);
+}
+
 static int measure(trainer *t, char err[NN_ERR_MAX])
 {
     lab_measure m = {0};
+    if (t->r.valid_pairs.n > 0)
+        return measure_pairs(t, err);
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
@@ -171,6 +183,7 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     const int64_t end = t->q->until < c->steps ? t->q->until : c->steps;
     const double begun = cli_seconds();
     const int64_t first = t->r.step;
+    const bool pairs = c->task == NN_ENCODER_DECODER;
     double loss = 0, norm = 0, logged = begun;
     char why[NN_ERR_MAX];
     int64_t logged_step = t->r.step;
@@ -182,13 +195,14 @@ static int train(trainer *t, char err[NN_ERR_MAX])
             return t->saved >= 0
                        ? nn_fail(err, "train: %.300s; the checkpoint of step %lld is kept", why, (long long)t->saved)
                        : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
-        const double now = cli_seconds(), tokens = (double)(c->batch * c->length);
+        const double now = cli_seconds(), tokens = (double)(pairs ? c->batch : c->batch * c->length);
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
             const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
             if (lab_write_line(t->log, t->log_path,
                                json_pack("{s:I, s:f, s:f, s:f, s:I, s:f}", "step", (json_int_t)t->r.step, "loss", loss,
-                                         "norm", norm, "lr", nn_rate(c, step), "tokens",
-                                         (json_int_t)(tokens * (double)t->r.step), "tokens_per_s", rate),
+                                         "norm", norm, "lr", nn_rate(c, step), pairs ? "pairs" : "tokens",
+                                         (json_int_t)(tokens * (double)t->r.step),
+                                         pairs ? "pairs_per_s" : "tokens_per_s", rate),
                                err) != 0)
                 return -1;
             logged = now;
@@ -198,8 +212,9 @@ static int train(trainer *t, char err[NN_ERR_MAX])
             return -1;
         if (c->checkpoint_every > 0 && t->r.step % c->checkpoint_every == 0 && save(t, err) != 0)
             return -1;
-        snprintf(t->note, sizeof t->note, "step %lld of %lld, loss %.3f, %.0f tokens/s", (long long)t->r.step,
-                 (long long)c->steps, loss, tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9));
+        snprintf(t->note, sizeof t->note, "step %lld of %lld, loss %.3f, %.0f %s/s", (long long)t->r.step,
+                 (long long)c->steps, loss, tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9),
+                 pairs ? "pairs" : "tokens");
         cli_progress_show(&t->bar, (double)(t->r.step - first) / (double)(end - first));
     }
     if (save(t, err) != 0)
@@ -266,6 +281,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "fewer --threads");
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
+    if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid.n > 0 &&
         lab_check_measure(&t.r.c, &t.r.valid, t.r.c.eval_bytes, &t.r.c.length, 1, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

@@ -47,7 +47,9 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     const int32_t tokens = m->tokenizer ? m->tokenizer->n : 256;
-    if (m->tokenizer ? tokens > m->c.vocab : tokens != m->c.vocab) {
+    const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has seen to it */
+                      || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
+    if (!fits) {
         const int code =
             cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s (relpos lab train makes it again)",
                       path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes");
@@ -68,9 +70,11 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
         return code;
     nn_model_destroy(m);
     rp_pool_destroy(*pool);
-    return cli_error(CLI_FAILED,
-                     "%s: it is not a decoder of bytes, but one of word pieces, or a classifier (name another model)",
-                     path);
+    return cli_error(
+        CLI_FAILED,
+        "%s: it is not a decoder of bytes, but one of word pieces, a classifier or an encoder-decoder (name "
+        "another model)",
+        path);
 }
 
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX])
@@ -78,9 +82,12 @@ int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN
     *n = (int64_t)strlen(text);
     if (m->tokenizer)
         return nn_tokenizer_encode(m->tokenizer, (const unsigned char *)text, *n, n, err);
-    int32_t *tokens = malloc((size_t)*n * sizeof *tokens + 1);
+    const bool pairs = m->c.task == NN_ENCODER_DECODER;
+    int32_t *tokens = malloc(((size_t)*n + 1) * sizeof *tokens);
     for (int64_t x = 0; tokens && x < *n; x++)
-        tokens[x] = (unsigned char)text[x];
+        tokens[x] = (unsigned char)text[x] + (pairs ? NN_BYTE : 0);
+    if (tokens && pairs)
+        tokens[(*n)++] = NN_END;
     if (!tokens)
         nn_fail(err, "lab: out of memory for %lld tokens (a shorter text)", (long long)*n);
     return tokens;
@@ -89,8 +96,9 @@ int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN
 const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned char *byte, size_t *size)
 {
     const nn_tokenizer *t = m->tokenizer;
-    *byte = (unsigned char)token;
-    *size = t ? t->offset[token + 1] - t->offset[token] : 1;
+    const bool pairs = m->c.task == NN_ENCODER_DECODER;
+    *byte = (unsigned char)(token - (pairs ? NN_BYTE : 0));
+    *size = pairs ? token >= NN_BYTE && token < NN_TOKENS : t ? t->offset[token + 1] - t->offset[token] : 1;
     return t ? (const unsigned char *)t->text + t->offset[token] : byte;
 }
 
@@ -170,6 +178,16 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--%s", err);
     if ((code = lab_open_any(&m, path, &step, q.threads, &pool)) != CLI_OK)
         return code;
+    if (m.c.task == NN_ENCODER_DECODER) {
+        code =
+            q.lengths || q.position
+                ? cli_error(CLI_USAGE, "--%s: an encoder-decoder is measured on whole pairs, as it is (leave it out)",
+                            q.lengths ? "lengths" : "position")
+                : lab_eval_pairs(&m, pool, q.text, q.bytes, step, q.json);
+        nn_model_destroy(&m);
+        rp_pool_destroy(pool);
+        return code;
+    }
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
     nn_model other = {0};
@@ -239,9 +257,10 @@ const cli_command lab_eval = {
 /* ------------------------------------------------------------------------------------------------ sample */
 
 static const cli_option sample_options[] = {
-    {"prompt", PROMPT, "TEXT", "the beginning of the text; default: a line feed"},
+    {"prompt", PROMPT, "TEXT", "the beginning of the text; default: a line feed; of an encoder-decoder, the source"},
     {"bytes", BYTES, "N", "write N bytes; default 400"},
-    {"temperature", TEMPERATURE, "T", "divides the logits; 0: always the likeliest token; default 0.8"},
+    {"temperature", TEMPERATURE, "T",
+     "divides the logits; 0: always the likeliest token; default 0.8, of an encoder-decoder 0"},
     {"top-k", TOP_K, "K", "choose among the K likeliest tokens; default 0: all"},
     {"seed", SEED, "N", "the same seed writes the same text; default 1"},
     {"threads", THREADS, "N", "default: all this process may use"},
@@ -317,7 +336,7 @@ static int64_t put_token(const nn_model *m, int32_t token, unsigned char held[4]
 static int sample_run(const cli_command *self, int argc, char **argv)
 {
     enum { CHUNK = 256 }; /* tokens of the prompt at a time */
-    request q = {.bytes = 400, .temperature = 0.8, .seed = 1, .prompt = "\n"};
+    request q = {.bytes = 400, .temperature = -1, .seed = 1};
     const char *path;
     char err[NN_ERR_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
@@ -325,7 +344,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab sample: no run is named (such as relpos lab sample out/run)");
-    if (!*q.prompt)
+    if (q.prompt && !*q.prompt)
         return cli_error(CLI_USAGE, "--prompt: it is empty (give at least one byte)");
     nn_model m;
     nn_net *net = NULL;
@@ -339,9 +358,19 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_FAILED, "lab sample: %s is a classifier, which cannot write (relpos lab eval measures it)",
                          path);
     }
+    const bool pairs = m.c.task == NN_ENCODER_DECODER;
+    if (pairs && !q.prompt) {
+        nn_model_destroy(&m);
+        rp_pool_destroy(pool);
+        return cli_error(CLI_USAGE, "--prompt: an encoder-decoder needs a source (such as --prompt TEXT)");
+    }
+    if (q.temperature < 0)
+        q.temperature = pairs ? 0 : 0.8;
     unsigned char held[4];
     size_t n_held = 0;
-    int32_t *tokens = lab_tokens(&m, q.prompt, &given, err);
+    int32_t *tokens = lab_tokens(&m, q.prompt ? q.prompt : "\n", &given, err), pad = NN_PAD;
+    const int32_t source = (int32_t)given, *first = pairs ? &pad : tokens;
+    given = pairs ? 1 : given;
     real *logits = malloc((size_t)m.c.vocab * sizeof *logits);
     double *weight = malloc((size_t)m.c.vocab * sizeof *weight);
     int state = !tokens ? -1
@@ -349,19 +378,24 @@ static int sample_run(const cli_command *self, int argc, char **argv)
                     ? 0
                     : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m.c.vocab);
     int64_t max = q.bytes; /* tokens to write */
-    if (m.learned && state == 0 && given + max > m.c.length)
-        max = m.c.length > given ? m.c.length - given : 0; /* no further positions were learned */
+    const nn_stack *last = &m.stack[m.n_stacks - 1];
+    if (last->learned && state == 0 && given + max > last->length)
+        max = last->length > given ? last->length - given : 0; /* no further positions were learned */
     const int64_t chunk = given < CHUNK ? given : CHUNK;
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, chunk, false, given + max, err);
+    if (state == 0 && pairs)
+        state = nn_net_source(net, source, tokens, &source, err);
     for (int64_t at = 0; state == 0 && at < given; at += chunk) {
         const int64_t count = given - at < chunk ? given - at : chunk;
         for (int64_t x = 0; x < count; x++)
-            put_token(&m, tokens[at + x], held, &n_held);
-        state = nn_net_logits(net, count, tokens + at, logits, err);
+            put_token(&m, first[at + x], held, &n_held);
+        state = nn_net_logits(net, count, first + at, logits, err);
     }
     for (int64_t x = 0; state == 0 && x < max && written < q.bytes; x++) {
         const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab, weight, &q, x);
+        if (pairs && next == NN_END)
+            break;
         written += put_token(&m, next, held, &n_held);
         fflush(stdout);
         state = x + 1 < max && written < q.bytes ? nn_net_logits(net, 1, &next, logits, err) : 0;

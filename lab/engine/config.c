@@ -40,22 +40,32 @@ typedef struct key {
 
 #define AT(field) offsetof(nn_config, field)
 static const key keys[] = {
-    {"task", KEY_CHOICE, AT(task), "decoder|classifier", 0, 0, "decoder",
-     "a decoder predicts the next token; a classifier sees all of a text"},
+    {"task", KEY_CHOICE, AT(task), "decoder|classifier|encoder-decoder", 0, 0, "decoder",
+     "a decoder predicts the next token; a classifier sees all of a text; an encoder-decoder reads a source and writes "
+     "a "
+     "target"},
     {"layers", KEY_INT, AT(layers), NULL, 1, 256, "2", "number of blocks of attention and MLP"},
+    {"decoder_layers", KEY_INT, AT(decoder_layers), NULL, 0, 256, "0",
+     "of an encoder-decoder, whose layers are then its encoder's; 0: as many"},
     {"width", KEY_INT, AT(width), NULL, 1, 65536, "64", "channels of the residual stream"},
     {"heads", KEY_INT, AT(heads), NULL, 1, 1024, "4", "heads of each attention; width is a multiple of them"},
     {"mlp", KEY_INT, AT(mlp), NULL, 1, 1 << 20, "256", "channels inside the MLP"},
-    {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu", 0, 0, "gelu",
-     "activation of the MLP; gelu by its tanh formula, swiglu is gated and has a third matrix"},
+    {"activation", KEY_CHOICE, AT(act), "gelu|relu|swiglu|geglu", 0, 0, "gelu",
+     "activation of the MLP; gelu by its tanh formula; swiglu and geglu are gated and have a third matrix"},
     {"norm", KEY_CHOICE, AT(norm), "layernorm|rmsnorm", 0, 0, "layernorm",
      "the norm before each attention and MLP, and at the end"},
+    {"norm_eps", KEY_REAL, AT(norm_eps), NULL, 1e-12, 1, "1e-5", "added to the variance beneath the root of a norm"},
     {"vocab", KEY_INT, AT(vocab), NULL, 2, 1 << 20, "256",
-     "number of tokens; 256: bytes; with a tokenizer, at least as many as it has"},
+     "number of tokens; 256: bytes; with a tokenizer, at least as many as it has; of an encoder-decoder at least 259, "
+     "ByT5's tokens without spare ones"},
     {"classes", KEY_INT, AT(classes), NULL, 2, 1 << 20, "2", "classes of a classifier; each file of text is one"},
-    {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1", "1: a decoder's last matrix is the embedding"},
+    {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1",
+     "1: the last matrix is the embedding; an encoder-decoder then divides by the root of the width before it, as T5 "
+     "does"},
     {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
      "none, or joined by +: sinusoidal, learned, and terms as after relpos attend --bias or their own option"},
+    {"encoder_position", KEY_TEXT, AT(encoder_position), NULL, 0, 0, "",
+     "terms of an encoder-decoder's encoder, where position is the decoder's; without them, the same"},
     {"position_layers", KEY_CHOICE, AT(position_layers), "own|shared", 0, 0, "own",
      "own: every layer has arrays of its own for the terms; shared: all layers use the same"},
     {"position_heads", KEY_CHOICE, AT(position_heads), "own|shared", 0, 0, "own",
@@ -64,8 +74,10 @@ static const key keys[] = {
      "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
     {"dropout", KEY_REAL, AT(dropout), NULL, 0, 0.99, "0",
      "probability of dropout, of attention weights and of what is added to the residual stream"},
-    {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128", "tokens of a training window"},
-    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows of a step"},
+    {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128",
+     "tokens of a training window; of an encoder-decoder at most so many in a source, with the one that ends it"},
+    {"target_length", KEY_INT, AT(target_length), NULL, 0, 1 << 24, "0", "the same for a target; 0: as length"},
+    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows, or pairs, of a step"},
     {"steps", KEY_INT, AT(steps), NULL, 1, 1000000000, "300", "steps of the optimizer"},
     {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps in which the rate rises to lr"},
     {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
@@ -85,7 +97,8 @@ static const key keys[] = {
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, 0, 1000000000, "0",
      "steps between checkpoints; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
-     "files to learn from, separated by blanks; a classifier learns which of them a window is from"},
+     "files to learn from, separated by blanks; a classifier learns which of them a window is from; an encoder-decoder "
+     "learns lines of a source, a tab and a target"},
     {"tokenizer", KEY_TEXT, AT(tokenizer), NULL, 0, 0, "",
      "a .model file of SentencePiece, whose word pieces are the tokens; without it, tokens are bytes"},
     {"valid", KEY_TEXT, AT(valid), NULL, 0, 0, "", "files held out; without them the end of the text is"},
@@ -96,6 +109,10 @@ static const key keys[] = {
      "the same"},
     {"valid_share", KEY_REAL, AT(valid_share), NULL, 0, 0.9, "0.1",
      "share of the text that is held out where valid names no file"},
+    {"noise", KEY_REAL, AT(noise), NULL, 0, 0.9, "0",
+     "above 0, an encoder-decoder's text has no pairs: this share of the bytes of a window is cut out of the source "
+     "and is the target (T5: 0.15)"},
+    {"noise_span", KEY_REAL, AT(noise_span), NULL, 1, 1000, "3", "mean number of bytes that are cut out together"},
 };
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
@@ -111,15 +128,15 @@ bool nn_config_key(int index, const char **name, const char **value, const char 
 
 /* Attention as in well-known sources: a preset sets these keys. */
 static const struct preset {
-    const char *name, *position;
+    const char *name, *position, *encoder_position;
     int32_t layers, heads;
     double scale;
 } presets[] = {
-    {"log", "log,lambda=0.3", 0, 0, 0},                                   /* logarithmic decay */
-    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", 0, 1, 0}, /* Shaw 2018: one table for all heads */
-    {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", 1, 0,
+    {"log", "log,lambda=0.3", "", 0, 0, 0},                                   /* logarithmic decay */
+    {"shaw", "relkey,left=16,right=16+relval,left=16,right=16", "", 0, 1, 0}, /* Shaw 2018: one table for all heads */
+    {"t5", "t5,buckets=32,max_distance=128,bidirectional=0", "t5,buckets=32,max_distance=128", 1, 0,
      1}, /* Raffel 2020: one bias for all layers, scale 1 */
-    {"real", "real,max_distance=128,sign=-1", 0, 1,
+    {"real", "real,max_distance=128,sign=-1", "", 0, 1,
      0}, /* one table for all heads, over positions that may be fractions */
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -195,6 +212,7 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
         for (int n = 0; n < N_PRESETS; n++)
             if (strcmp(presets[n].name, value) == 0) {
                 snprintf(c->position, NN_TEXT_MAX, "%s", presets[n].position);
+                snprintf(c->encoder_position, NN_TEXT_MAX, "%s", presets[n].encoder_position);
                 c->position_layers = presets[n].layers;
                 c->position_heads = presets[n].heads;
                 c->scale = presets[n].scale;
@@ -230,6 +248,11 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     if (c->width % c->heads != 0)
         return nn_fail(err, "width: %lld is not a multiple of heads, %lld (such as %lld)", (long long)c->width,
                        (long long)c->heads, (long long)((c->width / c->heads + 1) * c->heads));
+    if (c->task == NN_ENCODER_DECODER && c->tokenizer[0])
+        return nn_fail(err, "tokenizer: an encoder-decoder has ByT5's tokens, bytes (leave it out)");
+    if (c->task == NN_ENCODER_DECODER && c->vocab < NN_TOKENS)
+        return nn_fail(err, "vocab: %lld for an encoder-decoder (at least %d: 256 bytes and 3 others; ByT5 has 384)",
+                       (long long)c->vocab, NN_TOKENS);
     if (c->warmup > c->steps)
         return nn_fail(err, "warmup: %lld is beyond steps, %lld (a smaller warmup, or more steps)",
                        (long long)c->warmup, (long long)c->steps);

@@ -1,8 +1,7 @@
-/* model.c -- the weights: their names, shapes and first values, and the position terms that the configuration names. It knows which
- * arrays a term has, and not how a layer computes.
+/* model.c -- the weights: their names and shapes, and the position terms that the configuration names. It knows which arrays a term has,
+ * and not how a layer computes. First values: first_values.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
-#include "src/base/random.h"
 #include <relpos/facts.h>
 #include <ctype.h>
 #include <math.h>
@@ -10,94 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ------------------------------------------------------------------------------------------------ numbers */
-
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return rpi_mix64(rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0xd1b54a32d192ed03u)) ^
-                     (n + 0x8cb92ba72f3d8dd7u));
-}
-
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return (double)(nn_random(seed, stream, n) >> 11) * 0x1p-53;
-}
-
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    const double u = 1 - nn_uniform(seed, stream, 2 * n),
-                 v = nn_uniform(seed, stream, 2 * n + 1); /* Box, Muller 1958 */
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
-/* A parameter's numbers depend on its name and the seed alone, so that models which differ in their position terms start from
- * the same weights otherwise. */
-static uint64_t stream_of(const char *name)
-{
-    uint64_t z = 0;
-    for (; *name; name++)
-        z = rpi_mix64(z ^ (uint64_t)(unsigned char)*name) + 0x9e3779b97f4a7c15u;
-    return z;
-}
-
-/* ------------------------------------------------------------------------------------------------ first values */
-
-static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
-{
-    const uint64_t stream = stream_of(p->name), seed = (uint64_t)m->c.seed;
-    const int64_t last = p->ndim ? p->shape[p->ndim - 1] : 1, before = p->ndim > 1 ? p->shape[p->ndim - 2] : 1;
-    const double fan = how->rule == RP_RULE_XAVIER ? sqrt(6.0 / (double)(last + before))
-                                                   : 1 / sqrt(how->a > 0 ? how->a : (double)last);
-    for (int64_t x = 0; x < p->size; x++) {
-        double y = 0;
-        switch (how->rule) {
-        case RP_RULE_UNIFORM: y = how->a + (how->b - how->a) * nn_uniform(seed, stream, (uint64_t)x); break;
-        case RP_RULE_NEGATIVE: y = -how->a * fabs(nn_normal(seed, stream, (uint64_t)x)); break;
-        case RP_RULE_XAVIER:
-        case RP_RULE_UNIFORM_FAN: y = fan * (2 * nn_uniform(seed, stream, (uint64_t)x) - 1); break;
-        case RP_RULE_ZERO: break;
-        case RP_RULE_SLOPES: y = rp_alibi_slope(x, p->size); break;
-        case RP_RULE_NORMAL_FAN: y = nn_normal(seed, stream, (uint64_t)x) / sqrt((double)last); break;
-        default: y = (how->a > 0 ? how->a : 0.02) * nn_normal(seed, stream, (uint64_t)x); break;
-        }
-        m->w[p->offset + x] = (real)fmax(p->min, y);
-    }
-}
-
-static void fill_with(const nn_model *m, const nn_param *p, real x)
-{
-    for (int64_t n = 0; n < p->size; n++)
-        m->w[p->offset + n] = x;
-}
-
-static void fill_param(const nn_model *m, const nn_param *p)
-{
-    const size_t n = strlen(p->name);
-    const char *array = strrchr(p->name, '.') + 1;
-    for (int32_t t = 0; t < m->n_terms; t++) { /* "….t5.table" */
-        const size_t name = strlen(m->terms[t].name), tail = name + 1 + strlen(array);
-        if (n <= tail || p->name[n - tail - 1] != '.' || strncmp(p->name + n - tail, m->terms[t].name, name) != 0)
-            continue;
-        const rp_array_facts *about = NULL;
-        for (int x = 0; (about = rp_term_array_about(m->terms[t].term.kind, x)) && strcmp(about->name, array) != 0; x++)
-            ;
-        if (about) {
-            fill(m, p, &about->start);
-            return;
-        }
-    }
-    const bool into_residual = strstr(p->name, ".out.weight") || strstr(p->name, ".down.weight");
-    if (strstr(p->name, "norm.weight"))
-        fill_with(m, p, 1);
-    else if (strstr(p->name, "norm.bias"))
-        fill_with(m, p, 0);
-    else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
-        fill(m, p,
-             &(rp_values){.rule = RP_RULE_NORMAL, .a = into_residual ? 0.02 / sqrt(2.0 * (double)m->c.layers) : 0.02});
-}
-
-/* ------------------------------------------------------------------------------------------------ parameters */
 
 static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim, const int64_t *shape,
                      const char *format, ...) __attribute__((format(printf, 6, 7)));
@@ -135,48 +46,48 @@ int32_t nn_model_find(const nn_model *m, const char *name)
     return -1;
 }
 
-static int add_term(nn_model *m, const char *text, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
+static int add_term(nn_stack *s, const char *text, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     char names[RP_MAX_ARRAYS][RP_NAME_MAX];
     if (strcmp(text, "none") == 0 || strcmp(text, "sinusoidal") == 0 || strcmp(text, "learned") == 0) {
-        m->sinusoidal |= *text == 's';
-        m->learned |= *text == 'l';
+        s->sinusoidal |= *text == 's';
+        s->learned |= *text == 'l';
         return 0;
     }
-    if (m->n_terms == RP_MAX_TERMS)
+    if (s->n_terms == RP_MAX_TERMS)
         return nn_fail(err, "position: more than %d terms (leave some out)", RP_MAX_TERMS);
-    nn_term *t = &m->terms[m->n_terms];
+    nn_term *t = &s->terms[s->n_terms];
     if (rp_term_parse(text, &t->term, names) != RP_OK)
         return nn_fail(err, "position: %s (none, sinusoidal, learned, or a term of relpos info)", NN_WORDS(NULL));
-    rp_term_usual_sizes(&t->term, m->c.length);
+    rp_term_usual_sizes(&t->term, s->length);
     int same = 0;
-    for (int32_t n = 0; n < m->n_terms; n++)
-        same += m->terms[n].term.kind == t->term.kind;
+    for (int32_t n = 0; n < s->n_terms; n++)
+        same += s->terms[n].term.kind == t->term.kind;
     snprintf(t->name, sizeof t->name, same ? "%s_%d" : "%s", rp_term_name(t->term.kind), same);
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
         const bool learned = rp_term_array_learned(t->term.kind, x);
-        named[m->n_terms][x] = *names[x] != 0;
+        named[s->n_terms][x] = *names[x] != 0;
         if (*names[x] && !learned)
             return nn_fail(err,
                            "position: %s: %s is not a learned array (leave it out: the lab counts positions from 0)",
                            t->name, rp_term_array(t->term.kind, x));
     }
-    m->n_terms++;
+    s->n_terms++;
     return 0;
 }
 
 /* Terms of a text such as "sinusoidal+t5,buckets=16". Only a plus sign before a letter begins another term: 1e+3 is a number. */
-static int read_terms(nn_model *m, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
+static int read_terms(nn_stack *s, const char *position, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
 {
     char word[NN_TEXT_MAX];
-    for (const char *from = m->c.position; from;) {
+    for (const char *from = position; from;) {
         const char *plus = from;
         while ((plus = strchr(plus, '+')) && !isalpha((unsigned char)plus[1]))
             plus++;
         snprintf(word, sizeof word, "%.*s", plus ? (int)(plus - from) : (int)strlen(from), from);
         for (size_t n = strlen(word); n > 0 && word[n - 1] == ' '; n--)
             word[n - 1] = 0;
-        if (add_term(m, word + strspn(word, " "), named, err) != 0)
+        if (add_term(s, word + strspn(word, " "), named, err) != 0)
             return -1;
         from = plus ? plus + 1 : NULL;
     }
@@ -184,15 +95,15 @@ static int read_terms(nn_model *m, bool named[RP_MAX_TERMS][RP_MAX_ARRAYS], char
 }
 
 /* The shape of an array of a term for another batch, number of heads or length: the axes that change with one of these are its axes. */
-static int shape_at(const nn_model *m, int32_t term, int x, int64_t batch, int64_t heads, int64_t longer, int32_t *ndim,
-                    int64_t *shape, char err[NN_ERR_MAX])
+static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, int64_t batch, int64_t heads,
+                    int64_t longer, int32_t *ndim, int64_t *shape, char err[NN_ERR_MAX])
 {
     rp_term terms[RP_MAX_TERMS];
-    rp_desc d = rp_desc_init(batch, heads, m->c.length + longer, m->c.length + longer, m->c.width / m->c.heads);
-    for (int32_t n = 0; n < m->n_terms; n++)
-        terms[n] = m->terms[n].term;
+    rp_desc d = rp_desc_init(batch, heads, s->length + longer, s->length + longer, m->c.width / m->c.heads);
+    for (int32_t n = 0; n < s->n_terms; n++)
+        terms[n] = s->terms[n].term;
     d.terms = terms;
-    d.n_terms = m->n_terms;
+    d.n_terms = s->n_terms;
     d.dtype = NN_REAL;
     if (rp_term_shape(&d, term, x, ndim, shape) != RP_OK)
         return nn_fail(err, "position: %s", NN_WORDS(&d));
@@ -200,9 +111,9 @@ static int shape_at(const nn_model *m, int32_t term, int x, int64_t batch, int64
 }
 
 /* Decide where the arrays of term n come from, and add their parameters, which are named "PREFIX.t5.table". */
-static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
+static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
-    nn_term *t = &m->terms[n];
+    nn_term *t = &s->terms[n];
     const rp_term_kind kind = t->term.kind;
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++) {
         const char *array = rp_term_array(kind, x);
@@ -213,9 +124,9 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
         const bool given = about->use == RP_USE_CONSTANT && about->presence <= RP_CONDITIONAL;
         if (!given && (about->use != RP_USE_LEARNED || (about->presence == RP_REPLACES && !named[x])))
             continue;
-        if (shape_at(m, n, x, 1, m->c.heads, 0, &ndim, shape, err) != 0 ||
-            shape_at(m, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
-            shape_at(m, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
+        if (shape_at(m, s, n, x, 1, m->c.heads, 0, &ndim, shape, err) != 0 ||
+            shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
+            shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
             return -1;
         bool grows = false; /* with the batch or the length: it is made in each call and is no parameter */
         for (int32_t a = 0; a < ndim; a++)
@@ -239,8 +150,8 @@ static int add_arrays(nn_model *m, int32_t n, const char *prefix, const bool *na
         if (grows && about->start.rule == RP_RULE_PROJECTED) {
             t->source[x] = NN_COLUMNS;
             columns = m->c.heads * shape[ndim - 1];
-            t->column[x] = m->columns;
-            m->columns += columns;
+            t->column[x] = s->columns;
+            s->columns += columns;
             continue;
         }
         if (grows)
@@ -267,50 +178,102 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
-int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
+/* Cross-attention, which has no position terms: queries of these tokens, keys and values of the encoder's. */
+static int add_cross(nn_model *m, const char *layer, char err[NN_ERR_MAX])
+{
+    const int64_t d = m->c.width;
+    char name[96];
+    snprintf(name, sizeof name, "%scross_norm", layer);
+    if (add_norm(m, name, err) != 0 || add_param(m, err, true, 2, (int64_t[]){d, d}, "%scross.q.weight", layer) != 0 ||
+        add_param(m, err, true, 2, (int64_t[]){2 * d, d}, "%scross.kv.weight", layer) != 0)
+        return -1;
+    return add_param(m, err, true, 2, (int64_t[]){d, d}, "%scross.out.weight", layer);
+}
+
+static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MAX_ARRAYS], char err[NN_ERR_MAX])
+{
+    const nn_config *c = &m->c;
+    const int64_t d = c->width;
+    char name[64];
+    int code;
+    snprintf(name, sizeof name, "%slayers.%lld.attn_norm", s->prefix, (long long)layer);
+    code = add_norm(m, name, err);
+    snprintf(name, sizeof name, "%slayers.%lld.attn", s->prefix, (long long)layer);
+    if (!c->position_layers)
+        s->columns = 3 * d;
+    for (int32_t n = 0; n < s->n_terms && !c->position_layers && code == 0; n++)
+        code = add_arrays(m, s, n, name, named[n], err);
+    if (code == 0)
+        code = add_param(m, err, true, 2, (int64_t[]){s->columns, d}, "%s.qkv.weight", name);
+    if (code == 0)
+        code = add_param(m, err, true, 2, (int64_t[]){d, d}, "%s.out.weight", name);
+    snprintf(name, sizeof name, "%slayers.%lld.", s->prefix, (long long)layer);
+    if (code == 0 && s->cross)
+        code = add_cross(m, name, err);
+    snprintf(name, sizeof name, "%slayers.%lld.mlp_norm", s->prefix, (long long)layer);
+    if (code == 0)
+        code = add_norm(m, name, err);
+    snprintf(name, sizeof name, "%slayers.%lld.mlp", s->prefix, (long long)layer);
+    if (code == 0)
+        code = add_param(m, err, true, 2, (int64_t[]){nn_act_columns(c->act, c->mlp), d}, "%s.up.weight", name);
+    return code == 0 ? add_param(m, err, true, 2, (int64_t[]){d, c->mlp}, "%s.down.weight", name) : -1;
+}
+
+/* The parameters of a stack: positions, layers and the last norm. */
+static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN_ERR_MAX])
 {
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS] = {{false}};
-    const int64_t d = c->width;
+    const nn_config *c = &m->c;
+    char name[64];
+    s->columns = 3 * c->width;
+    if (read_terms(s, position, named, err) != 0)
+        return -1;
+    if (s->learned &&
+        add_param(m, err, true, 2, (int64_t[]){s->length, c->width}, "%spositions.weight", s->prefix) != 0)
+        return -1;
+    snprintf(name, sizeof name, "%sattn", s->prefix);
+    for (int32_t n = 0; n < s->n_terms && c->position_layers; n++)
+        if (add_arrays(m, s, n, name, named[n], err) != 0)
+            return -1;
+    for (int64_t l = 0; l < s->layers; l++)
+        if (add_layer(m, s, l, named, err) != 0)
+            return -1;
+    snprintf(name, sizeof name, "%snorm", s->prefix);
+    return add_norm(m, name, err);
+}
+
+static void choose_stacks(nn_model *m)
+{
+    const nn_config *c = &m->c;
+    const bool pairs = c->task == NN_ENCODER_DECODER;
+    m->n_stacks = pairs ? 2 : 1;
+    m->stack[0] = (nn_stack){.prefix = pairs ? "encoder." : "",
+                             .layers = c->layers,
+                             .length = c->length,
+                             .causal = c->task == NN_DECODER,
+                             .padded = pairs};
+    if (pairs)
+        m->stack[1] = (nn_stack){.prefix = "decoder.",
+                                 .layers = c->decoder_layers > 0 ? c->decoder_layers : c->layers,
+                                 .length = c->target_length > 0 ? c->target_length : c->length,
+                                 .causal = true,
+                                 .cross = true};
+}
+
+int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
+{
     memset(m, 0, sizeof *m);
     m->c = *c;
-    m->columns = 3 * d;
-    if (nn_config_check(c, err) != 0 || read_terms(m, named, err) != 0 ||
-        add_param(m, err, true, 2, (int64_t[]){c->vocab, d}, "embedding.weight") != 0)
+    choose_stacks(m);
+    if (nn_config_check(c, err) != 0 ||
+        add_param(m, err, true, 2, (int64_t[]){c->vocab, c->width}, "embedding.weight") != 0)
         return -1;
-    if (m->learned && add_param(m, err, true, 2, (int64_t[]){c->length, d}, "positions.weight") != 0)
-        return -1;
-    for (int32_t n = 0; n < m->n_terms && c->position_layers; n++)
-        if (add_arrays(m, n, "attn", named[n], err) != 0)
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        if (add_stack(m, &m->stack[k], m->stack[k].padded && c->encoder_position[0] ? c->encoder_position : c->position,
+                      err) != 0)
             return -1;
-    for (int64_t l = 0; l < c->layers; l++) {
-        char name[64];
-        int code = 0;
-        snprintf(name, sizeof name, "layers.%lld.attn_norm", (long long)l);
-        code = add_norm(m, name, err);
-        snprintf(name, sizeof name, "layers.%lld.attn", (long long)l);
-        if (!c->position_layers)
-            m->columns = 3 * d;
-        for (int32_t n = 0; n < m->n_terms && !c->position_layers && code == 0; n++)
-            code = add_arrays(m, n, name, named[n], err);
-        if (code == 0)
-            code = add_param(m, err, true, 2, (int64_t[]){m->columns, d}, "%s.qkv.weight", name);
-        if (code == 0)
-            code = add_param(m, err, true, 2, (int64_t[]){d, d}, "%s.out.weight", name);
-        snprintf(name, sizeof name, "layers.%lld.mlp_norm", (long long)l);
-        if (code == 0)
-            code = add_norm(m, name, err);
-        if (code == 0)
-            code = add_param(m, err, true, 2, (int64_t[]){c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp, d},
-                             "layers.%lld.mlp.up.weight", (long long)l);
-        if (code == 0)
-            code = add_param(m, err, true, 2, (int64_t[]){d, c->mlp}, "layers.%lld.mlp.down.weight", (long long)l);
-        if (code != 0)
-            return -1;
-    }
-    if (add_norm(m, "norm", err) != 0)
-        return -1;
     if (c->task == NN_CLASSIFIER || !c->tied)
-        return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, d},
+        return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");
     return 0;
 }
@@ -333,7 +296,7 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
         memset(*arenas[n], 0, bytes);
     }
     for (int32_t n = 0; n < m->n_params; n++)
-        fill_param(m, &m->params[n]);
+        nn_first_values(m, &m->params[n]);
     return 0;
 }
 

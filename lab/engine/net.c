@@ -1,112 +1,30 @@
-/* net.c -- a model at one batch and length: a list of layers over activations, walked forward and then backward.
- *
- *   embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add ─ x … norm ─ (pool) ─ head
- *             └────────────────────────────────────┘         └──────────────────────────────┘
+/* net.c -- a model at one batch and length: a list of layers over activations (net_list.c), walked forward and then backward; their memory.
  *
  * A layer's activations are slots; buffers for their gradients are assigned when the list is made, and one buffer serves several
- * gradients, one after another. What a layer computes: net_layers.c.
+ * gradients, one after another. What a layer computes: net_layers.c and net_attention.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------ the list */
-
-static int32_t add_slot(nn_net *n, int64_t width, bool pooled)
-{
-    n->slots[n->n_slots] = (slot){.width = width, .n_splits = 1, .split = {width}, .pooled = pooled, .grad = -1};
-    return n->n_slots++;
-}
-
-/* Queries, keys, values, and the columns that terms use. */
-static void split_projection(const nn_model *m, slot *s)
-{
-    for (s->n_splits = 0; s->n_splits < 3; s->n_splits++)
-        s->split[s->n_splits] = m->c.width;
-    for (int32_t t = 0; t < m->n_terms; t++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_COLUMNS)
-                s->split[s->n_splits++] = m->c.heads * m->terms[t].term.width;
-}
-
-__attribute__((format(printf, 6, 7))) static int32_t add_node(nn_net *n, node_kind kind, int32_t in, int64_t width,
-                                                              int32_t layer, const char *format, ...)
-{
-    node *e = &n->nodes[n->n_nodes++];
-    char name[96];
-    va_list list;
-    *e = (node){.kind = kind, .in = in, .in2 = -1, .layer = layer, .param = {-1, -1}};
-    va_start(list, format);
-    vsnprintf(name, sizeof name - 8, format, list);
-    va_end(list);
-    const size_t used = strlen(name);
-    snprintf(name + used, sizeof name - used, ".weight");
-    e->param[0] = nn_model_find(n->m, name);
-    snprintf(name + used, sizeof name - used, ".bias");
-    e->param[1] = nn_model_find(n->m, name);
-    e->out = kind == HEAD ? -1 : add_slot(n, width, kind == POOL || (in >= 0 && n->slots[in].pooled));
-    return e->out;
-}
-
-static void find_arrays(nn_net *n, node *e)
-{
-    char name[96];
-    for (int32_t t = 0; t < n->m->n_terms; t++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
-            const nn_term *term = &n->m->terms[t];
-            e->array[t][x] = -1;
-            if (term->source[x] != NN_LEARNED && term->source[x] != NN_SINUSOID)
-                continue;
-            const char *array = rp_term_array(term->term.kind, x),
-                       *tail = term->source[x] == NN_SINUSOID ? ".weight" : "";
-            if (n->m->c.position_layers)
-                snprintf(name, sizeof name, "attn.%s.%s%s", term->name, array, tail);
-            else
-                snprintf(name, sizeof name, "layers.%d.attn.%s.%s%s", (int)e->layer, term->name, array, tail);
-            e->array[t][x] = nn_model_find(n->m, name);
-        }
-}
-
-static void make_list(nn_net *n)
-{
-    const nn_config *c = &n->m->c;
-    const int64_t d = c->width, up = c->act == NN_SWIGLU ? 2 * c->mlp : c->mlp;
-    int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
-    n->nodes[0].param[1] = nn_model_find(n->m, "positions.weight");
-    for (int32_t l = 0; l < (int32_t)c->layers; l++) {
-        y = add_node(n, NORM, x, d, l, "layers.%d.attn_norm", (int)l);
-        y = add_node(n, LINEAR, y, n->m->columns, l, "layers.%d.attn.qkv", (int)l);
-        split_projection(n->m, &n->slots[y]);
-        y = add_node(n, ATTENTION, y, d, l, "layers.%d.attn", (int)l);
-        find_arrays(n, &n->nodes[n->n_nodes - 1]);
-        y = add_node(n, LINEAR, y, d, l, "layers.%d.attn.out", (int)l);
-        x = add_node(n, ADD, x, d, l, "layers.%d.sum", (int)l);
-        n->nodes[n->n_nodes - 1].in2 = y;
-        y = add_node(n, NORM, x, d, l, "layers.%d.mlp_norm", (int)l);
-        y = add_node(n, LINEAR, y, up, l, "layers.%d.mlp.up", (int)l);
-        y = add_node(n, ACT, y, c->mlp, l, "layers.%d.mlp.act", (int)l);
-        y = add_node(n, LINEAR, y, d, l, "layers.%d.mlp.down", (int)l);
-        x = add_node(n, ADD, x, d, l, "layers.%d.sum", (int)l);
-        n->nodes[n->n_nodes - 1].in2 = y;
-    }
-    x = add_node(n, NORM, x, d, 0, "norm");
-    if (c->task == NN_CLASSIFIER)
-        x = add_node(n, POOL, x, d, 0, "pool");
-    add_node(n, HEAD, x, 0, 0, "%s", c->task == NN_CLASSIFIER || !c->tied ? "head" : "embedding");
-}
-
 /* ------------------------------------------------------------------------------------------------ memory */
 
-static int32_t acquire_buffer(nn_net *n, int64_t width)
+/* The numbers of a slot in the longest call. */
+static int64_t numbers_of(const nn_net *n, const slot *s)
 {
+    return n->batch * (s->pooled ? 1 : n->of[s->stack].capacity) * s->width;
+}
+
+/* A buffer for the gradient of a slot, which no other gradient needs at the same time. */
+static int32_t acquire_buffer(nn_net *n, const slot *s)
+{
+    const int64_t numbers = numbers_of(n, s);
     for (int32_t b = 0; b < n->n_buffers; b++)
-        if (n->refs[b] == 0 && n->buffer_size[b] == width) {
+        if (n->refs[b] == 0 && n->buffer_size[b] == numbers) {
             n->refs[b] = 1;
             return b;
         }
-    n->buffer_size[n->n_buffers] = width;
+    n->buffer_size[n->n_buffers] = numbers;
     n->refs[n->n_buffers] = 1;
     return n->n_buffers++;
 }
@@ -122,12 +40,14 @@ static void plan_gradients(nn_net *n)
             const int32_t b = n->slots[e->out].grad;
             in->grad = b;
             n->refs[b]++;
-            n->slots[e->in2].grad = dropout ? acquire_buffer(n, n->slots[e->in2].width) : b;
+            n->slots[e->in2].grad = dropout ? acquire_buffer(n, &n->slots[e->in2]) : b;
             n->refs[b] += !dropout;
         } else if (in) {
             e->add = in->grad >= 0;
             if (!e->add)
-                in->grad = acquire_buffer(n, in->width);
+                in->grad = acquire_buffer(n, in);
+            if (e->in2 >= 0)
+                n->slots[e->in2].grad = acquire_buffer(n, &n->slots[e->in2]);
         }
         if (e->out >= 0)
             n->refs[n->slots[e->out].grad]--;
@@ -153,95 +73,139 @@ static void *reserve(nn_net *n, bool allocate, int64_t numbers, bool *enough)
 static bool reserve_all(nn_net *n, bool allocate)
 {
     const nn_model *m = n->m;
-    const int64_t d = m->c.width, rows = n->batch * n->capacity, offsets = n->cache + 2 * n->capacity;
+    const int64_t d = m->c.width;
+    int64_t longest = 0, scratch = 0;
     bool enough = true;
     int32_t param;
-    const bool sinusoids = nn_uses_sinusoids(m, NULL, &param);
     for (int32_t x = 0; x < n->n_slots; x++)
-        n->slots[x].data = reserve(n, allocate, (n->slots[x].pooled ? n->batch : rows) * n->slots[x].width, &enough);
+        n->slots[x].data = reserve(n, allocate, numbers_of(n, &n->slots[x]), &enough);
+    n->n_scratch = 0;
     for (int32_t x = 0; x < n->n_nodes; x++) {
         node *e = &n->nodes[x];
+        const nn_stack *s = &m->stack[e->stack];
+        const sequence *q = &n->of[e->stack];
+        const int64_t rows = n->batch * q->capacity;
         if (e->kind == NORM)
             e->aux = reserve(n, allocate, 2 * rows, &enough);
-        if (e->kind == ATTENTION && n->train)
+        if ((e->kind == ATTENTION || e->kind == CROSS) && n->train)
             e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
-        if (e->kind == ATTENTION && sinusoids)
-            e->r = reserve(n, allocate, offsets * d, &enough);
-        if (e->kind == ATTENTION && n->cache > 0)
-            e->cache = reserve(n, allocate, (n->cache + n->capacity) * 2 * d, &enough);
+        if (e->kind != ATTENTION)
+            continue;
+        if (nn_uses_sinusoids(s, NULL, &param))
+            e->r = reserve(n, allocate, (n->cache + 2 * q->capacity) * d, &enough);
+        if (n->cache > 0 && s->causal)
+            e->cache = reserve(n, allocate, n->batch * (n->cache + q->capacity) * 2 * d, &enough);
+        int64_t all = 0;
+        for (int32_t t = 0; t < s->n_terms; t++)
+            for (int y = 0; y < RP_MAX_ARRAYS; y++)
+                if (s->terms[t].source[y] == NN_LEARNED)
+                    all += m->params[e->array[t][y]].size;
+        n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
-        n->buffer[b] = reserve(n, allocate, rows * n->buffer_size[b], &enough);
-    if (sinusoids)
-        n->sinusoids = reserve(n, allocate, offsets * d, &enough);
-    n->n_scratch = 0;
-    for (int32_t x = 0; x < n->n_nodes; x++)
-        if (n->nodes[x].kind == ATTENTION) {
-            int64_t all = 0;
-            for (int32_t t = 0; t < m->n_terms; t++)
-                for (int y = 0; y < RP_MAX_ARRAYS; y++)
-                    if (m->terms[t].source[y] == NN_LEARNED)
-                        all += m->params[n->nodes[x].array[t][y]].size;
-            n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
-        }
+        n->buffer[b] = reserve(n, allocate, n->buffer_size[b], &enough);
+    for (int32_t k = 0; k < m->n_stacks; k++) {
+        sequence *q = &n->of[k];
+        longest = q->capacity > longest ? q->capacity : longest;
+        if (m->stack[k].padded)
+            q->lengths = reserve(n, allocate, n->batch, &enough);
+        if (!nn_uses_sinusoids(&m->stack[k], NULL, &param))
+            continue;
+        const int64_t numbers = (n->cache + 2 * q->capacity) * d;
+        q->sinusoids = reserve(n, allocate, numbers, &enough);
+        scratch = numbers > scratch ? numbers : scratch;
+    }
+    const int64_t rows = n->batch * longest, vocab = m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     if (n->train) {
-        n->scratch = reserve(n, allocate, n->n_scratch + (sinusoids ? offsets * d : 0), &enough);
+        n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
         n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
     }
-    const int64_t vocab = m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     n->logits = reserve(n, allocate, (rows < HEAD_ROWS ? rows : HEAD_ROWS) * vocab, &enough);
     return enough;
+}
+
+/* Check the sizes of a net, and set how many tokens each stack reads. */
+static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
+{
+    const nn_model *m = n->m;
+    const int32_t last = m->n_stacks - 1;
+    for (int32_t k = 0; k <= last; k++) {
+        const nn_stack *s = &m->stack[k];
+        const int64_t tokens = k == last ? length : s->length,
+                      longest = s->causal && n->cache > tokens ? n->cache : tokens;
+        int64_t numbers;
+        if (s->learned && longest > s->length)
+            return nn_fail(err,
+                           "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
+                           "training, or another position)",
+                           (long long)s->length, (long long)longest);
+        if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
+            return nn_fail(err,
+                           "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
+                           (long long)n->batch, (long long)tokens);
+        n->of[k].capacity = tokens;
+    }
+    return 0;
+}
+
+/* Plan the longest call of each kind of attention: the library may refuse it here rather than later, and its work memory is counted. */
+static int count_work(nn_net *n, char err[NN_ERR_MAX])
+{
+    size_t most = 0;
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        n->of[k].length = n->of[k].capacity;
+    n->cached = n->cache;
+    for (int32_t x = 0; x < n->n_nodes; x++) {
+        const node *e = &n->nodes[x];
+        rp_term terms[RP_MAX_TERMS];
+        rp_mask mask;
+        rp_plan *plan;
+        if ((e->kind != ATTENTION && e->kind != CROSS) || e->layer > 0)
+            continue;
+        const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+        if (rp_plan_create(&plan, &desc) != RP_OK)
+            return nn_fail(err, "position: %s", NN_WORDS(&desc));
+        const size_t work = n->train ? rp_plan_backward_size(plan, n->pool) : rp_plan_work_size(plan, n->pool);
+        rp_plan_destroy(plan);
+        most = work > most ? work : most;
+    }
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        n->of[k].length = 0;
+    n->cached = 0;
+    n->bytes += most;
+    return 0;
 }
 
 int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
                   size_t *bytes, char err[NN_ERR_MAX])
 {
     nn_net *n = calloc(1, sizeof *n);
-    const size_t max_nodes = (size_t)m->c.layers * 10 + 8;
-    const int64_t longest = cache > length ? cache : length;
-    int64_t numbers;
+    size_t max_nodes = 8;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        max_nodes += (size_t)m->stack[k].layers * 16 + 2;
     if (net)
         *net = NULL;
     if (!n || !(n->nodes = calloc(max_nodes, sizeof *n->nodes)) || !(n->slots = calloc(max_nodes, sizeof *n->slots))) {
         nn_net_destroy(n);
         return nn_fail(err, "lab: out of memory for the list of layers (fewer layers)");
     }
-    if (__builtin_mul_overflow(batch, length, &numbers) || numbers > (int64_t)1 << 31 ||
-        (m->learned && longest > m->c.length)) {
-        nn_net_destroy(n);
-        if (m->learned && longest > m->c.length)
-            return nn_fail(err,
-                           "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
-                           "training, or another position)",
-                           (long long)m->c.length, (long long)longest);
-        return nn_fail(err, "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
-                       (long long)batch, (long long)length);
-    }
     n->m = m;
     n->pool = pool;
     n->batch = batch;
-    n->capacity = length;
     n->cache = cache;
     n->train = train;
-    make_list(n);
+    if (set_sizes(n, length, err) != 0) {
+        nn_net_destroy(n);
+        return -1;
+    }
+    nn_make_list(n);
     if (train)
         plan_gradients(n);
-    /* Plan the longest call: the library may refuse it here rather than later, and its work memory is counted. */
-    rp_term terms[RP_MAX_TERMS];
-    rp_mask causal;
-    rp_plan *plan;
-    n->length = length;
-    n->cached = cache;
-    const rp_desc desc = nn_layer_desc(n, n->nodes, terms, &causal);
-    if (rp_plan_create(&plan, &desc) != RP_OK) {
-        nn_net_destroy(n);
-        return nn_fail(err, "position: %s", NN_WORDS(&desc));
-    }
-    const size_t work = train ? rp_plan_backward_size(plan, pool) : rp_plan_work_size(plan, pool);
-    rp_plan_destroy(plan);
-    n->length = n->cached = 0;
     reserve_all(n, false);
-    n->bytes += work;
+    if (count_work(n, err) != 0) {
+        nn_net_destroy(n);
+        return -1;
+    }
     if (bytes)
         *bytes = n->bytes;
     if (!net) {
@@ -272,34 +236,60 @@ void nn_net_destroy(nn_net *n)
 
 /* ------------------------------------------------------------------------------------------------ calls */
 
-static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
+/* Take the tokens of a stack. */
+static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
+    const int64_t d = n->m->c.width;
+    sequence *q = &n->of[stack];
     int32_t param;
-    if (length < 1 || length > n->capacity)
-        return nn_fail(err, "lab: a length of %lld (1 to %lld)", (long long)length, (long long)n->capacity);
-    if (n->cache > 0 && n->cached + length > n->cache)
-        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
-                       (long long)(n->cached + length), (long long)n->cache);
+    if (length < 1 || length > q->capacity)
+        return nn_fail(err, "lab: a length of %lld (1 to %lld)", (long long)length, (long long)q->capacity);
     for (int64_t x = 0; x < n->batch * length; x++)
         if (tokens[x] < 0 || tokens[x] >= n->m->c.vocab)
             return nn_fail(err, "lab: token %d (0 to %lld)", (int)tokens[x], (long long)n->m->c.vocab - 1);
-    n->err = err;
-    n->tokens = tokens;
-    if (nn_uses_sinusoids(n->m, NULL, &param) && (n->cache > 0 || n->length != length)) {
-        n->length = length;
-        for (int64_t t = 0; t < nn_offsets(n); t++) /* row t belongs to delta = t - (length - 1 + cached) */
-            for (int64_t c = 0; c < n->m->c.width; c++)
-                n->sinusoids[t * n->m->c.width + c] =
-                    (real)nn_sinusoid((double)(length - 1 + n->cached - t), c, n->m->c.width);
-    }
-    n->length = length;
+    const bool same = q->length == length && n->cache == 0;
+    q->tokens = tokens;
+    q->length = length;
+    if (!nn_uses_sinusoids(&n->m->stack[stack], NULL, &param) || same)
+        return 0;
+    const int64_t before = nn_before(n, stack);
+    for (int64_t t = 0; t < nn_offsets(n, stack); t++) /* row t belongs to delta = t - (length - 1 + before) */
+        for (int64_t c = 0; c < d; c++)
+            q->sinusoids[t * d + c] = (real)nn_sinusoid((double)(length - 1 + before - t), c, d);
     return 0;
 }
 
+static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
+{
+    n->err = err;
+    if (n->cache > 0 && n->cached + length > n->cache)
+        return nn_fail(err, "lab: %lld tokens do not fit into the cache (at most %lld)",
+                       (long long)(n->cached + length), (long long)n->cache);
+    if (n->of[0].length == 0 && n->m->n_stacks > 1)
+        return nn_fail(err, "lab: no source (nn_net_source takes one)");
+    return start_stack(n, n->m->n_stacks - 1, length, tokens, err);
+}
+
+int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX])
+{
+    n->err = err;
+    n->cached = 0;
+    if (n->m->n_stacks < 2)
+        return nn_fail(err, "lab: a source for a model without an encoder (task = encoder-decoder)");
+    for (int64_t b = 0; b < n->batch; b++) {
+        if (lengths[b] < 1 || lengths[b] > length)
+            return nn_fail(err, "lab: a source of %d tokens (1 to %lld)", (int)lengths[b], (long long)length);
+        n->of[0].lengths[b] = lengths[b];
+    }
+    return start_stack(n, 0, length, tokens, err);
+}
+
+/* With tokens in the cache, the stack before the last one has been computed already. */
 static int forward(nn_net *n, int32_t count)
 {
     for (int32_t x = 0; x < count; x++)
-        if (nn_kinds[n->nodes[x].kind].forward(n, &n->nodes[x]) != 0)
+        if ((n->cached == 0 || n->nodes[x].stack == n->m->n_stacks - 1) &&
+            nn_kinds[n->nodes[x].kind].forward(n, &n->nodes[x]) != 0)
             return -1;
     return 0;
 }

@@ -1,31 +1,10 @@
-/* net_layers.c -- the layers of a net, forward and backward: embedding, norm, linear, activation, addition, pooling, attention and the
- * head with its loss. A layer is a line of nn_kinds, at the end. This file knows the operator's arrays, and of position terms only where
- * their arrays come from (nn_source); it does not know what the list of layers is.
+/* net_layers.c -- the layers of a net, forward and backward: embedding, norm, linear, activation, addition, scaling, pooling and the head
+ * with its loss; attention: net_attention.c. A layer is a line of nn_kinds, at the end. This file does not know what the list of layers is.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int64_t rows_of(const nn_net *n, const slot *s)
-{
-    return n->batch * (s->pooled ? 1 : n->length);
-}
-
-static real *weight(const nn_net *n, int32_t param)
-{
-    return param < 0 ? NULL : n->m->w + n->m->params[param].offset;
-}
-
-static real *gradient(const nn_net *n, int32_t param)
-{
-    return param < 0 ? NULL : n->m->g + n->m->params[param].offset;
-}
-
-static real *grad_of(const nn_net *n, int32_t s)
-{
-    return n->buffer[n->slots[s].grad];
-}
 
 /* ------------------------------------------------------------------------------------------------ embedding */
 
@@ -35,52 +14,63 @@ double nn_sinusoid(double position, int64_t c, int64_t width)
     return c % 2 ? cos(angle) : sin(angle);
 }
 
+typedef struct embed_job {
+    const nn_net *n;
+    const node *e;
+} embed_job;
+
 static void embed_rows(void *context, int64_t t, int32_t worker)
 {
-    const nn_net *n = context;
-    const node *e = &n->nodes[0];
-    const int64_t d = n->m->c.width, rows = n->batch * n->length;
-    const real *table = weight(n, e->param[0]), *positions = weight(n, e->param[1]);
+    const embed_job *j = context;
+    const nn_net *n = j->n;
+    const node *e = j->e;
+    const sequence *q = &n->of[e->stack];
+    const bool sinusoidal = nn_stack_of(n, e)->sinusoidal;
+    const int64_t d = n->m->c.width, rows = n->batch * q->length, before = nn_before(n, e->stack);
+    const real *table = nn_weight(n, e->param[0]), *positions = nn_weight(n, e->param[1]);
     (void)worker;
     for (int64_t r = t * NN_ROWS; r < rows && r < (t + 1) * NN_ROWS; r++) {
-        const int64_t at = n->cached + r % n->length;
-        const real *from = table + n->tokens[r] * d;
+        const int64_t at = before + r % q->length;
+        const real *from = table + q->tokens[r] * d;
         real *to = n->slots[e->out].data + r * d;
         for (int64_t c = 0; c < d; c++)
             to[c] = from[c] + (positions ? positions[at * d + c] : 0);
-        for (int64_t c = 0; c < d && n->m->sinusoidal; c++) /* as small as embeddings begin */
+        for (int64_t c = 0; c < d && sinusoidal; c++) /* as small as embeddings begin */
             to[c] += (real)(0.02 * nn_sinusoid((double)at, c, d));
     }
 }
 
 static int embed_forward(nn_net *n, const node *e)
 {
-    (void)e;
-    return rp_pool_run(n->pool, (n->batch * n->length + NN_ROWS - 1) / NN_ROWS, embed_rows, n) == RP_OK ? 0 : -1;
+    embed_job j = {n, e};
+    return rp_pool_run(n->pool, (nn_rows(n, &n->slots[e->out]) + NN_ROWS - 1) / NN_ROWS, embed_rows, &j) == RP_OK ? 0
+                                                                                                                  : -1;
 }
 
 /* Several tokens add to the same row of the table. So a task has a range of channels and adds all tokens in order. */
 static void embed_channels(void *context, int64_t t, int32_t worker)
 {
-    const nn_net *n = context;
-    const node *e = &n->nodes[0];
-    const int64_t d = n->m->c.width, rows = n->batch * n->length, from = t * NN_ROWS;
+    const embed_job *j = context;
+    const nn_net *n = j->n;
+    const node *e = j->e;
+    const sequence *q = &n->of[e->stack];
+    const int64_t d = n->m->c.width, rows = n->batch * q->length, from = t * NN_ROWS;
     const int64_t to = from + NN_ROWS < d ? from + NN_ROWS : d;
-    real *table = gradient(n, e->param[0]), *positions = gradient(n, e->param[1]);
-    const real *dy = grad_of(n, e->out);
+    real *table = nn_gradient(n, e->param[0]), *positions = nn_gradient(n, e->param[1]);
+    const real *dy = nn_grad(n, e->out);
     (void)worker;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = from; c < to; c++) {
-            table[n->tokens[r] * d + c] += dy[r * d + c];
+            table[q->tokens[r] * d + c] += dy[r * d + c];
             if (positions)
-                positions[r % n->length * d + c] += dy[r * d + c];
+                positions[r % q->length * d + c] += dy[r * d + c];
         }
 }
 
 static int embed_backward(nn_net *n, const node *e)
 {
-    (void)e;
-    return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, n) == RP_OK ? 0 : -1;
+    embed_job j = {n, e};
+    return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, &j) == RP_OK ? 0 : -1;
 }
 
 /* ------------------------------------------------------------------------------------------------ norm, linear, act, add, pool */
@@ -88,24 +78,24 @@ static int embed_backward(nn_net *n, const node *e)
 static int norm_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
-    nn_norm_forward(n->pool, n->m->c.norm, rows_of(n, in), in->width, in->data, weight(n, e->param[0]),
-                    weight(n, e->param[1]), n->slots[e->out].data, e->aux);
+    nn_norm_forward(n->pool, n->m->c.norm, n->m->c.norm_eps, nn_rows(n, in), in->width, in->data,
+                    nn_weight(n, e->param[0]), nn_weight(n, e->param[1]), n->slots[e->out].data, e->aux);
     return 0;
 }
 
 static int norm_backward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
-    nn_norm_backward(n->pool, n->m->c.norm, rows_of(n, in), in->width, in->data, weight(n, e->param[0]), e->aux,
-                     grad_of(n, e->out), e->add, grad_of(n, e->in), gradient(n, e->param[0]), gradient(n, e->param[1]),
-                     n->partial);
+    nn_norm_backward(n->pool, n->m->c.norm, nn_rows(n, in), in->width, in->data, nn_weight(n, e->param[0]), e->aux,
+                     nn_grad(n, e->out), e->add, nn_grad(n, e->in), nn_gradient(n, e->param[0]),
+                     nn_gradient(n, e->param[1]), n->partial);
     return 0;
 }
 
 static int linear_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
-    nn_linear(n->pool, rows_of(n, in), in->width, out->width, in->data, in->width, weight(n, e->param[0]), out->data,
+    nn_linear(n->pool, nn_rows(n, in), in->width, out->width, in->data, in->width, nn_weight(n, e->param[0]), out->data,
               out->width);
     return 0;
 }
@@ -113,13 +103,13 @@ static int linear_forward(nn_net *n, const node *e)
 static int linear_backward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
-    const int64_t rows = rows_of(n, in), d = in->width;
+    const int64_t rows = nn_rows(n, in), d = in->width;
     for (int32_t p = 0, first = 0; p < out->n_splits; first += (int32_t)out->split[p++]) {
-        const real *dy = grad_of(n, e->out) + rows * first;
+        const real *dy = nn_grad(n, e->out) + rows * first;
         const int64_t width = out->split[p];
-        nn_linear_dw(n->pool, rows, d, width, dy, width, in->data, d, gradient(n, e->param[0]) + first * d);
-        nn_linear_dx(n->pool, rows, d, width, dy, width, weight(n, e->param[0]) + first * d, p > 0, grad_of(n, e->in),
-                     d);
+        nn_linear_dw(n->pool, rows, d, width, dy, width, in->data, d, nn_gradient(n, e->param[0]) + first * d);
+        nn_linear_dx(n->pool, rows, d, width, dy, width, nn_weight(n, e->param[0]) + first * d, p > 0 || e->add,
+                     nn_grad(n, e->in), d);
     }
     return 0;
 }
@@ -127,34 +117,23 @@ static int linear_backward(nn_net *n, const node *e)
 static int act_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_act_forward(n->pool, n->m->c.act, rows_of(n, out), out->width, n->slots[e->in].data, out->data);
+    nn_act_forward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, out->data);
     return 0;
 }
 
 static int act_backward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_act_backward(n->pool, n->m->c.act, rows_of(n, out), out->width, n->slots[e->in].data, grad_of(n, e->out),
-                    grad_of(n, e->in));
+    nn_act_backward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, nn_grad(n, e->out),
+                    nn_grad(n, e->in));
     return 0;
-}
-
-static double dropout_of(const nn_net *n)
-{
-    return n->seed ? n->m->c.dropout : 0;
-}
-
-/* Each layer with dropout has a seed of its own. */
-static uint64_t seed_of(const nn_net *n, const node *e)
-{
-    return nn_random(n->seed, (uint64_t)(e - n->nodes), 0);
 }
 
 static int add_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_add_forward(n->pool, rows_of(n, out), out->width, n->slots[e->in].data, n->slots[e->in2].data, dropout_of(n),
-                   seed_of(n, e), out->data);
+    nn_add_forward(n->pool, nn_rows(n, out), out->width, n->slots[e->in].data, n->slots[e->in2].data, nn_dropout(n),
+                   nn_seed(n, e), out->data);
     return 0;
 }
 
@@ -163,210 +142,57 @@ static int add_backward(nn_net *n, const node *e)
     const slot *out = &n->slots[e->out];
     if (n->slots[e->in2].grad == out->grad) /* one buffer is the gradient of all three */
         return 0;
-    if (dropout_of(n) > 0)
-        nn_add_backward(n->pool, rows_of(n, out), out->width, dropout_of(n), seed_of(n, e), grad_of(n, e->out),
-                        grad_of(n, e->in2));
+    if (nn_dropout(n) > 0)
+        nn_add_backward(n->pool, nn_rows(n, out), out->width, nn_dropout(n), nn_seed(n, e), nn_grad(n, e->out),
+                        nn_grad(n, e->in2));
     else
-        memcpy(grad_of(n, e->in2), grad_of(n, e->out), (size_t)(rows_of(n, out) * out->width) * sizeof(real));
+        memcpy(nn_grad(n, e->in2), nn_grad(n, e->out), (size_t)(nn_rows(n, out) * out->width) * sizeof(real));
+    return 0;
+}
+
+/* What T5 does before a head that is the embedding: x / sqrt(width). */
+static int scale_forward(nn_net *n, const node *e)
+{
+    const slot *out = &n->slots[e->out];
+    const real s = (real)(1 / sqrt((double)out->width)), *x = n->slots[e->in].data;
+    for (int64_t r = 0; r < nn_rows(n, out) * out->width; r++)
+        out->data[r] = s * x[r];
+    return 0;
+}
+
+static int scale_backward(nn_net *n, const node *e)
+{
+    const slot *out = &n->slots[e->out];
+    const real s = (real)(1 / sqrt((double)out->width)), *dy = nn_grad(n, e->out);
+    real *dx = nn_grad(n, e->in);
+    for (int64_t r = 0; r < nn_rows(n, out) * out->width; r++)
+        dx[r] = s * dy[r];
     return 0;
 }
 
 static int pool_forward(nn_net *n, const node *e)
 {
-    const int64_t d = n->slots[e->in].width;
+    const int64_t d = n->slots[e->in].width, length = n->of[e->stack].length;
     for (int64_t b = 0; b < n->batch; b++) {
-        const real *in = n->slots[e->in].data + b * n->length * d;
+        const real *in = n->slots[e->in].data + b * length * d;
         real *out = n->slots[e->out].data + b * d;
         memset(out, 0, (size_t)d * sizeof(real));
-        for (int64_t i = 0; i < n->length; i++)
+        for (int64_t i = 0; i < length; i++)
             for (int64_t c = 0; c < d; c++)
                 out[c] += in[i * d + c];
         for (int64_t c = 0; c < d; c++)
-            out[c] /= (real)n->length;
+            out[c] /= (real)length;
     }
     return 0;
 }
 
 static int pool_backward(nn_net *n, const node *e)
 {
-    const int64_t d = n->slots[e->in].width;
+    const int64_t d = n->slots[e->in].width, length = n->of[e->stack].length;
     for (int64_t b = 0; b < n->batch; b++)
-        for (int64_t i = 0; i < n->length; i++)
+        for (int64_t i = 0; i < length; i++)
             for (int64_t c = 0; c < d; c++)
-                grad_of(n, e->in)[(b * n->length + i) * d + c] = grad_of(n, e->out)[b * d + c] / (real)n->length;
-    return 0;
-}
-
-/* ------------------------------------------------------------------------------------------------ attention */
-
-/* Heads of `width` channels each within rows of `ld` numbers: [batch, heads, length, width]. */
-static rp_array heads_view(const nn_net *n, real *data, int64_t heads, int64_t length, int64_t width, int64_t ld)
-{
-    const int64_t shape[4] = {n->batch, heads, length, width};
-    rp_array a = rp_array_of(data, NN_REAL, 4, shape);
-    a.stride[0] = length * ld;
-    a.stride[1] = width;
-    a.stride[2] = ld;
-    return a;
-}
-
-int64_t nn_offsets(const nn_net *n)
-{
-    return n->cached + 2 * n->length - 1;
-}
-
-/* The arrays of the terms, or with `gradients` the arrays of their gradients: for parameters these follow one another in scratch. */
-static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradients, rp_array to[][RP_MAX_ARRAYS])
-{
-    const nn_model *m = n->m;
-    const int64_t d = m->c.width, heads = m->c.heads, rows = n->batch * n->length;
-    real *scratch = n->scratch;
-    for (int32_t t = 0; t < m->n_terms; t++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_LEARNED) {
-                const nn_param *p = &m->params[e->array[t][x]];
-                to[t][x] = rp_array_of(gradients ? scratch : m->w + p->offset, NN_REAL, p->ndim, p->shape);
-                if (gradients)
-                    scratch += p->size;
-            } else if (m->terms[t].source[x] == NN_SINUSOID) {
-                const int64_t shape[3] = {heads, nn_offsets(n), d / heads};
-                to[t][x] = rp_array_of(r, NN_REAL, 3, shape);
-                to[t][x].stride[0] = d / heads;
-                to[t][x].stride[1] = d;
-            } else if (m->terms[t].source[x] == NN_COLUMNS) {
-                const int64_t width = m->terms[t].term.width, column = m->terms[t].column[x];
-                to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, n->length, width, heads * width)
-                                     : heads_view(n, qkv + column, heads, n->length, width, m->columns);
-            }
-}
-
-/* What the attention of a layer computes; terms and mask are the caller's memory. */
-rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
-                           rp_mask *mask)
-{
-    rp_desc desc = rp_desc_init(batch, m->c.heads, len_q, len_k, m->c.width / m->c.heads);
-    for (int32_t x = 0; x < m->n_terms; x++)
-        terms[x] = m->terms[x].term;
-    *mask = (rp_mask){.kind = RP_MASK_CAUSAL};
-    desc.terms = terms;
-    desc.n_terms = m->n_terms;
-    desc.masks = mask;
-    desc.n_masks = m->c.task == NN_DECODER;
-    desc.dtype = NN_REAL;
-    desc.scale = m->c.scale > 0 ? m->c.scale : RP_SCALE_AUTO;
-    return desc;
-}
-
-rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *causal)
-{
-    rp_desc desc = nn_model_attention(n->m, n->batch, n->length, n->cached + n->length, terms, causal);
-    desc.q_offset = n->cached;
-    desc.dropout = dropout_of(n);
-    desc.seed = seed_of(n, e);
-    return desc;
-}
-
-int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
-{
-    const nn_model *m = n->m;
-    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, keys = n->cached + n->length, ld = m->columns;
-    const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
-    const int64_t shape[3] = {n->batch, heads, n->length};
-    rp_term terms[RP_MAX_TERMS];
-    rp_mask causal;
-    const rp_desc desc = nn_layer_desc(n, e, terms, &causal);
-    if (rp_plan_create(plan, &desc) != RP_OK)
-        return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
-    *t = rp_tensors_init();
-    t->q = heads_view(n, in->data, heads, n->length, D, ld);
-    if (n->cache > 0) {
-        t->k = heads_view(n, e->cache, heads, keys, D, 2 * d);
-        t->v = heads_view(n, e->cache + d, heads, keys, D, 2 * d);
-    } else {
-        t->k = heads_view(n, in->data + d, heads, keys, D, ld);
-        t->v = heads_view(n, in->data + 2 * d, heads, keys, D, ld);
-    }
-    t->out = heads_view(n, out->data, heads, n->length, D, d);
-    if (n->train)
-        t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
-    term_arrays(n, e, in->data, e->r, false, t->term);
-    t->pool = n->pool;
-    if (g) {
-        real *dqkv = grad_of(n, e->in);
-        const int64_t all = n->batch * n->length * d;
-        *g = rp_grads_init();
-        g->dout = heads_view(n, grad_of(n, e->out), heads, n->length, D, d);
-        g->dq = heads_view(n, dqkv, heads, n->length, D, d);
-        g->dk = heads_view(n, dqkv + all, heads, n->length, D, d);
-        g->dv = heads_view(n, dqkv + 2 * all, heads, n->length, D, d);
-        term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
-    }
-    const size_t size = g ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
-    if (size > n->work_size) {
-        free(n->work);
-        n->work = aligned_alloc(64, (size + 63) / 64 * 64);
-        n->work_size = n->work ? size : 0;
-        if (!n->work) {
-            rp_plan_destroy(*plan);
-            return nn_fail(n->err, "lab: out of memory for the work of attention, %zu bytes (smaller batch or length)",
-                           size);
-        }
-    }
-    return 0;
-}
-
-bool nn_uses_sinusoids(const nn_model *m, const node *e, int32_t *param)
-{
-    for (int32_t t = 0; t < m->n_terms; t++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (m->terms[t].source[x] == NN_SINUSOID) {
-                *param = e ? e->array[t][x] : -1;
-                return true;
-            }
-    return false;
-}
-
-static int attention_forward(nn_net *n, const node *e)
-{
-    const int64_t d = n->m->c.width, ld = n->m->columns;
-    rp_plan *plan;
-    rp_tensors t;
-    int32_t param;
-    if (nn_uses_sinusoids(n->m, e, &param))
-        nn_linear(n->pool, nn_offsets(n), d, d, n->sinusoids, d, weight(n, param), e->r, d);
-    for (int64_t i = 0; i < n->length && n->cache > 0; i++)
-        memcpy(e->cache + (n->cached + i) * 2 * d, n->slots[e->in].data + i * ld + d, 2 * (size_t)d * sizeof(real));
-    if (nn_attention_call(n, e, &plan, &t, NULL) != 0)
-        return -1;
-    const rp_status status = rp_attend(plan, &t, n->work);
-    rp_plan_destroy(plan);
-    return status == RP_OK ? 0 : nn_fail(n->err, "attention of layer %d: %s", (int)e->layer, NN_WORDS(NULL));
-}
-
-static int attention_backward(nn_net *n, const node *e)
-{
-    const nn_model *m = n->m;
-    const int64_t d = m->c.width;
-    rp_plan *plan;
-    rp_tensors t;
-    rp_grads g;
-    int32_t param;
-    if (nn_attention_call(n, e, &plan, &t, &g) != 0)
-        return -1;
-    const rp_status status = rp_backward(plan, &t, &g, n->work);
-    rp_plan_destroy(plan);
-    if (status != RP_OK)
-        return nn_fail(n->err, "attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
-    const real *scratch = n->scratch;
-    for (int32_t x = 0; x < m->n_terms; x++)
-        for (int y = 0; y < RP_MAX_ARRAYS; y++)
-            if (m->terms[x].source[y] == NN_LEARNED) {
-                const nn_param *p = &m->params[e->array[x][y]];
-                nn_axpy(n->pool, p->size, scratch, m->g + p->offset);
-                scratch += p->size;
-            }
-    if (nn_uses_sinusoids(m, e, &param))
-        nn_linear_dw(n->pool, nn_offsets(n), d, d, n->scratch + n->n_scratch, d, n->sinusoids, d, gradient(n, param));
+                nn_grad(n, e->in)[(b * length + i) * d + c] = nn_grad(n, e->out)[b * d + c] / (real)length;
     return 0;
 }
 
@@ -377,20 +203,20 @@ static int attention_backward(nn_net *n, const node *e)
 static int head_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
-    const int64_t rows = rows_of(n, in), d = in->width, vocab = n->m->params[e->param[0]].shape[0];
+    const int64_t rows = nn_rows(n, in), d = in->width, vocab = n->m->params[e->param[0]].shape[0];
     int64_t targets = 0;
     for (int64_t r = 0; r < rows; r++)
         targets += n->target[r] >= 0;
     for (int64_t from = 0; from < rows; from += HEAD_ROWS) {
         const int64_t count = rows - from < HEAD_ROWS ? rows - from : HEAD_ROWS;
-        nn_linear(n->pool, count, d, vocab, in->data + from * d, d, weight(n, e->param[0]), n->logits, vocab);
+        nn_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
         nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? 1.0 / (double)targets : 0,
                         n->loss + from);
         if (!n->train)
             continue;
-        nn_linear_dw(n->pool, count, d, vocab, n->logits, vocab, in->data + from * d, d, gradient(n, e->param[0]));
-        nn_linear_dx(n->pool, count, d, vocab, n->logits, vocab, weight(n, e->param[0]), 0,
-                     grad_of(n, e->in) + from * d, d);
+        nn_linear_dw(n->pool, count, d, vocab, n->logits, vocab, in->data + from * d, d, nn_gradient(n, e->param[0]));
+        nn_linear_dx(n->pool, count, d, vocab, n->logits, vocab, nn_weight(n, e->param[0]), 0,
+                     nn_grad(n, e->in) + from * d, d);
     }
     return 0;
 }
@@ -402,8 +228,14 @@ static int head_backward(nn_net *n, const node *e) /* head_forward has done it *
 }
 
 const layer_kind nn_kinds[N_KINDS] = {
-    [EMBED] = {embed_forward, embed_backward},    [NORM] = {norm_forward, norm_backward},
-    [LINEAR] = {linear_forward, linear_backward}, [ATTENTION] = {attention_forward, attention_backward},
-    [ACT] = {act_forward, act_backward},          [ADD] = {add_forward, add_backward},
-    [POOL] = {pool_forward, pool_backward},       [HEAD] = {head_forward, head_backward},
+    [EMBED] = {embed_forward, embed_backward},
+    [NORM] = {norm_forward, norm_backward},
+    [LINEAR] = {linear_forward, linear_backward},
+    [ATTENTION] = {nn_attention_forward, nn_attention_backward},
+    [CROSS] = {nn_cross_forward, nn_cross_backward},
+    [ACT] = {act_forward, act_backward},
+    [ADD] = {add_forward, add_backward},
+    [SCALE] = {scale_forward, scale_backward},
+    [POOL] = {pool_forward, pool_backward},
+    [HEAD] = {head_forward, head_backward},
 };

@@ -30,9 +30,9 @@ typedef float real;
 
 /* ------------------------------------------------------------------------------------------------ what: the configuration */
 
-typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1 } nn_task;
+typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2 } nn_task;
 typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
-typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2 } nn_act;
+typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2, NN_GEGLU = 3 } nn_act;
 
 #define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
 
@@ -40,21 +40,23 @@ typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2 } nn_act;
 typedef struct nn_config {
     /* the model */
     int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
-    int64_t layers, width, heads, mlp, vocab, classes;
+    int64_t layers, decoder_layers, width, heads, mlp, vocab, classes;
     int32_t tied;
+    double norm_eps;
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
+    char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
     /* the training */
-    int64_t length, batch, steps, warmup, seed;
+    int64_t length, target_length, batch, steps, warmup, seed;
     double lr, lr_min, beta1, beta2, eps, weight_decay, clip;
     int64_t log_every, eval_every, checkpoint_every;
     int64_t eval_bytes;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
     char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
-    double valid_share;
+    double valid_share, noise, noise_span;
 } nn_config;
 
 /* Set all defaults; set one key, or the keys of a preset; check keys against each other. */
@@ -67,7 +69,7 @@ typedef int nn_other_key(void *context, const char *key, const char *value, char
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX]);
 /* Write all keys as such lines, which read back as the same configuration. */
-#define NN_PRINT_MAX 8192
+#define NN_PRINT_MAX 10240
 void nn_config_print(const nn_config *c, char text[NN_PRINT_MAX]);
 /* The fewest digits that read back as x. */
 enum { NN_REAL_MAX = 64 };
@@ -103,11 +105,14 @@ void nn_linear_dw(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const re
 
 enum { NN_ROWS = 64 }; /* rows of a chunk */
 
-void nn_norm_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+/* eps: beneath the root */
+void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x, const real *gamma,
                      const real *beta, real *y, real *stat);
 /* dx = or += ; dgamma, dbeta += ; partial has 2 n (rows / NN_ROWS + 1) numbers */
 void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
                       const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta, real *partial);
+/* The columns of h for n columns of y: a gated activation reads the gate and what it multiplies. */
+int64_t nn_act_columns(int32_t kind, int64_t n);
 void nn_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y);
 void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh);
 /* With dropout of probability p: y = x + keep z / (1 - p), dz = keep dy / (1 - p). keep depends on seed, row and column. */
@@ -167,6 +172,46 @@ int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
 /* The name of a file of a list; false past the end. */
 bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
 
+/* ------------------------------------------------------------------------------------------------ pairs */
+
+/* Sources and targets of an encoder-decoder, as ByT5's tokens: a byte is 3 more than its value, and END ends both. Sentinels, which stand
+ * for what is cut out of a source, go down from the last byte; no UTF-8 has the first 11 of them. */
+enum { NN_PAD = 0, NN_END = 1, NN_UNKNOWN = 2, NN_BYTE = 3, NN_TOKENS = 259, NN_SENTINEL = 258, NN_SENTINELS = 100 };
+
+typedef struct nn_pair {
+    int64_t source, target; /* first tokens */
+    int32_t n_source, n_target;
+} nn_pair;
+typedef struct nn_pairs {
+    int64_t length[2]; /* the longest source and target, with their END */
+    int32_t *tokens;
+    int64_t n_tokens;
+    nn_pair *pair; /* lines of files; NULL: a text whose windows are corrupted */
+    int64_t n;     /* pairs, or windows that do not overlap */
+    nn_text text;
+    int64_t window, cut, spans; /* bytes of a window, those that its source lacks, and in how many spans */
+    int32_t *order;             /* the pairs of an epoch: those of a batch have similar lengths */
+    int64_t epoch;
+} nn_pairs;
+/* A batch of pairs: sources [batch, length[0]], of which entry b ends at lengths[b]; inputs of the decoder and targets, which are one
+ * token ahead of them, [batch, length[1]]; a target of -1 is none. */
+typedef struct nn_batch {
+    int64_t length[2], tokens; /* tokens: targets in all */
+    int32_t *source, *lengths, *input, *target;
+} nn_batch;
+int nn_batch_create(nn_batch *b, int64_t batch, int64_t source, int64_t target, char err[NN_ERR_MAX]);
+void nn_batch_destroy(nn_batch *b);
+/* Read the files, whose names are separated by blanks: lines of a source, a tab and a target, or text where c->noise > 0. */
+int nn_pairs_read(nn_pairs *p, const nn_config *c, const char *files, char err[NN_ERR_MAX]);
+void nn_pairs_free(nn_pairs *p);
+/* Move the end of the pairs to `held`. */
+int nn_pairs_split(nn_pairs *p, double share, nn_pairs *held, char err[NN_ERR_MAX]);
+/* The pairs of a step, which depend on seed and step alone. Every pair comes once in an epoch; what does not fill a batch is left out. */
+int nn_pairs_step(nn_pairs *p, uint64_t seed, int64_t step, int64_t batch, nn_batch *to, char err[NN_ERR_MAX]);
+/* Pairs first … first + batch - 1 as they are in the file; beyond the last one, entries have no targets. */
+void nn_pairs_at(const nn_pairs *p, int64_t first, int64_t batch, nn_batch *to);
+uint64_t nn_pairs_checksum(const nn_pairs *p, uint64_t z);
+
 /* ------------------------------------------------------------------------------------------------ weights */
 
 typedef struct nn_param {
@@ -192,12 +237,24 @@ typedef struct nn_term {
     int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS: first of them */
 } nn_term;
 
-typedef struct nn_model {
-    nn_config c;
+/* Layers over one sequence of tokens, with positions of their own. */
+typedef struct nn_stack {
+    const char *prefix; /* of its parameters' names */
+    int64_t layers, length;
+    bool causal;              /* a token attends to itself and those before it */
+    bool padded;              /* the sequences of a batch have lengths of their own */
+    bool cross;               /* its layers also attend to what the stack before it gives */
     bool sinusoidal, learned; /* absolute positions */
     nn_term terms[RP_MAX_TERMS];
     int32_t n_terms;
     int64_t columns; /* of the projection: 3 width, and the columns of the terms */
+} nn_stack;
+enum { NN_STACKS = 2 }; /* an encoder-decoder has its encoder first; other models have one stack */
+
+typedef struct nn_model {
+    nn_config c;
+    nn_stack stack[NN_STACKS];
+    int32_t n_stacks;
     nn_param *params;
     int32_t n_params;
     int64_t n_weights;
@@ -212,6 +269,7 @@ typedef struct nn_model {
 int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX]);
 int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR_MAX]);
 void nn_model_destroy(nn_model *m);
+void nn_first_values(const nn_model *m, const nn_param *p); /* of one parameter: first_values.c */
 /* A copy of the weights for another `position`, to use and not to train: both positions need the same parameters. */
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
@@ -221,7 +279,7 @@ int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
 typedef struct nn_net nn_net;
 
 /* A net for at most batch x length tokens; with `train` it has a backward pass; with cache > 0 it keeps keys and values of up to `cache`
- * tokens between calls (batch 1). The model outlives the net. *bytes (may be NULL) gets the memory that it takes; with net NULL
+ * tokens between calls. Of an encoder-decoder this is the decoder; its encoder reads up to the configuration's length. The model outlives the net. *bytes (may be NULL) gets the memory that it takes; with net NULL
  * nothing else is done. Returns -1 also if memory runs out. */
 int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t length, bool train, int64_t cache,
                   size_t *bytes, char err[NN_ERR_MAX]);
@@ -232,12 +290,15 @@ void nn_net_destroy(nn_net *net);
  * the model's gradients g. length may be below the net's. */
 int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
                 double *mean, char err[NN_ERR_MAX]);
+/* What an encoder-decoder reads next: tokens [batch, length], of which those of entry b end at lengths[b]. Both stay the caller's and are
+ * read in each call until the next nn_net_source. The cache is emptied. */
+int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX]);
 /* Logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache the tokens follow those of earlier
  * calls. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
-/* The attention that every layer computes; terms and mask are the caller's memory, to which the description points. */
-rp_desc nn_model_attention(const nn_model *m, int64_t batch, int64_t len_q, int64_t len_k, rp_term terms[RP_MAX_TERMS],
-                           rp_mask *mask);
+/* The attention that every layer of a stack computes; terms and mask are the caller's memory, to which the description points. */
+rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
+                           rp_term terms[RP_MAX_TERMS], rp_mask *mask);
 /* The arrays of a layer's attention in the last call: q, k, v, out and those of the terms, as views that the next call overwrites.
  * plans (may be NULL) gets a plan of this attention and one of the same without its terms, to be destroyed. */
 int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
@@ -264,6 +325,10 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
  * one by it. If the file cannot be read, or memory runs out, that is an error, because the checkpoint may be intact. */
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
+
+/* Write an encoder-decoder of T5's shape as a directory, completely or not at all, from which Hugging Face's transformers make a
+ * T5ForConditionalGeneration; weights as f32, f16 or bf16. */
+int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
 
 /* Random numbers that depend on their arguments alone. */
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);

@@ -77,7 +77,7 @@ typedef struct rows_job {
     const real *x, *y, *gamma, *beta, *in;
     real *out, *stat, *partial;
     const int32_t *target;
-    double p, share, *loss;
+    double p, share, *loss; /* p: of dropout, or a norm's epsilon */
     uint64_t seed;
 } rows_job;
 
@@ -97,8 +97,6 @@ static void run_rows(rp_pool *pool, rows_job *j)
 
 /* ------------------------------------------------------------------------------------------------ norms */
 
-#define NORM_EPS ((real)1e-5)
-
 RPI_CLONES static void norm_forward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
     const int64_t n = j->n;
@@ -111,7 +109,7 @@ RPI_CLONES static void norm_forward(const rows_job *j, int64_t chunk, int64_t fr
             mean /= (real)n;
         }
         SUM(square, n, (in[x] - mean) * (in[x] - mean));
-        const real scale = 1 / (real)sqrt((double)(square / (real)n + NORM_EPS));
+        const real scale = 1 / (real)sqrt((double)(square / (real)n + (real)j->p));
         j->stat[2 * r] = mean;
         j->stat[2 * r + 1] = scale;
         if (beta)
@@ -123,10 +121,11 @@ RPI_CLONES static void norm_forward(const rows_job *j, int64_t chunk, int64_t fr
     }
 }
 
-void nn_norm_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x, const real *gamma,
                      const real *beta, real *y, real *stat)
 {
     run_rows(pool, &(rows_job){.run = norm_forward,
+                               .p = eps,
                                .rows = rows,
                                .n = n,
                                .kind = kind,
@@ -198,25 +197,49 @@ INLINE real sigmoid(real x)
     return 1 / (1 + exp_of(-x));
 }
 
+INLINE real gelu(real x)
+{
+    return x * sigmoid(GELU_A * (x + GELU_B * x * x * x));
+}
+
+INLINE real gelu_slope(real x)
+{
+    const real s = sigmoid(GELU_A * (x + GELU_B * x * x * x));
+    return s + x * s * (1 - s) * GELU_A * (1 + 3 * GELU_B * x * x);
+}
+
+INLINE bool gated(int32_t kind)
+{
+    return kind == NN_SWIGLU || kind == NN_GEGLU;
+}
+
+int64_t nn_act_columns(int32_t kind, int64_t n)
+{
+    return gated(kind) ? 2 * n : n;
+}
+
 RPI_CLONES static void act_forward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {
     const int64_t n = j->n;
     (void)chunk;
-    if (j->kind == NN_SWIGLU) {
-        for (int64_t r = from; r < to; r++) {
-            const real *gate = j->x + r * 2 * n, *up = gate + n;
-            real *y = j->out + r * n;
+    for (int64_t r = from; r < to && gated(j->kind); r++) {
+        const real *gate = j->x + r * 2 * n, *up = gate + n;
+        real *y = j->out + r * n;
+        if (j->kind == NN_SWIGLU)
             for (int64_t x = 0; x < n; x++)
                 y[x] = gate[x] * sigmoid(gate[x]) * up[x];
-        }
-        return;
+        else
+            for (int64_t x = 0; x < n; x++)
+                y[x] = gelu(gate[x]) * up[x];
     }
+    if (gated(j->kind))
+        return;
     const real *h = j->x + from * n;
     real *y = j->out + from * n;
     const int64_t all = (to - from) * n;
     if (j->kind == NN_GELU)
         for (int64_t x = 0; x < all; x++)
-            y[x] = h[x] * sigmoid(GELU_A * (h[x] + GELU_B * h[x] * h[x] * h[x]));
+            y[x] = gelu(h[x]);
     else
         for (int64_t x = 0; x < all; x++)
             y[x] = h[x] < 0 ? 0 : h[x]; /* NaN passes */
@@ -226,26 +249,29 @@ RPI_CLONES static void act_backward(const rows_job *j, int64_t chunk, int64_t fr
 {
     const int64_t n = j->n;
     (void)chunk;
-    if (j->kind == NN_SWIGLU) {
-        for (int64_t r = from; r < to; r++) {
-            const real *gate = j->x + r * 2 * n, *up = gate + n, *dy = j->in + r * n;
-            real *dgate = j->out + r * 2 * n, *dup = dgate + n;
+    for (int64_t r = from; r < to && gated(j->kind); r++) {
+        const real *gate = j->x + r * 2 * n, *up = gate + n, *dy = j->in + r * n;
+        real *dgate = j->out + r * 2 * n, *dup = dgate + n;
+        if (j->kind == NN_SWIGLU)
             for (int64_t x = 0; x < n; x++) {
                 const real s = sigmoid(gate[x]);
                 dup[x] = dy[x] * gate[x] * s;
                 dgate[x] = dy[x] * up[x] * s * (1 + gate[x] * (1 - s));
             }
-        }
-        return;
+        else
+            for (int64_t x = 0; x < n; x++) {
+                dup[x] = dy[x] * gelu(gate[x]);
+                dgate[x] = dy[x] * up[x] * gelu_slope(gate[x]);
+            }
     }
+    if (gated(j->kind))
+        return;
     const real *h = j->x + from * n, *dy = j->in + from * n;
     real *dh = j->out + from * n;
     const int64_t all = (to - from) * n;
     if (j->kind == NN_GELU)
-        for (int64_t x = 0; x < all; x++) {
-            const real s = sigmoid(GELU_A * (h[x] + GELU_B * h[x] * h[x] * h[x]));
-            dh[x] = dy[x] * (s + h[x] * s * (1 - s) * GELU_A * (1 + 3 * GELU_B * h[x] * h[x]));
-        }
+        for (int64_t x = 0; x < all; x++)
+            dh[x] = dy[x] * gelu_slope(h[x]);
     else
         for (int64_t x = 0; x < all; x++)
             dh[x] = h[x] > 0 ? dy[x] : 0;

@@ -60,6 +60,19 @@ static void fill_tokens(int32_t *tokens, int32_t *target, int64_t n, int64_t cla
     target[1] = classes > 2 ? -1 : target[1]; /* no loss there */
 }
 
+/* What an encoder-decoder reads: sources of 7 and of 4 tokens. */
+static void give_source(nn_net *net, const nn_config *c)
+{
+    enum { SOURCE = 7 };
+    static int32_t source[BATCH * SOURCE];
+    const int32_t lengths[BATCH] = {SOURCE, 4};
+    char err[NN_ERR_MAX];
+    for (int x = 0; x < BATCH * SOURCE; x++)
+        source[x] = (int32_t)(nn_random(3, 2, (uint64_t)x) % VOCAB);
+    if (c->task == NN_ENCODER_DECODER)
+        good(nn_net_source(net, SOURCE, source, lengths, err), err);
+}
+
 /* Some numbers of each parameter: D(h) against the gradient. The difference itself is wrong by the third derivative, which
  * D(h) - D(h/2) tells (three quarters of it are left), and by the rounding of two losses. */
 static double check_gradients(const nn_config *c, const char *what)
@@ -75,6 +88,7 @@ static double check_gradients(const nn_config *c, const char *what)
     good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
     stir(&m);
     fill_tokens(tokens, target, BATCH * LENGTH, c->task == NN_CLASSIFIER ? c->classes : VOCAB);
+    give_source(net, c);
     good(nn_net_loss(net, LENGTH, tokens, target, 5, loss, &mean, err), err);
     assert_true(isfinite(mean));
     real *g = malloc((size_t)m.n_weights * sizeof *g);
@@ -83,7 +97,8 @@ static double check_gradients(const nn_config *c, const char *what)
     for (int32_t n = 0; n < m.n_params; n++) {
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
-            const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)p->size);
+            const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* of the embedding, tokens that are read */
+            const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
             for (int step = 0; step < 2; step++) {
@@ -192,21 +207,36 @@ static void gradients_of_samples_equal_differences(void **state)
 static void gradients_of_every_layer_equal_differences(void **state)
 {
     (void)state;
-    for (int act = NN_GELU; act <= NN_SWIGLU; act++)
+    for (int act = NN_GELU; act <= NN_GEGLU; act++)
         for (int norm = NN_LAYERNORM; norm <= NN_RMSNORM; norm++)
-            for (int task = NN_DECODER; task <= NN_CLASSIFIER; task++)
+            for (int task = NN_DECODER; task <= NN_ENCODER_DECODER; task++)
                 for (int drop = 0; drop < 2; drop++) {
                     nn_config c = small("position", "t5,buckets=8,max_distance=9", NULL);
                     char what[100];
                     c.act = act;
                     c.norm = norm;
                     c.task = task;
+                    c.vocab = task == NN_ENCODER_DECODER ? NN_TOKENS : VOCAB;
                     c.tied = drop;
                     c.dropout = drop ? 0.3 : 0;
                     snprintf(what, sizeof what, "activation %d, norm %d, task %d, dropout %g", act, norm, task,
                              c.dropout);
                     check_gradients(&c, what);
                 }
+}
+
+/* Every scheme in both stacks of an encoder-decoder, of different depths. */
+static void gradients_of_an_encoder_decoder_equal_differences(void **state)
+{
+    double worst = 0;
+    (void)state;
+    for (int n = 0; n < N_POSITIONS; n++) {
+        nn_config c = small("task", "encoder-decoder", "vocab", "259", "decoder_layers", "1", "position", positions[n],
+                            "length", "9", "dropout", "0.2", NULL);
+        snprintf(c.encoder_position, sizeof c.encoder_position, "%s", positions[N_POSITIONS - 1 - n]);
+        worst = fmax(worst, check_gradients(&c, positions[n]));
+    }
+    print_message("worst error over its bound: %.3f\n", worst);
 }
 
 /* One array for all heads has an axis of one. */
@@ -295,6 +325,81 @@ static void decoding_equals_one_pass(void **state)
     }
 }
 
+/* A source's padding changes nothing, and neither does what another entry of the batch reads. */
+static void padding_of_a_source_changes_nothing(void **state)
+{
+    char err[NN_ERR_MAX];
+    const nn_config c = small("task", "encoder-decoder", "vocab", "259", "preset", "t5", NULL);
+    nn_model m;
+    nn_net *net;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH], source[BATCH * LENGTH], two[BATCH * 5];
+    double whole[BATCH * LENGTH], cut[BATCH * LENGTH], other[BATCH * LENGTH], mean;
+    (void)state;
+    good(nn_model_create(&m, &c, false, err), err);
+    stir(&m);
+    good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, false, 0, NULL, err), err);
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+    for (int x = 0; x < BATCH * LENGTH; x++)
+        source[x] = x % VOCAB;
+    for (int b = 0; b < BATCH; b++)
+        memcpy(two + b * 5, source + b * LENGTH, 5 * sizeof *two);
+    assert_int_equal(nn_net_loss(net, LENGTH, tokens, target, 0, whole, &mean, err), -1); /* without a source */
+    good(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 3}, err), err);
+    good(nn_net_loss(net, LENGTH, tokens, target, 0, whole, &mean, err), err);
+    good(nn_net_source(net, 5, two, (const int32_t[]){5, 3}, err), err);
+    good(nn_net_loss(net, LENGTH, tokens, target, 0, cut, &mean, err), err);
+    source[0]++;
+    source[LENGTH + 3]++; /* beyond the second one's end */
+    good(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 3}, err), err);
+    good(nn_net_loss(net, LENGTH, tokens, target, 0, other, &mean, err), err);
+    for (int x = 0; x < BATCH * LENGTH; x++) {
+        assert_true(fabs(whole[x] - cut[x]) <= 1e-12 * (1 + fabs(whole[x])));
+        assert_true(x < LENGTH ? x == 1 || other[x] != whole[x] : other[x] == whole[x]);
+    }
+    assert_int_equal(nn_net_source(net, LENGTH, source, (const int32_t[]){5, 0}, err), -1);
+    assert_int_equal(nn_net_source(net, LENGTH, source, (const int32_t[]){LENGTH + 1, 1}, err), -1);
+    nn_net_destroy(net);
+    nn_model_destroy(&m);
+}
+
+/* A batch token by token over a cache; the encoder runs with the first token alone. */
+static void decoding_a_batch_equals_one_pass(void **state)
+{
+    char err[NN_ERR_MAX];
+    nn_config c = small("task", "encoder-decoder", "vocab", "259", "preset", "t5", "tied", "0", NULL);
+    nn_model m;
+    nn_net *whole, *steps;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH], some[BATCH * LENGTH];
+    real *want = malloc(BATCH * NN_TOKENS * sizeof *want), *got = malloc(BATCH * NN_TOKENS * sizeof *got);
+    (void)state;
+    assert_true(want && got);
+    good(nn_model_create(&m, &c, false, err), err);
+    stir(&m);
+    good(nn_net_create(&whole, &m, NULL, BATCH, LENGTH, false, 0, NULL, err), err);
+    good(nn_net_create(&steps, &m, NULL, BATCH, 1, false, LENGTH, NULL, err), err);
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+    give_source(whole, &c);
+    for (int round = 0; round < 2; round++) {
+        give_source(steps, &c); /* it empties the cache */
+        for (int64_t at = 0; at < LENGTH; at++) {
+            const int32_t next[BATCH] = {tokens[at], tokens[LENGTH + at]};
+            good(nn_net_logits(steps, 1, next, got, err), err);
+            for (int64_t b = 0; b < BATCH; b++)
+                memcpy(some + b * (at + 1), tokens + b * LENGTH, (size_t)(at + 1) * sizeof *some);
+            good(nn_net_logits(whole, at + 1, some, want, err), err);
+            for (int x = 0; x < BATCH * NN_TOKENS; x++)
+                if (!(fabs(want[x] - got[x]) <= 1e-12 * (1 + fabs(want[x]))))
+                    fail_msg("token %lld: logit %d is %.17g, in one pass %.17g", (long long)at, x, (double)got[x],
+                             (double)want[x]);
+        }
+    }
+    free(want);
+    free(got);
+    nn_net_destroy(whole);
+    nn_net_destroy(steps);
+    nn_model_destroy(&m);
+}
+
 /* AdamW against its formula, by hand, on a weight that decays and one that does not. */
 static void adamw_follows_its_formula(void **state)
 {
@@ -380,9 +485,12 @@ int main(void)
         cmocka_unit_test(gradients_of_every_position_equal_differences),
         cmocka_unit_test(gradients_of_samples_equal_differences),
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
+        cmocka_unit_test(gradients_of_an_encoder_decoder_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),
         cmocka_unit_test(a_decoder_sees_nothing_after_a_place),
         cmocka_unit_test(decoding_equals_one_pass),
+        cmocka_unit_test(padding_of_a_source_changes_nothing),
+        cmocka_unit_test(decoding_a_batch_equals_one_pass),
         cmocka_unit_test(adamw_follows_its_formula),
         cmocka_unit_test(the_rate_rises_and_falls),
         cmocka_unit_test(impossible_models_are_refused),

@@ -1,0 +1,97 @@
+/* first_values.c -- random numbers, and the first values of weights: of position terms as their facts say, of the others by their names.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/engine/nn.h"
+#include "src/base/random.h"
+#include <relpos/facts.h>
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------ numbers */
+
+uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
+{
+    return rpi_mix64(rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0xd1b54a32d192ed03u)) ^
+                     (n + 0x8cb92ba72f3d8dd7u));
+}
+
+double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
+{
+    return (double)(nn_random(seed, stream, n) >> 11) * 0x1p-53;
+}
+
+double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
+{
+    const double u = 1 - nn_uniform(seed, stream, 2 * n),
+                 v = nn_uniform(seed, stream, 2 * n + 1); /* Box, Muller 1958 */
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* A parameter's numbers depend on its name and the seed alone, so that models which differ in their position terms start from
+ * the same weights otherwise. */
+static uint64_t stream_of(const char *name)
+{
+    uint64_t z = 0;
+    for (; *name; name++)
+        z = rpi_mix64(z ^ (uint64_t)(unsigned char)*name) + 0x9e3779b97f4a7c15u;
+    return z;
+}
+
+/* ------------------------------------------------------------------------------------------------ first values */
+
+static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
+{
+    const uint64_t stream = stream_of(p->name), seed = (uint64_t)m->c.seed;
+    const int64_t last = p->ndim ? p->shape[p->ndim - 1] : 1, before = p->ndim > 1 ? p->shape[p->ndim - 2] : 1;
+    const double fan = how->rule == RP_RULE_XAVIER ? sqrt(6.0 / (double)(last + before))
+                                                   : 1 / sqrt(how->a > 0 ? how->a : (double)last);
+    for (int64_t x = 0; x < p->size; x++) {
+        double y = 0;
+        switch (how->rule) {
+        case RP_RULE_UNIFORM: y = how->a + (how->b - how->a) * nn_uniform(seed, stream, (uint64_t)x); break;
+        case RP_RULE_NEGATIVE: y = -how->a * fabs(nn_normal(seed, stream, (uint64_t)x)); break;
+        case RP_RULE_XAVIER:
+        case RP_RULE_UNIFORM_FAN: y = fan * (2 * nn_uniform(seed, stream, (uint64_t)x) - 1); break;
+        case RP_RULE_ZERO: break;
+        case RP_RULE_SLOPES: y = rp_alibi_slope(x, p->size); break;
+        case RP_RULE_NORMAL_FAN: y = nn_normal(seed, stream, (uint64_t)x) / sqrt((double)last); break;
+        default: y = (how->a > 0 ? how->a : 0.02) * nn_normal(seed, stream, (uint64_t)x); break;
+        }
+        m->w[p->offset + x] = (real)fmax(p->min, y);
+    }
+}
+
+static void fill_with(const nn_model *m, const nn_param *p, real x)
+{
+    for (int64_t n = 0; n < p->size; n++)
+        m->w[p->offset + n] = x;
+}
+
+void nn_first_values(const nn_model *m, const nn_param *p)
+{
+    const size_t n = strlen(p->name);
+    const char *array = strrchr(p->name, '.') + 1;
+    for (int32_t k = 0; k < m->n_stacks; k++)
+        for (int32_t t = 0; t < m->stack[k].n_terms; t++) { /* "….t5.table" */
+            const nn_term *term = &m->stack[k].terms[t];
+            const size_t name = strlen(term->name), tail = name + 1 + strlen(array);
+            if (n <= tail || p->name[n - tail - 1] != '.' || strncmp(p->name + n - tail, term->name, name) != 0)
+                continue;
+            const rp_array_facts *about = NULL;
+            for (int x = 0; (about = rp_term_array_about(term->term.kind, x)) && strcmp(about->name, array) != 0; x++)
+                ;
+            if (about) {
+                fill(m, p, &about->start);
+                return;
+            }
+        }
+    const bool into_residual = strstr(p->name, ".out.weight") || strstr(p->name, ".down.weight");
+    if (strstr(p->name, "norm.weight"))
+        fill_with(m, p, 1);
+    else if (strstr(p->name, "norm.bias"))
+        fill_with(m, p, 0);
+    else if (m->c.task == NN_ENCODER_DECODER && m->c.tied && strcmp(p->name, "embedding.weight") == 0)
+        fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = 1}); /* it is divided by the root of the width as a head */
+    else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
+        fill(m, p,
+             &(rp_values){.rule = RP_RULE_NORMAL, .a = into_residual ? 0.02 / sqrt(2.0 * (double)m->c.layers) : 0.02});
+}

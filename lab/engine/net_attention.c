@@ -1,0 +1,272 @@
+/* net_attention.c -- the layers of a net that attend, forward and backward: attention within a stack, with its position terms, and
+ * cross-attention, which has none. This file knows the operator's arrays, and of position terms only where their arrays come from
+ * (nn_source).
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/engine/net_layers.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Heads of `width` channels each within rows of `ld` numbers: [batch, heads, length, width]. */
+static rp_array heads_view(const nn_net *n, real *data, int64_t heads, int64_t length, int64_t width, int64_t ld)
+{
+    const int64_t shape[4] = {n->batch, heads, length, width};
+    rp_array a = rp_array_of(data, NN_REAL, 4, shape);
+    a.stride[0] = length * ld;
+    a.stride[1] = width;
+    a.stride[2] = ld;
+    return a;
+}
+
+int64_t nn_before(const nn_net *n, int32_t stack)
+{
+    return n->m->stack[stack].causal ? n->cached : 0;
+}
+
+int64_t nn_offsets(const nn_net *n, int32_t stack)
+{
+    return nn_before(n, stack) + 2 * n->of[stack].length - 1;
+}
+
+/* The arrays of the terms, or with `gradients` the arrays of their gradients: for parameters these follow one another in scratch. */
+static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradients, rp_array to[][RP_MAX_ARRAYS])
+{
+    const nn_model *m = n->m;
+    const nn_stack *s = nn_stack_of(n, e);
+    const int64_t d = m->c.width, heads = m->c.heads, length = n->of[e->stack].length, rows = n->batch * length;
+    real *scratch = n->scratch;
+    for (int32_t t = 0; t < s->n_terms; t++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (s->terms[t].source[x] == NN_LEARNED) {
+                const nn_param *p = &m->params[e->array[t][x]];
+                to[t][x] = rp_array_of(gradients ? scratch : m->w + p->offset, NN_REAL, p->ndim, p->shape);
+                if (gradients)
+                    scratch += p->size;
+            } else if (s->terms[t].source[x] == NN_SINUSOID) {
+                const int64_t shape[3] = {heads, nn_offsets(n, e->stack), d / heads};
+                to[t][x] = rp_array_of(r, NN_REAL, 3, shape);
+                to[t][x].stride[0] = d / heads;
+                to[t][x].stride[1] = d;
+            } else if (s->terms[t].source[x] == NN_COLUMNS) {
+                const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
+                to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)
+                                     : heads_view(n, qkv + column, heads, length, width, s->columns);
+            }
+}
+
+rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
+                           rp_term terms[RP_MAX_TERMS], rp_mask *mask)
+{
+    const nn_stack *s = &m->stack[stack];
+    rp_desc desc = rp_desc_init(batch, m->c.heads, len_q, len_k, m->c.width / m->c.heads);
+    for (int32_t x = 0; x < s->n_terms; x++)
+        terms[x] = s->terms[x].term;
+    *mask = (rp_mask){.kind = s->causal ? RP_MASK_CAUSAL : RP_MASK_LENGTHS};
+    desc.terms = terms;
+    desc.n_terms = s->n_terms;
+    desc.masks = mask;
+    desc.n_masks = s->causal || s->padded;
+    desc.dtype = NN_REAL;
+    desc.scale = m->c.scale > 0 ? m->c.scale : RP_SCALE_AUTO;
+    return desc;
+}
+
+rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS], rp_mask *mask)
+{
+    const bool cross = e->kind == CROSS;
+    const int64_t length = n->of[e->stack].length, before = cross ? 0 : nn_before(n, e->stack);
+    const int64_t keys = cross ? n->of[0].length : before + length;
+    rp_desc desc = nn_model_attention(n->m, e->stack, n->batch, length, keys, terms, mask);
+    if (cross) {
+        *mask = (rp_mask){.kind = RP_MASK_LENGTHS};
+        desc.n_terms = 0;
+    }
+    desc.q_offset = before;
+    desc.dropout = nn_dropout(n);
+    desc.seed = nn_seed(n, e);
+    return desc;
+}
+
+/* The plan of a call, and work memory that is enough for it. */
+static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
+{
+    rp_term terms[RP_MAX_TERMS];
+    rp_mask mask;
+    const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    if (rp_plan_create(plan, &desc) != RP_OK)
+        return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
+    const size_t size = backward ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
+    if (size <= n->work_size)
+        return 0;
+    free(n->work);
+    n->work = aligned_alloc(64, (size + 63) / 64 * 64);
+    n->work_size = n->work ? size : 0;
+    if (n->work)
+        return 0;
+    rp_plan_destroy(*plan);
+    return nn_fail(n->err, "lab: out of memory for the work of attention, %zu bytes (smaller batch or length)", size);
+}
+
+/* Rows of a batch entry's keys and values in the cache. */
+static int64_t cache_rows(const nn_net *n, const node *e)
+{
+    return n->cache + n->of[e->stack].capacity;
+}
+
+static rp_array lengths_of(const nn_net *n, int32_t stack)
+{
+    return rp_array_of(n->of[stack].lengths, RP_I32, 1, &n->batch);
+}
+
+int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
+{
+    const nn_model *m = n->m;
+    const int64_t length = n->of[e->stack].length, keys = nn_before(n, e->stack) + length;
+    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = nn_stack_of(n, e)->columns;
+    const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
+    const int64_t shape[3] = {n->batch, heads, length};
+    if (make_plan(n, e, g != NULL, plan) != 0)
+        return -1;
+    *t = rp_tensors_init();
+    if (nn_stack_of(n, e)->padded)
+        t->mask[0] = lengths_of(n, e->stack);
+    t->q = heads_view(n, in->data, heads, length, D, ld);
+    if (e->cache) {
+        t->k = heads_view(n, e->cache, heads, keys, D, 2 * d);
+        t->v = heads_view(n, e->cache + d, heads, keys, D, 2 * d);
+        t->k.stride[0] = t->v.stride[0] = cache_rows(n, e) * 2 * d;
+    } else {
+        t->k = heads_view(n, in->data + d, heads, keys, D, ld);
+        t->v = heads_view(n, in->data + 2 * d, heads, keys, D, ld);
+    }
+    t->out = heads_view(n, out->data, heads, length, D, d);
+    if (n->train)
+        t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
+    term_arrays(n, e, in->data, e->r, false, t->term);
+    t->pool = n->pool;
+    if (g) {
+        real *dqkv = nn_grad(n, e->in);
+        const int64_t all = n->batch * length * d;
+        *g = rp_grads_init();
+        g->dout = heads_view(n, nn_grad(n, e->out), heads, length, D, d);
+        g->dq = heads_view(n, dqkv, heads, length, D, d);
+        g->dk = heads_view(n, dqkv + all, heads, length, D, d);
+        g->dv = heads_view(n, dqkv + 2 * all, heads, length, D, d);
+        term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
+    }
+    return 0;
+}
+
+bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
+{
+    for (int32_t t = 0; t < s->n_terms; t++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (s->terms[t].source[x] == NN_SINUSOID) {
+                *param = e ? e->array[t][x] : -1;
+                return true;
+            }
+    return false;
+}
+
+int nn_attention_forward(nn_net *n, const node *e)
+{
+    const sequence *q = &n->of[e->stack];
+    const int64_t d = n->m->c.width, ld = nn_stack_of(n, e)->columns;
+    rp_plan *plan;
+    rp_tensors t;
+    int32_t param;
+    if (nn_uses_sinusoids(nn_stack_of(n, e), e, &param))
+        nn_linear(n->pool, nn_offsets(n, e->stack), d, d, q->sinusoids, d, nn_weight(n, param), e->r, d);
+    for (int64_t r = 0; r < n->batch * q->length && e->cache; r++) {
+        const int64_t to = r / q->length * cache_rows(n, e) + n->cached + r % q->length;
+        memcpy(e->cache + to * 2 * d, n->slots[e->in].data + r * ld + d, 2 * (size_t)d * sizeof(real));
+    }
+    if (nn_attention_call(n, e, &plan, &t, NULL) != 0)
+        return -1;
+    const rp_status status = rp_attend(plan, &t, n->work);
+    rp_plan_destroy(plan);
+    return status == RP_OK ? 0 : nn_fail(n->err, "attention of layer %d: %s", (int)e->layer, NN_WORDS(NULL));
+}
+
+int nn_attention_backward(nn_net *n, const node *e)
+{
+    const nn_model *m = n->m;
+    const nn_stack *s = nn_stack_of(n, e);
+    const int64_t d = m->c.width;
+    rp_plan *plan;
+    rp_tensors t;
+    rp_grads g;
+    int32_t param;
+    if (nn_attention_call(n, e, &plan, &t, &g) != 0)
+        return -1;
+    const rp_status status = rp_backward(plan, &t, &g, n->work);
+    rp_plan_destroy(plan);
+    if (status != RP_OK)
+        return nn_fail(n->err, "attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
+    const real *scratch = n->scratch;
+    for (int32_t x = 0; x < s->n_terms; x++)
+        for (int y = 0; y < RP_MAX_ARRAYS; y++)
+            if (s->terms[x].source[y] == NN_LEARNED) {
+                const nn_param *p = &m->params[e->array[x][y]];
+                nn_axpy(n->pool, p->size, scratch, m->g + p->offset);
+                scratch += p->size;
+            }
+    if (nn_uses_sinusoids(s, e, &param))
+        nn_linear_dw(n->pool, nn_offsets(n, e->stack), d, d, n->scratch + n->n_scratch, d, n->of[e->stack].sinusoids, d,
+                     nn_gradient(n, param));
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ cross-attention */
+
+/* Queries are rows of `in`; keys and values, side by side, rows of `in2`, which the stack before has computed. */
+static int cross_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
+{
+    const int64_t length = n->of[e->stack].length, keys = n->of[0].length, d = n->m->c.width, heads = n->m->c.heads;
+    const int64_t D = d / heads, shape[3] = {n->batch, heads, length};
+    real *kv = n->slots[e->in2].data;
+    if (make_plan(n, e, g != NULL, plan) != 0)
+        return -1;
+    *t = rp_tensors_init();
+    t->q = heads_view(n, n->slots[e->in].data, heads, length, D, d);
+    t->k = heads_view(n, kv, heads, keys, D, 2 * d);
+    t->v = heads_view(n, kv + d, heads, keys, D, 2 * d);
+    t->out = heads_view(n, n->slots[e->out].data, heads, length, D, d);
+    t->mask[0] = lengths_of(n, 0);
+    t->pool = n->pool;
+    if (n->train)
+        t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
+    if (g) {
+        real *dkv = nn_grad(n, e->in2);
+        *g = rp_grads_init();
+        g->dout = heads_view(n, nn_grad(n, e->out), heads, length, D, d);
+        g->dq = heads_view(n, nn_grad(n, e->in), heads, length, D, d);
+        g->dk = heads_view(n, dkv, heads, keys, D, d);
+        g->dv = heads_view(n, dkv + n->batch * keys * d, heads, keys, D, d);
+    }
+    return 0;
+}
+
+int nn_cross_forward(nn_net *n, const node *e)
+{
+    rp_plan *plan;
+    rp_tensors t;
+    if (cross_call(n, e, &plan, &t, NULL) != 0)
+        return -1;
+    const rp_status status = rp_attend(plan, &t, n->work);
+    rp_plan_destroy(plan);
+    return status == RP_OK ? 0 : nn_fail(n->err, "cross-attention of layer %d: %s", (int)e->layer, NN_WORDS(NULL));
+}
+
+int nn_cross_backward(nn_net *n, const node *e)
+{
+    rp_plan *plan;
+    rp_tensors t;
+    rp_grads g;
+    if (cross_call(n, e, &plan, &t, &g) != 0)
+        return -1;
+    const rp_status status = rp_backward(plan, &t, &g, n->work);
+    rp_plan_destroy(plan);
+    return status == RP_OK
+               ? 0
+               : nn_fail(n->err, "cross-attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
+}

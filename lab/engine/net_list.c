@@ -1,0 +1,148 @@
+/* net_list.c -- the list of a model's layers: which there are, in which order, and which slots they read and write. It knows names of parameters,
+ * and not what a layer computes.
+ *
+ *   embed ─ x ┬ norm ─ linear ─ attention ─ linear ┬ add ─ x ┬ norm ─ linear ─ act ─ linear ┬ add ─ x … norm ─ (pool) ─ head
+ *             └────────────────────────────────────┘         └──────────────────────────────┘
+ *
+ * An encoder-decoder has the encoder's layers first; the decoder's have cross-attention after attention, whose keys and values a linear
+ * layer makes of what the encoder gives.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/engine/net_layers.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A slot like that of number `like`: rows of the same stack, and pooled or not. */
+static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
+{
+    slot *s = &n->slots[n->n_slots];
+    *s = (slot){.width = width, .n_splits = 1, .split = {width}, .grad = -1};
+    if (like >= 0) {
+        s->stack = n->slots[like].stack;
+        s->pooled = n->slots[like].pooled;
+    }
+    return n->n_slots++;
+}
+
+/* Queries, keys, values, and the columns that terms use. */
+static void split_projection(const nn_model *m, slot *s)
+{
+    const nn_stack *stack = &m->stack[s->stack];
+    for (s->n_splits = 0; s->n_splits < 3; s->n_splits++)
+        s->split[s->n_splits] = m->c.width;
+    for (int32_t t = 0; t < stack->n_terms; t++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (stack->terms[t].source[x] == NN_COLUMNS)
+                s->split[s->n_splits++] = m->c.heads * stack->terms[t].term.width;
+}
+
+__attribute__((format(printf, 6, 7))) static int32_t add_node(nn_net *n, node_kind kind, int32_t in, int64_t width,
+                                                              int32_t layer, const char *format, ...)
+{
+    node *e = &n->nodes[n->n_nodes++];
+    char name[96];
+    va_list list;
+    *e = (node){.kind = kind, .in = in, .in2 = -1, .layer = layer, .param = {-1, -1}};
+    va_start(list, format);
+    vsnprintf(name, sizeof name - 8, format, list);
+    va_end(list);
+    const size_t used = strlen(name);
+    snprintf(name + used, sizeof name - used, ".weight");
+    e->param[0] = nn_model_find(n->m, name);
+    snprintf(name + used, sizeof name - used, ".bias");
+    e->param[1] = nn_model_find(n->m, name);
+    e->out = kind == HEAD ? -1 : add_slot(n, width, in);
+    e->stack = in >= 0 ? n->slots[in].stack : 0;
+    return e->out;
+}
+
+static void find_arrays(nn_net *n, node *e)
+{
+    const nn_stack *s = &n->m->stack[e->stack];
+    char name[96];
+    for (int32_t t = 0; t < s->n_terms; t++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            const nn_term *term = &s->terms[t];
+            e->array[t][x] = -1;
+            if (term->source[x] != NN_LEARNED && term->source[x] != NN_SINUSOID)
+                continue;
+            const char *array = rp_term_array(term->term.kind, x),
+                       *tail = term->source[x] == NN_SINUSOID ? ".weight" : "";
+            if (n->m->c.position_layers)
+                snprintf(name, sizeof name, "%sattn.%s.%s%s", s->prefix, term->name, array, tail);
+            else
+                snprintf(name, sizeof name, "%slayers.%d.attn.%s.%s%s", s->prefix, (int)e->layer, term->name, array,
+                         tail);
+            e->array[t][x] = nn_model_find(n->m, name);
+        }
+}
+
+/* x + y, with dropout of y */
+static int32_t add_sum(nn_net *n, int32_t x, int32_t y, int32_t layer)
+{
+    const int32_t out = add_node(n, ADD, x, n->m->c.width, layer, "sum");
+    n->nodes[n->n_nodes - 1].in2 = y;
+    return out;
+}
+
+/* x + cross-attention of norm(x) to the rows of `memory` */
+static int32_t add_cross(nn_net *n, int32_t x, int32_t memory, const char *in, int32_t layer)
+{
+    const int64_t d = n->m->c.width;
+    const int32_t kv = add_node(n, LINEAR, memory, 2 * d, layer, "%slayers.%d.cross.kv", in, (int)layer);
+    slot *s = &n->slots[kv];
+    s->n_splits = 2;
+    s->split[0] = s->split[1] = d;
+    int32_t y = add_node(n, NORM, x, d, layer, "%slayers.%d.cross_norm", in, (int)layer);
+    y = add_node(n, LINEAR, y, d, layer, "%slayers.%d.cross.q", in, (int)layer);
+    y = add_node(n, CROSS, y, d, layer, "%slayers.%d.cross", in, (int)layer);
+    n->nodes[n->n_nodes - 1].in2 = kv;
+    y = add_node(n, LINEAR, y, d, layer, "%slayers.%d.cross.out", in, (int)layer);
+    return add_sum(n, x, y, layer);
+}
+
+/* The embedding of a stack's tokens, its layers and its last norm; `memory`: what the stack before gives. */
+static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
+{
+    const nn_config *c = &n->m->c;
+    const nn_stack *s = &n->m->stack[stack];
+    const char *in = s->prefix;
+    const int64_t d = c->width, up = nn_act_columns(c->act, c->mlp);
+    char name[96];
+    int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
+    n->nodes[n->n_nodes - 1].stack = n->slots[x].stack = stack;
+    snprintf(name, sizeof name, "%spositions.weight", in);
+    n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);
+    for (int32_t l = 0; l < (int32_t)s->layers; l++) {
+        y = add_node(n, NORM, x, d, l, "%slayers.%d.attn_norm", in, (int)l);
+        y = add_node(n, LINEAR, y, s->columns, l, "%slayers.%d.attn.qkv", in, (int)l);
+        split_projection(n->m, &n->slots[y]);
+        y = add_node(n, ATTENTION, y, d, l, "%slayers.%d.attn", in, (int)l);
+        find_arrays(n, &n->nodes[n->n_nodes - 1]);
+        y = add_node(n, LINEAR, y, d, l, "%slayers.%d.attn.out", in, (int)l);
+        x = add_sum(n, x, y, l);
+        if (s->cross)
+            x = add_cross(n, x, memory, in, l);
+        y = add_node(n, NORM, x, d, l, "%slayers.%d.mlp_norm", in, (int)l);
+        y = add_node(n, LINEAR, y, up, l, "%slayers.%d.mlp.up", in, (int)l);
+        y = add_node(n, ACT, y, c->mlp, l, "%slayers.%d.mlp.act", in, (int)l);
+        y = add_node(n, LINEAR, y, d, l, "%slayers.%d.mlp.down", in, (int)l);
+        x = add_sum(n, x, y, l);
+    }
+    return add_node(n, NORM, x, d, 0, "%snorm", in);
+}
+
+void nn_make_list(nn_net *n)
+{
+    const nn_config *c = &n->m->c;
+    int32_t x = -1;
+    for (int32_t k = 0; k < n->m->n_stacks; k++)
+        x = add_stack(n, k, x);
+    if (c->task == NN_ENCODER_DECODER && c->tied)
+        x = add_node(n, SCALE, x, c->width, 0, "scale");
+    if (c->task == NN_CLASSIFIER) {
+        x = add_node(n, POOL, x, c->width, 0, "pool");
+        n->slots[x].pooled = true;
+    }
+    add_node(n, HEAD, x, 0, 0, "%s", c->task == NN_CLASSIFIER || !c->tied ? "head" : "embedding");
+}

@@ -1,0 +1,245 @@
+/* t5.c -- an encoder-decoder as Hugging Face's transformers read it: a directory with config.json, generation_config.json,
+ * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer. It knows parameters and their names in both
+ * places, and no layer.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+#include "lab/engine/nn.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------ what T5 can be */
+
+/* The T5 table of a stack, which has to be its only term. */
+static const rp_term *table_of(const nn_stack *s)
+{
+    const bool alone = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_T5 && !s->sinusoidal && !s->learned;
+    return alone ? &s->terms[0].term : NULL;
+}
+
+/* Check that the model is one that T5's configuration can describe. */
+static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &m->c;
+    if (c->task != NN_ENCODER_DECODER)
+        return nn_fail(err, "task: T5 is an encoder-decoder (task = encoder-decoder, or --model)");
+    if (c->norm != NN_RMSNORM)
+        return nn_fail(err, "norm: T5 has rmsnorm (norm = rmsnorm, or --model)");
+    if (c->act != NN_RELU && c->act != NN_GEGLU)
+        return nn_fail(err, "activation: T5 has relu or geglu (one of them, or --model)");
+    if (c->scale != 1)
+        return nn_fail(err, "scale: %g, and T5 does not scale scores (scale = 1, or --model)", c->scale);
+    const rp_term *table[NN_STACKS];
+    for (int k = 0; k < NN_STACKS; k++) {
+        const char *key = k == 0 && c->encoder_position[0] ? "encoder_position" : "position";
+        table[k] = table_of(&m->stack[k]);
+        if (!table[k])
+            return nn_fail(err, "%s: T5 has one table, t5, and no other term (preset = t5, or --model)", key);
+        if (table[k]->bidirectional != !m->stack[k].causal)
+            return nn_fail(err, "%s: T5's %s has bidirectional=%d (preset = t5, or --model)", key,
+                           k == 0 ? "encoder" : "decoder", !m->stack[k].causal);
+    }
+    if (table[0]->buckets != table[1]->buckets || table[0]->max_distance != table[1]->max_distance)
+        return nn_fail(err,
+                       "encoder_position: T5's tables have equal buckets and max_distance (preset = t5, or --model)");
+    if (!c->position_layers)
+        return nn_fail(err, "position_layers: T5's layers share a table (position_layers = shared, or --model)");
+    return c->position_heads
+               ? nn_fail(err, "position_heads: T5's heads have biases of their own (position_heads = own, or "
+                              "--model)")
+               : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------ names */
+
+/* Rows part/parts to (part + 1)/parts of a parameter of ours are a parameter of theirs. */
+typedef struct tensor_name {
+    const char *ours, *theirs;
+    int part, parts;
+} tensor_name;
+
+/* Of a layer: ours begin with "encoder.layers.N." or "decoder.layers.N.", theirs with "encoder.block.N.layer." or "decoder.block.N.layer.". */
+static const tensor_name attention[] = {
+    {"attn_norm.weight", "0.layer_norm.weight", 0, 1},     {"attn.qkv.weight", "0.SelfAttention.q.weight", 0, 3},
+    {"attn.qkv.weight", "0.SelfAttention.k.weight", 1, 3}, {"attn.qkv.weight", "0.SelfAttention.v.weight", 2, 3},
+    {"attn.out.weight", "0.SelfAttention.o.weight", 0, 1}, {NULL, NULL, 0, 0},
+};
+static const tensor_name cross[] = {
+    {"cross_norm.weight", "1.layer_norm.weight", 0, 1},       {"cross.q.weight", "1.EncDecAttention.q.weight", 0, 1},
+    {"cross.kv.weight", "1.EncDecAttention.k.weight", 0, 2},  {"cross.kv.weight", "1.EncDecAttention.v.weight", 1, 2},
+    {"cross.out.weight", "1.EncDecAttention.o.weight", 0, 1}, {NULL, NULL, 0, 0},
+};
+static const tensor_name plain_mlp[] = {
+    /* %d: 1 in the encoder, 2 in the decoder */
+    {"mlp_norm.weight", "%d.layer_norm.weight", 0, 1},
+    {"mlp.up.weight", "%d.DenseReluDense.wi.weight", 0, 1},
+    {"mlp.down.weight", "%d.DenseReluDense.wo.weight", 0, 1},
+    {NULL, NULL, 0, 0},
+};
+static const tensor_name gated_mlp[] = {
+    {"mlp_norm.weight", "%d.layer_norm.weight", 0, 1},
+    {"mlp.up.weight", "%d.DenseReluDense.wi_0.weight", 0, 2},
+    {"mlp.up.weight", "%d.DenseReluDense.wi_1.weight", 1, 2},
+    {"mlp.down.weight", "%d.DenseReluDense.wo.weight", 0, 1},
+    {NULL, NULL, 0, 0},
+};
+
+/* Add part of a parameter, converted to `type`. */
+static int add(io_set *set, const nn_model *m, const char *ours, const char *theirs, int part, int parts, rp_dtype type,
+               char err[NN_ERR_MAX])
+{
+    const nn_param *p = &m->params[nn_model_find(m, ours)];
+    int64_t shape[RP_MAX_AXES];
+    const int64_t size = p->size / parts;
+    const real *from = m->w + p->offset + part * size;
+    memcpy(shape, p->shape, sizeof shape);
+    shape[0] /= parts;
+    for (int64_t x = 0; type == RP_F16 && x < size; x++)
+        if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
+            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", ours, (double)from[x]);
+    void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
+    if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
+        io_add(set, theirs, type, p->ndim, shape, to, false) == 0)
+        return 0;
+    free(to);
+    return nn_fail(err, "lab: out of memory for %s (close other programs)", theirs);
+}
+
+static int add_group(io_set *set, const nn_model *m, const nn_stack *s, int64_t layer, const tensor_name *group,
+                     rp_dtype type, char err[NN_ERR_MAX])
+{
+    for (; group->ours; group++) {
+        char ours[96], theirs[96], tail[64];
+        snprintf(ours, sizeof ours, "%slayers.%lld.%s", s->prefix, (long long)layer, group->ours);
+        snprintf(tail, sizeof tail, "%d%s", s->cross ? 2 : 1, group->theirs + strcspn(group->theirs, "."));
+        snprintf(theirs, sizeof theirs, "%sblock.%lld.layer.%s", s->prefix, (long long)layer,
+                 *group->theirs == '%' ? tail : group->theirs);
+        if (add(set, m, ours, theirs, group->part, group->parts, type, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_stack(io_set *set, const nn_model *m, const nn_stack *s, rp_dtype type, char err[NN_ERR_MAX])
+{
+    char ours[64], theirs[96];
+    snprintf(ours, sizeof ours, "%sattn.t5.table", s->prefix);
+    snprintf(theirs, sizeof theirs, "%sblock.0.layer.0.SelfAttention.relative_attention_bias.weight", s->prefix);
+    if (add(set, m, ours, theirs, 0, 1, type, err) != 0)
+        return -1;
+    for (int64_t l = 0; l < s->layers; l++)
+        if (add_group(set, m, s, l, attention, type, err) != 0 ||
+            (s->cross && add_group(set, m, s, l, cross, type, err) != 0) ||
+            add_group(set, m, s, l, m->c.act == NN_GEGLU ? gated_mlp : plain_mlp, type, err) != 0)
+            return -1;
+    snprintf(ours, sizeof ours, "%snorm.weight", s->prefix);
+    snprintf(theirs, sizeof theirs, "%sfinal_layer_norm.weight", s->prefix);
+    return add(set, m, ours, theirs, 0, 1, type, err);
+}
+
+static int write_weights(const nn_model *m, const char *path, rp_dtype type, char err[NN_ERR_MAX])
+{
+    char why[IO_ERR_MAX];
+    io_set set = {0};
+    int code = add(&set, m, "embedding.weight", "shared.weight", 0, 1, type, err);
+    for (int k = 0; k < NN_STACKS && code == 0; k++)
+        code = add_stack(&set, m, &m->stack[k], type, err);
+    if (code == 0 && !m->c.tied)
+        code = add(&set, m, "head.weight", "lm_head.weight", 0, 1, type, err);
+    if (code == 0 && io_add_meta(&set, "format", "pt") != 0)
+        code = nn_fail(err, "lab: out of memory for the header of the weights (close other programs)");
+    if (code == 0 && io_write(path, IO_SAFETENSORS, &set, why) != 0)
+        code = nn_fail(err, "%.400s", why);
+    io_free(&set);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ the directory */
+
+static void print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
+{
+    const nn_config *c = &m->c;
+    const rp_term *table = &m->stack[0].terms[0].term;
+    char eps[NN_REAL_MAX], dropout[NN_REAL_MAX];
+    nn_print_real(eps, c->norm_eps);
+    nn_print_real(dropout, c->dropout);
+    snprintf(text, size,
+             "{\n"
+             "  \"architectures\": [\"T5ForConditionalGeneration\"],\n"
+             "  \"model_type\": \"t5\",\n"
+             "  \"d_model\": %lld,\n  \"d_kv\": %lld,\n  \"d_ff\": %lld,\n  \"num_heads\": %lld,\n"
+             "  \"num_layers\": %lld,\n  \"num_decoder_layers\": %lld,\n"
+             "  \"relative_attention_num_buckets\": %lld,\n  \"relative_attention_max_distance\": %lld,\n"
+             "  \"feed_forward_proj\": \"%s\",\n  \"layer_norm_epsilon\": %s,\n  \"dropout_rate\": %s,\n"
+             "  \"vocab_size\": %lld,\n  \"tie_word_embeddings\": %s,\n  \"is_encoder_decoder\": true,\n"
+             "  \"pad_token_id\": %d,\n  \"eos_token_id\": %d,\n  \"decoder_start_token_id\": %d,\n"
+             "  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"dtype\": \"%s\"\n}\n",
+             (long long)c->width, (long long)(c->width / c->heads), (long long)c->mlp, (long long)c->heads,
+             (long long)m->stack[0].layers, (long long)m->stack[1].layers, (long long)table->buckets,
+             (long long)table->max_distance, c->act == NN_GEGLU ? "gated-gelu" : "relu", eps, dropout,
+             (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD,
+             type == RP_BF16  ? "bfloat16"
+             : type == RP_F16 ? "float16"
+                              : "float32");
+}
+
+static int write_text(const char *dir, const char *name, const char *text, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
+    snprintf(path, sizeof path, "%.900s/%s", dir, name);
+    return io_write_bytes(path, text, strlen(text), why) == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+static int write_files(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX])
+{
+    char text[2048], path[NN_TEXT_MAX];
+    print_config(m, type, text, sizeof text);
+    if (write_text(dir, "config.json", text, err) != 0)
+        return -1;
+    snprintf(text, sizeof text,
+             "{\n  \"decoder_start_token_id\": %d,\n  \"eos_token_id\": %d,\n  \"pad_token_id\": %d,\n"
+             "  \"max_new_tokens\": %lld\n}\n",
+             NN_PAD, NN_END, NN_PAD, (long long)m->stack[1].length);
+    if (write_text(dir, "generation_config.json", text, err) != 0)
+        return -1;
+    snprintf(text, sizeof text, "{\n  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"extra_ids\": %lld\n}\n",
+             (long long)(m->c.vocab - NN_TOKENS < 125 ? m->c.vocab - NN_TOKENS : 125));
+    if (write_text(dir, "tokenizer_config.json", text, err) != 0)
+        return -1;
+    snprintf(path, sizeof path, "%.900s/model.safetensors", dir);
+    return write_weights(m, path, type, err);
+}
+
+int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
+{
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json",
+                                        "model.safetensors"};
+    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX], dir[NN_TEXT_MAX];
+    if (check_shape(m, err) != 0)
+        return -1;
+    size_t size = strlen(directory);
+    if (size == 0 || size > 800)
+        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
+    while (size > 1 && directory[size - 1] == '/')
+        size--;
+    snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
+    struct stat st;
+    if (lstat(dir, &st) == 0)
+        return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
+    snprintf(temporary, sizeof temporary, "%.900s.XXXXXX", dir);
+    if (!mkdtemp(temporary))
+        return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+    int code = write_files(m, temporary, type, err);
+    if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
+        code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+    for (size_t n = 0; n < sizeof files / sizeof *files && code != 0; n++) {
+        snprintf(path, sizeof path, "%.900s/%s", temporary, files[n]);
+        unlink(path);
+    }
+    if (code != 0)
+        rmdir(temporary);
+    return code;
+}
