@@ -8,8 +8,8 @@
 
 Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and shaped
 as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: they have no
-gradient, and a loss that depends on them raises in the backward pass; use .detach(). Offsets are key - query where a docstring says
-nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
+gradient, and a loss that depends on them raises in the backward pass; use .detach(), or, for a loss on the weights, torch's own
+operations ("A loss on the weights" in docs/python.md). Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
 
 There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused, the
 second derivative when it is asked for. torch.autocast casts queries, keys and values as it does for torch's own attention, and leaves

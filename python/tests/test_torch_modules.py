@@ -4,6 +4,8 @@ import copy
 import doctest
 import math
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -623,6 +625,35 @@ def test_nothing_grows_with_the_square(name):
     with Watch():
         call(module, x).sum().backward()
     assert max(sizes) <= 3 * n * 8
+
+
+def test_the_recipe_for_a_loss_on_weights():
+    """The code of docs/python.md: the attention of relpos, and gradients of both parts of the loss."""
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
+    exec(code, names)
+    q, k, v, bias = (names[x] for x in ("q", "k", "v", "bias"))
+    torch.testing.assert_close(names["out"], relpos.attention(q, k, v, bias=bias.term()))
+    table = bias.relative_attention_bias.weight
+    whole = table.grad.clone()
+    table.grad = None
+    relpos.attention(q, k, v, bias=bias.term()).square().mean().backward()
+    assert (whole - table.grad).abs().max() > 1e-5  # what the entropy adds
+    found = relpos.attention(q, k, v, bias=bias.term(), return_weights=True)
+    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch's own operations"):
+        found.weights.sum().backward()
+
+
+def test_positions_of_a_compiled_layer():
+    seen, p, x = torch.arange(6) % 3 > 0, torch.arange(6.0), draw(2, 6, 8)
+    p[3] = math.inf
+    for module, given in ((rt.ClippedBiasMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "q_position_mask": seen}),
+                          (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p}),
+                          (rt.AdditivePosMultiheadAttention(8, 2, max_len=9), {"k_positions": torch.arange(6.0)}),
+                          (rt.RoPEMultiheadAttention(8, 2), {"k_position_mask": seen})):
+        torch._dynamo.reset()
+        compiled = torch.compile(shake(module), fullgraph=True, backend="aot_eager")
+        agree(compiled(x, x, x, **given)[0], module(x, x, x, **given)[0], [x])
 
 
 def test_a_bias_out_of_a_compiled_layer():
