@@ -20,6 +20,7 @@ NAMES = {
     "upper": ~causal, "blocked": rng.integers(0, 2, (N, N)).astype(bool) & causal & ~np.eye(N, dtype=bool),
     "document": np.repeat([0, 1], [10, 14]), "lengths": np.array([9, N]), "prefix": np.array([4, 11]),
     "rel_bias": rng.standard_normal(9), "p": rng.uniform(-6, 6, N), "known": rng.integers(0, 2, N).astype(bool),
+    "at": rng.integers(0, 40, N), "pos_q": rng.standard_normal((H, 40, D)), "pos_k": rng.standard_normal((H, 40, D)),
 }
 
 

@@ -41,7 +41,7 @@ def cast(q, k, v, *options):
 
 
 ONLY_OUT = ("relpos.attention has gradients through out alone, and the loss depends on its weights, lse or summary: use .detach() of "
-            "them where the loss reads them")
+            "them where the loss reads them; for a loss on the weights, write the attention in torch's own operations")
 ONLY_ONCE = ("relpos.attention has no second derivatives: use .detach() of its gradients where they are numbers; for a gradient penalty "
              "or a Hessian, write the attention in torch's own operations")
 

@@ -8,8 +8,9 @@
 
 Arrays have one row for each token, and one head; relpos.torch has modules of the same names with gradients and any number of heads.
 Attention is computed by relpos.attention in float64, and the functions that return scores or sums by offset make them with one product
-of matrices, not pair by pair. `seed` draws the numbers that np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global
-state as it is; without a seed that state is used. Offsets are key - query.
+of matrices, not pair by pair. They take a RelativePositionEmbedding of relpos.torch too. `seed` draws the numbers that
+np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global state as it is; without a seed that state is used. Offsets are
+key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
@@ -22,8 +23,8 @@ __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "Relati
 
 
 def _matrix(x, name):
-    """A matrix in float64."""
-    x = np.asarray(x, np.float64)
+    """A matrix in float64, of a tensor too."""
+    x = np.asarray(x.detach().double() if hasattr(x, "detach") else x, np.float64)
     if x.ndim != 2:
         raise ValueError(f"{name}: {x.ndim} axes: 2 are needed, a row for each token (relpos.attention takes batches and heads)")
     return x
@@ -113,9 +114,10 @@ class RelativePositionEmbedding:
         reach = {"left": self.max_distance, "right": self.max_distance}
         return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
 
-    def rows(self, N, M):
-        """(N, M): the row of a_K and a_V for each pair."""
-        return np.clip(np.arange(M) - np.arange(N)[:, None], -self.max_distance, self.max_distance) + self.max_distance
+
+def _rows(rel_embed, N, M):
+    """(N, M): the row of a_K and a_V for each pair."""
+    return clip_relative_position(np.arange(M), np.arange(N)[:, None], rel_embed.max_distance) + rel_embed.max_distance
 
 
 class RelativeSelfAttention:
@@ -123,7 +125,8 @@ class RelativeSelfAttention:
     e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
 
     Shapes   X (N, embed_dim); output (N, d_v), weights (N, N).
-    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding of the same seed.
+    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding of the same seed. Their
+             numbers are those of a text that draws them by np.random.seed; relpos.torch draws others.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
 
@@ -149,12 +152,13 @@ class RelativeSelfAttention:
 
 
 def clip_relative_position(j, i, max_dist):
-    """j - i, at least -max_dist and at most max_dist.
+    """j - i, at least -max_dist and at most max_dist, of numbers, arrays or tensors.
 
     >>> clip_relative_position(0, 5, 4)
     -4
     """
-    return max(-max_dist, min(max_dist, j - i))
+    offset = j - i
+    return offset.clip(-max_dist, max_dist) if hasattr(offset, "clip") else max(-max_dist, min(max_dist, offset))
 
 
 def relative_attention_scores(Q, K, rel_embed):
@@ -164,7 +168,8 @@ def relative_attention_scores(Q, K, rel_embed):
     Shapes   Q (N, d_k), K (M, d_k); the result (N, M).
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
-    key = rel_embed.terms()["relkey"]
+    reach = rel_embed.max_distance
+    key = relpos.RelKey(_matrix(rel_embed.a_K, "a_K"), left=reach, right=reach)
     rows = [relpos.explain(Q, K, K, query=i, relkey=key).scaled for i in range(len(Q))]
     return np.stack(rows) if rows else np.zeros((0, len(K)))
 
@@ -189,8 +194,8 @@ def compute_position_biases(Q, rel_embed, M=None):
     (3, 3)
     """
     Q = _matrix(Q, "Q")
-    rows = rel_embed.rows(len(Q), len(Q) if M is None else M)
-    return np.take_along_axis(Q @ rel_embed.a_K.T, rows, 1) / np.sqrt(Q.shape[1])
+    rows = _rows(rel_embed, len(Q), len(Q) if M is None else M)
+    return np.take_along_axis(Q @ _matrix(rel_embed.a_K, "a_K").T, rows, 1) / np.sqrt(Q.shape[1])
 
 
 def relative_attention_output(attention_weights, V, rel_embed):
@@ -199,10 +204,11 @@ def relative_attention_output(attention_weights, V, rel_embed):
     Shapes   attention_weights (N, M), V (M, d_v); the result (N, d_v).
     """
     w, V = _matrix(attention_weights, "attention_weights"), _matrix(V, "V")
-    n, offsets = len(w), len(rel_embed.a_V)
-    rows = rel_embed.rows(*w.shape) + offsets * np.arange(n)[:, None]
+    table = _matrix(rel_embed.a_V, "a_V")
+    n, offsets = len(w), len(table)
+    rows = _rows(rel_embed, *w.shape) + offsets * np.arange(n)[:, None]
     by_offset = np.bincount(rows.ravel(), w.ravel(), n * offsets).reshape(n, offsets)
-    return w @ V + by_offset @ rel_embed.a_V
+    return w @ V + by_offset @ table
 
 
 def analyze_position_bias(attention_weights, max_offset=5):

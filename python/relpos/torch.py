@@ -8,8 +8,8 @@
 
 Every module attends by relpos.attention, in memory that grows with the length, forward and backward, and has parameters named and shaped
 as in the text or library it comes from, so that their weights load. Weights that a module returns are for looking at: they have no
-gradient, and a loss that depends on them raises in the backward pass; use .detach(). Offsets are key - query where a docstring says
-nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
+gradient, and a loss that depends on them raises in the backward pass; use .detach(), or, for a loss on the weights, torch's own
+operations ("A loss on the weights" in docs/python.md). Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
 
 There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused, the
 second derivative when it is asked for. torch.autocast casts queries, keys and values as it does for torch's own attention, and leaves
@@ -137,7 +137,8 @@ class RelativePositionEmbedding(nn.Module):
     """Vectors a_K and a_V for each offset from -max_distance to max_distance; offsets beyond take the last.
 
     Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), drawn from a normal distribution of variance
-             2 / (rows + columns) (Xavier); from a generator of its own where a seed is given.
+             2 / (rows + columns) (Xavier); from a generator of its own where a seed is given. The numbers of a seed are not
+             those of relpos.numpy.
     Sign     the offset is key - query, that of row 0 is -max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
     """
@@ -172,7 +173,8 @@ class RelativeSelfAttention(nn.Module):
     e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
 
     Shapes   X (N, embed_dim) or (B, N, embed_dim); output (..., N, d_v), weights (..., N, N).
-    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all Xavier.
+    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all Xavier. A seed repeats the numbers
+             of a text that draws them by np.random.seed in relpos.numpy.RelativeSelfAttention alone.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
     """
@@ -185,6 +187,8 @@ class RelativeSelfAttention(nn.Module):
 
     def forward(self, X: Tensor, *, need_weights: bool = True, **options) -> tuple[Tensor, Tensor | None]:
         """(output, weights); weights are None with need_weights=False. `options`, such as causal, go to relpos.attention."""
+        if not isinstance(X, Tensor):
+            raise TypeError(f"X is of type {type(X).__name__}: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays")
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
         out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
@@ -292,13 +296,14 @@ class T5Attention(nn.Module):
 
 def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relative_bias: RelativePositionalBias,
                               mask: Tensor | None = None) -> Tensor:
-    """softmax(query key^T / sqrt(head_dim) + bias + mask) value, for (B, num_heads, L, head_dim) of any lengths.
+    """softmax(query key^T / sqrt(head_dim) + bias + mask) value, for (B, num_heads, L, head_dim) of any lengths, tensors or arrays.
 
     >>> q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
     >>> cross_attention_with_bias(q, k, k, RelativePositionalBias(2)).shape
     torch.Size([1, 2, 3, 8])
     """
-    return relpos.attention(query, key, value, **_masked(mask, relative_bias.term()))
+    query, key, value = map(torch.as_tensor, (query, key, value))
+    return relpos.attention(query, key, value, **_masked(None if mask is None else torch.as_tensor(mask), relative_bias.term()))
 
 
 # ---------------------------------------------------------------------------------------------- in the manner of torch
@@ -307,9 +312,8 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
                need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
     """(out, mean weights) of projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
     q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
-    if attn_mask is not None and attn_mask.dim() == 3:  # (B, Lq, Lk) or (B H, Lq, Lk)
-        batched = attn_mask.shape[0] == q.shape[0]
-        attn_mask = attn_mask[:, None] if batched else attn_mask.unflatten(0, (-1, module.num_heads))
+    if attn_mask is not None:
+        attn_mask = _four_axes(attn_mask, *q.shape[:3], k.shape[2])
     if key_padding_mask is not None:
         if key_padding_mask.dtype == torch.bool:
             options["key_mask"] = ~key_padding_mask
@@ -320,11 +324,24 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
     return _join(out), None if weights is None else weights.mean(1)
 
 
+def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor:
+    """A mask of torch.nn.MultiheadAttention, or one that broadcasts to it, as one that broadcasts to (B, H, Lq, Lk)."""
+    front = mask.shape[0] if mask.dim() == 3 else 1
+    if mask.dim() in (2, 3) and mask.shape[-2] in (1, lq) and mask.shape[-1] in (1, lk) and front in (1, batch, batch * heads):
+        mask = mask.expand(*mask.shape[:-2], lq, lk)
+        if mask.dim() == 2:
+            return mask
+        return mask[:, None] if front in (1, batch) else mask.unflatten(0, (batch, heads))
+    raise ValueError(f"attn_mask: shape is {tuple(mask.shape)}: (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk) is needed, here "
+                     f"({lq}, {lk}), ({batch}, {lq}, {lk}) or ({batch * heads}, {lq}, {lk})")
+
+
 def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Positions as numbers: infinite ones are far, beyond any max_distance, and those that the mask leaves out are 0."""
+    """Positions as numbers: infinite ones are as far as a position may be, 2^53, which float16 does not hold, and those that the
+    mask leaves out are 0."""
     if positions is None or not positions.is_floating_point():
         return positions
-    far = torch.nan_to_num(positions, nan=torch.nan, posinf=2.0**40, neginf=-2.0**40)
+    far = torch.nan_to_num(positions.double(), nan=torch.nan, posinf=2.0**53, neginf=-2.0**53)
     return far if mask is None else far.masked_fill(~mask, 0)
 
 
@@ -334,9 +351,9 @@ class AdditiveRelMultiheadAttention(nn.Module):
 
     Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
              integer or real, infinite ones are far; their masks alike, False = no bias for the pairs of this position, which
-             still attend and may then be NaN. attn_mask (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), key_padding_mask (B, Lk):
-             as in torch, bool (True = masked) or added. Returns (B, Lq, embed_dim) and, with need_weights, the mean of the heads'
-             weights (B, Lq, Lk), after dropout.
+             still attend and may then be NaN. attn_mask (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), of which each axis may be
+             1, key_padding_mask (B, Lk): as in torch, bool (True = masked) or added. Returns (B, Lq, embed_dim) and, with
+             need_weights, the mean of the heads' weights (B, Lq, Lk), after dropout.
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, zero at first; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row whose every key is masked gives the bias of the output, not NaN.
@@ -372,8 +389,8 @@ class AdditivePosMultiheadAttention(nn.Module):
     """torch.nn.MultiheadAttention with a learned vector for each position added to queries and keys, not to values:
     q' = query + pos_emb[P_Q], k' = key + pos_emb[P_K].
 
-    Shapes   as AdditiveRelMultiheadAttention. Positions are 0 to max_len - 1, and a fraction counts as the integer below; their
-             masks: False = nothing is added.
+    Shapes   as AdditiveRelMultiheadAttention. Positions are finite, 0 to max_len - 1, and a fraction counts as the integer below;
+             their masks: False = nothing is added.
     Weights  pos_emb (max_len, embed_dim), zero at first; attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight,
              attn.out_proj.bias.
     Errors   IndexError where a position is outside of the table.
@@ -394,11 +411,16 @@ class AdditivePosMultiheadAttention(nn.Module):
         _reset_wrapped(self.attn)
         nn.init.zeros_(self.pos_emb)
 
-    def _moved(self, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+    def _moved(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
         """x with the vectors of its positions."""
         at = torch.arange(x.shape[1], device=x.device) if positions is None else positions
         at = at if mask is None else at.masked_fill(~mask, 0)
-        added = F.embedding(at.floor().long(), self.pos_emb)
+        try:
+            added = F.embedding(at.floor().long(), self.pos_emb)
+        except IndexError:
+            raise IndexError(f"{side}_positions: {at.min().item():g} to {at.max().item():g}: AdditivePosMultiheadAttention has vectors "
+                             f"for the finite positions 0 to {self.max_len - 1}; a larger max_len has more, and a position mask "
+                             "leaves positions out") from None
         return x + (added if mask is None else added * mask[..., None])
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
@@ -406,7 +428,8 @@ class AdditivePosMultiheadAttention(nn.Module):
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """(output, weights or None): masks are those of AdditiveRelMultiheadAttention."""
-        q, k = self._moved(query, q_positions, q_position_mask), self._moved(key, k_positions, k_position_mask)
+        q = self._moved("q", query, q_positions, q_position_mask)
+        k = self._moved("k", key, k_positions, k_position_mask)
         return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
 
 
@@ -448,31 +471,31 @@ class _MultiheadAttention(nn.Module):
         """The options of relpos.attention that hold the terms."""
         raise NotImplementedError
 
-    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
-        """The positions of one side where some of them are not known."""
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
+        """What terms() takes for the positions of one side, "q" or "k"."""
         if mask is not None:
             raise ValueError(f"{side}_position_mask: {type(self).__name__} has no score without a position: leave it out, or use "
-                             "AdditiveRelMultiheadAttention or RoPEMultiheadAttention")
-        return positions
+                             "AdditiveRelMultiheadAttention, ClippedBiasMultiheadAttention or RoPEMultiheadAttention")
+        return {f"{side}_positions": positions}
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
                 k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention. RoPE alone takes masks of
-        positions."""
-        q_positions = self._positions("q", query, q_positions, q_position_mask)
-        k_positions = self._positions("k", key, k_positions, k_position_mask)
+        """(output, weights or None): shapes and masks are those of AdditiveRelMultiheadAttention; the class says which positions it
+        takes."""
+        positions = (self._positions("q", query, q_positions, q_position_mask)
+                     | self._positions("k", key, k_positions, k_position_mask))
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
-                                  **self.terms(q_positions=q_positions, k_positions=k_positions))
+                                  **self.terms(**positions))
         return self.out_proj(out), weights
 
 
 class ClippedBiasMultiheadAttention(_MultiheadAttention):
     """A number for each clipped offset and head: A[i, j] = <q_i, k_j> / sqrt(d) + relative_bias[h, clamp(i - j, -R, R) + R].
 
-    Shapes   as AdditiveRelMultiheadAttention.
+    Shapes   as AdditiveRelMultiheadAttention, infinite positions and masks of positions too.
     Weights  relative_bias (num_heads, 2 max_distance + 1), or (2 max_distance + 1,) with shared=True, zero at first; q_proj,
              k_proj, v_proj and out_proj.
     Sign     query - key.
@@ -485,17 +508,24 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
         self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
 
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
+        """Masks too: a pair without a position gets no bias."""
+        found = {f"{side}_positions": _known(positions, mask)}
+        return found if mask is None else found | {f"{side}_position_mask": mask}
+
     def terms(self, **positions) -> dict:
-        """The options of relpos.attention that hold the table, reversed since terms count key - query."""
-        table = self.relative_bias.flip(-1)
-        return {"bias": relpos.Table(table if table.dim() == 2 else table[None], left=self.max_distance, right=self.max_distance,
-                                     **positions)}
+        """The options of relpos.attention that hold the table: Real where there are masks, or else Table, which is faster, reversed
+        since it counts key - query."""
+        table = self.relative_bias if self.relative_bias.dim() == 2 else self.relative_bias[None]
+        if any(name.endswith("mask") for name in positions):
+            return {"bias": relpos.Real(table, max_distance=self.max_distance, sign=1, **positions)}
+        return {"bias": relpos.Table(table.flip(-1), left=self.max_distance, right=self.max_distance, **positions)}
 
 
 class ShawMultiheadAttention(_MultiheadAttention):
     """Vectors for keys and values at each clipped offset, as RelativeSelfAttention, in every head.
 
-    Shapes   as AdditiveRelMultiheadAttention.
+    Shapes   as AdditiveRelMultiheadAttention, infinite positions too; without masks of positions.
     Weights  rel_embed.a_K and rel_embed.a_V (2 max_distance + 1, head_dim), shared by the heads; q_proj, k_proj, v_proj, out_proj.
     Sign     key - query.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
@@ -506,6 +536,10 @@ class ShawMultiheadAttention(_MultiheadAttention):
         self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
         self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
 
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
+        """An infinite position is far, so its offsets take the last vector."""
+        return super()._positions(side, x, _known(positions, mask), mask)
+
     def terms(self, **positions) -> dict:
         """The options of relpos.attention that hold the vectors."""
         return self.rel_embed.terms(**positions)
@@ -514,10 +548,11 @@ class ShawMultiheadAttention(_MultiheadAttention):
 class RoPEMultiheadAttention(_MultiheadAttention):
     """Queries and keys rotated by their positions: the pair of channels (2c, 2c + 1) by the angle p / rope_base^(2c / head_dim).
 
-    Shapes   as AdditiveRelMultiheadAttention. layout="half" pairs c with
-             c + head_dim / 2 instead.
+    Shapes   as AdditiveRelMultiheadAttention, but positions are finite; masks of positions: False = not rotated. layout="half"
+             pairs c with c + head_dim / 2 instead.
     Weights  q_proj, k_proj, v_proj, out_proj.
     Sign     a score depends on key - query alone.
+    Errors   ValueError where a position is not finite.
     Source   Su et al. 2021, equation 15; the layout and the names of symm_learning.
     """
 
@@ -526,12 +561,12 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
         self.rope_base, self.layout = rope_base, layout
 
-    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
         """Tokens without a position are not rotated, as at position 0."""
-        if mask is None:
-            return positions
-        positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
-        return positions.masked_fill(~mask, 0)
+        if mask is not None:
+            positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
+            positions = positions.masked_fill(~mask, 0)
+        return super()._positions(side, x, positions, None)
 
     def terms(self, **positions) -> dict:
         """The option rope of relpos.attention."""
@@ -575,9 +610,10 @@ class ALiBiMultiheadAttention(_MultiheadAttention):
     """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h from 1,
     where the number of heads is a power of two, and the paper's slopes for other numbers.
 
-    Shapes   as AdditiveRelMultiheadAttention.
+    Shapes   as AdditiveRelMultiheadAttention, but positions are finite; without masks of positions.
     Weights  q_proj, k_proj, v_proj, out_proj.
     Sign     none. The paper is causal: is_causal=True.
+    Errors   ValueError where a position is not finite.
     Source   Press, Smith, Lewis 2022, section 3.
     """
 

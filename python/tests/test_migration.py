@@ -116,9 +116,17 @@ def test_xformers(row, tensors):
     agree(row, want)
 
 
+def rotate(x, p):
+    """apply_rope of symm_learning's RotaryEmbedding(D): channels 2c and 2c + 1 as a complex number."""
+    turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * p[:, None] / 10000 ** (np.arange(0, D, 2) / D))
+    return np.stack((turned.real, turned.imag), -1).reshape(x.shape)
+
+
 @of("symm_learning")
 def test_symm_learning(row):
     """Against its formula."""
+    if "=" not in row.there[0]:  # queries and keys, with their positions inside
+        return agree(row, attend(*eval(row.there[0], {"apply_rope": rotate, **NAMES}), v, 0))
     given = eval(f"dict({row.there[0]})", NAMES)
     far, places, all_known = given["max_distance"], np.arange(N), np.ones(N, bool)
     r = given.get("q_positions", places)[:, None] - given.get("k_positions", places)

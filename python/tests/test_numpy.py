@@ -36,6 +36,7 @@ def test_printed_trace(capsys):
     text.RelativePositionBiasAttention(4).explain(Q, K, V, TOKENS, query_idx=0)
     said = capsys.readouterr().out
     assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores:    [0.  2.  1.  1.  1.5]\n")
+    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # docs/errata.md says so
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
     assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")
@@ -75,6 +76,35 @@ def test_functions_beside_loops(n, m):
     np.testing.assert_allclose(text.efficient_relative_scores(q, k, table), scores, atol=4e-15)
     np.testing.assert_allclose(text.compute_position_biases(q, table, m), biases, atol=4e-15)
     np.testing.assert_allclose(text.relative_attention_output(w, v, table), output, atol=4e-14)
+
+
+def test_vectors_of_relpos_torch():
+    """The functions take relpos.torch's RelativePositionEmbedding as their own."""
+    torch = pytest.importorskip("torch")
+    import relpos.torch
+    ours, theirs = text.RelativePositionEmbedding(3, 4, 5, seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()
+    with torch.no_grad():
+        theirs.a_K.copy_(torch.from_numpy(ours.a_K))
+        theirs.a_V.copy_(torch.from_numpy(ours.a_V))
+    rng = np.random.default_rng(0)
+    q, k, v, w = rng.normal(size=(6, 4)), rng.normal(size=(9, 4)), rng.normal(size=(9, 5)), rng.random((6, 9))
+    for function, arrays in ((text.compute_position_biases, [q]), (text.efficient_relative_scores, [q, k]),
+                             (text.relative_attention_scores, [q, k]), (text.relative_attention_output, [w, v])):
+        want = function(*arrays, ours)
+        np.testing.assert_array_equal(function(*arrays, theirs), want)
+        np.testing.assert_array_equal(function(*(torch.from_numpy(x).requires_grad_() for x in arrays), theirs), want)
+    assert text.compute_position_biases(q, theirs.bfloat16()).shape == (6, 6)
+
+
+def test_clipping_of_arrays():
+    rows, want = np.arange(10), [-4, -4, -3, -2, -1, 0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(text.clip_relative_position(rows, 5, 4), want)
+    assert text.clip_relative_position(rows, rows[:, None], 4).shape == (10, 10)
+    assert repr(text.clip_relative_position(0, 5, 4)) == "-4" and text.clip_relative_position(np.int64(9), 5, 3) == 3
+    table = text.RelativePositionEmbedding(4, 2, 3, seed=1)
+    np.testing.assert_array_equal(table.get_key_embedding(rows - 5), table.a_K[np.array(want) + 4])
+    torch = pytest.importorskip("torch")
+    assert text.clip_relative_position(torch.arange(10), 5, 4).tolist() == want
 
 
 def test_without_a_seed_numpys_state_is_used():

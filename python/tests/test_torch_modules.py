@@ -4,6 +4,8 @@ import copy
 import doctest
 import math
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,6 +140,24 @@ def test_relative_self_attention_of_the_worked_example():
                          [.794, .002, .077, .122, .002, .002], [.016, .394, .025, .108, .356, .101],
                          [.475, .023, .002, .13, .069, .301], [.002, .227, .001, .014, .66, .097]])
     torch.testing.assert_close(got, want, atol=5.1e-4, rtol=0)
+
+
+def test_a_text_of_numpy():
+    """Seeds are those of the text in relpos.numpy alone, and both docstrings say so; arrays belong there."""
+    import relpos.numpy
+    for module in (rt, relpos.numpy):
+        assert "of a text that draws them by np.random.seed" in " ".join(module.RelativeSelfAttention.__doc__.split())
+    assert "relpos.numpy" in rt.RelativeSelfAttention.__doc__ and "relpos.torch" in relpos.numpy.RelativeSelfAttention.__doc__
+    with pytest.raises(TypeError, match="X is of type ndarray: a tensor is needed; relpos.numpy.RelativeSelfAttention takes arrays"):
+        rt.RelativeSelfAttention(8, 4, 4)(np.zeros((6, 8)))
+
+
+def test_cross_attention_of_arrays():
+    q, k, keep = np.random.randn(1, 2, 3, 8), np.random.randn(1, 2, 7, 8), np.random.rand(3, 7) < 0.7
+    bias = shake(rt.RelativePositionalBias(2))
+    want = rt.cross_attention_with_bias(*map(torch.from_numpy, (q, k, k)), bias, torch.from_numpy(keep))
+    assert torch.equal(rt.cross_attention_with_bias(q, k, k, bias, keep), want)
+    assert rt.cross_attention_with_bias(q, k, k, bias).shape == (1, 2, 3, 8)
 
 
 def test_xavier():
@@ -297,10 +317,76 @@ def test_positions_that_are_far_or_not_known():
         module(x, x, x, q_positions=p)
 
 
+@pytest.mark.parametrize("make", [lambda: rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4),
+                                  lambda: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=4),
+                                  lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
+def test_infinite_positions_are_far_from_any_other(make):
+    """From large positions, and in types that hold no large ones."""
+    module, x = shake(make()), draw(B, 4, DIM)
+    for large in (1.7e12, 4.0e15):
+        p = large + torch.arange(4.0)
+        infinite, other = p.clone(), p.clone()
+        infinite[3], other[3] = math.inf, 9.0e15
+        for side in ("q_positions", "k_positions"):
+            given = {"q_positions": p, "k_positions": p}
+            assert torch.equal(module(x, x, x, **given | {side: infinite})[0], module(x, x, x, **given | {side: other})[0])
+    small = torch.tensor([0, 1, -math.inf, math.inf])
+    want = module(x, x, x, q_positions=torch.tensor([0, 1, -100, 100]), k_positions=torch.arange(4))[0]
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert torch.equal(module(x, x, x, q_positions=small.to(dtype), k_positions=torch.arange(4))[0], want)
+
+
+def test_positions_that_have_to_be_finite():
+    x, p = draw(B, 3, DIM), torch.tensor([0, 1, math.inf])
+    for make in (rt.RoPEMultiheadAttention, rt.ALiBiMultiheadAttention):
+        assert "positions are finite" in " ".join(make.__doc__.split())
+        with pytest.raises(ValueError, match="positions are finite"):
+            make(DIM, HEADS)(x, x, x, k_positions=p)
+    with pytest.raises(IndexError, match="k_positions: 0 to inf: AdditivePosMultiheadAttention has vectors for the finite positions 0 to 8"):
+        rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9)(x, x, x, k_positions=p)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_clipped_biases_where_positions_are_not_known(shared):
+    module = shake(rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=3, shared=shared))
+    x, p = draw(B, LK, DIM), REAL_K.clone()
+    seen_q, seen_k = torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
+    p[~seen_k] = math.nan
+    for given in ({}, {"q_positions": REAL_K * 2, "k_positions": p}):
+        at_q, at_k = (REAL_K * 2, REAL_K) if given else (torch.arange(LK), torch.arange(LK))
+        index = (at_q[:, None] - at_k).clamp(-3, 3).long() + 3
+        bias = (module.relative_bias[None] if shared else module.relative_bias)[:, index]
+        bias = bias * (seen_q[:, None, :, None] & seen_k)
+        q, k, v = (split(f(x)) for f in (module.q_proj, module.k_proj, module.v_proj))
+        out, weights = softmax(q @ k.mT / (DIM / HEADS)**0.5 + bias, v)
+        got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, need_weights=True)
+        torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
+        agree(got, module.out_proj(join(out)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+    all_seen = torch.ones(LK, dtype=torch.bool)  # the two ways in agree
+    torch.testing.assert_close(module(x, x, x, q_position_mask=all_seen)[0], module(x, x, x)[0])
+    with pytest.raises(ValueError, match="k_position_mask: ShawMultiheadAttention has no score without a position"):
+        rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3)(x, x, x, k_position_mask=seen_k)
+
+
 def test_a_mask_for_each_batch_entry():
     module, x = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4)), draw(B, LK, DIM)
     mask = torch.rand(B, LK, LK) < 0.3
     assert torch.equal(module(x, x, x, attn_mask=mask)[0], module(x, x, x, attn_mask=mask.repeat_interleave(HEADS, 0))[0])
+
+
+def test_shapes_of_masks():
+    """An axis of a mask may be 1; other shapes are refused."""
+    module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
+    query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
+    for shape in ((1, LQ, LK), (B, 1, LK), (B, LQ, 1), (1, LK), (LQ, 1), (B * HEADS, 1, LK), (1, 1, 1)):
+        full = (LQ, LK) if len(shape) == 2 else (B * HEADS if shape[0] > B else B, LQ, LK)
+        for mask in (torch.rand(shape) < 0.3, torch.randn(shape)):
+            assert torch.equal(module(query, key, key, attn_mask=mask)[0], module(query, key, key, attn_mask=mask.expand(full))[0])
+    for shape in ((5, LQ, LK), (B, LK, LQ), (LQ,), (LQ, LK + 1), (2 * B * HEADS, LQ, LK), (B, HEADS, LQ, LK), (HEADS, LQ, LK)):
+        with pytest.raises(ValueError) as found:
+            module(query, key, key, attn_mask=torch.zeros(shape))
+        assert str(found.value) == (f"attn_mask: shape is {shape}: (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk) is needed, here (7, 11), "
+                                    "(3, 7, 11) or (6, 7, 11)")
 
 
 def test_additive_pos_multihead_attention():
@@ -313,7 +399,7 @@ def test_additive_pos_multihead_attention():
         got = module(query, key, value, q_positions=p_q, k_positions=p_k, k_position_mask=seen, need_weights=True)
         agree(got[0], want[0], [query, key, value, *module.parameters()])
         torch.testing.assert_close(got[1], want[1], atol=1e-12, rtol=0)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="q_positions: 40 to 46: .* 0 to 39; a larger max_len"):
         module(query, key, value, q_positions=torch.arange(LQ) + 40)
     with pytest.raises(ValueError, match="max_len is 0"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=0)
@@ -539,6 +625,35 @@ def test_nothing_grows_with_the_square(name):
     with Watch():
         call(module, x).sum().backward()
     assert max(sizes) <= 3 * n * 8
+
+
+def test_the_recipe_for_a_loss_on_weights():
+    """The code of docs/python.md: the attention of relpos, and gradients of both parts of the loss."""
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
+    exec(code, names)
+    q, k, v, bias = (names[x] for x in ("q", "k", "v", "bias"))
+    torch.testing.assert_close(names["out"], relpos.attention(q, k, v, bias=bias.term()))
+    table = bias.relative_attention_bias.weight
+    whole = table.grad.clone()
+    table.grad = None
+    relpos.attention(q, k, v, bias=bias.term()).square().mean().backward()
+    assert (whole - table.grad).abs().max() > 1e-5  # what the entropy adds
+    found = relpos.attention(q, k, v, bias=bias.term(), return_weights=True)
+    with pytest.raises(RuntimeError, match="for a loss on the weights, write the attention in torch's own operations"):
+        found.weights.sum().backward()
+
+
+def test_positions_of_a_compiled_layer():
+    seen, p, x = torch.arange(6) % 3 > 0, torch.arange(6.0), draw(2, 6, 8)
+    p[3] = math.inf
+    for module, given in ((rt.ClippedBiasMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "q_position_mask": seen}),
+                          (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p}),
+                          (rt.AdditivePosMultiheadAttention(8, 2, max_len=9), {"k_positions": torch.arange(6.0)}),
+                          (rt.RoPEMultiheadAttention(8, 2), {"k_position_mask": seen})):
+        torch._dynamo.reset()
+        compiled = torch.compile(shake(module), fullgraph=True, backend="aot_eager")
+        agree(compiled(x, x, x, **given)[0], module(x, x, x, **given)[0], [x])
 
 
 def test_a_bias_out_of_a_compiled_layer():
