@@ -72,7 +72,8 @@ def forward(page, lines):
     page.table(["", "time", "added", "printed"], rows)
     dearer = [short(x["forward"]) for x in lines if sorted(x["ratio"])[1] > 1.05]
     page.text("Printed elsewhere: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
-                                                                                    else "Here none of these costs more."))
+                                                                                    else "Here none of these costs more.")
+              + " Not all terms are in this table: docs/costs.md has the others, and several cost more too.")
 
 
 def beside_torch(page, lines):

@@ -76,6 +76,7 @@ check 'the claim holds' 1 "$(grep -c 'less than 5 % for a relative bias. Here no
 forward rope 106 1.05,1.06,1.07 >>"$T/print/forward.jsonl"
 ok lab report "$T/print/forward.jsonl"
 check 'the claim does not hold' 1 "$(grep -c 'less than 5 % for a relative bias. Here rope costs more.' "$T/out")"
+check 'where the other terms are' 1 "$(grep -c 'docs/costs.md has the others' "$T/out")"
 forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
 refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
 
