@@ -1,6 +1,7 @@
 """relpos.numpy: the printed examples of the texts, and the functions beside plain loops.
 
 SPDX-License-Identifier: Apache-2.0"""
+import doctest
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,8 @@ def test_matrices_are_needed():
         text.RelativePositionBiasAttention(4).forward(Q[None], K, V)
     with pytest.raises(ValueError, match=r"q: 1 axes: 4 are needed, \(B, H, L, D\), or 3, \(H, L, D\), or 2, \(L, D\)"):
         relpos.attention(Q[0], K[0], V[0])
+
+
+def test_documentation():
+    found = doctest.testmod(text)
+    assert found.attempted > 10 and found.failed == 0
