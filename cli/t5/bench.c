@@ -18,7 +18,7 @@ static const cli_option options[] = {
 };
 
 typedef struct request {
-    t5_common common;
+    cli_t5_common common;
     int64_t source, new_tokens, batch, beams, repeat;
     bool json;
 } request;
@@ -33,7 +33,7 @@ static int on_option(void *context, int key, const char *value)
     case BEAMS: return cli_integer("--beams", value, 1, 4096, &r->beams);
     case REPEAT: return cli_integer("--repeat", value, 1, 1000, &r->repeat);
     case JSON: r->json = true; return CLI_OK;
-    default: return t5_common_option(&r->common, key, value);
+    default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
@@ -63,16 +63,16 @@ static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_g
                     double times[N_TIMES])
 {
     rp_t5_results *results = NULL;
-    double from = t5_seconds(), from_cpu = processor_seconds();
+    double from = cli_t5_seconds(), from_cpu = processor_seconds();
     if (rp_t5_encode(r->common.model, r->batch, sources, hidden) != RP_OK)
-        return t5_refused("t5 bench");
-    times[ENCODE] = t5_seconds() - from;
+        return cli_t5_refused("t5 bench");
+    times[ENCODE] = cli_t5_seconds() - from;
     times[ENCODE_CPU] = processor_seconds() - from_cpu;
-    from = t5_seconds();
+    from = cli_t5_seconds();
     from_cpu = processor_seconds();
     if (r->new_tokens > 0 && rp_t5_generate(r->common.model, r->batch, sources, g, &results) != RP_OK)
-        return t5_refused("t5 bench");
-    times[GENERATE] = t5_seconds() - from;
+        return cli_t5_refused("t5 bench");
+    times[GENERATE] = cli_t5_seconds() - from;
     times[GENERATE_CPU] = processor_seconds() - from_cpu;
     rp_t5_results_free(results);
     return CLI_OK;
@@ -143,9 +143,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 bench: no model was named (relpos t5 bench DIR)");
-    const double from = t5_seconds();
-    code = t5_open(&r.common, args[0]);
-    m.load = t5_seconds() - from;
+    const double from = cli_t5_seconds();
+    code = cli_t5_open(&r.common, args[0]);
+    m.load = cli_t5_seconds() - from;
     if (code == CLI_OK && rp_t5_about(r.common.model)->decoder_layers == 0)
         r.new_tokens = 0;
     rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);
@@ -162,11 +162,11 @@ static int run(const cli_command *self, int argc, char **argv)
         print(&r, &m);
     free(sources);
     free(tokens);
-    t5_close(&r.common);
+    cli_t5_close(&r.common);
     return code;
 }
 
-const cli_command t5_bench = {
+const cli_command cli_t5_bench = {
     .name = "t5 bench",
     .summary = "how fast a model encodes and writes on this machine",
     .usage = "DIR|FILE [options]",

@@ -22,7 +22,7 @@ static const cli_option options[] = {
 };
 
 typedef struct request {
-    t5_common common;
+    cli_t5_common common;
     const char *output, *text, *prefix;
     pooling pool;
     bool normalize, attend;
@@ -52,7 +52,7 @@ static int on_option(void *context, int key, const char *value)
             }
         return cli_error(CLI_USAGE, "--pool: there is no \"%s\" (mean, first or last)",
                          io_safe(safe, sizeof safe, value));
-    default: return t5_common_option(&r->common, key, value);
+    default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
@@ -96,16 +96,16 @@ static int add_source(request *r, int32_t *tokens, int64_t n)
     return CLI_OK;
 }
 
-static int read_lines(request *r, t5_lines *l)
+static int read_lines(request *r, cli_t5_lines *l)
 {
     const char *line;
     int64_t length, n;
     int32_t *tokens;
     for (;;) {
-        int code = t5_lines_next(l, &line, &length);
+        int code = cli_t5_lines_next(l, &line, &length);
         if (code != CLI_OK || length < 0)
             return code;
-        code = t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &n);
+        code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &n);
         if (code != CLI_OK)
             return code;
         if (!fit(r, &tokens, &n)) {
@@ -191,7 +191,7 @@ static int encode(request *r)
     if (hidden == NULL)
         return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
     const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden);
-    const int code = status == RP_OK ? write_arrays(r, hidden) : t5_refused("t5 encode");
+    const int code = status == RP_OK ? write_arrays(r, hidden) : cli_t5_refused("t5 encode");
     free(hidden);
     return code;
 }
@@ -199,7 +199,7 @@ static int encode(request *r)
 static int run(const cli_command *self, int argc, char **argv)
 {
     request r = {.prefix = ""};
-    t5_lines l = {0};
+    cli_t5_lines l = {0};
     char safe[160];
     const char *args[2] = {NULL, NULL};
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -216,9 +216,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
         return cli_error(CLI_USAGE, "--normalize: it is for vectors (add --pool mean)");
-    code = t5_lines_open(&l, args[1], r.text);
+    code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
-        code = t5_open(&r.common, args[0]);
+        code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         code = read_lines(&r, &l);
     if (code == CLI_OK)
@@ -226,12 +226,12 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int64_t s = 0; s < r.n; s++)
         rp_t5_free((void *)(uintptr_t)r.sources[s].tokens);
     free(r.sources);
-    t5_lines_close(&l);
-    t5_close(&r.common);
+    cli_t5_lines_close(&l);
+    cli_t5_close(&r.common);
     return code;
 }
 
-const cli_command t5_encode = {
+const cli_command cli_t5_encode = {
     .name = "t5 encode",
     .summary = "hidden states, or one vector, of each line",
     .usage = "DIR|FILE [LINES] -o OUT.npz [options]      without LINES: standard input",

@@ -56,7 +56,7 @@ static const cli_option options[] = {
 
 /* Which of the model's defaults the user replaced. */
 typedef struct request {
-    t5_common common;
+    cli_t5_common common;
     bool given[STATS + 1];
     int64_t integer[STATS + 1];
     double real[STATS + 1];
@@ -106,7 +106,7 @@ static int on_option(void *context, int key, const char *value)
             return cli_error(CLI_USAGE, "--stop: given more than %d times", MAX_STOPS);
         r->stop[r->n_stop++] = value;
         return CLI_OK;
-    default: return t5_common_option(&r->common, key, value);
+    default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
@@ -167,11 +167,11 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
     if (r->begin == NULL)
         return CLI_OK;
     if (r->common.tokens) {
-        if (!t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
+        if (!cli_t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
             return cli_error(CLI_USAGE, "--begin: %s", why);
     } else {
         if (rp_t5_tokenize(r->common.model, r->begin, -1, tokens, &n) != RP_OK)
-            return t5_refused("--begin");
+            return cli_t5_refused("--begin");
         if (n > 0 && (*tokens)[n - 1] == rp_t5_about(r->common.model)->eos)
             n--;
     }
@@ -183,7 +183,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 
 /* Tokens of the line that is being written, and how much of its text is out. */
 typedef struct stream {
-    const t5_common *common;
+    const cli_t5_common *common;
     int32_t *tokens;
     int64_t n, room, printed, written; /* written: tokens of all lines */
     bool on;
@@ -246,7 +246,7 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
         } else {
             if (r->scores)
                 printf("%.6f\t", q->score);
-            code = t5_print(&r->common, q->tokens, q->n);
+            code = cli_t5_print(&r->common, q->tokens, q->n);
         }
         putchar('\n');
         if (code != CLI_OK)
@@ -267,7 +267,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
     if (status == RP_E_CANCELLED)
         return CLI_FAILED;
     if (status != RP_OK)
-        return t5_refused("t5 generate");
+        return cli_t5_refused("t5 generate");
     const int code = print_results(r, s, results);
     rp_t5_results_free(results);
     g->first += n;
@@ -287,21 +287,21 @@ static void print_stats(const request *r, int64_t lines, int64_t tokens, double 
     fputc('\n', stderr);
 }
 
-static int run_lines(const request *r, rp_t5_generation *g, t5_lines *l)
+static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
 {
     rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
     stream s = {.common = &r->common};
     int64_t length = 0, n = 0, lines = 0;
     int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory");
-    const double from = t5_seconds();
+    const double from = cli_t5_seconds();
     g->on_token = on_token;
     g->context = &s;
     while (code == CLI_OK && length >= 0) {
         const char *line;
-        code = t5_lines_next(l, &line, &length);
+        code = cli_t5_lines_next(l, &line, &length);
         if (code == CLI_OK && length >= 0) {
             int32_t *tokens;
-            code = t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &sources[n].n);
+            code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &tokens, &sources[n].n);
             if (code == CLI_OK)
                 sources[n++].tokens = tokens;
         }
@@ -315,7 +315,7 @@ static int run_lines(const request *r, rp_t5_generation *g, t5_lines *l)
     for (; n > 0; n--)
         rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
     if (code == CLI_OK && r->stats)
-        print_stats(r, lines, s.written, t5_seconds() - from);
+        print_stats(r, lines, s.written, cli_t5_seconds() - from);
     free(s.tokens);
     free(sources);
     return code;
@@ -325,7 +325,7 @@ static int run(const cli_command *self, int argc, char **argv)
 {
     request r = {.prefix = "", .batch = 1};
     rp_t5_generation g;
-    t5_lines l = {0};
+    cli_t5_lines l = {0};
     const char *args[2] = {NULL, NULL};
     int32_t *begin = NULL;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -333,9 +333,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 generate: no model was named (relpos t5 generate DIR)");
-    code = t5_lines_open(&l, args[1], r.text);
+    code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
-        code = t5_open(&r.common, args[0]);
+        code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         code = settings(&r, &g);
     if (code == CLI_OK)
@@ -343,12 +343,12 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = run_lines(&r, &g, &l);
     rp_t5_free(begin);
-    t5_lines_close(&l);
-    t5_close(&r.common);
+    cli_t5_lines_close(&l);
+    cli_t5_close(&r.common);
     return code;
 }
 
-const cli_command t5_generate = {
+const cli_command cli_t5_generate = {
     .name = "t5 generate",
     .summary = "write a line for each line",
     .usage = "DIR|FILE [LINES] [options]      without LINES: standard input",

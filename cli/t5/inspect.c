@@ -7,7 +7,7 @@
 enum { EACH = T5_OWN, DECODE, JSON };
 
 typedef struct request {
-    t5_common common;
+    cli_t5_common common;
     const char *text;
     bool each, decode, json;
 } request;
@@ -20,17 +20,17 @@ static int on_option(void *context, int key, const char *value)
     case DECODE: r->decode = true; return CLI_OK;
     case JSON: r->json = true; return CLI_OK;
     case T5_TEXT: r->text = value; return CLI_OK;
-    default: return t5_common_option(&r->common, key, value);
+    default: return cli_t5_common_option(&r->common, key, value);
     }
 }
 
-typedef int on_line(const request *r, const t5_lines *l, const char *line, int64_t length);
+typedef int on_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length);
 
 /* Options, a model, and then a line at a time. */
 static int run_lines(const cli_command *self, int argc, char **argv, on_line *each)
 {
     request r = {0};
-    t5_lines l = {0};
+    cli_t5_lines l = {0};
     const char *args[2] = {NULL, NULL}, *line;
     int64_t length = 0;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -38,18 +38,18 @@ static int run_lines(const cli_command *self, int argc, char **argv, on_line *ea
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "%s: no model was named (relpos %s DIR)", self->name, self->name);
-    code = t5_lines_open(&l, args[1], r.text);
+    code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
-        code = t5_open(&r.common, args[0]);
+        code = cli_t5_open(&r.common, args[0]);
     while (code == CLI_OK) {
-        code = t5_lines_next(&l, &line, &length);
+        code = cli_t5_lines_next(&l, &line, &length);
         if (code != CLI_OK || length < 0)
             break;
         code = each(&r, &l, line, length);
         fflush(stdout);
     }
-    t5_lines_close(&l);
-    t5_close(&r.common);
+    cli_t5_lines_close(&l);
+    cli_t5_close(&r.common);
     return code;
 }
 
@@ -70,7 +70,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
         return cli_error(CLI_FAILED, "t5 score: out of memory");
     int code = CLI_OK;
     if (rp_t5_score(r->common.model, source, target, &total, each) != RP_OK)
-        code = t5_refused("t5 score");
+        code = cli_t5_refused("t5 score");
     else
         printf("%.6f\t%lld", total, (long long)target.n);
     for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++)
@@ -81,7 +81,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     return code;
 }
 
-static int score_line(const request *r, const t5_lines *l, const char *line, int64_t length)
+static int score_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length)
 {
     const char *tab = memchr(line, '\t', (size_t)length);
     int32_t *source = NULL, *target = NULL;
@@ -89,9 +89,9 @@ static int score_line(const request *r, const t5_lines *l, const char *line, int
     if (tab == NULL)
         return cli_error(CLI_FAILED, "line %lld: there is no tab between source and target (source, tab, target)",
                          (long long)l->number);
-    int code = t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
+    int code = cli_t5_read_tokens(&r->common, l, "", line, tab - line, &source, &n_source);
     if (code == CLI_OK)
-        code = t5_read_tokens(&r->common, l, "", tab + 1, length - (tab + 1 - line), &target, &n_target);
+        code = cli_t5_read_tokens(&r->common, l, "", tab + 1, length - (tab + 1 - line), &target, &n_target);
     if (code == CLI_OK)
         code = print_score(r, (rp_t5_tokens){source, n_source}, (rp_t5_tokens){target, n_target});
     rp_t5_free(source);
@@ -104,7 +104,7 @@ static int run_score(const cli_command *self, int argc, char **argv)
     return run_lines(self, argc, argv, score_line);
 }
 
-const cli_command t5_score = {
+const cli_command cli_t5_score = {
     .name = "t5 score",
     .summary = "the log-probability of each target, given its source",
     .usage = "DIR|FILE [LINES] [options]      lines: source, a tab, target",
@@ -123,17 +123,17 @@ static const cli_option tokenize_options[] = {
     {0},
 };
 
-static int tokenize_line(const request *r, const t5_lines *l, const char *line, int64_t length)
+static int tokenize_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length)
 {
-    t5_common in = r->common, out = r->common;
+    cli_t5_common in = r->common, out = r->common;
     int32_t *tokens;
     int64_t n;
     in.tokens = r->decode;
     out.tokens = !r->decode;
-    int code = t5_read_tokens(&in, l, "", line, length, &tokens, &n);
+    int code = cli_t5_read_tokens(&in, l, "", line, length, &tokens, &n);
     if (code != CLI_OK)
         return code;
-    code = t5_print(&out, tokens, n);
+    code = cli_t5_print(&out, tokens, n);
     putchar('\n');
     rp_t5_free(tokens);
     return code;
@@ -144,7 +144,7 @@ static int run_tokenize(const cli_command *self, int argc, char **argv)
     return run_lines(self, argc, argv, tokenize_line);
 }
 
-const cli_command t5_tokenize = {
+const cli_command cli_t5_tokenize = {
     .name = "t5 tokenize",
     .summary = "the token numbers of each line, or with --decode the text of numbers",
     .usage = "DIR|FILE [LINES] [options]",
@@ -218,14 +218,14 @@ static int run_info(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 info: no model was named (relpos t5 info DIR)");
-    code = t5_open(&r.common, args[0]);
+    code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         (r.json ? print_json : print_info)(rp_t5_about(r.common.model));
-    t5_close(&r.common);
+    cli_t5_close(&r.common);
     return code;
 }
 
-const cli_command t5_info = {
+const cli_command cli_t5_info = {
     .name = "t5 info",
     .summary = "what a model is",
     .usage = "DIR|FILE [options]",

@@ -12,7 +12,7 @@ static const cli_option options[] = {
 };
 
 typedef struct request {
-    t5_common common;
+    cli_t5_common common;
     const char *output;
 } request;
 
@@ -20,7 +20,7 @@ static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
     if (key != OUT)
-        return t5_common_option(&r->common, key, value);
+        return cli_t5_common_option(&r->common, key, value);
     r->output = value;
     return CLI_OK;
 }
@@ -36,14 +36,14 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 pack: no model was named (relpos t5 pack DIR -o FILE)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 pack: -o is missing (-o FILE)");
-    code = t5_open(&r.common, args[0]);
+    code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK && rp_t5_pack(r.common.model, r.output) != RP_OK)
-        code = t5_refused("t5 pack");
-    t5_close(&r.common);
+        code = cli_t5_refused("t5 pack");
+    cli_t5_close(&r.common);
     return code;
 }
 
-const cli_command t5_pack = {
+const cli_command cli_t5_pack = {
     .name = "t5 pack",
     .summary = "write a model as one file that is ready at once",
     .usage = "DIR -o FILE [options]",

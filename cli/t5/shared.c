@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-int t5_common_option(t5_common *c, int key, const char *value)
+int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
 {
     char safe[64];
     switch (key) {
@@ -23,12 +23,12 @@ int t5_common_option(t5_common *c, int key, const char *value)
     }
 }
 
-int t5_refused(const char *command)
+int cli_t5_refused(const char *command)
 {
     return cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
 }
 
-int t5_open(t5_common *c, const char *path)
+int cli_t5_open(cli_t5_common *c, const char *path)
 {
     rp_t5_opening o = rp_t5_opening_init();
     if (c->threads > 0 && rp_pool_create(&c->pool, (int32_t)c->threads) != RP_OK)
@@ -40,13 +40,13 @@ int t5_open(t5_common *c, const char *path)
     return CLI_OK;
 }
 
-void t5_close(t5_common *c)
+void cli_t5_close(cli_t5_common *c)
 {
     rp_t5_close(c->model);
     rp_pool_destroy(c->pool);
 }
 
-double t5_seconds(void)
+double cli_t5_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -55,10 +55,10 @@ double t5_seconds(void)
 
 /* ------------------------------------------------------------------------------------------------ lines */
 
-int t5_lines_open(t5_lines *l, const char *path, const char *text)
+int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
 {
     char safe[160];
-    *l = (t5_lines){.text = text, .file = text != NULL ? NULL : stdin};
+    *l = (cli_t5_lines){.text = text, .file = text != NULL ? NULL : stdin};
     if (text != NULL && path != NULL)
         return cli_error(CLI_USAGE, "--text and a file of lines were given (one of them is enough)");
     if (path == NULL || strcmp(path, "-") == 0)
@@ -69,7 +69,7 @@ int t5_lines_open(t5_lines *l, const char *path, const char *text)
     return CLI_OK;
 }
 
-int t5_lines_next(t5_lines *l, const char **line, int64_t *length)
+int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
 {
     *length = -1;
     if (l->file == NULL) {
@@ -89,7 +89,7 @@ int t5_lines_next(t5_lines *l, const char **line, int64_t *length)
     return CLI_OK;
 }
 
-void t5_lines_close(t5_lines *l)
+void cli_t5_lines_close(cli_t5_lines *l)
 {
     if (l->file != NULL && l->file != stdin)
         fclose(l->file);
@@ -105,7 +105,7 @@ static int number_width(const char *at)
     return n < 20 ? (int)n : 20;
 }
 
-bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128])
+bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128])
 {
     char *text = malloc((size_t)length + 1), *end;
     int32_t *made = malloc(((size_t)length / 2 + 1) * sizeof *made);
@@ -140,12 +140,12 @@ bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, 
     return made != NULL;
 }
 
-int t5_read_tokens(const t5_common *c, const t5_lines *l, const char *prefix, const char *line, int64_t length,
-                   int32_t **tokens, int64_t *n)
+int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char *prefix, const char *line,
+                       int64_t length, int32_t **tokens, int64_t *n)
 {
     char why[128];
     if (c->tokens) {
-        if (!t5_numbers(line, length, tokens, n, why))
+        if (!cli_t5_numbers(line, length, tokens, n, why))
             return cli_error(CLI_FAILED, "line %lld: %s (--tokens reads numbers between spaces)", (long long)l->number,
                              why);
         return CLI_OK;
@@ -164,7 +164,7 @@ int t5_read_tokens(const t5_common *c, const t5_lines *l, const char *prefix, co
     return CLI_OK;
 }
 
-int t5_print(const t5_common *c, const int32_t *tokens, int64_t n)
+int cli_t5_print(const cli_t5_common *c, const int32_t *tokens, int64_t n)
 {
     char *text;
     int64_t size;
@@ -174,7 +174,7 @@ int t5_print(const t5_common *c, const int32_t *tokens, int64_t n)
         return CLI_OK;
     }
     if (rp_t5_detokenize(c->model, tokens, n, &text, &size) != RP_OK)
-        return t5_refused("t5");
+        return cli_t5_refused("t5");
     for (int64_t k = 0; k < size; k++)
         if (text[k] == '\n')
             fputs("\\n", stdout);

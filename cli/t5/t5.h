@@ -6,16 +6,17 @@
 #include "cli/cli.h"
 #include <relpos/t5.h>
 
-extern const cli_command t5_generate, t5_encode, t5_score, t5_tokenize, t5_info, t5_pack, t5_bench;
+extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_tokenize, cli_t5_info, cli_t5_pack,
+    cli_t5_bench;
 
 /* Options that every command has. */
-typedef struct t5_common {
+typedef struct cli_t5_common {
     const char *type;
     int64_t threads;
     bool tokens; /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
-} t5_common;
+} cli_t5_common;
 
 enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
@@ -29,36 +30,36 @@ enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_OWN };
     }
 
 /* Take one of these options. -1: it is none of them. */
-int t5_common_option(t5_common *c, int key, const char *value);
+int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 /* Open the model; CLI_OK, or CLI_FAILED after printing. */
-int t5_open(t5_common *c, const char *path);
-void t5_close(t5_common *c);
+int cli_t5_open(cli_t5_common *c, const char *path);
+void cli_t5_close(cli_t5_common *c);
 /* Print rp_t5_last_error and return CLI_FAILED. */
-int t5_refused(const char *command);
+int cli_t5_refused(const char *command);
 
 /* Lines to be read, from a file, from one text, or from standard input. */
-typedef struct t5_lines {
+typedef struct cli_t5_lines {
     FILE *file;
     const char *text; /* one line, in place of a file */
     char *line;
     size_t size;
     int64_t number;
-} t5_lines;
+} cli_t5_lines;
 
-int t5_lines_open(t5_lines *l, const char *path, const char *text);
+int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
 /* The next line without its line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing. */
-int t5_lines_next(t5_lines *l, const char **line, int64_t *length);
-void t5_lines_close(t5_lines *l);
+int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
+void cli_t5_lines_close(cli_t5_lines *l);
 
 /* Tokens of a line, behind a prefix; to be freed with rp_t5_free. CLI_OK, or an exit code after printing. */
-int t5_read_tokens(const t5_common *c, const t5_lines *l, const char *prefix, const char *line, int64_t length,
-                   int32_t **tokens, int64_t *n);
+int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char *prefix, const char *line,
+                       int64_t length, int32_t **tokens, int64_t *n);
 /* Numbers between spaces or commas. False with the reason in why. */
-bool t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
+bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Print tokens as numbers, or as text in which a line feed is written \n. */
-int t5_print(const t5_common *c, const int32_t *tokens, int64_t n);
+int cli_t5_print(const cli_t5_common *c, const int32_t *tokens, int64_t n);
 
 /* Seconds of a clock that never goes back. */
-double t5_seconds(void);
+double cli_t5_seconds(void);
 
 #endif
