@@ -29,6 +29,9 @@ typedef struct cli_command {
                char **argv); /* argv[0] is the command's name; the exit code */
 } cli_command;
 
+/* The program: all that main does. */
+RP_API int cli_main(int argc, char **argv);
+
 extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
     cmd_explore, cmd_t5;
 

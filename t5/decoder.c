@@ -44,7 +44,7 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
     float *hidden = malloc((size_t)bytes + 1);
     if (hidden == NULL)
         return t5_no_memory_for("hidden states", bytes);
-    rp_status status = t5_encode(s->m, s->n_sources, sources, hidden);
+    rp_status status = t5_encode_sources(s->m, s->n_sources, sources, hidden);
     if (status == RP_OK)
         status = make_cross(s, hidden);
     free(hidden);

@@ -256,7 +256,7 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
     return status;
 }
 
-rp_status t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out)
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out)
 {
     for (int64_t s = 0, end; s < n_sources; s = end) {
         int64_t rows = 0;

@@ -205,6 +205,11 @@ static rp_status write_targets(const rp_t5 *m, rp_t5_session *session, int64_t f
     return status;
 }
 
+int rp_t5_is_set(void *context)
+{
+    return __atomic_load_n((const int32_t *)context, __ATOMIC_RELAXED) != 0;
+}
+
 static rp_status out_of_range(const char *field, double value, const char *bound)
 {
     return t5_fail(RP_E_RANGE, "%s is %g: %s", field, value, bound);

@@ -333,5 +333,5 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
         return status;
     if (out == NULL && n_sources > 0)
         return t5_fail(RP_E_ARG, "out is NULL");
-    return t5_encode(m, n_sources, sources, out);
+    return t5_encode_sources(m, n_sources, sources, out);
 }

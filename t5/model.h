@@ -221,7 +221,7 @@ rp_status t5_failure_of(const t5_failure *f);
 /* ------------------------------------------------------------------------------------------------ encoder.c */
 
 /* rp_t5_encode, of sources that were checked. */
-rp_status t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out);
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out);
 
 /* ------------------------------------------------------------------------------------------------ decoder.c */
 

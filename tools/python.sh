@@ -48,6 +48,7 @@ bytes=$(wc -c <"$wheel")
 echo "$(basename "$wheel"): $bytes bytes"
 [ "$bytes" -lt 1000000 ] || { echo "a wheel has to stay below 1,000,000 bytes"; exit 1; }
 $python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program: see $place/wheel.log"; exit 1; }
+[ "$($python -m zipfile -l "$wheel" | grep -c 'relpos/lib/librelpos_t5')" = 1 ] || { echo "the wheel has to have one library of T5"; exit 1; }
 tests
 tools/wheel_test.sh $place/venv
 

@@ -176,6 +176,9 @@ typedef struct rp_t5_generation {
     void *context; /* handed to both */
 } rp_t5_generation;
 
+/* For rp_t5_generation.cancelled: cancel once the int32_t that context points to is not 0. Any thread may set it. */
+RP_API int rp_t5_is_set(void *context);
+
 /* What the model's generation_config.json asks for. */
 RP_API rp_t5_generation rp_t5_generation_of(const rp_t5 *model);
 

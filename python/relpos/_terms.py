@@ -3,6 +3,7 @@
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import operator
+import pathlib
 
 from . import _core
 
@@ -181,6 +182,8 @@ def _parameter(cls, key, value):
 
 def _new(cls, arrays, params):
     defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
+    if cls.__name__ == "T5" and isinstance(arrays[0], (str, pathlib.PurePath)):
+        raise TypeError(f"T5: table is {str(arrays[0])!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
     text = _BY_CLASS[cls]["name"] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
                                        if key in required or value is None or value != defaults[key])
     return _create(cls, text, arrays)

@@ -48,7 +48,7 @@ BAD = [
     (attention(q, k, v, rope=relpos.RoPE() + relpos.RoPE()), ValueError, "RoPE is given twice: at most one is allowed"),
     (attention(q, k, v, bias=relpos.T5(table[:, :3])), ValueError, r"^T5\(table\): shape is \(32, 3\): \(32, 4\)"),
     (attention(q, k, v, bias=relpos.T5(table.astype(int))), TypeError, r"^T5\(table\): dtype is i64"),
-    (attention(q, k, v, bias=relpos.T5("table")), TypeError, r"^T5\(table\) is of type str"),
+    (attention(q, k, v, bias=relpos.T5([1.0])), TypeError, r"^T5\(table\) is of type list"),
     (attention(q, k, v, bias=relpos.Fire(table[:0, :1], table[0], table, table[0], c=1, L=1)), ValueError,
      "^Fire: the shape of its array w1"),
     (attention(q, k, v, key_mask=KEYS[:, :3]), ValueError, r"^key_mask: shape is \(2, 3\): \(2, 17\) is needed"),

@@ -1,0 +1,582 @@
+"""Models of the T5 family on the CPU: text in, text, vectors or scores out. docs/t5.md says which models run.
+
+    import relpos.t5
+    model = relpos.t5.T5("flan-t5-small", type="int8")
+    model.generate(["translate English to German: Good morning."], num_beams=4)
+
+The wheel's library librelpos_t5, which also contains the program, is called by ctypes: so NumPy stays the only dependency, no second
+extension module is built, and the lock of the interpreter is free while the library computes.
+SPDX-License-Identifier: Apache-2.0"""
+import contextlib
+import ctypes as c
+import os
+import queue
+import threading
+import types
+
+import numpy as np
+
+from . import _core  # noqa: F401  librelpos, which librelpos_t5 needs
+
+__all__ = ["T5"]
+_OK, _NOMEM, _CANCELLED = 0, "RP_E_NOMEM", "RP_E_CANCELLED"
+
+
+def _fields(text):
+    """Fields of a C structure: "int64_t vocab d_model; char* type" as ctypes has them. A test compares them with the header."""
+    kinds = {"int64_t": c.c_int64, "int32_t": c.c_int32, "size_t": c.c_size_t, "double": c.c_double, "uint64_t": c.c_uint64,
+             "char*": c.c_char_p, "pointer": c.c_void_p, "tokens": _Tokens}
+    return [(name, kinds[kind]) for kind, *names in (part.split() for part in text.split(";")) for name in names]
+
+
+class _Tokens(c.Structure):
+    _fields_ = [("tokens", c.POINTER(c.c_int32)), ("n", c.c_int64)]
+
+
+class _Opening(c.Structure):
+    _fields_ = _fields("size_t size; char* type; pointer pool")
+
+
+class _Info(c.Structure):
+    _fields_ = _fields("char* kind type; int64_t vocab d_model d_kv d_ff heads layers decoder_layers parameters bytes step_bytes;"
+                       "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts")
+
+
+class _Generation(c.Structure):
+    _fields_ = _fields("size_t size; int64_t max_new_tokens min_new_tokens; int32_t beams returned; double length_penalty;"
+                       "int32_t early_stopping sample; double temperature; int64_t top_k; double top_p; uint64_t seed; int64_t first;"
+                       "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last; tokens prefix;"
+                       "pointer stop; int32_t n_stop scores; pointer on_token cancelled context")
+
+
+class _Sequence(c.Structure):
+    _fields_ = [*_fields("int64_t source; int32_t index finished"), ("tokens", c.POINTER(c.c_int32)), *_fields("int64_t n; double score")]
+
+
+_ON_TOKEN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64, c.c_int32, c.c_int32)
+
+
+def _load():
+    """The library beside librelpos, with the types of its calls."""
+    folder = os.path.join(os.path.dirname(_core.__file__), "lib")
+    found = [name for name in (os.listdir(folder) if os.path.isdir(folder) else []) if name.startswith("librelpos_t5.so")]
+    if not found:
+        raise ImportError("relpos.t5: the library of T5 was left out when this wheel was built, because jansson, libzip or libpng was "
+                          "missing (Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then pip install relpos again)")
+    lib = c.CDLL(os.path.join(folder, found[0]))
+    pointer, tokens = c.c_void_p, c.POINTER(_Tokens)
+    types_of = {
+        "rp_t5_last_error": (c.c_char_p,), "rp_t5_free": (None, pointer), "rp_t5_close": (None, pointer),
+        "rp_t5_open": (c.c_int, c.POINTER(pointer), c.c_char_p, c.POINTER(_Opening)),
+        "rp_t5_pack": (c.c_int, pointer, c.c_char_p), "rp_t5_about": (c.POINTER(_Info), pointer),
+        "rp_t5_tokenize": (c.c_int, pointer, c.c_char_p, c.c_int64, c.POINTER(c.POINTER(c.c_int32)), c.POINTER(c.c_int64)),
+        "rp_t5_detokenize": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
+        "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer), "rp_t5_generation_of": (_Generation, pointer),
+        "rp_t5_generate": (c.c_int, pointer, c.c_int64, tokens, c.POINTER(_Generation), c.POINTER(pointer)),
+        "rp_t5_results_size": (c.c_int64, pointer), "rp_t5_result": (c.POINTER(_Sequence), pointer, c.c_int64),
+        "rp_t5_results_free": (None, pointer), "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer),
+        "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
+        "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
+    }
+    for name, (result, *arguments) in types_of.items():
+        function = getattr(lib, name)  # those of librelpos are found through its dependence on it
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+_lib = _load()
+
+
+def _check(status, error=None, refused=ValueError):
+    """Raise what a status means, with the line of the library: of this thread, so before any other call."""
+    if status == _OK:
+        return
+    line = (error or _lib.rp_t5_last_error)().decode("utf-8", "replace")
+    name = _lib.rp_status_name(status).decode()
+    raise {_NOMEM: MemoryError, _CANCELLED: InterruptedError}.get(name, refused)(line)
+
+
+def _whole(name, value, low, high):
+    """An integer within bounds, or an error that names it."""
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise TypeError(f"{name} is {value!r}: an integer is needed") from None
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {number}: {low} to {high} are possible")
+    return number
+
+
+def _real(name, value):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: a number is needed") from None
+
+
+def _row(name, tokens):
+    """Tokens of one sequence as an array of int32 of its own."""
+    row = np.asarray(tokens)
+    if row.size == 0:
+        row = row.astype(np.int64)
+    if row.ndim != 1 or row.dtype.kind not in "iu":
+        raise TypeError(f"{name}: one sequence of integers is needed, and this is of type {row.dtype} with {row.ndim} axes")
+    if row.size and not 0 <= int(row.min()) <= int(row.max()) < 2**31:
+        raise ValueError(f"{name}: its numbers are {row.min()} to {row.max()}: tokens are 0 to one below the vocabulary")
+    return np.array(row, np.int32)
+
+
+def _borrow(rows):
+    """Rows as the library takes them; they have to be kept while it reads."""
+    made = (_Tokens * max(len(rows), 1))()
+    for n, row in enumerate(rows):
+        made[n] = _Tokens(row.ctypes.data_as(c.POINTER(c.c_int32)), len(row))
+    return made
+
+
+_STOPPING = {False: 0, True: 1, "never": 2}
+
+
+class T5:
+    """A model: a folder as save_pretrained leaves it, or a file that `pack` or `relpos t5 pack` wrote.
+
+    path      a str or path
+    type      of weights: "f32", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers
+    threads   None: all that this process may use; results do not depend on it
+
+    Files are mapped, and have to stay as they are until the model is closed: by `close`, `with`, or when nothing refers to it. Any number
+    of threads of Python may use a model at once, and other threads run while it computes.
+
+    Sources are texts: one str, for which one result comes back, or a sequence of them, for which a list or an array with one
+    result each does; of none, an empty one. `tokens=` gives token numbers in their place: a sequence of integers or a sequence of
+    those, as `tokenize` makes them, with the token that ends a source. What comes out for a source does not depend on the others.
+
+    What is wrong raises ValueError or TypeError, files that are missing OSError, memory MemoryError, each with one line.
+    """
+
+    def __init__(self, path, *, type=None, threads=None):
+        self._handle = self._pool = None
+        self._users, self._closing, self._lock = 0, False, threading.Lock()
+        name = os.fsencode(path)
+        if b"\0" in name:
+            raise ValueError("path has a character 0")
+        os.stat(path)  # OSError where it is missing
+        if type is not None and not isinstance(type, str):
+            raise TypeError(f'type is {type!r}: "f32", "bf16", "int8", "int4" or None')
+        if threads is not None:
+            pool = c.c_void_p()
+            _check(_lib.rp_pool_create(c.byref(pool), _whole("threads", threads, 1, 4096)), _lib.rp_last_error)
+            self._pool = pool
+        handle = c.c_void_p()
+        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool)
+        try:
+            _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
+            self._handle = handle
+            self._info = {name: value.decode() if isinstance(value := getattr(_lib.rp_t5_about(handle).contents, name), bytes) else value
+                          for name, _ in _Info._fields_}
+            if _lib.rp_t5_generation_of(handle).size != c.sizeof(_Generation):
+                raise ImportError("relpos.t5 and librelpos_t5 are of different versions (install the package again)")
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------------------------------- the model
+
+    @property
+    def config(self):
+        """What is known of the model, under the names of rp_t5_info: kind, type, vocab, d_model, d_kv, d_ff, heads, layers, decoder_layers
+        (0: it encodes only), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
+        `model.config.d_model`."""
+        return types.SimpleNamespace(**self._info)
+
+    def __getattr__(self, name):
+        info = self.__dict__.get("_info", {})
+        if name in info:
+            return info[name]
+        raise AttributeError(f"T5 has no attribute {name!r}")
+
+    def __repr__(self):
+        i = self.config
+        state = ", closed" if self._closing else ""
+        return f"<relpos.t5.T5: {i.kind}, {i.type}, {i.layers} + {i.decoder_layers} layers, {i.parameters:,} parameters{state}>"
+
+    def close(self):
+        """Free the model, once calls of other threads have ended. Calls that begin later raise ValueError. It may be called twice."""
+        with self._lock:
+            self._closing = True
+            self._free_if_unused()
+
+    def _free_if_unused(self):
+        if self._closing and self._users == 0:
+            _lib.rp_t5_close(self._handle)
+            _lib.rp_pool_destroy(self._pool)
+            self._handle = self._pool = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if "_lock" in self.__dict__ and _lib is not None:
+            self.close()
+
+    @contextlib.contextmanager
+    def _use(self):
+        """The model for one call, which close waits for."""
+        with self._lock:
+            if self._closing:
+                raise ValueError("the model was closed")
+            self._users += 1
+        try:
+            yield self._handle
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._free_if_unused()
+
+    def pack(self, path):
+        """Write the model as one file that opens at once: the weights in their type, the configuration and the tokenizer."""
+        with self._use() as model:
+            _check(_lib.rp_t5_pack(model, os.fsencode(path)), refused=OSError)
+
+    # ------------------------------------------------------------------------------------------- text
+
+    def tokenize(self, text):
+        """The tokens of a text as an array of int32, with the one that ends a source; of a sequence of texts, a list of arrays."""
+        if not isinstance(text, str):
+            return [self.tokenize(one) for one in _texts("text", text)]
+        data, tokens, n = text.encode(), c.POINTER(c.c_int32)(), c.c_int64()
+        with self._use() as model:
+            _check(_lib.rp_t5_tokenize(model, data, len(data), c.byref(tokens), c.byref(n)))
+            try:
+                return np.array(tokens[:n.value], np.int32)
+            finally:
+                _lib.rp_t5_free(tokens)
+
+    def detokenize(self, tokens):
+        """The text of tokens, special ones left out; of a sequence of sequences, a list of texts."""
+        if _is_many(tokens):
+            return [self.detokenize(one) for one in tokens]
+        row, text, size = _row("tokens", tokens), c.c_void_p(), c.c_int64()
+        with self._use() as model:
+            _check(_lib.rp_t5_detokenize(model, row.ctypes.data, len(row), c.byref(text), c.byref(size)))
+            try:
+                return c.string_at(text, size.value).decode("utf-8", "replace")
+            finally:
+                _lib.rp_t5_free(text)
+
+    def _rows(self, texts, tokens, what="texts", other="tokens"):
+        """Rows of tokens, and whether there is a list of them."""
+        if (texts is None) == (tokens is None):
+            raise TypeError(f"give either {what} or {other}")
+        if tokens is not None:
+            many = _is_many(tokens)
+            return [_row(f"{other}[{n}]", one) for n, one in enumerate(tokens)] if many else [_row(other, tokens)], many
+        many = not isinstance(texts, str)
+        return [self.tokenize(one) for one in (_texts(what, texts) if many else [texts])], many
+
+    # ------------------------------------------------------------------------------------------- generate
+
+    def generate(self, texts=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, num_return_sequences=None,
+                 length_penalty=None, early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0,
+                 repetition_penalty=None, no_repeat_ngram_size=None, stop_strings=(), begin=None, return_scores=False):
+        """Write a target for each source: greedy, by beam search or by sampling, token for token as transformers does.
+
+        What is None is as the model's generation_config.json says, or else as in the second column.
+
+        max_new_tokens         256      end after so many
+        min_new_tokens         0        do not end before
+        num_beams              1        beam search; 1: the likeliest token each time
+        num_return_sequences   1        results of each source: the best of the beams, or samples
+        length_penalty         1.0      of beams: log-probabilities are divided by length to this power
+        early_stopping         False    of beams: False, True or "never"
+        do_sample              False    draw each token; with one beam
+        temperature            1.0      of sampling, as are the next two
+        top_k                  50       draw among so many; 0: all
+        top_p                  1.0      draw among the likeliest that have this share
+        seed                   0        the same seed gives the same samples, whatever else is in the call
+        repetition_penalty     1.0      above 1: tokens that are there already become less likely
+        no_repeat_ngram_size   0        no so many tokens in a row come twice
+        stop_strings           none     a text or several: the target ends once one is in it
+        begin                  none     what every target begins with: a text, or with tokens= token numbers
+        return_scores          False    return (targets, scores)
+
+        Returns a text for one source, or a list; with tokens=, arrays of int32 in place of texts, with the end where one was written. With
+        num_return_sequences above 1, a list of so many in each place. Scores are log-probabilities, of beams divided as above, an array
+        of float64: (sources,), or (sources, num_return_sequences); without the axis of sources for one text. Ctrl-C ends the call after the
+        step that is running.
+        """
+        settings = {name: value for name, value in locals().items() if name in _SETTINGS}
+        rows, many = self._rows(texts, tokens)
+        with self._use() as model:
+            g, kept = self._settings(model, settings, stop_strings, begin, tokens is not None)
+            g.scores = bool(return_scores)
+            found = _interruptible(lambda flag: _generate(model, rows, g, flag, kept))
+            out = [row if tokens is not None else self.detokenize(row) for row, _ in found]
+        returned = g.returned
+        scores = np.array([score for _, score in found], np.float64)
+        if returned > 1:
+            out = [out[n:n + returned] for n in range(0, len(out), returned)]
+            scores = scores.reshape(-1, returned)
+        if not many:
+            out, scores = out[0], scores[0]
+        return (out, scores) if return_scores else out
+
+    def stream(self, text=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, length_penalty=None,
+               early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
+               no_repeat_ngram_size=None, stop_strings=(), begin=None):
+        """Write the target of one source, and iterate over its text as it comes: the pieces joined are what `generate` returns. With tokens=,
+        over token numbers. Arguments are those of `generate`; names and types are checked at once. With beams, all comes at the end.
+
+        Writing goes on in a thread while the pieces are used. It ends when the iterator is closed or dropped, or by Ctrl-C.
+        """
+        settings = {name: value for name, value in locals().items() if name in _SETTINGS}
+        rows, many = self._rows(text, tokens, "text")
+        if many:
+            raise TypeError("stream: one source is needed (generate takes several)")
+        with self._use() as model:
+            g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None)
+        return self._pieces(rows, g, kept, tokens is not None)
+
+    def _pieces(self, rows, g, kept, numbers):
+        """The generator of `stream`: another thread writes tokens, and this one makes text of them."""
+        tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
+
+        def on_token(_context, _source, _index, token):
+            tokens.put(token)
+            return not main.is_alive()  # the interpreter is ending
+
+        callback = _ON_TOKEN(on_token)
+        g.on_token = c.cast(callback, c.c_void_p)
+
+        def work():
+            try:
+                _generate(model, rows, g, flag, (kept, callback))
+                tokens.put(None)
+            except BaseException as why:
+                tokens.put(why)
+
+        thread = threading.Thread(target=work, name="relpos.t5")
+        written, shown, token = kept[0].tolist(), "", 0
+        with self._use() as model:
+            try:
+                thread.start()
+                if numbers:
+                    yield from written
+                while token is not None:
+                    token = tokens.get()
+                    if isinstance(token, BaseException):
+                        raise token
+                    if numbers:
+                        yield from () if token is None else (token,)
+                        continue
+                    written += [] if token is None else [token]
+                    text = self.detokenize(written)
+                    if token is not None:
+                        text = text.removesuffix("\ufffd")  # of a character that is not complete
+                    if text.startswith(shown) and len(text) > len(shown):
+                        piece, shown = text[len(shown):], text
+                        yield piece
+            finally:
+                flag.value = 1
+                if thread.ident is not None:
+                    thread.join()
+
+    def _settings(self, model, settings, stop_strings, begin, numbers):
+        """rp_t5_generation of the arguments, and what it borrows."""
+        g = _lib.rp_t5_generation_of(model)
+        given = {name: value for name, value in settings.items() if value is not None}
+        if given.get("do_sample") and "num_beams" not in given:
+            g.beams = 1
+        if given.get("num_beams") is not None and "do_sample" not in given:
+            g.sample = 0
+        for name, value in given.items():
+            field, low, high = _SETTINGS[name]
+            if name == "early_stopping":
+                if not isinstance(value, (bool, str)) or value not in _STOPPING:
+                    raise ValueError(f'early_stopping is {value!r}: False, True or "never"')
+                value = _STOPPING[value]
+            elif name == "do_sample":
+                value = bool(value)
+            else:
+                value = _real(name, value) if low is None else _whole(name, value, low, high)
+            setattr(g, field, value)
+        if "min_new_tokens" not in given:
+            g.min_new_tokens = min(g.min_new_tokens, g.max_new_tokens)
+        stops = [one.encode() for one in ([stop_strings] if isinstance(stop_strings, str) else _texts("stop_strings", stop_strings or ()))]
+        for one in stops:
+            if not one or b"\0" in one:
+                raise ValueError("stop_strings: a text is empty, or has a character 0")
+        array = (c.c_char_p * max(len(stops), 1))(*stops)
+        g.stop, g.n_stop = c.cast(array, c.c_void_p), len(stops)
+        row = np.empty(0, np.int32)
+        if begin is not None and numbers:
+            row = _row("begin", begin)
+        elif begin is not None:
+            if not isinstance(begin, str):
+                raise TypeError(f"begin is {begin!r}: a text is needed (or token numbers with tokens=)")
+            row = self.tokenize(begin)
+            row = row[:-1] if len(row) and row[-1] == self.config.eos else row
+        row = np.ascontiguousarray(row)
+        g.prefix = _borrow([row])[0]
+        return g, (row, array)
+
+    # ------------------------------------------------------------------------------------------- encode, score
+
+    def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False):
+        """Hidden states of sources after the encoder's last norm, or one vector for each.
+
+        pool             None: all hidden states; "mean", "first" or "last": one vector of them
+        normalize        vectors become 1 long; needs pool
+        pad_to           cut sources to so many tokens, of which the last stays the end, and pad with zeros
+        attend_padding   pad with tokens that are attended to, as text encoders of image models expect; needs pad_to
+
+        Returns float32: with pool (sources, d_model); with pad_to (sources, pad_to, d_model); else a list of (tokens, d_model). For one text
+        the same without the axis of sources. A source of no tokens has the vector 0.
+        """
+        rows, many = self._rows(texts, tokens)
+        if pool not in (None, "mean", "first", "last"):
+            raise ValueError(f'pool is {pool!r}: None, "mean", "first" or "last"')
+        if normalize and pool is None:
+            raise ValueError('normalize: it is for vectors (add pool="mean")')
+        if attend_padding and pad_to is None:
+            raise ValueError("attend_padding: there is no padding (add pad_to)")
+        if pad_to is not None:
+            rows = [self._fit(row, _whole("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
+        d, out = self.config.d_model, []
+        for n in range(0, len(rows), 32):  # between two of these Ctrl-C is noticed; the bits are those of one call
+            some = rows[n:n + 32]
+            hidden = np.empty((sum(map(len, some)), d), np.float32)
+            with self._use() as model:
+                _check(_lib.rp_t5_encode(model, len(some), _borrow(some), hidden.ctypes.data))
+            out += np.split(hidden, np.cumsum([len(row) for row in some])[:-1]) if pool is None else [
+                _pool(one, pool, normalize) for one in np.split(hidden, np.cumsum([len(row) for row in some])[:-1])]
+        if pool is not None:
+            out = np.array(out, np.float32).reshape(-1, d)
+        elif pad_to is not None:
+            padded = np.zeros((len(out), pad_to, d), np.float32)
+            for to, one in zip(padded, out):
+                to[:len(one)] = one
+            out = padded
+        return out if many else out[0]
+
+    def _fit(self, row, length, attend):
+        if len(row) > length:
+            end = row[-1]
+            row = row[:length].copy()
+            if end == self.config.eos:
+                row[-1] = end
+        if attend and len(row) < length:
+            row = np.concatenate([row, np.full(length - len(row), self.config.pad, np.int32)])
+        return np.ascontiguousarray(row)
+
+    def score(self, sources=None, targets=None, *, source_tokens=None, target_tokens=None, each=False):
+        """Log-probabilities of targets given their sources, which are texts, or tokens: as many of one as of the other.
+
+        Returns an array (sources,) of float64, or a float for one text; with each, those of the single tokens: a list of arrays, or
+        an array. A target's text has the token that ends it; the score of a generated target equals that of `generate`, to the last bit.
+        """
+        rows, many = self._rows(sources, source_tokens, "sources", "source_tokens")
+        other, many_too = self._rows(targets, target_tokens, "targets", "target_tokens")
+        if many != many_too or len(rows) != len(other):
+            raise ValueError(f"{len(rows)} sources and {len(other)} targets: as many of one as of the other are needed")
+        totals, every = np.empty(len(rows)), []
+        for n, (source, target) in enumerate(zip(rows, other)):
+            total, single = c.c_double(), np.empty(len(target))
+            with self._use() as model:
+                _check(_lib.rp_t5_score(model, _borrow([source])[0], _borrow([target])[0], c.byref(total), single.ctypes.data))
+            totals[n] = total.value
+            every.append(single)
+        out = every if each else totals
+        return out if many else out[0] if each else float(out[0])
+
+
+# ---------------------------------------------------------------------------------------------- below the methods
+
+# Keywords of transformers: the field of rp_t5_generation, and bounds of integers; None: a number, whose bounds the library knows.
+_SETTINGS = {
+    "max_new_tokens": ("max_new_tokens", 1, 1 << 24), "min_new_tokens": ("min_new_tokens", 0, 1 << 24), "num_beams": ("beams", 1, 4096),
+    "num_return_sequences": ("returned", 1, 4096), "length_penalty": ("length_penalty", None, None), "early_stopping": ("early_stopping", 0, 2),
+    "do_sample": ("sample", 0, 1), "temperature": ("temperature", None, None), "top_k": ("top_k", 0, 2**31 - 1), "top_p": ("top_p", None, None),
+    "seed": ("seed", 0, 2**64 - 1), "repetition_penalty": ("repetition_penalty", None, None),
+    "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24),
+}
+
+
+def _texts(name, texts):
+    """A sequence of texts as a list."""
+    if isinstance(texts, (bytes, os.PathLike)) or not hasattr(texts, "__iter__"):
+        raise TypeError(f"{name} is of type {type(texts).__name__}: a str or a sequence of them is needed")
+    texts = list(texts)
+    for n, one in enumerate(texts):
+        if not isinstance(one, str):
+            raise TypeError(f"{name}[{n}] is of type {type(one).__name__}: a str is needed")
+    return texts
+
+
+def _is_many(tokens):
+    """Whether there are several sequences of tokens, or one. An empty list is one of no tokens; [[]] is a list."""
+    if isinstance(tokens, np.ndarray):
+        return tokens.ndim > 1
+    if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
+        raise TypeError(f"tokens are of type {type(tokens).__name__}: a sequence of integers, or a sequence of those, is needed")
+    return len(tokens) > 0 and hasattr(tokens[0], "__len__")
+
+
+def _generate(model, rows, g, flag, _kept):
+    """All results of the library: (tokens, score). g borrows what is in _kept."""
+    g.cancelled, g.context = c.cast(_lib.rp_t5_is_set, c.c_void_p), c.addressof(flag)
+    results = c.c_void_p()
+    _check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
+    try:
+        found = (_lib.rp_t5_result(results, n).contents for n in range(_lib.rp_t5_results_size(results)))
+        return [(np.array(one.tokens[:one.n], np.int32), one.score) for one in found]
+    finally:
+        _lib.rp_t5_results_free(results)
+
+
+def _interruptible(work):
+    """work(flag), in another thread where this is the one that gets signals: it waits here, where Ctrl-C or another handler may raise,
+    which sets the flag."""
+    flag = c.c_int32()
+    if threading.current_thread() is not threading.main_thread():
+        return work(flag)
+    done = queue.SimpleQueue()
+
+    def run():
+        try:
+            done.put((work(flag), None))
+        except BaseException as why:
+            done.put((None, why))
+
+    thread = threading.Thread(target=run, name="relpos.t5")
+    try:
+        thread.start()
+        found, why = done.get()
+    finally:
+        flag.value = 1
+        if thread.ident is not None:
+            thread.join()
+    if why is not None:
+        raise why
+    return found
+
+
+def _pool(hidden, how, normalize):
+    """One vector, by sums in double in the order of tokens."""
+    if len(hidden) == 0:
+        return np.zeros(hidden.shape[1], np.float32)
+    if how == "mean":
+        total = np.zeros(hidden.shape[1])
+        for row in hidden:
+            total += row
+        vector = (total / len(hidden)).astype(np.float32)
+    else:
+        vector = hidden[0 if how == "first" else -1]
+    if normalize:
+        wide = vector.astype(np.float64)
+        length = np.sqrt(np.cumsum(wide * wide)[-1])  # added one after the other, as the program does
+        vector = (wide / length).astype(np.float32) if length > 0 else vector
+    return vector

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Texts = str | Sequence[str]
+_Tokens = Sequence[int] | Sequence[Sequence[int]] | NDArray[np.integer] | Sequence[NDArray[np.integer]]
+
+class _Settings(TypedDict, total=False):
+    max_new_tokens: int | None
+    min_new_tokens: int | None
+    num_beams: int | None
+    length_penalty: float | None
+    early_stopping: bool | Literal["never"] | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    stop_strings: _Texts
+    begin: str | Sequence[int] | NDArray[np.integer] | None
+
+class T5:
+    kind: str
+    type: str
+    vocab: int
+    d_model: int
+    d_kv: int
+    d_ff: int
+    heads: int
+    layers: int
+    decoder_layers: int
+    parameters: int
+    bytes: int
+    step_bytes: int
+    gated: int
+    tied: int
+    scaled: int
+    has_tokenizer: int
+    start: int
+    eos: int
+    pad: int
+    activation: str
+    attention: str
+    experts: int
+    def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "bf16", "int8", "int4"] | None = None,
+                 threads: int | None = None) -> None: ...
+    @property
+    def config(self) -> SimpleNamespace: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> T5: ...
+    def __exit__(self, kind: Any, why: BaseException | None, trace: TracebackType | None) -> None: ...
+    def pack(self, path: str | os.PathLike[str]) -> None: ...
+    def tokenize(self, text: _Texts) -> Any: ...
+    def detokenize(self, tokens: _Tokens) -> Any: ...
+    def generate(self, texts: _Texts | None = None, *, tokens: _Tokens | None = None, num_return_sequences: int | None = None,
+                 return_scores: bool = False, **settings: Unpack[_Settings]) -> Any: ...
+    def stream(self, text: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,
+               **settings: Unpack[_Settings]) -> Iterator[Any]: ...
+    def encode(self, texts: _Texts | None = None, *, tokens: _Tokens | None = None, pool: Literal["mean", "first", "last"] | None = None,
+               normalize: bool = False, pad_to: int | None = None, attend_padding: bool = False) -> Any: ...
+    def score(self, sources: _Texts | None = None, targets: _Texts | None = None, *, source_tokens: _Tokens | None = None,
+              target_tokens: _Tokens | None = None, each: bool = False) -> Any: ...
