@@ -135,9 +135,24 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
         panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
 }
 
+/* One row by one column of a panel, such as holds the few outputs that a caller asks for. */
+static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
+{
+    float aligned[LINEAR_COLUMN] __attribute__((aligned(64))) = {0};
+    int64_t width;
+    const tile t = {.j = j,
+                    .panel = j->packed + panel * j->panel_bytes,
+                    .columns = linear_columns(j->out, panel),
+                    .first = n,
+                    .end = j->lines,
+                    .sums = aligned};
+    widest(j->type, 1, 1, &width)(1, &t);
+    memcpy(sums, aligned, sizeof aligned);
+}
+
 #define LINEAR_JOIN(a, b) a##b
 #define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block, column};
