@@ -1,4 +1,4 @@
-/* apply.c -- linear_apply: arguments are checked, rows quantised where the type asks for it, and the product is handed
+/* apply.c -- linear_apply, linear_some: arguments are checked, rows quantised where the type asks for it, and the product is handed
  * to the pool in tasks of some rows and some panels. It may not know instruction sets by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
@@ -117,6 +117,18 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
 }
 
+static linear_job job_of(const linear_weights *w, const float *x)
+{
+    return (linear_job){.type = w->type,
+                        .rows = 1,
+                        .in = w->in,
+                        .out = w->out,
+                        .x = x,
+                        .packed = w->packed,
+                        .panel_bytes = linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS),
+                        .lines = linear_lines(w->type, w->in)};
+}
+
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call)
 {
     const linear_ops *ops;
@@ -129,22 +141,41 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     void *own = bytes > 0 && !call->scratch ? aligned_alloc(LINEAR_ALIGN, (size_t)bytes) : NULL;
     if (bytes > 0 && !call->scratch && !own)
         return RP_E_NOMEM;
-    linear_job j = {.type = w->type,
-                    .then = call->then,
-                    .rows = call->rows,
-                    .in = w->in,
-                    .out = w->out,
-                    .ldx = call->ldx,
-                    .ldy = call->ldy,
-                    .x = call->x,
-                    .y = call->y,
-                    .packed = w->packed,
-                    .panel_bytes = linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS),
-                    .lines = linear_lines(w->type, w->in),
-                    .row_bytes = bytes / call->rows};
+    linear_job j = job_of(w, call->x);
+    j.then = call->then;
+    j.rows = call->rows;
+    j.ldx = call->ldx;
+    j.ldy = call->ldy;
+    j.y = call->y;
+    j.row_bytes = bytes / call->rows;
     if (bytes > 0)
         j.quantised = own ? own : call->scratch;
     run(pool, &j, ops);
     free(own);
     return RP_OK;
+}
+
+rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
+                      const char *isa)
+{
+    const linear_ops *ops;
+    float sums[LINEAR_COLUMN];
+    if (!w || linear_packed_bytes(w->type, w->in, w->out) < 0 || !w->packed || !aligned(w->packed) || n < 0 ||
+        (n > 0 && (!x || !outputs || !y)))
+        return RP_E_ARG;
+    if (w->type >= LINEAR_INT8)
+        return RP_E_UNSUPPORTED;
+    for (int64_t k = 0; k < n; k++)
+        if (outputs[k] < 0 || outputs[k] >= w->out)
+            return RP_E_ARG;
+    const rp_status chosen = linear_choose(isa, &ops);
+    const linear_job j = job_of(w, x);
+    for (int64_t k = 0, had = -1; chosen == RP_OK && k < n; k++) {
+        const int64_t column = outputs[k] / LINEAR_COLUMN;
+        if (column != had)
+            ops->column(&j, column / LINEAR_COLUMNS, column % LINEAR_COLUMNS, sums);
+        had = column;
+        y[k] = sums[outputs[k] % LINEAR_COLUMN];
+    }
+    return chosen;
 }

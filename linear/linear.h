@@ -72,4 +72,27 @@ int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
  * RELPOS_SHORT are read at the first call. rp_last_error is not set: the caller knows what its arrays are called. */
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
 
+/* Some outputs of one row x alone: y[k] = x · W[outputs[k]], with the bits that linear_apply gives. Outputs side by side
+ * are read together if they follow one another in the list. In its caller's thread.
+ * RP_OK, RP_E_ARG, RP_E_UNSUPPORTED for types that quantise x and for an instruction set that this machine lacks. */
+rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
+                      const char *isa);
+
+/* 8 bits of each number of W, which say between what bounds linear_apply's products lie, and read a quarter of f32. What they are
+ * off by is proved in docs/linear.md. */
+typedef struct linear_screen {
+    linear_weights w;   /* int8; it stands for Ŵ */
+    const float *norms; /* [2, out]: of each row |w|, and |w - ŵ| */
+    bool bounds;        /* false: a number of W is huge or not finite, and no product has bounds */
+} linear_screen;
+
+/* Bytes of a screen, a multiple of LINEAR_ALIGN; -1: too large. */
+int64_t linear_screen_bytes(int64_t in, int64_t out);
+/* Make the screen of W, f32 or bf16, in memory aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG, RP_E_NOMEM. */
+rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weights *w, void *memory);
+/* bounds [rows, 2, out]: linear_apply gives row r of x products between bounds[r, 0, o] and bounds[r, 1, o];
+ * from -INFINITY to INFINITY where x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
+rp_status linear_screen_bounds(const linear_screen *s, rp_pool *pool, int64_t rows, const float *x, int64_t ldx,
+                               float *bounds, const char *isa);
+
 #endif

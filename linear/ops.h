@@ -25,6 +25,8 @@ typedef struct linear_ops {
     void (*quantise)(const linear_job *j, int64_t row, int64_t rows);
     /* Rows row … row+rows-1, at most LINEAR_MAX_ROWS, of the outputs of `panels` panels from `panel` on. */
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
+    /* The LINEAR_COLUMN sums of row 0 and one column of a panel, as block makes them; types without integers. */
+    void (*column)(const linear_job *j, int64_t panel, int64_t column, float *sums);
 } linear_ops;
 
 /* The instruction set of a name of its own or of the core's; NULL: RELPOS_ISA, or the fastest of this machine.

@@ -267,15 +267,31 @@ static int64_t *find_groups(const rp_t5_session *s)
     return groups;
 }
 
-/* Logits of `rows` rows of normed hidden states. */
-static rp_status apply_head(rp_t5_session *s, int64_t rows, float *hidden, int64_t ld, float *logits)
+/* Normed hidden states as the head takes them. */
+static void scale_hidden(const rp_t5_session *s, int64_t rows, float *hidden, int64_t ld)
 {
     const t5_config *c = &s->m->config;
     const float scale = (float)(1 / sqrt((double)c->d_model));
     for (int64_t r = 0; c->scale && r < rows; r++)
         for (int64_t k = 0; k < c->d_model; k++)
             hidden[r * ld + k] *= scale;
-    return t5_linear(&s->work, &s->m->weights.head, rows, hidden, ld, logits, c->vocab, LINEAR_STORE);
+}
+
+static rp_status apply_head(rp_t5_session *s, int64_t rows, const float *hidden, int64_t ld, float *logits)
+{
+    return t5_linear(&s->work, &s->m->weights.head, rows, hidden, ld, logits, s->m->config.vocab, LINEAR_STORE);
+}
+
+const float *t5_last_hidden(const rp_t5_session *s, int64_t r, int64_t *ld)
+{
+    if (ld != NULL)
+        *ld = s->last_ld;
+    return s->last + r * s->last_ld;
+}
+
+rp_status t5_last_logits(rp_t5_session *s, int64_t r, float *logits)
+{
+    return apply_head(s, 1, t5_last_hidden(s, r, NULL), s->last_ld, logits);
 }
 
 static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *context)
@@ -284,7 +300,9 @@ static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *c
     rp_status status = t5_reserve(&s->logits, HEAD_ROWS, vocab * 4);
     for (int64_t r = 0; status == RP_OK && r < all; r += HEAD_ROWS) {
         const int64_t some = all - r < HEAD_ROWS ? all - r : HEAD_ROWS;
-        status = apply_head(s, some, (float *)s->work.normed.data + r * d, d, s->logits.data);
+        float *hidden = (float *)s->work.normed.data + r * d;
+        scale_hidden(s, some, hidden, d);
+        status = apply_head(s, some, hidden, d, s->logits.data);
         for (int64_t k = r; status == RP_OK && k < r + some; k++)
             status = visit(context, k / n, k % n, (float *)s->logits.data + (k - r) * vocab);
     }
@@ -302,13 +320,14 @@ static rp_status run_step(step *p, const int32_t *tokens, float *logits, t5_visi
     if (status != RP_OK)
         return status;
     t5_rms_norm(s->work.x.data, s->work.rows, c->d_model, s->m->weights.decoder.norm, c->eps, s->work.normed.data);
-    if (visit != NULL)
-        status = visit_all(s, p->n, visit, context);
-    else
-        status =
-            apply_head(s, s->n_rows, (float *)s->work.normed.data + (p->n - 1) * c->d_model, p->n * c->d_model, logits);
     s->length += p->n;
-    return status;
+    if (visit != NULL)
+        return visit_all(s, p->n, visit, context);
+    float *last = (float *)s->work.normed.data + (p->n - 1) * c->d_model;
+    s->last = last;
+    s->last_ld = p->n * c->d_model;
+    scale_hidden(s, s->n_rows, last, s->last_ld);
+    return logits != NULL ? apply_head(s, s->n_rows, last, s->last_ld, logits) : RP_OK;
 }
 
 rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,

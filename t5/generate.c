@@ -70,6 +70,8 @@ typedef struct run {
     int32_t *parents, *tokens;
     int64_t *row_target;
     float *logits;
+    bool screened; /* this step leaves hidden states, and logits are made where they may be the largest */
+    t5_buffer bounds;
 } run;
 
 static rp_status choose(run *r, target *t, float *scores)
@@ -123,6 +125,33 @@ static int64_t next_rows(run *r, int64_t rows)
     return n;
 }
 
+/* Greedy decoding looks for the largest score alone. */
+static rp_status decode(run *r, int64_t rows, int64_t n, const int32_t *tokens)
+{
+    rp_status status = RP_OK;
+    r->screened = false;
+    if (!r->g->sample && !r->g->scores)
+        status = t5_screen_ready(r->m, rows, &r->screened);
+    if (status != RP_OK)
+        return status;
+    return t5_decode(r->session, rows, r->parents, n, tokens, r->screened ? NULL : r->logits, NULL, NULL);
+}
+
+static rp_status screen_rows(run *r, int64_t rows)
+{
+    const int64_t vocab = r->m->config.vocab;
+    rp_status status = t5_reserve(&r->bounds, rows * 2, vocab * 4);
+    if (status == RP_OK)
+        status = t5_screen_bounds(r->m, r->session, rows, r->bounds.data);
+    for (int64_t k = 0; status == RP_OK && k < rows; k++) {
+        const target *t = &r->targets[r->row_target[k]];
+        const t5_prefix p = {t->tokens, t->n, r->forced};
+        float *bounds = (float *)r->bounds.data + k * 2 * vocab;
+        status = t5_screen_logits(r->m, r->session, k, r->g, &p, bounds, r->logits + k * vocab);
+    }
+    return status;
+}
+
 static rp_status run_steps(run *r, int64_t n_sources)
 {
     const int64_t returned = r->n_targets / n_sources, vocab = r->m->config.vocab;
@@ -135,16 +164,18 @@ static rp_status run_steps(run *r, int64_t n_sources)
         r->row_target[k] = k;
         memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
     }
-    rp_status status = t5_decode(r->session, rows, r->parents, r->forced, first, r->logits, NULL, NULL);
+    rp_status status = decode(r, rows, r->forced, first);
     free(first);
     while (status == RP_OK && rows > 0) {
+        if (r->screened)
+            status = screen_rows(r, rows);
         for (int64_t k = 0; status == RP_OK && k < rows; k++)
             status = choose(r, &r->targets[r->row_target[k]], r->logits + k * vocab);
         rows = next_rows(r, rows);
         if (status == RP_OK && rows > 0 && r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0)
             status = t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
         if (status == RP_OK && rows > 0)
-            status = t5_decode(r->session, rows, r->parents, 1, r->tokens, r->logits, NULL, NULL);
+            status = decode(r, rows, 1, r->tokens);
     }
     return status;
 }
@@ -188,6 +219,7 @@ static void free_run(run *r)
     free(r->tokens);
     free(r->row_target);
     free(r->logits);
+    t5_release(&r->bounds);
 }
 
 static rp_status write_targets(const rp_t5 *m, rp_t5_session *session, int64_t first, int64_t n_sources,

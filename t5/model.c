@@ -241,6 +241,8 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
                                        .forced_first = -1,
                                        .forced_last = -1};
     status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
+    if (status == RP_OK)
+        status = t5_screen_open(m);
     if (status != RP_OK) {
         rp_t5_close(m);
         return status;
@@ -254,6 +256,7 @@ void rp_t5_close(rp_t5 *m)
 {
     if (m == NULL)
         return;
+    t5_screen_close(m);
     t5_weights_free(&m->weights);
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);

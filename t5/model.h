@@ -6,6 +6,7 @@
 
 #include "io/checkpoint.h"
 #include "linear/linear.h"
+#include <pthread.h>
 #include <relpos/t5.h>
 #include <stdbool.h>
 
@@ -105,6 +106,7 @@ void t5_weights_free(t5_weights *w);
 /* ------------------------------------------------------------------------------------------------ model.c */
 
 struct tokenizer;
+struct t5_screen;
 
 struct rp_t5 {
     t5_config config;
@@ -118,6 +120,7 @@ struct rp_t5 {
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
     rp_pool *pool;
+    struct t5_screen *screen; /* NULL: the head is read as a whole */
     rp_t5_info info;
 };
 
@@ -226,10 +229,39 @@ rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_token
 /* ------------------------------------------------------------------------------------------------ decoder.c */
 
 /* Take n more tokens of each of `rows` rows, which continue rows `parents` of the call before (at first: sources), and make logits
- * [rows, vocab] of the last of them; or, with `visit`, of each. */
+ * [rows, vocab] of the last of them; or, with `visit`, of each; or, with neither, none: the calls below make some. */
 typedef rp_status t5_visit(void *context, int64_t row, int64_t position, const float *logits);
 rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
                     float *logits, t5_visit *visit, void *context);
+
+/* Row r of the last call: its hidden state as the head takes it (ld, or NULL: numbers from row to row), and its logits. */
+const float *t5_last_hidden(const rp_t5_session *s, int64_t r, int64_t *ld);
+rp_status t5_last_logits(rp_t5_session *s, int64_t r, float *logits);
+
+/* ------------------------------------------------------------------------------------------------ screen.c */
+
+/* 8 bits of the head beside it, which are made once enough steps were taken to pay for them. */
+typedef struct t5_screen {
+    pthread_mutex_t lock; /* around making it */
+    _Atomic bool made;
+    linear_screen screen;
+    void *memory;
+    _Atomic int64_t before; /* steps until it was made */
+    _Atomic int64_t rows, candidates,
+        whole; /* rows since; exact logits that were made; rows that read the whole head */
+} t5_screen;
+
+/* A screen for a model whose head is large enough; m->screen stays NULL for others. */
+rp_status t5_screen_open(rp_t5 *m);
+void t5_screen_close(rp_t5 *m);
+/* Whether a step of greedy decoding of so many rows goes through the screen, which is made when it is time. */
+rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
+/* Bounds [rows, 2, vocab] of the logits of the last call. */
+rp_status t5_screen_bounds(const rp_t5 *m, const rp_t5_session *s, int64_t rows, float *bounds);
+/* The logits of row r that may be the largest once g has processed them, from its bounds, which are spoilt; -INFINITY elsewhere. */
+struct t5_prefix;
+rp_status t5_screen_logits(const rp_t5 *m, rp_t5_session *s, int64_t r, const rp_t5_generation *g,
+                           const struct t5_prefix *p, float *bounds, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ logits.c */
 
@@ -240,7 +272,8 @@ typedef struct t5_prefix {
     int64_t forced; /* of them given: start and prefix */
 } t5_prefix;
 
-/* What the penalties and bounds of g do with scores of the next token. */
+/* What the penalties and bounds of g do with scores of the next token: with each by itself, and so that a larger value
+ * of it gives no smaller one (screen.c). */
 void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores);
 bool t5_is_eos(const rp_t5 *m, int32_t token);
 /* Draw from softmax(scores / temperature) within top_k and top_p. key and step say which number is drawn, whatever else is. */

@@ -93,7 +93,7 @@ typedef struct rp_t5_info {
     int64_t decoder_layers; /* of the decoder; 0: the checkpoint has none */
     int64_t parameters;     /* numbers in all weights */
     int64_t bytes;          /* of all weights as they are kept */
-    int64_t step_bytes;     /* that one decoded token reads at least: all of the decoder and the head */
+    int64_t step_bytes;     /* of the decoder and the head; greedy decoding may read fewer */
     int32_t gated;          /* 1: wi_0 and wi_1 */
     int32_t tied;           /* 1: the head is the embedding */
     int32_t scaled;         /* 1: hidden states times d^-0.5 before the head */

@@ -3,8 +3,7 @@
  * Parameters: MR, the rows of a group of a large block; MAX_ROWS, of a small one; SHAPES: X(columns of a tile, the most
  * rows), widest first, the last X(1, MAX_ROWS). */
 
-/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass over them.
- * */
+/* Lines between two visits of a tile's sums: those of a panel stay in the second cache while all groups pass by. */
 enum { STEP = 512 };
 
 static inline int64_t smaller(int64_t a, int64_t b)
@@ -148,9 +147,28 @@ static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel,
         panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
 }
 
+/* One row by one column of a panel, such as holds the few outputs that a caller asks for. */
+static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
+{
+#ifdef LINEAR_FLOATS
+    LINEAR_FLOATS.column(j, panel, n, sums);
+#else
+    float aligned[LINEAR_COLUMN] __attribute__((aligned(64))) = {0};
+    int64_t width;
+    const tile t = {.j = j,
+                    .panel = j->packed + panel * j->panel_bytes,
+                    .columns = linear_columns(j->out, panel),
+                    .first = n,
+                    .end = j->lines,
+                    .sums = aligned};
+    widest(j->type, 1, 1, &width)(1, &t);
+    memcpy(sums, aligned, sizeof aligned);
+#endif
+}
+
 #define LINEAR_JOIN(a, b) a##b
 #define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block, column};

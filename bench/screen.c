@@ -1,0 +1,181 @@
+/* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/screen.c), in turns in one process: tokens a
+ * second of processor time, without encoding, and how many logits are made exactly.
+ *
+ *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS]
+ *
+ * One thread. Without LINES ("" too), 8 sources of 128 random tokens, and targets of TOKENS (64) tokens; with LINES they
+ * end where the model ends them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_LINES = 512, MAX_TOKENS = 65536, RANDOM_SOURCES = 8, RANDOM_LENGTH = 128 };
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void check(rp_status status)
+{
+    if (status == RP_OK)
+        return;
+    fprintf(stderr, "%s\n", rp_t5_last_error());
+    exit(1);
+}
+
+/* Candidates of each token, where sources go one by one. */
+typedef struct counting {
+    const t5_screen *screen;
+    int64_t before, n;
+    int32_t of[MAX_TOKENS];
+} counting;
+
+static int count(void *context, int64_t source, int32_t index, int32_t token)
+{
+    counting *k = context;
+    (void)source, (void)index, (void)token;
+    if (k->screen->candidates > k->before && k->n < MAX_TOKENS)
+        k->of[k->n++] = (int32_t)(k->screen->candidates - k->before);
+    k->before = k->screen->candidates;
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static int64_t read_sources(const rp_t5 *m, const char *lines, const char *prefix, rp_t5_tokens *sources)
+{
+    char line[4096], text[8192];
+    int64_t n = 0;
+    FILE *in = lines != NULL ? fopen(lines, "r") : NULL;
+    uint32_t random = 1;
+    for (; in != NULL && n < MAX_LINES && fgets(line, sizeof line, in) != NULL; n++) {
+        int32_t *tokens;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(text, sizeof text, "%s%s", prefix, line);
+        check(rp_t5_tokenize(m, text, -1, &tokens, &sources[n].n));
+        sources[n].tokens = tokens;
+    }
+    for (; in == NULL && n < RANDOM_SOURCES; n++) {
+        int32_t *tokens = malloc(RANDOM_LENGTH * sizeof *tokens);
+        for (int k = 0; tokens != NULL && k < RANDOM_LENGTH; k++)
+            tokens[k] = (int32_t)((random = random * 1664525 + 1013904223) >> 8) % (int32_t)m->config.vocab;
+        sources[n] = (rp_t5_tokens){tokens, RANDOM_LENGTH};
+    }
+    if (in != NULL)
+        fclose(in);
+    return n;
+}
+
+/* All sources, `batch` at once; the tokens written, a sum that tells texts apart, and without what encoding took. */
+static double generate(const rp_t5 *m, const rp_t5_generation *g, int64_t n, const rp_t5_tokens *sources, int64_t batch,
+                       int64_t *tokens, uint64_t *sum)
+{
+    double spent = 0;
+    *tokens = 0;
+    *sum = 0;
+    for (int64_t s = 0; s < n; s += batch) {
+        rp_t5_results *r;
+        rp_t5_session *session;
+        const int64_t some = n - s < batch ? n - s : batch;
+        const double start = seconds();
+        check(rp_t5_begin(&session, m, some, sources + s, 1));
+        rp_t5_end(session);
+        const double encoded = seconds();
+        check(rp_t5_generate(m, some, sources + s, g, &r));
+        spent += seconds() - encoded - (encoded - start);
+        for (int64_t k = 0; k < some; k++)
+            for (int64_t t = 0; t < rp_t5_result(r, k)->n; t++, ++*tokens)
+                *sum = *sum * 31 + (uint64_t)rp_t5_result(r, k)->tokens[t];
+        rp_t5_results_free(r);
+    }
+    return spent;
+}
+
+static void time_making(const linear_weights *head, rp_pool *pool)
+{
+    linear_screen s;
+    void *memory = aligned_alloc(LINEAR_ALIGN, (size_t)linear_screen_bytes(head->in, head->out));
+    const double before = seconds();
+    if (memory != NULL)
+        check(linear_screen_make(&s, pool, head, memory));
+    printf("a screen of %lld x %lld is made in %.0f ms\n", (long long)head->out, (long long)head->in,
+           1e3 * (seconds() - before));
+    free(memory);
+}
+
+int main(int argc, char **argv)
+{
+    const char *const lines = argc > 2 && argv[2][0] ? argv[2] : NULL, *const prefix = argc > 3 ? argv[3] : "";
+    const int64_t length = argc > 4 ? atoll(argv[4]) : 64, batch = argc > 5 ? atoll(argv[5]) : 1;
+    enum { MAX_ROUNDS = 99 };
+    const int rounds = argc > 6 && atoi(argv[6]) < MAX_ROUNDS ? atoi(argv[6]) : 5;
+    static rp_t5_tokens sources[MAX_LINES];
+    static counting k;
+    double ratio[MAX_ROUNDS], rate[2][MAX_ROUNDS];
+    rp_t5 *m[2];
+    rp_pool *pool;
+    if (argc < 2 || rounds < 1 || batch < 1 || length < 1 || rp_pool_create(&pool, 1) != RP_OK)
+        return fprintf(stderr, "usage: bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS]\n"), 2;
+    rp_t5_opening o = rp_t5_opening_init();
+    o.pool = pool;
+    for (int way = 0; way < 2; way++) {
+        setenv("RELPOS_SCREEN", way == 0 ? "1000000000" : "0", 1);
+        check(rp_t5_open(&m[way], argv[1], &o));
+    }
+    if (m[1]->screen == NULL)
+        return fprintf(stderr, "%s: its head has 8 bits already\n", argv[1]), 1;
+    const int64_t n = read_sources(m[0], lines, prefix, sources);
+    rp_t5_generation g = rp_t5_generation_of(m[0]);
+    int64_t tokens[2];
+    uint64_t sum[2];
+    g.max_new_tokens = length;
+    g.min_new_tokens = lines != NULL ? 0 : length;
+    time_making(&m[0]->weights.head, pool);
+    generate(m[1], &g, n < 40 ? n : 40, sources, 1, &tokens[1], &sum[1]); /* which makes the screen */
+    for (int round = 0; round < rounds; round++) {
+        for (int way = 0; way < 2; way++) {
+            k = (counting){.screen = m[1]->screen, .before = m[1]->screen->candidates};
+            g.on_token = way == 1 && batch == 1 ? count : NULL;
+            g.context = &k;
+            rate[way][round] = generate(m[way], &g, n, sources, batch, &tokens[way], &sum[way]);
+            rate[way][round] = (double)tokens[way] / rate[way][round];
+        }
+        if (sum[0] != sum[1])
+            return fprintf(stderr, "the tokens differ\n"), 1;
+        ratio[round] = rate[1][round] / rate[0][round];
+    }
+    qsort(rate[0], (size_t)rounds, sizeof(double), by_number);
+    qsort(rate[1], (size_t)rounds, sizeof(double), by_number);
+    qsort(ratio, (size_t)rounds, sizeof(double), by_number);
+    printf("%lld tokens, the same; tokens a second of decoding: %.0f with the whole head, %.0f with 8 bits of it: %.2f "
+           "times (%.2f to %.2f)\n",
+           (long long)tokens[1], rate[0][rounds / 2], rate[1][rounds / 2], ratio[rounds / 2], ratio[0],
+           ratio[rounds - 1]);
+    printf("rows %lld, of which %lld read the whole head\n", (long long)m[1]->screen->rows,
+           (long long)m[1]->screen->whole);
+    if (k.n > 0) {
+        qsort(k.of, (size_t)k.n, sizeof *k.of, by_size);
+        printf("candidates: median %d, 90 of 100 rows at most %d, largest %d\n", (int)k.of[k.n / 2],
+               (int)k.of[k.n * 9 / 10], (int)k.of[k.n - 1]);
+    }
+    for (int64_t s = 0; s < n; s++)
+        free((void *)(uintptr_t)sources[s].tokens);
+    rp_t5_close(m[0]);
+    rp_t5_close(m[1]);
+    rp_pool_destroy(pool);
+    return 0;
+}
