@@ -1,5 +1,5 @@
-/* t5.h -- models of the T5 family: text or tokens in, hidden states, scores or text out, on a CPU. A library of its own,
- * relpos_t5, above relpos.
+/* t5.h -- models of the T5 family: text or tokens in, hidden states, scores or text out, on a CPU. A library of its
+ * own, relpos_t5, above relpos.
  *
  *     rp_t5 *model;
  *     if (rp_t5_open(&model, "flan-t5-small", NULL) != RP_OK) { puts(rp_t5_last_error()); exit(1); }
@@ -16,7 +16,7 @@
  *
  * For every block, with x the residual stream in f32 and n(x) = w x / sqrt(mean(x^2) + eps):
  *
- *     x += o softmax(q k^T + bias) v       of n(x): T5's buckets both ways in the encoder, causal in the decoder, scale 1
+ *     x += o softmax(q k^T + bias) v       of n(x): T5's buckets, two-sided in the encoder, causal in the decoder
  *     x += o softmax(q k^T) v              in the decoder: q of n(x), k and v of the encoder's output
  *     x += wo act(wi n(x))                 or wo (act(wi_0 n(x)) * wi_1 n(x))
  *

@@ -214,7 +214,8 @@ static PyObject *pool_of(const state *st, PyObject *threads)
     if (read_int(threads, "threads", &n) != 0)
         return NULL;
     if (n < 1 || n > RP_MAX_THREADS)
-        return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to %d, or None for all", (long long)n, RP_MAX_THREADS);
+        return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to %d, or None for all", (long long)n,
+                            RP_MAX_THREADS);
     PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
     PyObject *capsule = key ? PyDict_GetItemWithError(st->pools, key) : NULL;
     if (capsule || PyErr_Occurred()) {
