@@ -1,5 +1,5 @@
-/* kernels/scores.h -- the scores of a tile: biases and products, then softcap and masks. May not know how products are
- * made.
+/* kernels/scores.h -- the scores of a tile: biases and products, then softcap and masks. Masks are read before
+ * (key_tile.h, open_tile); here what they left is applied. May not know how products are made.
  * Parameters: VL, MR, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 
