@@ -112,7 +112,7 @@ static int add_group(io_set *set, const nn_model *m, const nn_stack *s, int64_t 
                      rp_dtype type, char err[NN_ERR_MAX])
 {
     for (; group->ours; group++) {
-        char ours[96], theirs[96], tail[64];
+        char ours[128], theirs[192], tail[64];
         snprintf(ours, sizeof ours, "%slayers.%lld.%s", s->prefix, (long long)layer, group->ours);
         snprintf(tail, sizeof tail, "%d%s", s->cross ? 2 : 1, group->theirs + strcspn(group->theirs, "."));
         snprintf(theirs, sizeof theirs, "%sblock.%lld.layer.%s", s->prefix, (long long)layer,
