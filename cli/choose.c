@@ -45,6 +45,30 @@ static int check_environment(void)
     return threads && *threads ? cli_integer("RELPOS_THREADS", threads, 1, RP_MAX_THREADS, &n) : CLI_OK;
 }
 
+static bool asks_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+int cli_run_group(const cli_command *group, const cli_command *const *members, int n_members, void (*help)(FILE *to),
+                  int argc, char **argv)
+{
+    char safe[96];
+    if (argc < 2) {
+        help(stderr);
+        return CLI_USAGE;
+    }
+    if (asks_help(argv[1])) {
+        help(stdout);
+        return CLI_OK;
+    }
+    for (int n = 0; n < n_members; n++)
+        if (strcmp(argv[1], members[n]->name + strlen(group->name) + 1) == 0)
+            return members[n]->run(members[n], argc - 1, argv + 1);
+    return cli_error(CLI_USAGE, "%s: no command is called \"%s\" (relpos %s --help lists them)", group->name,
+                     io_safe(safe, sizeof safe, argv[1]), group->name);
+}
+
 int cli_main(int argc, char **argv)
 {
     /* A file opened while 0, 1 or 2 is closed would get that number, and messages would land in it. What takes the place is
@@ -62,7 +86,7 @@ int cli_main(int argc, char **argv)
         printf("relpos %s\n", rp_version());
         return finish(CLI_OK);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    if (asks_help(argv[1])) {
         usage(stdout);
         return finish(CLI_OK);
     }

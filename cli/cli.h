@@ -32,6 +32,11 @@ typedef struct cli_command {
 /* The program: all that main does. */
 RP_API int cli_main(int argc, char **argv);
 
+/* A command that is a group, such as `relpos lab`: help is printed, or the member that argv[1] names runs. The names of members
+ * begin with the group's and a space. Returns the exit code. */
+int cli_run_group(const cli_command *group, const cli_command *const *members, int n_members, void (*help)(FILE *to),
+                  int argc, char **argv);
+
 extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
     cmd_explore, cmd_t5;
 

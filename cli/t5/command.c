@@ -24,21 +24,7 @@ static void usage(FILE *to)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    char safe[96];
-    (void)self;
-    if (argc < 2) {
-        usage(stderr);
-        return CLI_USAGE;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        usage(stdout);
-        return CLI_OK;
-    }
-    for (int n = 0; n < N_COMMANDS; n++)
-        if (strcmp(argv[1], commands[n]->name + strlen("t5 ")) == 0)
-            return commands[n]->run(commands[n], argc - 1, argv + 1);
-    return cli_error(CLI_USAGE, "t5: no command is called \"%s\" (relpos t5 --help lists them)",
-                     io_safe(safe, sizeof safe, argv[1]));
+    return cli_run_group(self, commands, N_COMMANDS, usage, argc, argv);
 }
 
 const cli_command cmd_t5 = {
