@@ -15,11 +15,8 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define MAX_ROWS   12
 #include "isa/avx512.h"
 #include "isa/verbs.h"
-#define vi_load(p)           ((vi)_mm512_loadu_si512(p))
-#define vi_store(p, v)       _mm512_storeu_si512(p, (__m512i)(v))
-#define vf_of_vi(x)          _mm512_cvtepi32_ps((__m512i)(x))
-#define vi_store_bytes(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
-#define vi_madd(a, b)        ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
+#include "linear/isa/avx512_integers.h"
+#define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 
 /* Weights of 4 bits are unsigned bytes: a pair of products stays below 2^12, and eight pairs within 16 bits. */
 typedef __m512i s4;

@@ -17,10 +17,7 @@ extern const linear_ops linear_ops_avx512;
 #define MAX_ROWS      12
 #include "isa/avx512.h"
 #include "isa/verbs.h"
-#define vi_load(p)           ((vi)_mm512_loadu_si512(p))
-#define vi_store(p, v)       _mm512_storeu_si512(p, (__m512i)(v))
-#define vf_of_vi(x)          _mm512_cvtepi32_ps((__m512i)(x))
-#define vi_store_bytes(p, v) _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
+#include "linear/isa/avx512_integers.h"
 
 /* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
 #define X8_BYTES          1
