@@ -28,30 +28,33 @@ static bool of_term(rp_field_of of)
     return of == RP_FIELD_TERM || of == RP_FIELD_TERM_ARRAY;
 }
 
-/* The kind comes first in rp_term and rp_mask, whose size in the description is the caller's. */
-static const char *kind_of(const rp_desc *d, const rp_field *f)
+/* The kind of the term or mask that the field is of; 0: no description tells. The kind comes first in rp_term and rp_mask,
+ * whose size in the description is the caller's. */
+static int kind_of(const rp_desc *d, const rp_field *f)
 {
     const bool term = of_term(f->of);
-    const char *name = NULL;
-    if (d) {
-        const char *list = term ? (const char *)d->terms : (const char *)d->masks;
-        int kind;
-        memcpy(&kind, list + (size_t)f->index * (term ? d->term_size : d->mask_size), sizeof kind);
-        name = term ? rp_term_name((rp_term_kind)kind) : rp_mask_name((rp_mask_kind)kind);
-    }
+    int kind = 0;
+    if (d)
+        memcpy(&kind,
+               (const char *)(term ? (const void *)d->terms : (const void *)d->masks) +
+                   (size_t)f->index * (term ? d->term_size : d->mask_size),
+               sizeof kind);
+    return kind;
+}
+
+static const char *name_of(const rp_field *f, int kind)
+{
+    const bool term = of_term(f->of);
+    const char *name = kind == 0 ? NULL : term ? rp_term_name((rp_term_kind)kind) : rp_mask_name((rp_mask_kind)kind);
     return name ? name : term ? "term" : "mask";
 }
 
 enum { NAME_MAX_BYTES = 64 };
 
 /* A parameter as the user writes it: "left" for rate_left. */
-static void name_parameter(const rp_field *f, char name[NAME_MAX_BYTES])
+static void name_parameter(rp_term_kind kind, char name[NAME_MAX_BYTES])
 {
-    rp_term_kind kind = RP_TERM_NONE;
     const rp_param *p;
-    for (int n = 1; n < RP_TERM_COUNT; n++)
-        if (strcmp(rp_term_name((rp_term_kind)n), f->kind) == 0)
-            kind = (rp_term_kind)n;
     for (int n = 0; (p = rp_term_param(kind, n)) != NULL; n++)
         if (strcmp(p->field, name) == 0 || (p->type == RP_PARAM_GRID && strstr(p->field, name))) /* "grid_h grid_w" */
             snprintf(name, NAME_MAX_BYTES, "%s", p->key);
@@ -64,6 +67,7 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
     for (size_t n = 0; n < sizeof notations / sizeof *notations; n++) {
         const char *c = at + strlen(notations[n].begin);
         size_t length = 0;
+        int kind = 0;
         if (strncmp(at, notations[n].begin, (size_t)(c - at)) != 0)
             continue;
         *f = (rp_field){.of = notations[n].of, .name = name, .kind = ""};
@@ -73,7 +77,8 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
             const int32_t count = !desc ? INT32_MAX : of_term(f->of) ? desc->n_terms : desc->n_masks;
             if (*end != ']' || f->index < 0 || f->index >= count) /* the text was cut */
                 return 0;
-            f->kind = kind_of(desc, f);
+            kind = kind_of(desc, f);
+            f->kind = name_of(f, kind);
             c = end + 1;
             c += *c == '.' && in_word(c[1]);
         }
@@ -88,7 +93,7 @@ static size_t read_field(const char *at, const rp_desc *desc, rp_field *f, char 
         name[length] = 0;
         c += length;
         if (f->of == RP_FIELD_TERM)
-            name_parameter(f, name);
+            name_parameter((rp_term_kind)kind, name);
         if (strncmp(c, " (of ", 5) == 0) {
             c += strcspn(c, ")");
             c += *c == ')';
