@@ -183,6 +183,8 @@ int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, 
     if (code != CLI_OK)
         return code;
     look->open = true;
+    if (bytes && m->c.bos)
+        return nn_fail(err, "%.300s: its texts begin with a token that is no byte (a model with bos = 0)", path);
     if (m->n_stacks > 1)
         return nn_fail(err, "%.300s is an encoder-decoder, of which no layer is written (--model, or --transformers)",
                        path);

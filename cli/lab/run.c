@@ -120,13 +120,14 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     const nn_config *c = &r->c;
     if (c->task == NN_ENCODER_DECODER)
         return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
-    if (!c->tokenizer[0] && c->vocab != 256)
-        return nn_fail(err, "vocab: %lld without a tokenizer (vocab = 256: tokens are bytes)", (long long)c->vocab);
+    if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
+        return nn_fail(err, "vocab: %lld without a tokenizer%s (vocab = %d: tokens are bytes)", (long long)c->vocab,
+                       c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
-    if (*tokenizer && (*tokenizer)->n > c->vocab)
+    if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
         return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (vocab = %d, or more)", (long long)c->vocab,
-                       c->tokenizer, (int)(*tokenizer)->n, (int)(*tokenizer)->n);
+                       c->tokenizer, (int)(*tokenizer)->n, (int)((*tokenizer)->n + c->bos));
     return read_texts(r, *tokenizer, err);
 }
 
@@ -193,26 +194,68 @@ static int diverged(const lab_run *r, const char *what, double x, char err[NN_ER
     return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
 }
 
-/* Forward and backward over the windows, or the pairs, of a step. */
-static int pass(lab_run *r, uint64_t seed, double *loss, char err[NN_ERR_MAX])
+/* Forward and backward over batch number `batch` of the training. Returns the mean loss of its targets. */
+static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
+    const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)batch) | 1;
     if (c->task != NN_ENCODER_DECODER) {
-        (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, r->step, c->batch,
+        (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, batch, c->batch,
                                                                          c->length, r->tokens, r->target);
+        nn_begin_windows(c, c->batch, c->length, r->tokens);
         return nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err);
     }
     const nn_batch *b = &r->batch;
-    if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, r->step, c->batch, &r->batch, err) != 0 ||
+    if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, batch, c->batch, &r->batch, err) != 0 ||
         nn_net_source(r->net, b->length[0], b->source, b->lengths, err) != 0)
         return -1;
     return nn_net_loss(r->net, b->length[1], b->input, b->target, seed, r->loss, loss, err);
 }
 
-int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
+/* How many targets the batches of a step have; those of a decoder's, or a classifier's, all have as many. */
+static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    if (pass(r, nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1, loss, err) != 0)
+    *targets = c->accumulate;
+    if (c->task != NN_ENCODER_DECODER || c->accumulate == 1)
+        return 0;
+    *targets = 0;
+    for (int64_t k = 0; k < c->accumulate; k++) {
+        if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
+            return -1;
+        *targets += r->batch.tokens;
+    }
+    return 0;
+}
+
+/* Forward and backward over the batches of a step: the mean loss of all of their targets, and its gradients. */
+static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    const int64_t first = r->step * c->accumulate;
+    int64_t targets;
+    double sum = 0, mean;
+    if (count_targets(r, first, &targets, err) != 0)
+        return -1;
+    for (int64_t k = 0; k < c->accumulate; k++) {
+        double share = 1.0 / (double)c->accumulate;
+        if (c->task == NN_ENCODER_DECODER && c->accumulate > 1) {
+            if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
+                return -1;
+            share = (double)r->batch.tokens / (double)targets;
+        }
+        nn_net_accumulate(r->net, share, k > 0);
+        if (pass(r, first + k, &mean, err) != 0)
+            return -1;
+        sum += share * mean;
+    }
+    *loss = sum;
+    return 0;
+}
+
+int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
+{
+    if (passes(r, loss, err) != 0)
         return -1;
     if (!isfinite(*loss))
         return diverged(r, "loss", *loss, err);
@@ -303,6 +346,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t token
             const int32_t file = classifier ? (int32_t)(w / each) : 0;
             const int32_t *from = t->tokens + nn_text_start(t, file) + w % each * length;
             memcpy(input + b * length, from, (size_t)length * sizeof *input);
+            nn_begin_windows(&m->c, 1, length, input + b * length);
             for (int64_t i = 0; i < length && !classifier; i++)
                 target[b * length + i] = beyond ? -1 : from[i + 1];
             if (classifier)

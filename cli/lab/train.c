@@ -195,7 +195,7 @@ static int train(trainer *t, char err[NN_ERR_MAX])
             return t->saved >= 0
                        ? nn_fail(err, "train: %.300s; the checkpoint of step %lld is kept", why, (long long)t->saved)
                        : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
-        const double now = cli_seconds(), tokens = (double)(pairs ? c->batch : c->batch * c->length);
+        const double now = cli_seconds(), tokens = (double)(c->batch * c->accumulate * (pairs ? 1 : c->length));
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
             const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
             if (lab_write_line(t->log, t->log_path,

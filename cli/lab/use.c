@@ -46,13 +46,14 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    const int32_t tokens = m->tokenizer ? m->tokenizer->n : 256;
+    const int32_t tokens = (m->tokenizer ? m->tokenizer->n : 256) + m->c.bos;
     const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has seen to it */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
         const int code =
-            cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s (relpos lab train makes it again)",
-                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes");
+            cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s%s (relpos lab train makes it again)",
+                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
+                      m->c.bos ? ", with the first token" : "");
         nn_model_destroy(m);
         return code;
     }
@@ -79,15 +80,21 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
 
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX])
 {
-    *n = (int64_t)strlen(text);
-    if (m->tokenizer)
-        return nn_tokenizer_encode(m->tokenizer, (const unsigned char *)text, *n, n, err);
+    const int64_t size = (int64_t)strlen(text);
     const bool pairs = m->c.task == NN_ENCODER_DECODER;
+    int32_t *pieces = NULL;
+    *n = size;
+    if (m->tokenizer && !(pieces = nn_tokenizer_encode(m->tokenizer, (const unsigned char *)text, size, n, err)))
+        return NULL;
     int32_t *tokens = malloc(((size_t)*n + 1) * sizeof *tokens);
+    if (tokens && m->c.bos)
+        tokens[0] = nn_first_token(&m->c);
     for (int64_t x = 0; tokens && x < *n; x++)
-        tokens[x] = (unsigned char)text[x] + (pairs ? NN_BYTE : 0);
+        tokens[m->c.bos + x] = pieces ? pieces[x] : (unsigned char)text[x] + (pairs ? NN_BYTE : 0);
     if (tokens && pairs)
-        tokens[(*n)++] = NN_END;
+        tokens[*n] = NN_END;
+    *n += pairs || m->c.bos;
+    free(pieces);
     if (!tokens)
         nn_fail(err, "lab: out of memory for %lld tokens (a shorter text)", (long long)*n);
     return tokens;
@@ -98,6 +105,9 @@ const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned c
     const nn_tokenizer *t = m->tokenizer;
     const bool pairs = m->c.task == NN_ENCODER_DECODER;
     *byte = (unsigned char)(token - (pairs ? NN_BYTE : 0));
+    *size = 0;
+    if (token == nn_first_token(&m->c))
+        return byte;
     *size = pairs ? token >= NN_BYTE && token < NN_TOKENS : t ? t->offset[token + 1] - t->offset[token] : 1;
     return t ? (const unsigned char *)t->text + t->offset[token] : byte;
 }
@@ -393,7 +403,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         state = nn_net_logits(net, count, first + at, logits, err);
     }
     for (int64_t x = 0; state == 0 && x < max && written < q.bytes; x++) {
-        const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab, weight, &q, x);
+        const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab - m.c.bos, weight, &q, x);
         if (pairs && next == NN_END)
             break;
         written += put_token(&m, next, held, &n_held);

@@ -164,6 +164,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
                 shape[a] = 1;
         if (add_param(m, err, false, ndim, shape, "%s.%s.%s", prefix, t->name, array) != 0)
             return -1;
+        m->params[m->n_params - 1].of_term = true;
         if (about->min != 0)
             m->params[m->n_params - 1].min = about->min;
     }

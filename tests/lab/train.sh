@@ -38,6 +38,30 @@ for file in run three; do
 done
 same 'the same bytes' "$T/run.log" "$T/three.log"
 
+# a step of two batches: twice the windows of one in the memory of one; the first loss is that of the batches together. bos: a token that
+# begins every window; rates and first values of their own
+first_loss()
+{
+    grep -m 1 '"loss"' "$T/$1/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/'
+}
+ok lab train "$T/small.lab" -o "$T/four" --set batch=4 --set log_every=1 --set dropout=0 --until 1
+ok lab train "$T/small.lab" -o "$T/twice2" --set accumulate=2 --set log_every=1 --set dropout=0 --until 1
+check 'the same windows' 1 "$(near "$(first_loss four)" "$(first_loss twice2)" 1e-6)"
+check 'tokens' "$(number tokens "$T/four/log.jsonl")" "$(number tokens "$T/twice2/log.jsonl")"
+set -- --set accumulate=3 --set bos=1 --set vocab=257 --set lr_terms=5 --set weight_decay_terms=0.1 --set embedding_scale=0 --set init=0.05
+ok lab train "$T/small.lab" -o "$T/added" --threads 1 "$@"
+ok lab train "$T/small.lab" -o "$T/added2" --threads 3 --until 7 "$@"
+ok lab train "$T/small.lab" -o "$T/added2" --threads 2 --resume "$@"
+same 'the same bytes' "$T/added/checkpoint.safetensors" "$T/added2/checkpoint.safetensors"
+ok lab eval "$T/added" --bytes 200
+ok lab inspect "$T/added" --bytes 64
+ok lab sample "$T/added" --prompt ab --bytes 10
+check 'the first token is not written' ab "$(head -c 2 "$T/out")"
+ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
+refused 1 'begin with a token that is no byte' explain --model "$T/added" --text 'a text'
+refused 1 'vocab: 256 without a tokenizer and with bos = 1 .vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
+refused 2 'bos: 1, and only the windows of a decoder' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
+
 # Ctrl-C
 command='relpos lab train, and SIGINT'
 "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
