@@ -10,6 +10,8 @@
 
 extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
 
+enum { LAB_TELL = 30 }; /* seconds between lines of progress where there is no terminal */
+
 /* A training run. */
 typedef struct lab_run {
     nn_config c;

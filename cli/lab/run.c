@@ -253,6 +253,8 @@ static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
     return 0;
 }
 
+enum { MEAN_STEPS = 100 }; /* of the running mean: each step counts as much, and later the last one a hundredth */
+
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
     if (passes(r, loss, err) != 0)
@@ -263,6 +265,8 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
     if (!isfinite(*norm))
         return diverged(r, "norm of the gradients", *norm, err);
     r->step++;
+    const double seen = (double)(r->step < MEAN_STEPS ? r->step : MEAN_STEPS);
+    r->m.loss_mean = isnan(r->m.loss_mean) ? *loss : r->m.loss_mean + (*loss - r->m.loss_mean) / seen;
     return 0;
 }
 

@@ -118,7 +118,15 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
     return nn_config_check(c, err);
 }
 
-/* The experiments that have results already, as nn_config_print writes them. */
+/* An experiment as text, without what changes no result: how often it logs, measures and saves. */
+static void identify(const nn_config *c, char text[NN_PRINT_MAX])
+{
+    nn_config own = *c;
+    own.log_every = own.eval_every = own.checkpoint_every = 0;
+    nn_config_print(&own, text);
+}
+
+/* The experiments that have results already, as identify writes them. */
 typedef struct known {
     char **config;
     size_t n;
@@ -167,7 +175,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
             return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
         if (!valid)
             return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
-        nn_config_print(&c, config);
+        identify(&c, config);
         if (add_known(k, config, err) != 0)
             return -1;
     }
@@ -424,14 +432,14 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
     if (code == CLI_OK && !to)
         code = cli_error(CLI_FAILED, "%s", err);
-    cli_progress bar = {.what = "sweep"};
+    cli_progress bar = {.what = "sweep", .every = LAB_TELL};
     trained t = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
         json_t *vary = json_object(), *line = NULL;
         choose(p, x, &c, vary, err);
-        nn_config_print(&c, config);
+        identify(&c, config);
         kept_path(path, q->keep ? q->keep : "", vary, c.seed);
         const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
         if (!has_result || needs_weights) {

@@ -112,8 +112,8 @@ static const key keys[] = {
      "steps between measurements on the held-out text; 0: at the end alone"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
      "bytes of the held-out text that each measurement reads"},
-    {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, 0, 1000000000, "0",
-     "steps between checkpoints; 0: at the end alone"},
+    {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
+     "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
      "files to learn from, separated by blanks; a classifier learns which of them a window is from; an encoder-decoder "
      "learns lines of a source, a tab and a target"},

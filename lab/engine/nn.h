@@ -273,6 +273,7 @@ typedef struct nn_model {
     real *w;                 /* weights [n_weights] */
     real *g, *m, *v;         /* gradients and the optimizer's averages; NULL where not trained */
     nn_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    double loss_mean;        /* running mean of the losses of training; NAN: not known */
     uint64_t texts;          /* checksum of the text that it learns from and the text that is held out; 0: not known */
     bool no_memory;          /* planning it failed only because memory ran out */
 } nn_model;
@@ -284,6 +285,9 @@ void nn_model_destroy(nn_model *m);
 void nn_first_values(const nn_model *m, const nn_param *p); /* of one parameter: first_values.c */
 /* A copy of the weights for another `position`, to use and not to train: both positions need the same parameters. */
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
+/* Take the weights of the parameters that both models have, of the same name and shape; taken [n_params] (may be NULL) says which. Returns how
+ * many. */
+int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
 
 /* ------------------------------------------------------------------------------------------------ forward and backward */
