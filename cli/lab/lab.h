@@ -8,7 +8,7 @@
 #include "io/json.h"
 #include "lab/engine/nn.h"
 
-extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
+extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_log, lab_sweep, lab_report;
 
 enum { LAB_TELL = 30 }; /* seconds between lines of progress where there is no terminal */
 
