@@ -25,7 +25,7 @@ ok lab log "$T/fixed.jsonl" --tensorboard "$T/events/here"
 check 'the events' 3ee4b3583ac964ce \
     "$(sha256sum <"$T/events/here/events.out.tfevents.0.relpos" | cut -c 1-16)"
 ok lab log "$T/fixed.jsonl"
-check 'empty cells' '4,2.5,100,50,|8,2.0,200,1e+02,1.25|' "$(tail -n 2 "$T/out" | tr '\n' '|')"
+check 'empty cells' '4,2.5,100,50,|8,2,200,1e+02,1.25|' "$(tail -n 2 "$T/out" | tr '\n' '|')"
 echo '{"a":1}' >"$T/no.jsonl"
 refused 1 'no line has a step' lab log "$T/no.jsonl"
 refused 1 'nothing: ' lab log "$T/nothing"
