@@ -345,9 +345,9 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
 
-/* Write an encoder-decoder of T5's shape as a directory, completely or not at all, from which Hugging Face's transformers make a
- * T5ForConditionalGeneration; weights as f32, f16 or bf16. */
-int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
+/* Write a model as a directory, completely or not at all, that Hugging Face's transformers read: an encoder-decoder of T5's shape, or a decoder
+ * that is a GPT-2, a GPT-NeoX or a Llama; weights as f32, f16 or bf16. Others are refused, with the key that they would need. */
+int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
 
 /* Random numbers that depend on their arguments alone. */
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
