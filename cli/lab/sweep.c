@@ -291,7 +291,8 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
     if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
-    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, c->eval_bytes, lengths, n, err);
+    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, &how, lengths, n, err);
     nn_model_destroy(&other);
     if (!measured)
         return NULL;
@@ -370,7 +371,9 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
             err, "valid_share: 0, but a sweep measures on what is held out (a share above 0, or files for valid)");
-    code = code == 0 ? lab_check_measure(c, &r.valid, c->eval_bytes, lengths, n, err) : code;
+    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    lab_places places;
+    code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
     nn_text_free(&r.text);
     nn_text_free(&r.valid);
     nn_tokenizer_free(tokenizer);
@@ -380,9 +383,10 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
 /* The settings on which check_texts depends, as text. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
-    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld", c->text, c->valid, c->tokenizer,
+    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d", c->text, c->valid, c->tokenizer,
              c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
-             (long long)c->length, (long long)c->eval_bytes);
+             (long long)c->length, (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride,
+             (int)c->bos);
 }
 
 /* Check every experiment before the first is trained, which may take hours. An exit code. */

@@ -112,6 +112,11 @@ static const key keys[] = {
      "steps between measurements on the held-out text; 0: at the end alone"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
      "bytes of the held-out text that each measurement reads"},
+    {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",
+     "pieces of these, as far apart as the held-out text allows; each has its own loss in the results"},
+    {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
+     "0: relpos lab sweep measures in windows that do not overlap; above: each moves on by so many tokens and predicts "
+     "its last ones, the same for all lengths"},
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
      "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",

@@ -53,7 +53,7 @@ typedef struct nn_config {
     int64_t length, target_length, batch, accumulate, steps, warmup, seed;
     double lr, lr_min, lr_terms, beta1, beta2, eps, weight_decay, weight_decay_terms, clip;
     int64_t log_every, eval_every, checkpoint_every;
-    int64_t eval_bytes;
+    int64_t eval_bytes, eval_pieces, eval_stride;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
     char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
@@ -182,6 +182,14 @@ void nn_begin_windows(const nn_config *c, int64_t batch, int64_t length, int32_t
 int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
 /* The name of a file of a list; false past the end. */
 bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
+
+/* Counts of the strings of up to `order` bytes in a text of bytes. nn_ngrams_probability: of `byte` after the n bytes `before`, of which it
+ * reads the last order - 1, by interpolated Kneser-Ney. */
+enum { NN_MAX_ORDER = 7 };
+typedef struct nn_ngrams nn_ngrams;
+int nn_ngrams_count(nn_ngrams **g, const nn_text *t, int32_t order, char err[NN_ERR_MAX]);
+double nn_ngrams_probability(const nn_ngrams *g, int32_t order, const int32_t *before, int64_t n, int32_t byte);
+void nn_ngrams_free(nn_ngrams *g);
 
 /* ------------------------------------------------------------------------------------------------ pairs */
 
