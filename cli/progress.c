@@ -1,6 +1,7 @@
 /* progress.c -- the progress bar: the share that is done, and the time that remains at the same speed. It knows no command.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +25,23 @@ int cli_progress_show(void *context, double share)
     char bar[WIDTH + 1];
     if (p->start == 0)
         p->start = at;
-    if (at - p->start < 2 || at - p->shown < 0.2 || !isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+    const double left = share > 0 ? (at - p->start) * (1 - share) / share : 0;
+    if (!isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0) {
+        if (p->every <= 0 || at - fmax(p->start, p->told) < p->every)
+            return 0;
+        p->told = at;
+        fprintf(stderr, "%s: %.0f %%, %s%s%.0f s left\n", p->what, 100 * share, p->note ? p->note : "",
+                p->note ? ", " : "", left);
+        return 0;
+    }
+    if (at - p->start < 2 || at - p->shown < 0.2)
         return 0;
     p->shown = at;
     for (int n = 0; n < WIDTH; n++)
         bar[n] = n < share * WIDTH ? '#' : '.';
     bar[WIDTH] = 0;
     fprintf(stderr, "\r%s [%s] %3.0f %%, %s%s%.0f s left \033[K", p->what, bar, 100 * share, p->note ? p->note : "",
-            p->note ? ", " : "", share > 0 ? (at - p->start) * (1 - share) / share : 0);
+            p->note ? ", " : "", left);
     fflush(stderr);
     return 0;
 }

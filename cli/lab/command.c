@@ -4,8 +4,8 @@
 #include "cli/lab/lab.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&lab_train,   &lab_eval,  &lab_sample, &lab_export,
-                                              &lab_inspect, &lab_sweep, &lab_report};
+static const cli_command *const commands[] = {&lab_train,   &lab_eval, &lab_sample, &lab_export,
+                                              &lab_inspect, &lab_log,  &lab_sweep,  &lab_report};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)

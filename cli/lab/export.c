@@ -12,8 +12,8 @@ static const cli_option options[] = {
     {"output", 'o', "FILE|DIR", "the file to write, .safetensors or .npz; with --transformers a directory"},
     {"model", MODEL, NULL, "write the weights alone, a third of a checkpoint, for eval and sample"},
     {"transformers", TRANSFORMERS, NULL,
-     "write an encoder-decoder as a directory from which Hugging Face's transformers make a "
-     "T5ForConditionalGeneration"},
+     "write a directory that Hugging Face's transformers read: an encoder-decoder as a T5, a decoder as a GPT-2, "
+     "GPT-NeoX or Llama"},
     {"dtype", DTYPE, "TYPE",
      "type of the weights with --model and --transformers: f32, or f16 or bf16, which take half the space; default "
      "f32"},
@@ -167,7 +167,7 @@ static int export_model(const char *path, const request *q)
     int code = lab_open_any(&m, path, &step, 1, &pool);
     if (code != CLI_OK)
         return code;
-    if (q->transformers ? nn_t5_write(&m, q->output, q->type, err) != 0
+    if (q->transformers ? nn_transformers_write(&m, q->output, q->type, err) != 0
                         : nn_checkpoint_save(&m, q->output, step, q->type, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     nn_model_destroy(&m);
@@ -183,6 +183,8 @@ int lab_look_at(lab_look *look, const char *path, const char *text, bool bytes, 
     if (code != CLI_OK)
         return code;
     look->open = true;
+    if (bytes && m->c.bos)
+        return nn_fail(err, "%.300s: its texts begin with a token that is no byte (a model with bos = 0)", path);
     if (m->n_stacks > 1)
         return nn_fail(err, "%.300s is an encoder-decoder, of which no layer is written (--model, or --transformers)",
                        path);
@@ -278,7 +280,7 @@ const cli_command lab_export = {
     .example = "  relpos lab export out/run --prompt 'The end of the line' --layer 1 -o out/x.safetensors\n"
                "  It prints the command that repeats the layer's attention; the file also has its result, out.\n"
                "  relpos lab export out/run --model --dtype f16 -o out/model.safetensors\n"
-               "  relpos lab export out/pairs --transformers --dtype bf16 -o out/t5\n",
+               "  relpos lab export out/rope --transformers --dtype bf16 -o out/hf\n",
     .options = options,
     .run = run,
 };

@@ -242,6 +242,7 @@ static int run(const cli_command *self, int argc, char **argv)
     for (int64_t w = 0; w < windows && state == 0; w++) {
         for (int64_t x = 0; x < length; x++)
             tokens[x] = held.tokens[w * length + x];
+        nn_begin_windows(&m.c, 1, length, tokens);
         state = add_window(net, &m, tokens, length, row, bin_at, sums, err);
         cli_progress_show(&bar, (double)(w + 1) / (double)windows);
     }

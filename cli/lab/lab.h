@@ -8,7 +8,9 @@
 #include "io/json.h"
 #include "lab/engine/nn.h"
 
-extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_sweep, lab_report;
+extern const cli_command lab_train, lab_eval, lab_sample, lab_export, lab_inspect, lab_log, lab_sweep, lab_report;
+
+enum { LAB_TELL = 30 }; /* seconds between lines of progress where there is no terminal */
 
 /* A training run. */
 typedef struct lab_run {
@@ -37,29 +39,45 @@ void lab_end(lab_run *r);
 /* One step; *loss and *norm, that of the gradients. -1 with err, also where one of them is not finite: then no weight has changed. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
-/* Cross-entropy in nats over windows of `length` tokens, of at most `tokens` tokens of a text: the mean, and for each position where
- * by_position [length] is not NULL. For a classifier: at most `tokens` tokens of each file, and for which files its windows were taken. */
+/* Cross-entropy in nats over windows of `length` tokens of a text: the mean, and where they are not NULL for each position of a window,
+ * by_position [length], and for each piece. For a classifier: also for which files its windows were taken. */
 typedef struct lab_measure {
     double mean, *by_position;
+    double *by_piece;               /* means [pieces], or NULL */
     int64_t windows, tokens, bytes; /* tokens predicted; bytes that they stand for */
     int64_t *taken,
         right; /* windows of each file taken for each [classes][classes], or NULL; windows whose file was found */
 } lab_measure;
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t tokens, int64_t length, lab_measure *to,
+/* How to measure: at most `bytes` bytes are predicted, in `pieces` that are spread over the text. stride 0: in windows that do not overlap.
+ * Above 0: each window moves on by so many tokens and predicts as many, its last ones, so that every length predicts the same tokens and all
+ * but the first of them have length - stride + 1 tokens of context at least. */
+typedef struct lab_how {
+    int64_t bytes, pieces, stride;
+} lab_how;
+/* Where that is: tokens that are predicted in each piece (or by a classifier, that are read of each file), and the tokens of context before
+ * them. */
+typedef struct lab_places {
+    int64_t pieces, stride, longest, each, before, room;
+} lab_places;
+/* Choose the places for n lengths, or say what the text is too short for. */
+int lab_choose_places(const nn_config *c, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
+                      lab_places *to, char err[NN_ERR_MAX]);
+/* The token before the first one that is predicted in a piece. */
+int64_t lab_place(const lab_places *p, int64_t piece);
+int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
-/* How many tokens of at most `bytes` bytes can be predicted, or, by a classifier, how many of each file it can read. */
-int64_t lab_measurable(const nn_config *c, const nn_text *t, int64_t bytes);
-/* Check that this is enough for the longest of n lengths. */
-int lab_check_measure(const nn_config *c, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
-                      char err[NN_ERR_MAX]);
 double lab_bits_per_byte(const lab_measure *r);
 /* Check that a classifier has as many files as classes, and that each has at least `length` tokens. */
 int lab_check_classes(const nn_config *c, const nn_text *t, const char *files, int64_t length, char err[NN_ERR_MAX]);
-/* Measurements at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "positions":
- * [{"from", "to", "perplexity"}]}], or of a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. All lengths read the same
+/* Measurements at several lengths, as JSON: [{"length", "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "pieces": the loss of each,
+ * "positions": [{"from", "to", "perplexity"}]}], or of a classifier [{"length", "loss", "accuracy", "windows", "taken"}]. All lengths read the same
  * tokens. NULL with err. */
-json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
-                            char err[NN_ERR_MAX]);
+json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_how *how, const int64_t *lengths,
+                            int n, char err[NN_ERR_MAX]);
+/* What counts of up to `order` neighbouring bytes reach at the same places, learned from the text that the model's experiment learns from:
+ * [{"order", "loss", "perplexity", "pieces"}]. NULL with err. */
+json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
+                           int32_t order, char err[NN_ERR_MAX]);
 /* Read the pairs that an encoder-decoder learns from, and those that it holds out. */
 int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held, char err[NN_ERR_MAX]);
 /* Of pairs: the mean loss of a token of the targets; and with `edits`, of the sources, what the model writes for them with the likeliest

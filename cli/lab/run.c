@@ -1,4 +1,4 @@
-/* run.c -- a training run: reading texts, checking memory, steps, and measuring on text. It knows no option of the command line.
+/* run.c -- a training run: reading texts, checking memory, and steps; measuring is measure.c's. It knows no option of the command line.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
 #include "cli/progress.h"
@@ -120,13 +120,14 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     const nn_config *c = &r->c;
     if (c->task == NN_ENCODER_DECODER)
         return lab_read_pairs(c, &r->pairs, &r->valid_pairs, err);
-    if (!c->tokenizer[0] && c->vocab != 256)
-        return nn_fail(err, "vocab: %lld without a tokenizer (vocab = 256: tokens are bytes)", (long long)c->vocab);
+    if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
+        return nn_fail(err, "vocab: %lld without a tokenizer%s (vocab = %d: tokens are bytes)", (long long)c->vocab,
+                       c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
-    if (*tokenizer && (*tokenizer)->n > c->vocab)
+    if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
         return nn_fail(err, "vocab: %lld, but %.200s has %d word pieces (vocab = %d, or more)", (long long)c->vocab,
-                       c->tokenizer, (int)(*tokenizer)->n, (int)(*tokenizer)->n);
+                       c->tokenizer, (int)(*tokenizer)->n, (int)((*tokenizer)->n + c->bos));
     return read_texts(r, *tokenizer, err);
 }
 
@@ -193,26 +194,70 @@ static int diverged(const lab_run *r, const char *what, double x, char err[NN_ER
     return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
 }
 
-/* Forward and backward over the windows, or the pairs, of a step. */
-static int pass(lab_run *r, uint64_t seed, double *loss, char err[NN_ERR_MAX])
+/* Forward and backward over batch number `batch` of the training. Returns the mean loss of its targets. */
+static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
+    const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)batch) | 1;
     if (c->task != NN_ENCODER_DECODER) {
-        (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, r->step, c->batch,
+        (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, batch, c->batch,
                                                                          c->length, r->tokens, r->target);
+        nn_begin_windows(c, c->batch, c->length, r->tokens);
         return nn_net_loss(r->net, c->length, r->tokens, r->target, seed, r->loss, loss, err);
     }
     const nn_batch *b = &r->batch;
-    if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, r->step, c->batch, &r->batch, err) != 0 ||
+    if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, batch, c->batch, &r->batch, err) != 0 ||
         nn_net_source(r->net, b->length[0], b->source, b->lengths, err) != 0)
         return -1;
     return nn_net_loss(r->net, b->length[1], b->input, b->target, seed, r->loss, loss, err);
 }
 
-int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
+/* How many targets the batches of a step have; those of a decoder's, or a classifier's, all have as many. */
+static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    if (pass(r, nn_random((uint64_t)c->seed, 2, (uint64_t)r->step) | 1, loss, err) != 0)
+    *targets = c->accumulate;
+    if (c->task != NN_ENCODER_DECODER || c->accumulate == 1)
+        return 0;
+    *targets = 0;
+    for (int64_t k = 0; k < c->accumulate; k++) {
+        if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
+            return -1;
+        *targets += r->batch.tokens;
+    }
+    return 0;
+}
+
+/* Forward and backward over the batches of a step: the mean loss of all of their targets, and its gradients. */
+static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    const int64_t first = r->step * c->accumulate;
+    int64_t targets;
+    double sum = 0, mean;
+    if (count_targets(r, first, &targets, err) != 0)
+        return -1;
+    for (int64_t k = 0; k < c->accumulate; k++) {
+        double share = 1.0 / (double)c->accumulate;
+        if (c->task == NN_ENCODER_DECODER && c->accumulate > 1) {
+            if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
+                return -1;
+            share = (double)r->batch.tokens / (double)targets;
+        }
+        nn_net_accumulate(r->net, share, k > 0);
+        if (pass(r, first + k, &mean, err) != 0)
+            return -1;
+        sum += share * mean;
+    }
+    *loss = sum;
+    return 0;
+}
+
+enum { MEAN_STEPS = 100 }; /* of the running mean: each step counts as much, and later the last one a hundredth */
+
+int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
+{
+    if (passes(r, loss, err) != 0)
         return -1;
     if (!isfinite(*loss))
         return diverged(r, "loss", *loss, err);
@@ -220,205 +265,9 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
     if (!isfinite(*norm))
         return diverged(r, "norm of the gradients", *norm, err);
     r->step++;
+    const double seen = (double)(r->step < MEAN_STEPS ? r->step : MEAN_STEPS);
+    r->m.loss_mean = isnan(r->m.loss_mean) ? *loss : r->m.loss_mean + (*loss - r->m.loss_mean) / seen;
     return 0;
-}
-
-/* ------------------------------------------------------------------------------------------------ measuring */
-
-int64_t lab_measurable(const nn_config *c, const nn_text *t, int64_t bytes)
-{
-    if (c->task == NN_DECODER)
-        return nn_text_within(t, 1, t->n, bytes); /* the first token is not predicted */
-    int64_t min = t->n;
-    for (int32_t f = 0; f < t->n_files; f++) {
-        const int64_t n = nn_text_within(t, nn_text_start(t, f), t->end[f], bytes / t->n_files);
-        min = n < min ? n : min;
-    }
-    return min;
-}
-
-int lab_check_measure(const nn_config *c, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
-                      char err[NN_ERR_MAX])
-{
-    int64_t longest = 0;
-    for (int x = 0; x < n; x++)
-        longest = lengths[x] > longest ? lengths[x] : longest;
-    const int64_t tokens = lab_measurable(c, t, bytes);
-    return tokens >= longest
-               ? 0
-               : nn_fail(err,
-                         "text: %lld tokens%s to measure on, in at most %lld bytes, but the longest length "
-                         "is %lld (a larger eval_bytes or --bytes, a longer text, or shorter lengths)",
-                         (long long)tokens, c->task == NN_CLASSIFIER ? " of each file" : "", (long long)bytes,
-                         (long long)longest);
-}
-
-double lab_bits_per_byte(const lab_measure *r)
-{
-    return r->mean * ((double)r->tokens / (double)r->bytes) / log(2);
-}
-
-/* Count for which classes windows are taken, by their logits. */
-static void count_classes(const real *logits, const int32_t *target, int64_t batch, int64_t classes, lab_measure *to)
-{
-    for (int64_t b = 0; b < batch; b++) {
-        int64_t best = 0;
-        for (int64_t c = 1; c < classes; c++)
-            best = logits[b * classes + c] > logits[b * classes + best] ? c : best;
-        if (target[b] < 0)
-            continue;
-        to->right += best == target[b];
-        if (to->taken)
-            to->taken[target[b] * classes + best]++;
-    }
-}
-
-int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, int64_t tokens, int64_t length, lab_measure *to,
-                     char err[NN_ERR_MAX])
-{
-    enum { ROWS = 2048 }; /* tokens at a time */
-    const bool classifier = m->c.task == NN_CLASSIFIER;
-    const int64_t each = tokens / length, windows = classifier ? each * t->n_files : each, classes = m->c.classes;
-    const int64_t batch = length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
-    const int64_t targets = classifier ? batch : batch * length;
-    double sum = 0, mean;
-    nn_net *net;
-    if (windows < 1)
-        return nn_fail(
-            err, "text: %lld tokens to measure on, fewer than the length, %lld (a longer text, or a shorter length)",
-            (long long)tokens, (long long)length);
-    int code = lab_net(&net, m, pool, batch, length, false, 0, err);
-    int32_t *input = malloc((size_t)(batch * length) * sizeof *input),
-            *target = malloc((size_t)targets * sizeof *target);
-    double *loss = malloc((size_t)targets * sizeof *loss);
-    real *logits = malloc((size_t)(classifier ? batch * classes : 1) * sizeof *logits);
-    if (code == 0 && (!input || !target || !loss || !logits))
-        code = nn_fail(err, "lab: out of memory for a batch (shorter length)");
-    for (int64_t x = 0; to->by_position && x < length; x++)
-        to->by_position[x] = 0;
-    for (int64_t first = 0; code == 0 && first < windows; first += batch) {
-        for (int64_t b = 0; b < batch; b++) {
-            const bool beyond = first + b >= windows; /* the last batch is filled up with windows that do not count */
-            const int64_t w = beyond ? 0 : first + b;
-            const int32_t file = classifier ? (int32_t)(w / each) : 0;
-            const int32_t *from = t->tokens + nn_text_start(t, file) + w % each * length;
-            memcpy(input + b * length, from, (size_t)length * sizeof *input);
-            for (int64_t i = 0; i < length && !classifier; i++)
-                target[b * length + i] = beyond ? -1 : from[i + 1];
-            if (classifier)
-                target[b] = beyond ? -1 : file;
-        }
-        code = classifier ? nn_net_logits(net, length, input, logits, err)
-                          : nn_net_loss(net, length, input, target, 0, loss, &mean, err);
-        if (code == 0 && classifier) {
-            count_classes(logits, target, batch, classes, to);
-            nn_softmax_loss(pool, batch, classes, logits, target, 0, loss);
-        }
-        for (int64_t x = 0; code == 0 && x < targets; x++) {
-            sum += loss[x];
-            if (to->by_position)
-                to->by_position[x % length] += loss[x];
-        }
-    }
-    to->windows = windows;
-    to->tokens = windows * length;
-    to->bytes = nn_text_bytes(t, 1, classifier ? 1 : 1 + to->tokens);
-    to->mean = sum / (double)(classifier ? windows : to->tokens);
-    free(input);
-    free(target);
-    free(loss);
-    free(logits);
-    if (net)
-        nn_net_destroy(net);
-    return code;
-}
-
-static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t same, int64_t length,
-                          char err[NN_ERR_MAX])
-{
-    const int64_t classes = m->c.classes;
-    lab_measure r = {.taken = calloc((size_t)(classes * classes), sizeof(int64_t))};
-    if (!r.taken || lab_measure_text(m, pool, t, same, length, &r, err) != 0) {
-        free(r.taken);
-        return NULL;
-    }
-    json_t *taken = json_array();
-    for (int64_t file = 0; file < classes; file++) {
-        json_t *row = json_array();
-        for (int64_t c = 0; c < classes; c++)
-            json_array_append_new(row, json_integer(r.taken[file * classes + c]));
-        json_array_append_new(taken, row);
-    }
-    free(r.taken);
-    return json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean), "accuracy",
-                     (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows, "taken", taken);
-}
-
-static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, int64_t same, int64_t length,
-                         char err[NN_ERR_MAX])
-{
-    lab_measure r = {.by_position = malloc((size_t)length * sizeof(double))};
-    if (!r.by_position || lab_measure_text(m, pool, t, same, length, &r, err) != 0) {
-        free(r.by_position);
-        return NULL;
-    }
-    json_t *positions = json_array();
-    for (int64_t from = 0, to = 64; from < length; from = to, to *= 2) {
-        double sum = 0;
-        to = to < length ? to : length;
-        for (int64_t i = from; i < to; i++)
-            sum += r.by_position[i];
-        const double loss = sum / (double)((to - from) * r.windows);
-        json_array_append_new(positions, json_pack("{s:I, s:I, s:o}", "from", (json_int_t)from, "to", (json_int_t)to,
-                                                   "perplexity", lab_number(exp(loss))));
-    }
-    free(r.by_position);
-    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean),
-                     "perplexity", lab_number(exp(r.mean)), "bits_per_byte", lab_number(lab_bits_per_byte(&r)),
-                     "tokens", (json_int_t)r.tokens, "bytes", (json_int_t)r.bytes, "positions", positions);
-}
-
-json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, int64_t bytes, const int64_t *lengths, int n,
-                            char err[NN_ERR_MAX])
-{
-    const bool classifier = m->c.task == NN_CLASSIFIER;
-    int64_t longest = 0;
-    if (lab_check_measure(&m->c, t, bytes, lengths, n, err) != 0)
-        return NULL;
-    for (int x = 0; x < n; x++)
-        longest = lengths[x] > longest ? lengths[x] : longest;
-    const int64_t same = lab_measurable(&m->c, t, bytes) / longest * longest;
-    json_t *all = json_array();
-    for (int x = 0; x < n; x++) {
-        const bool ends = m->stack[0].learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
-        json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
-                                                    "loss", "accuracy", "windows", 0, "taken")
-                     : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],
-                                        "loss", "perplexity", "bits_per_byte", "tokens", 0, "bytes", 0, "positions")
-                            : (classifier ? classes_at : tokens_at)(m, pool, t, same, lengths[x], err);
-        if (!at) {
-            json_decref(all);
-            return NULL;
-        }
-        json_array_append_new(all, at);
-    }
-    return all;
-}
-
-int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
-{
-    int n = 0;
-    for (const char *from = text + strspn(text, " ,"); *from; from += strspn(from, " ,")) {
-        char *end;
-        const long long length = strtoll(from, &end, 10);
-        if (end == from || (*end && !strchr(" ,", *end)) || length < 1 || length > 1 << 24)
-            return nn_fail(err, "lengths: \"%.40s\" is not a list of integers from 1 to 2^24 (such as 512,1024)", from);
-        if (n == LAB_MAX_LENGTHS)
-            return nn_fail(err, "lengths: more than %d (leave some out)", LAB_MAX_LENGTHS);
-        lengths[n++] = length;
-        from = end;
-    }
-    return n ? n : nn_fail(err, "lengths: the list is empty (such as 512,1024)");
 }
 
 /* ------------------------------------------------------------------------------------------------ for logs */

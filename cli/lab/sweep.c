@@ -118,7 +118,15 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
     return nn_config_check(c, err);
 }
 
-/* The experiments that have results already, as nn_config_print writes them. */
+/* An experiment as text, without what changes no result: how often it logs, measures and saves. */
+static void identify(const nn_config *c, char text[NN_PRINT_MAX])
+{
+    nn_config own = *c;
+    own.log_every = own.eval_every = own.checkpoint_every = 0;
+    nn_config_print(&own, text);
+}
+
+/* The experiments that have results already, as identify writes them. */
 typedef struct known {
     char **config;
     size_t n;
@@ -167,7 +175,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
             return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
         if (!valid)
             return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
-        nn_config_print(&c, config);
+        identify(&c, config);
         if (add_known(k, config, err) != 0)
             return -1;
     }
@@ -283,7 +291,8 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
     if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
-    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, c->eval_bytes, lengths, n, err);
+    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, &how, lengths, n, err);
     nn_model_destroy(&other);
     if (!measured)
         return NULL;
@@ -362,7 +371,9 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
             err, "valid_share: 0, but a sweep measures on what is held out (a share above 0, or files for valid)");
-    code = code == 0 ? lab_check_measure(c, &r.valid, c->eval_bytes, lengths, n, err) : code;
+    const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
+    lab_places places;
+    code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
     nn_text_free(&r.text);
     nn_text_free(&r.valid);
     nn_tokenizer_free(tokenizer);
@@ -372,9 +383,10 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
 /* The settings on which check_texts depends, as text. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
-    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld", c->text, c->valid, c->tokenizer,
+    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d", c->text, c->valid, c->tokenizer,
              c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
-             (long long)c->length, (long long)c->eval_bytes);
+             (long long)c->length, (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride,
+             (int)c->bos);
 }
 
 /* Check every experiment before the first is trained, which may take hours. An exit code. */
@@ -424,14 +436,14 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
     if (code == CLI_OK && !to)
         code = cli_error(CLI_FAILED, "%s", err);
-    cli_progress bar = {.what = "sweep"};
+    cli_progress bar = {.what = "sweep", .every = LAB_TELL};
     trained t = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
         json_t *vary = json_object(), *line = NULL;
         choose(p, x, &c, vary, err);
-        nn_config_print(&c, config);
+        identify(&c, config);
         kept_path(path, q->keep ? q->keep : "", vary, c.seed);
         const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
         if (!has_result || needs_weights) {

@@ -5,25 +5,29 @@
 #include "cli/progress.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN, SET, RESUME, UNTIL };
+enum { THREADS = CLI_OWN, SET, RESUME, UNTIL, INIT };
 
 static const cli_option options[] = {
     {"output", 'o', "DIR", "directory of the run, for checkpoints and log.jsonl; it is made if it does not exist"},
     {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
     {"resume", RESUME, NULL, "continue from the last checkpoint in DIR, as if the run had not stopped"},
+    {"init", INIT, "DIR|FILE",
+     "begin with the weights of another run or model: arrays of the same name and shape; the others begin anew and are "
+     "listed"},
     {"until", UNTIL, "STEP", "stop at this step with a checkpoint; with 0 it has the first weights"},
     {"threads", THREADS, "N", "default: all this process may use; the results are the same"},
     {0},
 };
 
 typedef struct request {
-    const char *dir;
+    const char *dir, *init;
     lab_sets sets;
     bool resume;
     int64_t threads, until;
@@ -34,6 +38,7 @@ static int on_option(void *context, int key, const char *value)
     request *q = context;
     switch (key) {
     case 'o': q->dir = value; return CLI_OK;
+    case INIT: q->init = value; return CLI_OK;
     case RESUME: q->resume = true; return CLI_OK;
     case UNTIL: return cli_integer("--until", value, 0, INT64_MAX, &q->until);
     case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &q->threads);
@@ -132,7 +137,8 @@ typedef struct trainer {
     bool measured; /* the log has a measurement at the first step */
     int64_t saved; /* step of the last checkpoint; -1: none */
     cli_progress bar;
-    char note[96];
+    char note[128];
+    json_t *init; /* what --init took, for the log; NULL: nothing */
 } trainer;
 
 static int save(trainer *t, char err[NN_ERR_MAX])
@@ -163,8 +169,10 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;
-    if (lab_measure_text(&t->r.m, t->r.pool, text, lab_measurable(&t->r.c, text, t->r.c.eval_bytes), t->r.c.length, &m,
-                         err) != 0)
+    const lab_how how = {t->r.c.eval_bytes, t->r.c.eval_pieces, 0};
+    lab_places places;
+    if (lab_choose_places(&t->r.c, text, &how, &t->r.c.length, 1, &places, err) != 0 ||
+        lab_measure_text(&t->r.m, t->r.pool, text, &places, t->r.c.length, &m, err) != 0)
         return -1;
     json_t *line =
         t->r.c.task == NN_CLASSIFIER
@@ -187,6 +195,8 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     double loss = 0, norm = 0, logged = begun;
     char why[NN_ERR_MAX];
     int64_t logged_step = t->r.step;
+    const int64_t between = c->checkpoint_every < 0 ? (c->steps + 9) / 10 : c->checkpoint_every;
+    t->bar.every = LAB_TELL;
     t->bar.what = "train";
     t->bar.note = t->note;
     while (t->r.step < end && !lab_stop_asked()) {
@@ -195,13 +205,13 @@ static int train(trainer *t, char err[NN_ERR_MAX])
             return t->saved >= 0
                        ? nn_fail(err, "train: %.300s; the checkpoint of step %lld is kept", why, (long long)t->saved)
                        : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
-        const double now = cli_seconds(), tokens = (double)(pairs ? c->batch : c->batch * c->length);
+        const double now = cli_seconds(), tokens = (double)(c->batch * c->accumulate * (pairs ? 1 : c->length));
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
             const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
             if (lab_write_line(t->log, t->log_path,
-                               json_pack("{s:I, s:f, s:f, s:f, s:I, s:f}", "step", (json_int_t)t->r.step, "loss", loss,
-                                         "norm", norm, "lr", nn_rate(c, step), pairs ? "pairs" : "tokens",
-                                         (json_int_t)(tokens * (double)t->r.step),
+                               json_pack("{s:I, s:f, s:f, s:f, s:f, s:I, s:f}", "step", (json_int_t)t->r.step, "loss",
+                                         loss, "loss_mean", t->r.m.loss_mean, "norm", norm, "lr", nn_rate(c, step),
+                                         pairs ? "pairs" : "tokens", (json_int_t)(tokens * (double)t->r.step),
                                          pairs ? "pairs_per_s" : "tokens_per_s", rate),
                                err) != 0)
                 return -1;
@@ -210,11 +220,11 @@ static int train(trainer *t, char err[NN_ERR_MAX])
         }
         if (c->eval_every > 0 && t->r.step % c->eval_every == 0 && t->r.step < c->steps && measure(t, err) != 0)
             return -1;
-        if (c->checkpoint_every > 0 && t->r.step % c->checkpoint_every == 0 && save(t, err) != 0)
+        if (between > 0 && t->r.step % between == 0 && save(t, err) != 0)
             return -1;
-        snprintf(t->note, sizeof t->note, "step %lld of %lld, loss %.3f, %.0f %s/s", (long long)t->r.step,
-                 (long long)c->steps, loss, tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9),
-                 pairs ? "pairs" : "tokens");
+        snprintf(t->note, sizeof t->note, "step %lld of %lld, loss %.3f, mean %.3f, %.0f %s/s", (long long)t->r.step,
+                 (long long)c->steps, loss, t->r.m.loss_mean,
+                 tokens * (double)(t->r.step - first) / fmax(now - begun, 1e-9), pairs ? "pairs" : "tokens");
         cli_progress_show(&t->bar, (double)(t->r.step - first) / (double)(end - first));
     }
     if (save(t, err) != 0)
@@ -262,6 +272,44 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
     return 0;
 }
 
+/* Begin with the weights of --init, and say which parameters it does not have. */
+static int take_weights(trainer *t, char err[NN_ERR_MAX])
+{
+    char warning[NN_ERR_MAX], place[PATH_MAX];
+    const char *path = cli_shipped(t->q->init, place);
+    nn_model *m = &t->r.m, from;
+    int64_t step;
+    if (nn_checkpoint_read(&from, path, false, &step, warning, err) != 0)
+        return -1;
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    const nn_tokenizer *a = m->tokenizer, *b = from.tokenizer;
+    bool *taken = calloc((size_t)m->n_params, sizeof *taken);
+    int32_t count = 0;
+    int code = taken ? 0 : nn_fail(err, "lab: out of memory for %d names (close other programs)", (int)m->n_params);
+    if (code == 0 && (!a != !b || (a && (a->size != b->size || memcmp(a->model, b->model, a->size) != 0))))
+        code = nn_fail(err, "--init: %.300s has other tokens (the same tokenizer, or another model)", path);
+    if (code == 0 && (count = nn_model_take(m, &from, taken)) == 0)
+        code = nn_fail(err, "--init: %.300s has no array of the same name and shape (another model)", path);
+    if (code == 0) {
+        json_t *anew = json_array();
+        const char *between = "; anew: ";
+        printf("%s: %d arrays of %s", t->q->dir, (int)count, path);
+        for (int32_t n = 0; n < m->n_params; n++)
+            if (!taken[n]) {
+                printf("%s%s", between, m->params[n].name);
+                between = ", ";
+                json_array_append_new(anew, json_string(m->params[n].name));
+            }
+        putchar('\n');
+        t->init = json_pack("{s:s, s:I, s:i, s:o}", "file", path, "step", (json_int_t)step, "taken", (int)count, "anew",
+                            anew);
+    }
+    free(taken);
+    nn_model_destroy(&from);
+    return code;
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     request q = {.until = INT64_MAX};
@@ -275,16 +323,22 @@ static int run(const cli_command *self, int argc, char **argv)
                          "lab train: no experiment is named (such as relpos lab train lab/first.lab -o out/run)");
     if (!q.dir)
         return cli_error(CLI_USAGE, "lab train: no directory for the run is named (-o DIR)");
+    if (q.init && q.resume)
+        return cli_error(CLI_USAGE, "--init: --resume goes on with the weights of the run (leave one of them out)");
     trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};
     if (read_experiment(&t.r.c, experiment, &q, err) != 0)
         return cli_error(CLI_USAGE, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "fewer --threads");
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
+    if (code == CLI_OK && q.init && take_weights(&t, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
+    const lab_how how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0};
+    lab_places places;
     if (code == CLI_OK && t.r.valid.n > 0 &&
-        lab_check_measure(&t.r.c, &t.r.valid, t.r.c.eval_bytes, &t.r.c.length, 1, err) != 0)
+        lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK) {
         lab_catch_signals(true);
@@ -297,12 +351,12 @@ static int run(const cli_command *self, int argc, char **argv)
         if (state == 0 && !q.resume) {
             char text[NN_PRINT_MAX];
             nn_config_print(&t.r.c, text);
-            state =
-                lab_write_line(t.log, log_path,
-                               json_pack("{s:s, s:I, s:I, s:o}", "experiment", text, "weights",
-                                         (json_int_t)t.r.m.n_weights, "position_weights",
-                                         (json_int_t)lab_position_weights(&t.r.m), "machine", lab_machine(t.r.pool)),
-                               err);
+            state = lab_write_line(t.log, log_path,
+                                   json_pack("{s:s, s:I, s:I, s:O*, s:o}", "experiment", text, "weights",
+                                             (json_int_t)t.r.m.n_weights, "position_weights",
+                                             (json_int_t)lab_position_weights(&t.r.m), "init", t.init, "machine",
+                                             lab_machine(t.r.pool)),
+                                   err);
         }
         state = state == 0 ? train(&t, err) : state;
         if (t.log && fclose(t.log) != 0 && state >= 0)
@@ -320,6 +374,7 @@ static int run(const cli_command *self, int argc, char **argv)
         else
             printf("%s: step %lld of %lld\n", q.dir, (long long)t.r.step, (long long)t.r.c.steps);
     }
+    json_decref(t.init);
     lab_end(&t.r);
     rp_pool_destroy(t.r.pool);
     if (t.dir >= 0)
@@ -334,6 +389,7 @@ const cli_command lab_train = {
     .example = "  relpos lab train lab/first.lab -o out/run\n"
                "  relpos lab train lab/first.lab -o out/alibi --set position=alibi --set seed=2\n"
                "  relpos lab train lab/first.lab -o out/run --resume\n"
+               "  relpos lab train lab/first.lab -o out/longer --init out/run --set length=256\n"
                "  relpos lab --help lists the keys of an experiment.\n",
     .options = options,
     .run = run,

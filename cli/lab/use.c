@@ -6,11 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = CLI_OWN, LENGTHS, TEXT, BYTES, JSON, PROMPT, TEMPERATURE, TOP_K, SEED, POSITION };
+enum {
+    THREADS = CLI_OWN,
+    PIECES,
+    STRIDE,
+    NGRAMS,
+    LENGTHS,
+    TEXT,
+    BYTES,
+    JSON,
+    PROMPT,
+    TEMPERATURE,
+    TOP_K,
+    SEED,
+    POSITION
+};
 
 typedef struct request {
     const char *lengths, *text, *prompt, *position;
-    int64_t threads, bytes, top_k, seed;
+    int64_t threads, bytes, pieces, stride, ngrams, top_k, seed;
     double temperature;
     bool json;
 } request;
@@ -26,6 +40,9 @@ static int on_option(void *context, int key, const char *value)
     case POSITION: q->position = value; return CLI_OK;
     case BYTES: return cli_integer("--bytes", value, 1, (int64_t)1 << 40, &q->bytes);
     case JSON: q->json = true; return CLI_OK;
+    case PIECES: return cli_integer("--pieces", value, 1, 1000000, &q->pieces);
+    case STRIDE: return cli_integer("--stride", value, 0, 1 << 24, &q->stride);
+    case NGRAMS: return cli_integer("--ngrams", value, 1, NN_MAX_ORDER, &q->ngrams);
     case PROMPT: q->prompt = value; return CLI_OK;
     case TOP_K: return cli_integer("--top-k", value, 0, 256, &q->top_k);
     case SEED: return cli_integer("--seed", value, 0, (int64_t)1 << 52, &q->seed);
@@ -46,13 +63,14 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
         return cli_error(CLI_FAILED, "%s", err);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    const int32_t tokens = m->tokenizer ? m->tokenizer->n : 256;
+    const int32_t tokens = (m->tokenizer ? m->tokenizer->n : 256) + m->c.bos;
     const bool fits = m->c.task == NN_ENCODER_DECODER /* nn_config_check has seen to it */
                       || (m->tokenizer ? tokens <= m->c.vocab : tokens == m->c.vocab);
     if (!fits) {
         const int code =
-            cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s (relpos lab train makes it again)",
-                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes");
+            cli_error(CLI_FAILED, "%s: damaged: vocab is %lld, and there are %d %s%s (relpos lab train makes it again)",
+                      path, (long long)m->c.vocab, (int)tokens, m->tokenizer ? "word pieces" : "bytes",
+                      m->c.bos ? ", with the first token" : "");
         nn_model_destroy(m);
         return code;
     }
@@ -79,15 +97,21 @@ int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_p
 
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX])
 {
-    *n = (int64_t)strlen(text);
-    if (m->tokenizer)
-        return nn_tokenizer_encode(m->tokenizer, (const unsigned char *)text, *n, n, err);
+    const int64_t size = (int64_t)strlen(text);
     const bool pairs = m->c.task == NN_ENCODER_DECODER;
+    int32_t *pieces = NULL;
+    *n = size;
+    if (m->tokenizer && !(pieces = nn_tokenizer_encode(m->tokenizer, (const unsigned char *)text, size, n, err)))
+        return NULL;
     int32_t *tokens = malloc(((size_t)*n + 1) * sizeof *tokens);
+    if (tokens && m->c.bos)
+        tokens[0] = nn_first_token(&m->c);
     for (int64_t x = 0; tokens && x < *n; x++)
-        tokens[x] = (unsigned char)text[x] + (pairs ? NN_BYTE : 0);
+        tokens[m->c.bos + x] = pieces ? pieces[x] : (unsigned char)text[x] + (pairs ? NN_BYTE : 0);
     if (tokens && pairs)
-        tokens[(*n)++] = NN_END;
+        tokens[*n] = NN_END;
+    *n += pairs || m->c.bos;
+    free(pieces);
     if (!tokens)
         nn_fail(err, "lab: out of memory for %lld tokens (a shorter text)", (long long)*n);
     return tokens;
@@ -98,6 +122,9 @@ const unsigned char *lab_token_text(const nn_model *m, int32_t token, unsigned c
     const nn_tokenizer *t = m->tokenizer;
     const bool pairs = m->c.task == NN_ENCODER_DECODER;
     *byte = (unsigned char)(token - (pairs ? NN_BYTE : 0));
+    *size = 0;
+    if (token == nn_first_token(&m->c))
+        return byte;
     *size = pairs ? token >= NN_BYTE && token < NN_TOKENS : t ? t->offset[token + 1] - t->offset[token] : 1;
     return t ? (const unsigned char *)t->text + t->offset[token] : byte;
 }
@@ -108,6 +135,12 @@ static const cli_option eval_options[] = {
     {"lengths", LENGTHS, "N,N,...", "lengths to measure at; default: the trained length"},
     {"text", TEXT, "FILES", "text to measure on; default: what the experiment holds out"},
     {"bytes", BYTES, "N", "measure on at most N bytes of the text; default 65536"},
+    {"pieces", PIECES, "N", "in N pieces, spread over the text; default 1"},
+    {"stride", STRIDE, "N",
+     "windows move on by N tokens and predict their last N, the same for all lengths; default 0: windows do not "
+     "overlap"},
+    {"ngrams", NGRAMS, "N",
+     "also what counts of 1 to N neighbouring bytes reach, by Kneser-Ney, learned and measured on the same bytes"},
     {"position", POSITION, "TERMS",
      "terms in place of the experiment's, such as a rope with scaling; the weights stay the same"},
     {"threads", THREADS, "N", "default: all this process may use"},
@@ -162,7 +195,7 @@ static const char *perplexity(char buf[32], double x)
 
 static int eval_run(const cli_command *self, int argc, char **argv)
 {
-    request q = {.bytes = 65536};
+    request q = {.bytes = 65536, .pieces = 1};
     const char *path;
     char err[NN_ERR_MAX], own[32], buf[32];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
@@ -191,15 +224,18 @@ static int eval_run(const cli_command *self, int argc, char **argv)
     snprintf(own, sizeof own, "%lld", (long long)m.c.length);
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
     nn_model other = {0};
+    const lab_how how = {q.bytes, q.pieces, q.stride};
     json_t *all = (!q.position || nn_model_with_position(&other, &m, q.position, err) == 0) &&
                           lab_held_out(&m, q.text, &held, err) == 0
-                      ? lab_measure_lengths(q.position ? &other : &m, pool, &held, q.bytes, lengths, count, err)
+                      ? lab_measure_lengths(q.position ? &other : &m, pool, &held, &how, lengths, count, err)
                       : NULL;
-    if (!all) {
+    json_t *ngrams =
+        all && q.ngrams ? lab_measure_ngrams(&m, &held, &how, lengths, count, (int32_t)q.ngrams, err) : NULL;
+    if (!all || (q.ngrams && !ngrams)) {
         code = cli_error(CLI_FAILED, "%s", err);
     } else if (q.json) {
-        json_t *line = json_pack("{s:s, s:I, s:O}", "position", q.position ? q.position : m.c.position, "step",
-                                 (json_int_t)step, "lengths", all);
+        json_t *line = json_pack("{s:s, s:I, s:O, s:O*}", "position", q.position ? q.position : m.c.position, "step",
+                                 (json_int_t)step, "lengths", all, "ngrams", ngrams);
         code = lab_write_line(stdout, "standard output", line, err) == 0 ? CLI_OK : cli_error(CLI_FAILED, "%s", err);
     } else {
         size_t x, y;
@@ -235,8 +271,13 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                        (long long)json_integer_value(json_object_get(range, "to")),
                        perplexity(buf, number(range, "perplexity", isnan(loss) ? NAN : INFINITY)));
         }
+        json_array_foreach(ngrams, x, at)
+            printf("%lld-gram         perplexity %7s   %.3f bits/byte\n",
+                   (long long)json_integer_value(json_object_get(at, "order")),
+                   perplexity(buf, number(at, "perplexity", NAN)), number(at, "loss", NAN) / log(2));
     }
     json_decref(all);
+    json_decref(ngrams);
     nn_text_free(&held);
     nn_model_destroy(&other);
     nn_model_destroy(&m);
@@ -393,7 +434,7 @@ static int sample_run(const cli_command *self, int argc, char **argv)
         state = nn_net_logits(net, count, first + at, logits, err);
     }
     for (int64_t x = 0; state == 0 && x < max && written < q.bytes; x++) {
-        const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab, weight, &q, x);
+        const int32_t next = draw(logits, m.tokenizer ? m.tokenizer->n : (int32_t)m.c.vocab - m.c.bos, weight, &q, x);
         if (pairs && next == NN_END)
             break;
         written += put_token(&m, next, held, &n_held);

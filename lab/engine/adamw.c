@@ -18,8 +18,10 @@ enum { CHUNK = 1 << 14 }; /* weights of a task */
 typedef struct adamw_job {
     nn_model *m;
     const nn_param *p;
-    double *squares; /* sum of squared gradients of each chunk of all weights */
-    real rate, shrink, clip, b1, b2, eps, correct1, correct2; /* correct: bias correction of the averages */
+    double *squares;   /* sum of squared gradients of each chunk of all weights */
+    real rate, shrink; /* of p; shrink is 0 where nothing decays */
+    real clip, b1, b2, eps;
+    real correct1, correct2; /* bias correction of the averages */
 } adamw_job;
 
 static void squares_task(void *context, int64_t t, int32_t worker)
@@ -39,13 +41,12 @@ static void step_task(void *context, int64_t t, int32_t worker)
     const int64_t from = t * CHUNK, to = from + CHUNK < j->p->size ? from + CHUNK : j->p->size;
     real *w = j->m->w + j->p->offset, *m = j->m->m + j->p->offset, *v = j->m->v + j->p->offset;
     const real *g = j->m->g + j->p->offset, min = (real)j->p->min;
-    const real shrink = j->p->decay ? j->shrink : 0;
     (void)worker;
     for (int64_t x = from; x < to; x++) {
         const real y = g[x] * j->clip;
         m[x] = j->b1 * m[x] + (1 - j->b1) * y;
         v[x] = j->b2 * v[x] + (1 - j->b2) * y * y;
-        w[x] -= shrink * w[x];
+        w[x] -= j->shrink * w[x];
 #ifdef NN_DOUBLE
         w[x] -= j->rate * (m[x] * j->correct1) / (sqrt(v[x] * j->correct2) + j->eps);
 #else
@@ -70,8 +71,6 @@ double nn_adamw(nn_model *m, rp_pool *pool, int64_t step)
     const double norm = sqrt(sum), rate = nn_rate(c, step), t = (double)(step + 1);
     if (!isfinite(norm)) /* the caller stops, with the weights as they were */
         return norm;
-    j.rate = (real)rate;
-    j.shrink = (real)(rate * c->weight_decay);
     j.clip = (real)(c->clip > 0 && norm > c->clip ? c->clip / norm : 1);
     j.b1 = (real)c->beta1;
     j.b2 = (real)c->beta2;
@@ -79,7 +78,10 @@ double nn_adamw(nn_model *m, rp_pool *pool, int64_t step)
     j.correct1 = (real)(1 / (1 - pow(c->beta1, t)));
     j.correct2 = (real)(1 / (1 - pow(c->beta2, t)));
     for (int32_t n = 0; n < m->n_params; n++) {
-        j.p = &m->params[n];
+        const nn_param *p = j.p = &m->params[n];
+        const double own = p->of_term ? rate * c->lr_terms : rate;
+        j.rate = (real)own;
+        j.shrink = (real)(own * (p->of_term ? c->weight_decay_terms : p->decay ? c->weight_decay : 0));
         rp_pool_run(pool, (j.p->size + CHUNK - 1) / CHUNK, step_task, &j);
     }
     return norm;

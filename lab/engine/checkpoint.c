@@ -47,7 +47,10 @@ static const io_array *find(const io_set *set, int arena, const nn_param *p, cha
 /* The arrays in the order of the parameters, however the file has them, and the tokenizer's. */
 static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *config, const char *step)
 {
+    const char *mean = io_meta(set, "loss_mean");
     uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
+    if (mean)
+        z = nn_checksum(z, mean, strlen(mean));
     char name[128];
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params; n++) {
@@ -93,13 +96,18 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
 static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type,
                 int (*write)(const char *, io_format, const io_set *, char *), char err[NN_ERR_MAX])
 {
-    char config[NN_PRINT_MAX], number[32], sum[32], texts[32], why[IO_ERR_MAX];
+    char config[NN_PRINT_MAX], number[32], sum[32], texts[32], mean[32], why[IO_ERR_MAX];
     io_set set = {0};
     nn_config_print(&m->c, config);
     snprintf(number, sizeof number, "%lld", (long long)step);
     if (add_arrays(&set, m, type, err) != 0) {
         io_free(&set);
         return -1;
+    }
+    snprintf(mean, sizeof mean, "%.17g", m->loss_mean);
+    if (m->m && isfinite(m->loss_mean) && io_add_meta(&set, "loss_mean", mean) != 0) {
+        io_free(&set);
+        return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
     }
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
     snprintf(texts, sizeof texts, "%016llx", (unsigned long long)m->texts);
@@ -212,7 +220,7 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
                           char err[NN_ERR_MAX])
 {
     const char *config = io_meta(set, "relpos.lab"), *number = io_meta(set, "step"), *sum = io_meta(set, "checksum");
-    const char *texts = io_meta(set, "texts");
+    const char *texts = io_meta(set, "texts"), *mean = io_meta(set, "loss_mean");
     char now[32];
     bool averages;
     nn_config c;
@@ -236,6 +244,7 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
     if (c.tokenizer[0] && (!tokenizer || tokenizer->dtype != RP_U8 || tokenizer->bytes == 0))
         return damaged(err, "%.300s: array \"" TOKENIZER "\" is missing (a damaged file)", path);
     *step = strtoll(number, NULL, 10);
+    m->loss_mean = mean ? strtod(mean, NULL) : NAN;
     m->texts = texts ? strtoull(texts, NULL, 16) : 0;
     if (*step < 0 || *step > c.steps)
         return damaged(err, "%.300s: damaged: its step is %lld (0 to %lld)", path, (long long)*step,

@@ -62,6 +62,8 @@ static const key keys[] = {
     {"tied", KEY_CHOICE, AT(tied), "0|1", 0, 0, "1",
      "1: the last matrix is the embedding; an encoder-decoder then divides by the root of the width before it, as T5 "
      "does"},
+    {"bos", KEY_CHOICE, AT(bos), "0|1", 0, 0, "0",
+     "1: every window of a decoder begins with a token of its own, the last of vocab, which is 257 for bytes"},
     {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
      "none, or joined by +: sinusoidal, learned, and terms as after relpos attend --bias or their own option"},
     {"encoder_position", KEY_TEXT, AT(encoder_position), NULL, 0, 0, "",
@@ -74,19 +76,35 @@ static const key keys[] = {
      "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
     {"dropout", KEY_REAL, AT(dropout), NULL, 0, 0.99, "0",
      "probability of dropout, of attention weights and of what is added to the residual stream"},
+    {"init", KEY_REAL, AT(init), NULL, 1e-6, 10, "0.02",
+     "standard deviation of the first values of matrices; those that add to the residual stream begin smaller, by the "
+     "root of 2 layers"},
+    {"embedding_init", KEY_REAL, AT(embedding_init), NULL, 0, 100, "0",
+     "the same of the embedding; 0: 0.02, or 1/sqrt(width) with embedding_scale = 0, or 1 in an encoder-decoder with "
+     "tied = 1"},
+    {"embedding_scale", KEY_REAL, AT(embedding_scale), NULL, 0, 1e6, "1",
+     "factor of the embedding, before positions are added to it; 0: sqrt(width)"},
+    {"sinusoidal_scale", KEY_REAL, AT(sinusoidal_scale), NULL, 0, 1e6, "0",
+     "amplitude of sinusoidal positions; 0: the size at which embeddings begin, which with embedding_scale = 0 is 1"},
     {"length", KEY_INT, AT(length), NULL, 1, 1 << 24, "128",
      "tokens of a training window; of an encoder-decoder at most so many in a source, with the one that ends it"},
     {"target_length", KEY_INT, AT(target_length), NULL, 0, 1 << 24, "0", "the same for a target; 0: as length"},
-    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows, or pairs, of a step"},
+    {"batch", KEY_INT, AT(batch), NULL, 1, 65536, "8", "windows, or pairs, that are computed at once"},
+    {"accumulate", KEY_INT, AT(accumulate), NULL, 1, 65536, "1",
+     "batches of a step, whose gradients are added: the memory is that of one"},
     {"steps", KEY_INT, AT(steps), NULL, 1, 1000000000, "300", "steps of the optimizer"},
     {"warmup", KEY_INT, AT(warmup), NULL, 0, 1000000000, "30", "steps in which the rate rises to lr"},
     {"lr", KEY_REAL, AT(lr), NULL, 0, 100, "0.003", "learning rate"},
     {"lr_min", KEY_REAL, AT(lr_min), NULL, 0, 100, "0.0003", "learning rate at the end of the cosine"},
+    {"lr_terms", KEY_REAL, AT(lr_terms), NULL, 0, 1e4, "1",
+     "multiplies the learning rate of the learned arrays of position terms"},
     {"beta1", KEY_REAL, AT(beta1), NULL, 0, 0.999999, "0.9", "AdamW: decay of the running mean of the gradients"},
     {"beta2", KEY_REAL, AT(beta2), NULL, 0, 0.999999, "0.95", "AdamW: decay of the running mean of their squares"},
     {"eps", KEY_REAL, AT(eps), NULL, 1e-20, 1, "1e-8", "AdamW: added to the square root"},
     {"weight_decay", KEY_REAL, AT(weight_decay), NULL, 0, 100, "0.1",
      "AdamW: decay of matrices, multiplied by the learning rate"},
+    {"weight_decay_terms", KEY_REAL, AT(weight_decay_terms), NULL, 0, 100, "0",
+     "the same for the learned arrays of position terms"},
     {"clip", KEY_REAL, AT(clip), NULL, 0, 1e9, "1", "largest norm of all gradients together; 0: no limit"},
     {"seed", KEY_INT, AT(seed), NULL, 0, 1e15, "1", "seed of the first weights, the windows and the dropout"},
     {"log_every", KEY_INT, AT(log_every), NULL, 1, 1000000000, "10", "steps between lines of the log"},
@@ -94,8 +112,13 @@ static const key keys[] = {
      "steps between measurements on the held-out text; 0: at the end alone"},
     {"eval_bytes", KEY_INT, AT(eval_bytes), NULL, 1, 1e15, "65536",
      "bytes of the held-out text that each measurement reads"},
-    {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, 0, 1000000000, "0",
-     "steps between checkpoints; 0: at the end alone"},
+    {"eval_pieces", KEY_INT, AT(eval_pieces), NULL, 1, 1000000, "1",
+     "pieces of these, as far apart as the held-out text allows; each has its own loss in the results"},
+    {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
+     "0: relpos lab sweep measures in windows that do not overlap; above: each moves on by so many tokens and predicts "
+     "its last ones, the same for all lengths"},
+    {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
+     "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
      "files to learn from, separated by blanks; a classifier learns which of them a window is from; an encoder-decoder "
      "learns lines of a source, a tab and a target"},
@@ -243,6 +266,29 @@ void nn_config_init(nn_config *c)
         set_key(c, &keys[n], keys[n].default_value, err);
 }
 
+double nn_embedding_scale(const nn_config *c)
+{
+    return c->embedding_scale > 0 ? c->embedding_scale : sqrt((double)c->width);
+}
+
+double nn_embedding_init(const nn_config *c)
+{
+    if (c->embedding_init > 0)
+        return c->embedding_init;
+    if (c->embedding_scale == 0)
+        return 1 / sqrt((double)c->width);
+    return c->task == NN_ENCODER_DECODER && c->tied ? 1 : 0.02; /* it is divided by the root of the width as a head */
+}
+
+double nn_sinusoidal_scale(const nn_config *c)
+{
+    if (c->sinusoidal_scale > 0)
+        return c->sinusoidal_scale;
+    if (c->embedding_init > 0)
+        return c->embedding_init * nn_embedding_scale(c);
+    return c->embedding_scale > 0 ? 0.02 * c->embedding_scale : 1; /* Vaswani 2017, sections 3.4 and 3.5 */
+}
+
 int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
 {
     if (c->width % c->heads != 0)
@@ -253,6 +299,8 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     if (c->task == NN_ENCODER_DECODER && c->vocab < NN_TOKENS)
         return nn_fail(err, "vocab: %lld for an encoder-decoder (at least %d: 256 bytes and 3 others; ByT5 has 384)",
                        (long long)c->vocab, NN_TOKENS);
+    if (c->bos && c->task != NN_DECODER)
+        return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
     if (c->warmup > c->steps)
         return nn_fail(err, "warmup: %lld is beyond steps, %lld (a smaller warmup, or more steps)",
                        (long long)c->warmup, (long long)c->steps);
@@ -274,7 +322,7 @@ static char *trim(char *text)
 int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_key *other, void *context,
                     char err[NN_ERR_MAX])
 {
-    char line[2 * NN_TEXT_MAX], seen[64][40], why[NN_ERR_MAX];
+    char line[2 * NN_TEXT_MAX], seen[128][40], why[NN_ERR_MAX];
     int n_seen = 0, number = 0;
     while (*text) {
         const size_t size = strcspn(text, "\n");
@@ -297,7 +345,7 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         for (int n = 0; n < n_seen; n++)
             if (strcmp(seen[n], left) == 0)
                 return nn_fail(err, "%s:%d: %.40s is given twice (leave one of them out)", name, number, left);
-        if (n_seen < 64)
+        if (n_seen < 128)
             snprintf(seen[n_seen++], 40, "%.39s", left);
         const bool extra =
             other && (strncmp(left, "vary.", 5) == 0 || strncmp(left, "quick.", 6) == 0 || strcmp(left, "seeds") == 0);

@@ -89,9 +89,12 @@ void nn_first_values(const nn_model *m, const nn_param *p)
         fill_with(m, p, 1);
     else if (strstr(p->name, "norm.bias"))
         fill_with(m, p, 0);
-    else if (m->c.task == NN_ENCODER_DECODER && m->c.tied && strcmp(p->name, "embedding.weight") == 0)
-        fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = 1}); /* it is divided by the root of the width as a head */
+    else if (strcmp(p->name, "embedding.weight") == 0)
+        fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_embedding_init(&m->c)});
+    else if (strstr(p->name, "positions.weight")) /* as large as what they are added to */
+        fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_sinusoidal_scale(&m->c)});
     else /* matrices that add to the residual stream, 2 x layers times, begin smaller: Radford 2019 */
         fill(m, p,
-             &(rp_values){.rule = RP_RULE_NORMAL, .a = into_residual ? 0.02 / sqrt(2.0 * (double)m->c.layers) : 0.02});
+             &(rp_values){.rule = RP_RULE_NORMAL,
+                          .a = into_residual ? m->c.init / sqrt(2.0 * (double)m->c.layers) : m->c.init});
 }

@@ -164,6 +164,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
                 shape[a] = 1;
         if (add_param(m, err, false, ndim, shape, "%s.%s.%s", prefix, t->name, array) != 0)
             return -1;
+        m->params[m->n_params - 1].of_term = true;
         if (about->min != 0)
             m->params[m->n_params - 1].min = about->min;
     }
@@ -298,6 +299,24 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
     for (int32_t n = 0; n < m->n_params; n++)
         nn_first_values(m, &m->params[n]);
     return 0;
+}
+
+int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken)
+{
+    int32_t count = 0;
+    for (int32_t n = 0; n < m->n_params; n++) {
+        const nn_param *to = &m->params[n];
+        const int32_t x = nn_model_find(from, to->name);
+        bool same = x >= 0 && from->params[x].ndim == to->ndim;
+        for (int32_t a = 0; same && a < to->ndim; a++)
+            same = from->params[x].shape[a] == to->shape[a];
+        if (same)
+            memcpy(m->w + to->offset, from->w + from->params[x].offset, (size_t)to->size * sizeof *m->w);
+        if (taken)
+            taken[n] = same;
+        count += same;
+    }
+    return count;
 }
 
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX])

@@ -194,6 +194,7 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
     n->batch = batch;
     n->cache = cache;
     n->train = train;
+    n->share = 1;
     if (set_sizes(n, length, err) != 0) {
         nn_net_destroy(n);
         return -1;
@@ -294,6 +295,12 @@ static int forward(nn_net *n, int32_t count)
     return 0;
 }
 
+void nn_net_accumulate(nn_net *n, double share, bool add)
+{
+    n->share = share;
+    n->add = add;
+}
+
 int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
                 double *mean, char err[NN_ERR_MAX])
 {
@@ -309,7 +316,7 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     n->target = target;
     n->seed = n->train ? seed : 0;
     n->loss = loss;
-    if (n->train)
+    if (n->train && !n->add)
         memset(n->m->g, 0, (size_t)n->m->n_weights * sizeof(real));
     if (forward(n, n->n_nodes) != 0)
         return -1;

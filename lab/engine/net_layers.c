@@ -27,6 +27,8 @@ static void embed_rows(void *context, int64_t t, int32_t worker)
     const sequence *q = &n->of[e->stack];
     const bool sinusoidal = nn_stack_of(n, e)->sinusoidal;
     const int64_t d = n->m->c.width, rows = n->batch * q->length, before = nn_before(n, e->stack);
+    const double amplitude = nn_sinusoidal_scale(&n->m->c);
+    const real scale = (real)nn_embedding_scale(&n->m->c);
     const real *table = nn_weight(n, e->param[0]), *positions = nn_weight(n, e->param[1]);
     (void)worker;
     for (int64_t r = t * NN_ROWS; r < rows && r < (t + 1) * NN_ROWS; r++) {
@@ -34,9 +36,9 @@ static void embed_rows(void *context, int64_t t, int32_t worker)
         const real *from = table + q->tokens[r] * d;
         real *to = n->slots[e->out].data + r * d;
         for (int64_t c = 0; c < d; c++)
-            to[c] = from[c] + (positions ? positions[at * d + c] : 0);
-        for (int64_t c = 0; c < d && sinusoidal; c++) /* as small as embeddings begin */
-            to[c] += (real)(0.02 * nn_sinusoid((double)at, c, d));
+            to[c] = scale * from[c] + (positions ? positions[at * d + c] : 0);
+        for (int64_t c = 0; c < d && sinusoidal; c++)
+            to[c] += (real)(amplitude * nn_sinusoid((double)at, c, d));
     }
 }
 
@@ -57,11 +59,11 @@ static void embed_channels(void *context, int64_t t, int32_t worker)
     const int64_t d = n->m->c.width, rows = n->batch * q->length, from = t * NN_ROWS;
     const int64_t to = from + NN_ROWS < d ? from + NN_ROWS : d;
     real *table = nn_gradient(n, e->param[0]), *positions = nn_gradient(n, e->param[1]);
-    const real *dy = nn_grad(n, e->out);
+    const real *dy = nn_grad(n, e->out), scale = (real)nn_embedding_scale(&n->m->c);
     (void)worker;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = from; c < to; c++) {
-            table[q->tokens[r] * d + c] += dy[r * d + c];
+            table[q->tokens[r] * d + c] += scale * dy[r * d + c];
             if (positions)
                 positions[r % q->length * d + c] += dy[r * d + c];
         }
@@ -210,7 +212,7 @@ static int head_forward(nn_net *n, const node *e)
     for (int64_t from = 0; from < rows; from += HEAD_ROWS) {
         const int64_t count = rows - from < HEAD_ROWS ? rows - from : HEAD_ROWS;
         nn_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
-        nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? 1.0 / (double)targets : 0,
+        nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? n->share / (double)targets : 0,
                         n->loss + from);
         if (!n->train)
             continue;

@@ -66,6 +66,8 @@ struct nn_net {
     int32_t n_blocks;
     /* arguments of the current call */
     const int32_t *target;
+    double share; /* that gradients are multiplied by */
+    bool add;     /* to the gradients that the model has */
     uint64_t seed;
     double *loss;
     char *err;

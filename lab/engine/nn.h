@@ -41,23 +41,30 @@ typedef struct nn_config {
     /* the model */
     int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
     int64_t layers, decoder_layers, width, heads, mlp, vocab, classes;
-    int32_t tied;
+    int32_t tied, bos;
     double norm_eps;
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
+    double init, embedding_init, embedding_scale, sinusoidal_scale;
     /* the training */
-    int64_t length, target_length, batch, steps, warmup, seed;
-    double lr, lr_min, beta1, beta2, eps, weight_decay, clip;
+    int64_t length, target_length, batch, accumulate, steps, warmup, seed;
+    double lr, lr_min, lr_terms, beta1, beta2, eps, weight_decay, weight_decay_terms, clip;
     int64_t log_every, eval_every, checkpoint_every;
-    int64_t eval_bytes;
+    int64_t eval_bytes, eval_pieces, eval_stride;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
     char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
     double valid_share, noise, noise_span;
 } nn_config;
+
+/* What a token's row of the embedding is multiplied by, and the amplitude of the sinusoids that are added to it. */
+double nn_embedding_scale(const nn_config *c);
+double nn_sinusoidal_scale(const nn_config *c);
+/* Standard deviation of the first embeddings. */
+double nn_embedding_init(const nn_config *c);
 
 /* Set all defaults; set one key, or the keys of a preset; check keys against each other. */
 void nn_config_init(nn_config *c);
@@ -168,9 +175,21 @@ void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch,
 /* The same for a classifier: windows from each file in turn, and the number of the file as the target [batch]. */
 void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t batch, int64_t length, int32_t *tokens,
                          int32_t *target);
+/* With bos = 1, the token that begins every window of text, vocab - 1; -1: none. It takes the place of the window's first token, so that what
+ * is predicted stays the same. */
+int32_t nn_first_token(const nn_config *c);
+void nn_begin_windows(const nn_config *c, int64_t batch, int64_t length, int32_t *tokens);
 int64_t nn_text_start(const nn_text *t, int32_t file); /* its first token */
 /* The name of a file of a list; false past the end. */
 bool nn_text_name(const char *files, int32_t file, char name[NN_TEXT_MAX]);
+
+/* Counts of the strings of up to `order` bytes in a text of bytes. nn_ngrams_probability: of `byte` after the n bytes `before`, of which it
+ * reads the last order - 1, by interpolated Kneser-Ney. */
+enum { NN_MAX_ORDER = 7 };
+typedef struct nn_ngrams nn_ngrams;
+int nn_ngrams_count(nn_ngrams **g, const nn_text *t, int32_t order, char err[NN_ERR_MAX]);
+double nn_ngrams_probability(const nn_ngrams *g, int32_t order, const int32_t *before, int64_t n, int32_t byte);
+void nn_ngrams_free(nn_ngrams *g);
 
 /* ------------------------------------------------------------------------------------------------ pairs */
 
@@ -220,6 +239,7 @@ typedef struct nn_param {
     int64_t shape[RP_MAX_AXES];
     int64_t offset, size; /* in the arenas, in elements */
     bool decay;           /* a matrix, which weight decay shrinks */
+    bool of_term;         /* a learned array of a position term: it has a rate and a decay of its own */
     double min;           /* training keeps weights at or above it; -INFINITY: no bound */
 } nn_param;
 
@@ -261,6 +281,7 @@ typedef struct nn_model {
     real *w;                 /* weights [n_weights] */
     real *g, *m, *v;         /* gradients and the optimizer's averages; NULL where not trained */
     nn_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    double loss_mean;        /* running mean of the losses of training; NAN: not known */
     uint64_t texts;          /* checksum of the text that it learns from and the text that is held out; 0: not known */
     bool no_memory;          /* planning it failed only because memory ran out */
 } nn_model;
@@ -272,6 +293,9 @@ void nn_model_destroy(nn_model *m);
 void nn_first_values(const nn_model *m, const nn_param *p); /* of one parameter: first_values.c */
 /* A copy of the weights for another `position`, to use and not to train: both positions need the same parameters. */
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
+/* Take the weights of the parameters that both models have, of the same name and shape; taken [n_params] (may be NULL) says which. Returns how
+ * many. */
+int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
 
 /* ------------------------------------------------------------------------------------------------ forward and backward */
@@ -290,6 +314,9 @@ void nn_net_destroy(nn_net *net);
  * the model's gradients g. length may be below the net's. */
 int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
                 double *mean, char err[NN_ERR_MAX]);
+/* From now on the gradients of a loss are multiplied by `share`, and with `add` they are added to those that the model has. At first 1, and
+ * not. */
+void nn_net_accumulate(nn_net *net, double share, bool add);
 /* What an encoder-decoder reads next: tokens [batch, length], of which those of entry b end at lengths[b]. Both stay the caller's and are
  * read in each call until the next nn_net_source. The cache is emptied. */
 int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX]);
@@ -326,9 +353,9 @@ int nn_checkpoint_save(const nn_model *m, const char *path, int64_t step, rp_dty
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX]);
 
-/* Write an encoder-decoder of T5's shape as a directory, completely or not at all, from which Hugging Face's transformers make a
- * T5ForConditionalGeneration; weights as f32, f16 or bf16. */
-int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
+/* Write a model as a directory, completely or not at all, that Hugging Face's transformers read: an encoder-decoder of T5's shape, or a decoder
+ * that is a GPT-2, a GPT-NeoX or a Llama; weights as f32, f16 or bf16. Others are refused, with the key that they would need. */
+int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX]);
 
 /* Random numbers that depend on their arguments alone. */
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);

@@ -1,15 +1,10 @@
-/* t5.c -- an encoder-decoder as Hugging Face's transformers read it: a directory with config.json, generation_config.json,
+/* t5.c -- an encoder-decoder as Hugging Face's transformers read it: config.json, generation_config.json,
  * tokenizer_config.json and model.safetensors, for T5ForConditionalGeneration and ByT5Tokenizer. It knows parameters and their names in both
  * places, and no layer.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/io.h"
-#include "lab/engine/nn.h"
-#include <errno.h>
+#include "lab/engine/transformers.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------ what T5 can be */
 
@@ -24,12 +19,13 @@ static const rp_term *table_of(const nn_stack *s)
 static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
-    if (c->task != NN_ENCODER_DECODER)
-        return nn_fail(err, "task: T5 is an encoder-decoder (task = encoder-decoder, or --model)");
     if (c->norm != NN_RMSNORM)
         return nn_fail(err, "norm: T5 has rmsnorm (norm = rmsnorm, or --model)");
     if (c->act != NN_RELU && c->act != NN_GEGLU)
         return nn_fail(err, "activation: T5 has relu or geglu (one of them, or --model)");
+    if (nn_embedding_scale(c) != 1)
+        return nn_fail(err, "embedding_scale: %g, and T5 does not scale embeddings (embedding_scale = 1, or --model)",
+                       nn_embedding_scale(c));
     if (c->scale != 1)
         return nn_fail(err, "scale: %g, and T5 does not scale scores (scale = 1, or --model)", c->scale);
     const rp_term *table[NN_STACKS];
@@ -93,19 +89,10 @@ static int add(io_set *set, const nn_model *m, const char *ours, const char *the
 {
     const nn_param *p = &m->params[nn_model_find(m, ours)];
     int64_t shape[RP_MAX_AXES];
-    const int64_t size = p->size / parts;
-    const real *from = m->w + p->offset + part * size;
+    const real *from = m->w + p->offset + part * (p->size / parts);
     memcpy(shape, p->shape, sizeof shape);
     shape[0] /= parts;
-    for (int64_t x = 0; type == RP_F16 && x < size; x++)
-        if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
-            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", ours, (double)from[x]);
-    void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
-    if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
-        io_add(set, theirs, type, p->ndim, shape, to, false) == 0)
-        return 0;
-    free(to);
-    return nn_fail(err, "lab: out of memory for %s (close other programs)", theirs);
+    return nn_add_tensor(set, theirs, p->ndim, shape, from, type, err);
 }
 
 static int add_group(io_set *set, const nn_model *m, const nn_stack *s, int64_t layer, const tensor_name *group,
@@ -140,21 +127,15 @@ static int add_stack(io_set *set, const nn_model *m, const nn_stack *s, rp_dtype
     return add(set, m, ours, theirs, 0, 1, type, err);
 }
 
-static int write_weights(const nn_model *m, const char *path, rp_dtype type, char err[NN_ERR_MAX])
+static int write_weights(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX])
 {
-    char why[IO_ERR_MAX];
     io_set set = {0};
     int code = add(&set, m, "embedding.weight", "shared.weight", 0, 1, type, err);
     for (int k = 0; k < NN_STACKS && code == 0; k++)
         code = add_stack(&set, m, &m->stack[k], type, err);
     if (code == 0 && !m->c.tied)
         code = add(&set, m, "head.weight", "lm_head.weight", 0, 1, type, err);
-    if (code == 0 && io_add_meta(&set, "format", "pt") != 0)
-        code = nn_fail(err, "lab: out of memory for the header of the weights (close other programs)");
-    if (code == 0 && io_write(path, IO_SAFETENSORS, &set, why) != 0)
-        code = nn_fail(err, "%.400s", why);
-    io_free(&set);
-    return code;
+    return nn_write_tensors(&set, dir, code, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ the directory */
@@ -180,66 +161,26 @@ static void print_config(const nn_model *m, rp_dtype type, char *text, size_t si
              (long long)c->width, (long long)(c->width / c->heads), (long long)c->mlp, (long long)c->heads,
              (long long)m->stack[0].layers, (long long)m->stack[1].layers, (long long)table->buckets,
              (long long)table->max_distance, c->act == NN_GEGLU ? "gated-gelu" : "relu", eps, dropout,
-             (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD,
-             type == RP_BF16  ? "bfloat16"
-             : type == RP_F16 ? "float16"
-                              : "float32");
-}
-
-static int write_text(const char *dir, const char *name, const char *text, char err[NN_ERR_MAX])
-{
-    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
-    snprintf(path, sizeof path, "%.900s/%s", dir, name);
-    return io_write_bytes(path, text, strlen(text), why) == 0 ? 0 : nn_fail(err, "%.400s", why);
+             (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD, nn_torch_type(type));
 }
 
 static int write_files(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX])
 {
-    char text[2048], path[NN_TEXT_MAX];
+    char text[2048];
     print_config(m, type, text, sizeof text);
-    if (write_text(dir, "config.json", text, err) != 0)
+    if (nn_write_text(dir, "config.json", text, err) != 0)
         return -1;
     snprintf(text, sizeof text,
              "{\n  \"decoder_start_token_id\": %d,\n  \"eos_token_id\": %d,\n  \"pad_token_id\": %d,\n"
              "  \"max_new_tokens\": %lld\n}\n",
              NN_PAD, NN_END, NN_PAD, (long long)m->stack[1].length);
-    if (write_text(dir, "generation_config.json", text, err) != 0)
+    if (nn_write_text(dir, "generation_config.json", text, err) != 0)
         return -1;
     snprintf(text, sizeof text, "{\n  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"extra_ids\": %lld\n}\n",
              (long long)(m->c.vocab - NN_TOKENS < 125 ? m->c.vocab - NN_TOKENS : 125));
-    if (write_text(dir, "tokenizer_config.json", text, err) != 0)
+    if (nn_write_text(dir, "tokenizer_config.json", text, err) != 0)
         return -1;
-    snprintf(path, sizeof path, "%.900s/model.safetensors", dir);
-    return write_weights(m, path, type, err);
+    return write_weights(m, dir, type, err);
 }
 
-int nn_t5_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
-{
-    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json",
-                                        "model.safetensors"};
-    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX], dir[NN_TEXT_MAX];
-    if (check_shape(m, err) != 0)
-        return -1;
-    size_t size = strlen(directory);
-    if (size == 0 || size > 800)
-        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
-    while (size > 1 && directory[size - 1] == '/')
-        size--;
-    snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
-    struct stat st;
-    if (lstat(dir, &st) == 0)
-        return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
-    snprintf(temporary, sizeof temporary, "%.900s.XXXXXX", dir);
-    if (!mkdtemp(temporary))
-        return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
-    int code = write_files(m, temporary, type, err);
-    if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
-        code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
-    for (size_t n = 0; n < sizeof files / sizeof *files && code != 0; n++) {
-        snprintf(path, sizeof path, "%.900s/%s", temporary, files[n]);
-        unlink(path);
-    }
-    if (code != 0)
-        rmdir(temporary);
-    return code;
-}
+const nn_family nn_t5_family = {check_shape, write_files};

@@ -208,6 +208,17 @@ void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch,
     }
 }
 
+int32_t nn_first_token(const nn_config *c)
+{
+    return c->bos ? (int32_t)c->vocab - 1 : -1;
+}
+
+void nn_begin_windows(const nn_config *c, int64_t batch, int64_t length, int32_t *tokens)
+{
+    for (int64_t b = 0; b < batch && c->bos; b++)
+        tokens[b * length] = nn_first_token(c);
+}
+
 int64_t nn_text_start(const nn_text *t, int32_t file)
 {
     return file > 0 ? t->end[file - 1] : 0;

@@ -46,7 +46,7 @@ ln -sf log.jsonl "$T/log/log.jsonl"
 refused 1 'log.jsonl: cannot be read: Too many levels' lab train "$T/small.lab" -o "$T/log" --resume
 
 # a full disk, for which a limit on the size of files stands: what was there stays
-ok lab train "$T/small.lab" -o "$T/six" --until 8
+ok lab train "$T/small.lab" -o "$T/six" --until 8 --set checkpoint_every=0
 cp "$T/six/checkpoint.safetensors" "$T/six.before"
 command='relpos lab train, with files of 8 KiB at most'
 (ulimit -f 16 && "$program" lab train "$T/small.lab" -o "$T/six" --resume) >"$T/out" 2>"$T/err"

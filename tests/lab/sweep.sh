@@ -19,6 +19,8 @@ same 'the same bytes' "$T/results.lines" "$T/part.lines"
 cp "$T/results.jsonl" "$T/before.jsonl"
 ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" # nothing is left to do
 same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
+ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl" --set checkpoint_every=1 --set log_every=7 --set eval_every=3 # these change no result
+same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"
 printf '{"experiment":"lay' >>"$T/results.jsonl" # a line that was not ended
 ok lab sweep "$T/sweep.lab" -o "$T/results.jsonl"
 same 'the same bytes' "$T/before.jsonl" "$T/results.jsonl"

@@ -225,6 +225,18 @@ static void gradients_of_every_layer_equal_differences(void **state)
                 }
 }
 
+static void gradients_of_scaled_embeddings_equal_differences(void **state)
+{
+    static const char *const scales[][2] = {{"0", "0"}, {"2.5", "0.7"}};
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        for (int tied = 0; tied < 2; tied++) {
+            const nn_config c = small("position", "sinusoidal+learned+rope", "embedding_scale", scales[n][0],
+                                      "sinusoidal_scale", scales[n][1], "tied", tied ? "1" : "0", "bos", "1", NULL);
+            check_gradients(&c, scales[n][0]);
+        }
+}
+
 /* Every scheme in both stacks of an encoder-decoder, of different depths. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
@@ -400,31 +412,100 @@ static void decoding_a_batch_equals_one_pass(void **state)
     nn_model_destroy(&m);
 }
 
-/* AdamW against its formula, by hand, on a weight that decays and one that does not. */
-static void adamw_follows_its_formula(void **state)
+/* The gradients of two batches, multiplied by their shares and added, are those of both together. */
+static void gradients_of_batches_add_up(void **state)
 {
     char err[NN_ERR_MAX];
-    nn_config c = small("lr", "0.01", "lr_min", "0.01", "warmup", "0", "clip", "0", "weight_decay", "0.1", NULL);
+    const nn_config c = small("position", "xl+t5,buckets=8,max_distance=9", "embedding_scale", "0", NULL);
+    nn_model m;
+    nn_net *both, *one;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    double loss[BATCH * LENGTH], mean, worst = 0;
+    (void)state;
+    good(nn_model_create(&m, &c, true, err), err);
+    good(nn_net_create(&both, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
+    good(nn_net_create(&one, &m, NULL, 1, LENGTH, true, 0, NULL, err), err);
+    stir(&m);
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB); /* the first has a target less: shares differ */
+    real *g = malloc((size_t)m.n_weights * sizeof *g);
+    assert_non_null(g);
+    good(nn_net_loss(both, LENGTH, tokens, target, 0, loss, &mean, err), err);
+    memcpy(g, m.g, (size_t)m.n_weights * sizeof *g);
+    for (int b = 0; b < BATCH; b++) {
+        nn_net_accumulate(one, (double)(LENGTH - !b) / (BATCH * LENGTH - 1), b > 0);
+        good(nn_net_loss(one, LENGTH, tokens + b * LENGTH, target + b * LENGTH, 0, loss, &mean, err), err);
+    }
+    for (int64_t x = 0; x < m.n_weights; x++)
+        worst = fmax(worst, fabs(g[x] - m.g[x]));
+    print_message("gradients of two batches differ by at most %.2g, bound %.2g\n", worst, 1e-14);
+    assert_true(worst <= 1e-14); /* sums of some hundred numbers below 0.1 in size */
+    free(g);
+    nn_net_destroy(both);
+    nn_net_destroy(one);
+    nn_model_destroy(&m);
+}
+
+/* The size at which embeddings begin, which is that of the positions added to them; what the keys say goes. */
+static void embeddings_begin_as_the_keys_say(void **state)
+{
+    static const struct {
+        const char *scale, *init, *sinusoids;
+        double embedding, positions; /* standard deviation; the sinusoids' amplitude */
+    } cases[] = {
+        {"1", "0", "0", 0.02, 0.02}, {"0", "0", "0", 0.25, 1},  {"0", "0.5", "0", 0.5, 2},
+        {"3", "0", "0", 0.02, 0.06}, {"1", "0.1", "1", 0.1, 1}, {"0", "0", "0.02", 0.25, 0.02},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char err[NN_ERR_MAX];
+        const nn_config c =
+            small("position", "learned", "vocab", "1000", "length", "1000", "embedding_scale", cases[n].scale,
+                  "embedding_init", cases[n].init, "sinusoidal_scale", cases[n].sinusoids, NULL);
+        nn_model m;
+        good(nn_model_create(&m, &c, false, err), err);
+        for (int k = 0; k < 2; k++) {
+            const nn_param *p = &m.params[k];
+            const double want = k ? cases[n].positions : cases[n].embedding;
+            double square = 0;
+            for (int64_t x = 0; x < p->size; x++)
+                square += (double)m.w[p->offset + x] * (double)m.w[p->offset + x];
+            assert_true(fabs(sqrt(square / (double)p->size) - want) < 0.05 * want); /* 16,000 draws: 0.6 % */
+        }
+        assert_true(fabs(nn_sinusoidal_scale(&c) - cases[n].positions) <= 1e-15);
+        nn_model_destroy(&m);
+    }
+}
+
+/* AdamW against its formula, by hand: a weight that decays, one that does not, and a term's, with a rate and a decay of its own. */
+static void adamw_follows_its_formula(void **state)
+{
+    enum { N = 3 };
+    char err[NN_ERR_MAX];
+    nn_config c = small("lr", "0.01", "lr_min", "0.01", "warmup", "0", "clip", "0", "weight_decay", "0.1", "position",
+                        "t5,buckets=8,max_distance=9", "lr_terms", "5", "weight_decay_terms", "0.3", NULL);
     nn_model m;
     (void)state;
     good(nn_model_create(&m, &c, true, err), err);
-    const int64_t at[2] = {m.params[0].offset + 5, m.params[nn_model_find(&m, "norm.bias")].offset + 3};
-    double w[2], mean[2] = {0, 0}, square[2] = {0, 0};
-    for (int k = 0; k < 2; k++)
+    const int64_t at[N] = {m.params[0].offset + 5, m.params[nn_model_find(&m, "norm.bias")].offset + 3,
+                           m.params[nn_model_find(&m, "layers.1.attn.t5.table")].offset + 2};
+    const double rate[N] = {0.01, 0.01, 0.05}, decay[N] = {0.1, 0, 0.3};
+    double w[N], mean[N] = {0}, square[N] = {0};
+    for (int k = 0; k < N; k++)
         w[k] = m.w[at[k]];
     for (int step = 0; step < 4; step++) {
         for (int64_t x = 0; x < m.n_weights; x++)
             m.g[x] = 0;
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < N; k++) {
             const double g = 0.3 * (step - 1.5) + k;
             m.g[at[k]] = g;
             mean[k] = 0.9 * mean[k] + 0.1 * g;
             square[k] = 0.95 * square[k] + 0.05 * g * g;
-            w[k] -= k == 0 ? 0.01 * 0.1 * w[k] : 0;
-            w[k] -= 0.01 * (mean[k] / (1 - pow(0.9, step + 1))) / (sqrt(square[k] / (1 - pow(0.95, step + 1))) + 1e-8);
+            w[k] -= rate[k] * decay[k] * w[k];
+            w[k] -=
+                rate[k] * (mean[k] / (1 - pow(0.9, step + 1))) / (sqrt(square[k] / (1 - pow(0.95, step + 1))) + 1e-8);
         }
         nn_adamw(&m, NULL, step);
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < N; k++)
             assert_true(fabs(w[k] - m.w[at[k]]) <= 1e-14);
     }
     m.c.clip = 0.5; /* the averages see a gradient of norm 0.5 */
@@ -485,12 +566,15 @@ int main(void)
         cmocka_unit_test(gradients_of_every_position_equal_differences),
         cmocka_unit_test(gradients_of_samples_equal_differences),
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
+        cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
         cmocka_unit_test(gradients_of_an_encoder_decoder_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),
         cmocka_unit_test(a_decoder_sees_nothing_after_a_place),
         cmocka_unit_test(decoding_equals_one_pass),
         cmocka_unit_test(padding_of_a_source_changes_nothing),
         cmocka_unit_test(decoding_a_batch_equals_one_pass),
+        cmocka_unit_test(gradients_of_batches_add_up),
+        cmocka_unit_test(embeddings_begin_as_the_keys_say),
         cmocka_unit_test(adamw_follows_its_formula),
         cmocka_unit_test(the_rate_rises_and_falls),
         cmocka_unit_test(impossible_models_are_refused),

@@ -178,7 +178,7 @@ static void a_directory_has_every_weight(void **state)
     nn_model m;
     io_set set;
     assert_int_equal(nn_model_create(&m, &c, false, err), 0);
-    assert_int_equal(nn_t5_write(&m, in_folder("t5"), RP_BF16, err), 0);
+    assert_int_equal(nn_transformers_write(&m, in_folder("t5"), RP_BF16, err), 0);
     snprintf(path, sizeof path, "%s/model.safetensors", in_folder("t5"));
     assert_int_equal(io_read(path, &set, NULL, why), IO_OK);
     int64_t all = 0;
@@ -196,7 +196,7 @@ static void a_directory_has_every_weight(void **state)
     compare(&m, &set, "decoder.layers.0.mlp.up.weight", "decoder.block.0.layer.2.DenseReluDense.wi_0.weight", 0, 2);
     compare(&m, &set, "encoder.layers.1.mlp.down.weight", "encoder.block.1.layer.1.DenseReluDense.wo.weight", 0, 1);
     io_free(&set);
-    assert_int_equal(nn_t5_write(&m, in_folder("t5"), RP_BF16, err), -1);
+    assert_int_equal(nn_transformers_write(&m, in_folder("t5"), RP_BF16, err), -1);
     assert_non_null(strstr(err, "it exists already"));
     nn_model_destroy(&m);
 }
@@ -210,6 +210,7 @@ static void other_shapes_are_refused(void **state)
         {"norm", "layernorm", "norm: "},
         {"activation", "swiglu", "activation: "},
         {"scale", "0", "scale: "},
+        {"embedding_scale", "0", "embedding_scale: 8, and T5"},
         {"position", "t5", "position: T5's decoder has bidirectional=0"},
         {"encoder_position", "t5,bidirectional=0", "encoder_position: T5's encoder has bidirectional=1"},
         {"encoder_position", "alibi", "encoder_position: T5 has one table"},
@@ -229,7 +230,7 @@ static void other_shapes_are_refused(void **state)
         assert_int_equal(nn_config_set(&c, "preset", "t5", err), 0);
         assert_int_equal(nn_config_set(&c, cases[n].key, cases[n].value, err), 0);
         assert_int_equal(nn_model_create(&m, &c, false, err), 0);
-        assert_int_equal(nn_t5_write(&m, in_folder("no"), RP_F32, err), -1);
+        assert_int_equal(nn_transformers_write(&m, in_folder("no"), RP_F32, err), -1);
         if (!strstr(err, cases[n].said))
             fail_msg("%s = %s: \"%s\" has no \"%s\"", cases[n].key, cases[n].value, err, cases[n].said);
         nn_model_destroy(&m);

@@ -38,6 +38,52 @@ for file in run three; do
 done
 same 'the same bytes' "$T/run.log" "$T/three.log"
 
+# a step of two batches: twice the windows of one in the memory of one; the first loss is that of the batches together. bos: a token that
+# begins every window; rates and first values of their own
+first_loss()
+{
+    grep -m 1 '"loss"' "$T/$1/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/'
+}
+ok lab train "$T/small.lab" -o "$T/four" --set batch=4 --set log_every=1 --set dropout=0 --until 1
+ok lab train "$T/small.lab" -o "$T/twice2" --set accumulate=2 --set log_every=1 --set dropout=0 --until 1
+check 'the same windows' 1 "$(near "$(first_loss four)" "$(first_loss twice2)" 1e-6)"
+check 'tokens' "$(number tokens "$T/four/log.jsonl")" "$(number tokens "$T/twice2/log.jsonl")"
+set -- --set accumulate=3 --set bos=1 --set vocab=257 --set lr_terms=5 --set weight_decay_terms=0.1 --set embedding_scale=0 --set init=0.05
+ok lab train "$T/small.lab" -o "$T/added" --threads 1 "$@"
+ok lab train "$T/small.lab" -o "$T/added2" --threads 3 --until 7 "$@"
+ok lab train "$T/small.lab" -o "$T/added2" --threads 2 --resume "$@"
+same 'the same bytes' "$T/added/checkpoint.safetensors" "$T/added2/checkpoint.safetensors"
+ok lab eval "$T/added" --bytes 200
+ok lab inspect "$T/added" --bytes 64
+ok lab sample "$T/added" --prompt ab --bytes 10
+check 'the first token is not written' ab "$(head -c 2 "$T/out")"
+ok lab export "$T/added" --prompt ab -o "$T/added.safetensors"
+refused 1 'begin with a token that is no byte' explain --model "$T/added" --text 'a text'
+refused 1 'vocab: 256 without a tokenizer and with bos = 1 .vocab = 257' lab train "$T/small.lab" -o "$T/no" --set bos=1
+refused 2 'bos: 1, and only the windows of a decoder' lab train "$T/small.lab" -o "$T/no" --set bos=1 --set task=classifier
+
+# the weights of another run: with other positions, arrays that both have; for longer windows all of them
+ok lab train "$T/small.lab" -o "$T/more" --init "$T/run" --until 0 --set position=rope+alibi,slopes=learned --set length=32
+check 'what it took' 1 "$(grep -c "more: 11 arrays of $T/run; anew: layers.0.attn.alibi.slopes$" "$T/out")"
+check 'and the log' 1 "$(grep -c '"init":{"file":"[^"]*run","step":24,"taken":11,"anew":."layers.0.attn.alibi.slopes".}' "$T/more/log.jsonl")"
+ok lab train "$T/small.lab" -o "$T/same" --init "$T/run" --set steps=40 --set length=20 --until 0
+ok lab eval "$T/run" --bytes 200 --lengths 20 --json
+loss=$(number loss "$T/out")
+ok lab eval "$T/same" --bytes 200 --lengths 20 --json
+check 'the weights are those' "$loss" "$(number loss "$T/out")"
+ok lab train "$T/small.lab" -o "$T/same" --set steps=40 --set length=20 --resume --until 4
+refused 2 'init: --resume goes on with the weights' lab train "$T/small.lab" -o "$T/same" --init "$T/run" --resume
+refused 1 'has no array of the same name and shape' lab train "$T/small.lab" -o "$T/other" --init "$T/run" --set width=32 --set heads=4 --set mlp=64
+refused 1 'nothing: ' lab train "$T/small.lab" -o "$T/other" --init "$T/nothing"
+
+# the mean of the losses, and checkpoints without being asked
+ok lab train "$T/small.lab" -o "$T/means" --set log_every=1
+check 'the mean of all so far' 1 "$(sed -n 's/.*"loss":\([0-9.]*\),"loss_mean":\([0-9.]*\),.*/\1 \2/p' "$T/means/log.jsonl" |
+    awk '{s += $1; d = s / NR - $2; if (d * d > 1e-24) bad = 1} END {print (NR == 24 && !bad)}')"
+check 'the checkpoint before' yes "$([ -s "$T/run/previous.safetensors" ] && echo yes)"
+ok lab train "$T/small.lab" -o "$T/once" --set checkpoint_every=0
+check 'none' no "$([ -s "$T/once/previous.safetensors" ] && echo yes || echo no)"
+
 # Ctrl-C
 command='relpos lab train, and SIGINT'
 "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &

@@ -1,0 +1,83 @@
+/* transformers.c -- a model as a directory that Hugging Face's transformers read, written completely or not at all. Which files it has is
+ * the family's: t5.c, decoders.c. This file knows no shape of a model.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "lab/engine/transformers.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *shape, const real *from, rp_dtype type,
+                  char err[NN_ERR_MAX])
+{
+    int64_t size = 1;
+    for (int32_t a = 0; a < ndim; a++)
+        size *= shape[a];
+    for (int64_t x = 0; type == RP_F16 && x < size; x++)
+        if (!(from[x] > -65520 && from[x] < 65520)) /* f16 rounds 65520 and above to infinity */
+            return nn_fail(err, "%s: %g is out of the range of f16 (below 65520; bf16 has it)", name, (double)from[x]);
+    void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
+    if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
+        io_add(set, name, type, ndim, shape, to, false) == 0)
+        return 0;
+    free(to);
+    return nn_fail(err, "lab: out of memory for %s (close other programs)", name);
+}
+
+int nn_write_tensors(io_set *set, const char *dir, int code, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
+    snprintf(path, sizeof path, "%.900s/model.safetensors", dir);
+    if (code == 0 && io_add_meta(set, "format", "pt") != 0)
+        code = nn_fail(err, "lab: out of memory for the header of the weights (close other programs)");
+    if (code == 0 && io_write(path, IO_SAFETENSORS, set, why) != 0)
+        code = nn_fail(err, "%.400s", why);
+    io_free(set);
+    return code;
+}
+
+int nn_write_text(const char *dir, const char *name, const char *text, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
+    snprintf(path, sizeof path, "%.900s/%s", dir, name);
+    return io_write_bytes(path, text, strlen(text), why) == 0 ? 0 : nn_fail(err, "%.400s", why);
+}
+
+const char *nn_torch_type(rp_dtype type)
+{
+    return type == RP_BF16 ? "bfloat16" : type == RP_F16 ? "float16" : "float32";
+}
+
+int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
+{
+    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json",
+                                        "tokenizer.json", "model.safetensors"};
+    const nn_family *family = m->c.task == NN_ENCODER_DECODER ? &nn_t5_family : &nn_decoder_family;
+    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX], dir[NN_TEXT_MAX];
+    if (family->check(m, err) != 0)
+        return -1;
+    size_t size = strlen(directory);
+    if (size == 0 || size > 800)
+        return nn_fail(err, "--output: a name of %zu bytes (1 to 800: name another directory)", size);
+    while (size > 1 && directory[size - 1] == '/')
+        size--;
+    snprintf(dir, sizeof dir, "%.*s", (int)size, directory);
+    struct stat st;
+    if (lstat(dir, &st) == 0)
+        return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
+    snprintf(temporary, sizeof temporary, "%.900s.XXXXXX", dir);
+    if (!mkdtemp(temporary))
+        return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+    int code = family->write(m, temporary, type, err);
+    if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
+        code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
+    for (size_t n = 0; n < sizeof files / sizeof *files && code != 0; n++) {
+        snprintf(path, sizeof path, "%.900s/%s", temporary, files[n]);
+        unlink(path);
+    }
+    if (code != 0)
+        rmdir(temporary);
+    return code;
+}
