@@ -49,7 +49,7 @@ __attribute__((format(printf, 2, 3))) int cli_error(int code, const char *format
 
 /* Where a file that comes with the program is, as installed or as built: seen from the program itself, so that both may be moved. */
 bool cli_find(const char *name, char found[PATH_MAX]);
-/* The path, or where nothing is there and it begins with lab/, the file of this name that comes with the program. */
+/* The path, or where nothing is there and it begins with lab/ or examples/data/, the file of this name that comes with the program. */
 const char *cli_shipped(const char *path, char found[PATH_MAX]);
 /* The folder of the installation with those files; false if the program is not installed. */
 bool cli_installed(char folder[PATH_MAX]);

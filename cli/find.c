@@ -1,4 +1,4 @@
-/* find.c -- find the files that come with the program, the explorer's page and those of the laboratory: in the installation, or in the build
+/* find.c -- find the files that come with the program, the explorer's page, those of the laboratory and the textbooks' examples: in the installation, or in the build
  * that the program is run from. It knows no command.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
@@ -35,8 +35,10 @@ bool cli_find(const char *name, char found[PATH_MAX])
 
 const char *cli_shipped(const char *path, char found[PATH_MAX])
 {
-    const bool ours = strncmp(path, "lab/", 4) == 0 && !strstr(path, "..") && access(path, F_OK) != 0;
-    return ours && beside(RELPOS_DOC_FROM_PROGRAM, path, found) ? found : path;
+    const bool named = strncmp(path, "lab/", 4) == 0 || strncmp(path, "examples/data/", 14) == 0;
+    return named && !strstr(path, "..") && access(path, F_OK) != 0 && beside(RELPOS_DOC_FROM_PROGRAM, path, found)
+               ? found
+               : path;
 }
 
 bool cli_installed(char folder[PATH_MAX])

@@ -77,6 +77,7 @@ typedef struct io_npy {
     int64_t shape[IO_MAX_AXES];
     size_t bytes;                 /* of the elements; 0 (unknown) when unsupported */
     char unsupported[IO_WHY_MAX]; /* "" if the type can be used */
+    size_t text_width;            /* not 0: strings of at most so many characters, which is no type that can be used */
 } io_npy;
 #define IO_NPY_START      12    /* a valid file is longer than this */
 #define IO_NPY_HEADER_MAX 65536 /* bytes of the dictionary: the limit of version 1.0 */
@@ -87,6 +88,9 @@ bool io_npy_extent(const unsigned char *start, size_t *begin, size_t *end, char 
 bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy *npy, char why[IO_WHY_MAX]);
 /* Convert the elements from the file's order of axes and bytes to row-major and native; *data may be replaced. false: out of memory. */
 bool io_npy_to_native(const io_npy *npy, void **data);
+/* Strings of one axis as a JSON list, from malloc; `data` has their text_width characters each, in UTF-32 and the file's order of
+ * bytes. NULL if one is not Unicode, or memory runs out, which *no_memory says. */
+char *io_npy_strings(const io_npy *npy, const unsigned char *data, bool *no_memory);
 /* The header of an array, as NumPy writes it; returns its size, 0 for a type that NumPy lacks. */
 #define IO_NPY_TEXT_MAX 1024
 size_t io_npy_text(const io_array *array, char text[IO_NPY_TEXT_MAX]);

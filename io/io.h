@@ -27,7 +27,7 @@ typedef struct io_array {
 typedef struct io_set {
     io_array *arrays;
     size_t n_arrays;
-    char **meta_keys, **meta_values; /* safetensors __metadata__ */
+    char **meta_keys, **meta_values; /* __metadata__ of safetensors; strings of .npz as JSON lists */
     size_t n_meta;
 } io_set;
 

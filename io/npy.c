@@ -114,6 +114,13 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
             return;
         }
     }
+    if (kind_size > 1 && kind_size < 8 && kind[0] == 'U') {
+        npy->swap = has_order && text[0] == '>';
+        for (size_t n = 1; n < kind_size; n++)
+            npy->text_width = kind[n] < '0' || kind[n] > '9' || (n > 1 && npy->text_width == 0)
+                                  ? 0
+                                  : npy->text_width * 10 + (size_t)(kind[n] - '0');
+    }
     char copy[64], safe[100];
     const size_t n = size < sizeof copy - 1 ? size : sizeof copy - 1;
     memcpy(copy, text, n);
@@ -125,6 +132,54 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
         hint = "if this is bfloat16, save it in a .safetensors file";
     snprintf(npy->unsupported, sizeof npy->unsupported, "it has the dtype '%s' (%s)", io_safe(safe, sizeof safe, copy),
              hint);
+}
+
+/* Write a character within a string of JSON at `to`, 6 bytes at most; returns its end, NULL if it is not Unicode. */
+static char *put_character(char *to, uint32_t c)
+{
+    if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+        return NULL;
+    if (c < ' ' || c == '"' || c == '\\')
+        return to + sprintf(to, "\\u%04x", (unsigned)c);
+    if (c < 0x80) {
+        *to++ = (char)c;
+        return to;
+    }
+    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes after the first */
+    *to++ = (char)((0xf00 >> (more + 1) & 0xff) | c >> 6 * more);
+    for (int n = more - 1; n >= 0; n--)
+        *to++ = (char)(0x80 | (c >> 6 * n & 0x3f));
+    return to;
+}
+
+char *io_npy_strings(const io_npy *npy, const unsigned char *data, bool *no_memory)
+{
+    const size_t n = (size_t)npy->shape[0], width = npy->text_width;
+    char *const json = malloc(n * (6 * width + 4) + 3), *to = json; /* quotes, comma and space beside the characters */
+    *no_memory = json == NULL;
+    if (json == NULL)
+        return NULL;
+    *to++ = '[';
+    for (size_t s = 0; s < n; s++, data += 4 * width) {
+        size_t length = width; /* NumPy fills a shorter string with zeros */
+        while (length > 0 && memcmp(data + 4 * (length - 1), "\0\0\0\0", 4) == 0)
+            length--;
+        to += sprintf(to, s ? ", \"" : "\"");
+        for (size_t x = 0; to != NULL && x < length; x++) {
+            const unsigned char *p = data + 4 * x;
+            const unsigned char b[4] = {p[npy->swap ? 3 : 0], p[npy->swap ? 2 : 1], p[npy->swap ? 1 : 2],
+                                        p[npy->swap ? 0 : 3]};
+            to = put_character(to, b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+        }
+        if (to == NULL) {
+            free(json);
+            return NULL;
+        }
+        *to++ = '"';
+    }
+    *to++ = ']';
+    *to = 0;
+    return json;
 }
 
 static bool take_axis(cursor *c, int64_t *axis)

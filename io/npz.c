@@ -84,7 +84,29 @@ static io_status read_elements(zip_file_t *file, const io_npy *npy, io_array *ar
     return IO_OK;
 }
 
-static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char why[IO_WHY_MAX])
+/* Read strings as a JSON list, and on to the end of the member, where libzip compares the checksum. *list is NULL where they are no list
+ * of strings. */
+static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t size, char **list, char why[IO_WHY_MAX])
+{
+    const zip_uint64_t each = 4 * npy->text_width;
+    bool no_memory = false;
+    *list = NULL;
+    if (npy->ndim != 1 || size % each != 0 || (zip_uint64_t)npy->shape[0] != size / each)
+        return skip_elements(file, size, why);
+    unsigned char *data = malloc((size_t)size + 1);
+    if (data == NULL)
+        return io_no_memory(why);
+    io_status status = read_exactly(file, data, (size_t)size, why);
+    if (status == IO_OK)
+        status = skip_elements(file, 0, why);
+    if (status == IO_OK)
+        *list = io_npy_strings(npy, data, &no_memory);
+    free(data);
+    return no_memory ? io_no_memory(why) : status;
+}
+
+/* *list becomes the JSON list of an array of strings, which cannot be used otherwise. */
+static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char **list, char why[IO_WHY_MAX])
 {
     unsigned char *header = malloc(IO_NPY_START + IO_NPY_HEADER_MAX);
     size_t begin, end;
@@ -104,7 +126,8 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, 
     array->ndim = npy.ndim;
     memcpy(array->shape, npy.shape, sizeof array->shape);
     if (npy.unsupported[0]) {
-        status = skip_elements(file, size, why);
+        status = npy.text_width > 0 && size >= end ? read_strings(file, &npy, size - end, list, why)
+                                                   : skip_elements(file, size, why);
         return status == IO_OK && !io_unsupported(array, npy.unsupported) ? io_no_memory(why) : status;
     }
     array->dtype = npy.dtype;
@@ -115,7 +138,7 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, 
 }
 
 /* Read one member into array. */
-static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array,
+static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array, char **list,
                              char why[IO_WHY_MAX])
 {
     if (st->encryption_method != ZIP_EM_NONE)
@@ -131,7 +154,7 @@ static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *s
     zip_file_t *file = zip_fopen_index(zip, index, 0);
     if (file == NULL)
         return zip_why(why, zip_get_error(zip));
-    const io_status status = read_npy(file, st->size, array, why);
+    const io_status status = read_npy(file, st->size, array, list, why);
     zip_fclose(file);
     return status;
 }
@@ -173,10 +196,16 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             return io_fail(err, path, "out of memory");
         if (npy)
             array->name[length - 4] = 0;
-        if (npy && (status = read_member(zip, index, &st, array, why)) != IO_OK) {
+        char *list = NULL;
+        if (npy && (status = read_member(zip, index, &st, array, &list, why)) != IO_OK) {
+            free(list);
             io_fail(err, path, "array '%s': %s", io_safe(safe, sizeof safe, array->name), why);
             return status;
         }
+        const bool added = list == NULL || io_add_meta(set, array->name, list) == 0;
+        free(list);
+        if (!added)
+            return io_fail(err, path, "out of memory");
         if (!npy && !io_unsupported(array, "it is not an .npy file"))
             return io_fail(err, path, "out of memory");
     }

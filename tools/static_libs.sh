@@ -31,7 +31,8 @@ library() {
     dpkg-source --no-check -x "$(echo "$name"_*.dsc)" "$name.src" >"$name.log" # with Debian's fixes
     cmake -G Ninja -S "$name.src" -B "$name.build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
         -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$prefix" -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
-        -DCMAKE_C_FLAGS="-Os -ffunction-sections -fdata-sections -ffile-prefix-map=$work=." "$@" >>"$name.log" 2>&1 &&
+        -DCMAKE_C_FLAGS_RELEASE="-Os -DNDEBUG -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -ffile-prefix-map=$work=." \
+        "$@" >>"$name.log" 2>&1 &&
         cmake --build "$name.build" --target install >>"$name.log" 2>&1 || { tail -n 40 "$name.log" >&2; exit 1; }
     cp "$name.src/debian/copyright" "$prefix/licences/$name"
 }

@@ -59,6 +59,17 @@ function safetensors(bytes) {
   return {arrays, tokens, options: typeof options === 'string' ? options : ''};
 }
 
+/** Strings of NumPy, of at most so many characters each in UTF-32; or null where one is not Unicode. */
+function strings(bytes, characters, little) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), found = [];
+  try {
+    for (let at = 0; at < bytes.length; at += 4 * characters)
+      found.push(
+        String.fromCodePoint(...Array.from({length: characters}, (_, n) => view.getUint32(at + 4 * n, little))).replace(/\0+$/, ''));
+  } catch { return null; }
+  return found;
+}
+
 function npy(bytes, name) {
   if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(1, 6)) !== 'NUMPY' || bytes[0] !== 0x93)
     refuse(`“${name}” in it is not a NumPy array`);
@@ -71,6 +82,9 @@ function npy(bytes, name) {
   if (descr === undefined || order === undefined || dims === undefined) refuse(`the header of “${name}” is not understood`);
   const shape = dims.split(',').map(s => s.trim()).filter(Boolean).map(Number),
         kind = Object.hasOwn(descriptions, descr) && descriptions[descr];
+  const characters = +/^[<>]U([1-9]\d*)$/.exec(descr)?.[1];
+  if (characters && shape.length === 1 && shape[0] * characters * 4 === bytes.length - start - size)
+    return {strings: strings(bytes.subarray(start + size), characters, descr[0] === '<')};
   if (!kind) return null;
   if (!shape.every(isSize)) refuse(`the shape of “${name}” is not understood`);
   if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran order: save numpy.ascontiguousarray of it`);
@@ -105,7 +119,7 @@ async function npz(bytes) {
   while (end >= Math.max(0, bytes.length - 65557) && view.getUint32(end, true) !== 0x06054b50) end--;
   if (end < 0 || view.getUint32(end, true) !== 0x06054b50) refuse('it begins like a .npz file and does not end like one');
   const arrays = new Map(), text = new TextDecoder();
-  let total = 0;
+  let total = 0, tokens = null;
   for (let n = view.getUint16(end + 10, true), at = view.getUint32(end + 16, true); n > 0; n--) {
     if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse('its list of arrays is broken');
     const method = view.getUint16(at + 10, true), packed = view.getUint32(at + 20, true), size = view.getUint32(at + 24, true),
@@ -121,9 +135,10 @@ async function npz(bytes) {
     if (method !== 0 && method !== 8) refuse(`“${name}” is compressed in a way that NumPy does not use`);
     const array = npy(
       method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
-    if (array) arrays.set(name, array);
+    if (array?.strings !== undefined) tokens = name === 'tokens' ? array.strings : tokens;
+    else if (array) arrays.set(name, array);
   }
-  return {arrays, tokens: null, options: ''};
+  return {arrays, tokens, options: ''};
 }
 
 /** Read a File: {arrays: Map of name -> {shape, type, bytes}, tokens, options that relpos lab export wrote}; or throw an Error that says why

@@ -306,7 +306,7 @@ static int run(const cli_command *self, int argc, char **argv)
     request *r = calloc(1, sizeof *r);
     const char *args[RP_MAX_TERMS], *suffix = NULL;
     io_set in = {0}, made = {0};
-    char err[IO_ERR_MAX], safe[256];
+    char err[IO_ERR_MAX], safe[256], place[PATH_MAX];
     int n_args;
     if (!r)
         return cli_error(CLI_FAILED, "bias: out of memory (close other programs)");
@@ -333,7 +333,7 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
         code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
-    if (code < 0 && r->input && io_read(r->input, &in, NULL, err) != 0)
+    if (code < 0 && r->input && io_read(cli_shipped(r->input, place), &in, NULL, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0)
         code = show(r, &in, &made, suffix);

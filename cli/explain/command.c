@@ -24,7 +24,7 @@ static const cli_option options[] = {
     CLI_TERM_OPTIONS,
     CLI_MASK_OPTIONS,
     CLI_SETTING_OPTIONS,
-    {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (metadata \"tokens\": their names)"},
+    {"input", INPUT, "FILE", "q, k, v and named arrays from .npz or .safetensors (\"tokens\": their names)"},
     {"model", MODEL, "FILE", "a model of relpos lab: show what it attends to in --text, word by word"},
     {"text", TEXT, "TEXT", "the text that the model reads"},
     {"layer", LAYER, "N", "layer of the model, from 0; default 0, or without --head all layers"},

@@ -103,6 +103,7 @@ static void files_of_numpy_and_safetensors_are_read(void **state)
     assert_non_null(strstr(io_find(&set, "fields")->unsupported, "structured"));
     assert_non_null(strstr(io_find(&set, "complex")->unsupported, "'<c8'"));
     assert_non_null(strstr(io_find(&set, "text")->unsupported, "'<U2'"));
+    assert_string_equal(io_meta(&set, "text"), "[\"ab\"]");
     assert_non_null(strstr(io_find(&set, "void")->unsupported, "bfloat16"));
     io_free(&set);
 }

@@ -184,6 +184,52 @@ static void an_unusable_type_spoils_its_own_array_only(void **state)
     }
 }
 
+/* A file with strings of at most three characters, in UTF-32 of this machine, as x; its metadata x has to be `want` (NULL: none). */
+static void strings_are(const char *type, const char *shape, const uint32_t *text, size_t n, const char *want)
+{
+    char dictionary[200];
+    io_set set;
+    snprintf(dictionary, sizeof dictionary, "{'descr': '%s', 'fortran_order': False, 'shape': %s}", type, shape);
+    bytes npy = make_npy(1, dictionary, strlen(dictionary), 4 * n);
+    for (size_t at = 0; at < n; at++)
+        for (size_t b = 0; b < 4; b++)
+            npy.p[npy.n - 4 * n + 4 * at + b] = (unsigned char)(text[at] >> 8 * (type[0] == '>' ? 3 - b : b));
+    bytes zip = wrap(npy.p, npy.n);
+    if (parse(IO_NPZ, zip.p, zip.n, &set) != 0)
+        fail_msg("%s", err);
+    assert_non_null(io_find(&set, "x")->unsupported);
+    const char *found = io_meta(&set, "x");
+    if ((found == NULL) != (want == NULL) || (found != NULL && strcmp(found, want) != 0))
+        fail_msg("%s %s: metadata %s, not %s", type, shape, found ? found : "(none)", want ? want : "(none)");
+    io_free(&set);
+    free(npy.p);
+    free(zip.p);
+}
+
+static void strings_are_metadata(void **state)
+{
+    (void)state;
+    static const uint32_t plain[] = {'T', 'h', 'e', 'a', 0, 0, 0, 0, 0, 'b', 0, 'c'},
+                          odd[] = {0xe9, 0x20ac, 0x1f600, '"', '\\', '\n', 0x7f, 0x7ff, 0x800},
+                          last[] = {0x10ffff, 0xffff, 0x10000}, surrogate[] = {'a', 0xd800, 'b'},
+                          beyond[] = {'a', 'b', 0x110000};
+    strings_are("<U3", "(4,)", plain, 12, "[\"The\", \"a\", \"\", \"b\\u0000c\"]");
+    strings_are(">U3", "(4,)", plain, 12, "[\"The\", \"a\", \"\", \"b\\u0000c\"]");
+    strings_are("<U3", "(3,)", odd, 9,
+                "[\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\", \"\\u0022\\u005c\\u000a\", \"\x7f\xdf\xbf\xe0\xa0\x80\"]");
+    strings_are("<U1", "(3,)", last, 3, "[\"\xf4\x8f\xbf\xbf\", \"\xef\xbf\xbf\", \"\xf0\x90\x80\x80\"]");
+    strings_are("<U3", "(0,)", NULL, 0, "[]");
+    strings_are("<U3", "(1,)", surrogate, 3, NULL);
+    strings_are("<U3", "(1,)", beyond, 3, NULL);
+    strings_are("<U3", "(2, 2)", plain, 12, NULL);
+    strings_are("<U3", "()", plain, 3, NULL);
+    strings_are("<U3", "(5,)", plain, 12, NULL); /* the shape asks for more than there is */
+    strings_are("<U3", "(3,)", plain, 12, NULL);
+    strings_are("<U0", "(4,)", NULL, 0, NULL);
+    strings_are("<U9999999", "(4,)", plain, 12, NULL);
+    strings_are("<U3x", "(4,)", plain, 12, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +238,7 @@ int main(void)
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(bad_beginnings_are_refused),
         cmocka_unit_test(an_unusable_type_spoils_its_own_array_only),
+        cmocka_unit_test(strings_are_metadata),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
