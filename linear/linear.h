@@ -23,6 +23,9 @@ typedef enum linear_type { LINEAR_F32 = 0, LINEAR_BF16 = 1, LINEAR_INT8 = 2, LIN
 enum { LINEAR_TYPES = 4 };
 const char *linear_type_name(linear_type type); /* "f32", "bf16", "int8", "int4" */
 
+/* The layout of packed weights. A file of them names it, and gets another number here when their bytes change. */
+#define LINEAR_LAYOUT "1"
+
 enum {
     LINEAR_ALIGN = 64,          /* bytes, of packed weights */
     LINEAR_INT8_MAX_IN = 131072 /* inputs of int8: sums of 127 * 127 stay within 32 bits */
