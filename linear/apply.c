@@ -1,4 +1,4 @@
-/* apply.c -- linear_apply, linear_some: arguments are checked, rows quantised where the type asks for it, and the product is handed
+/* apply.c -- linear_apply, linear_some: arguments are checked, rows rounded where the type asks for it, and the product is handed
  * to the pool in tasks of some rows and some panels. It may not know instruction sets by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
@@ -17,14 +17,14 @@ typedef struct cut {
     int64_t row_blocks, panels, chunk; /* of panels */
 } cut;
 
-enum { QUANTISED_ROWS = 16 }; /* of a task */
+enum { PREPARED_ROWS = 16 }; /* of a task */
 
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
 {
     int64_t bytes;
     if (linear_packed_bytes(type, in, 1) < 0 || rows < 0)
         return -1;
-    if (type < LINEAR_INT8)
+    if (type == LINEAR_F32)
         return 0;
     return __builtin_mul_overflow(rows, linear_row_bytes(type, in), &bytes) ? -1 : bytes;
 }
@@ -53,12 +53,12 @@ static bool valid(const linear_weights *w, const linear_call *c)
            fits(c->rows, c->ldy) && linear_scratch_bytes(w->type, c->rows, w->in) >= 0;
 }
 
-static void quantise_task(void *context, int64_t n, int32_t worker)
+static void prepare_task(void *context, int64_t n, int32_t worker)
 {
     const cut *c = context;
-    const int64_t row = n * QUANTISED_ROWS;
+    const int64_t row = n * PREPARED_ROWS;
     (void)worker;
-    c->ops->quantise(c->j, row, smaller(QUANTISED_ROWS, c->j->rows - row));
+    c->ops->prepare(c->j, row, smaller(PREPARED_ROWS, c->j->rows - row));
 }
 
 static void block_task(void *context, int64_t n, int32_t worker)
@@ -74,8 +74,8 @@ static void whole_task(void *context, int64_t n, int32_t worker)
 {
     const cut *c = context;
     (void)n;
-    if (c->j->quantised)
-        c->ops->quantise(c->j, 0, c->j->rows);
+    if (c->j->prepared)
+        c->ops->prepare(c->j, 0, c->j->rows);
     for (int64_t b = 0; b < c->row_blocks; b++)
         block_task(context, b, worker);
 }
@@ -112,8 +112,8 @@ static void run(rp_pool *pool, const linear_job *j, const linear_ops *ops)
         return;
     }
     c.chunk = linear_ceil(c.panels, smaller(c.panels, linear_ceil(4 * threads, c.row_blocks)));
-    if (j->quantised)
-        rp_pool_run(pool, linear_ceil(j->rows, QUANTISED_ROWS), quantise_task, &c);
+    if (j->prepared)
+        rp_pool_run(pool, linear_ceil(j->rows, PREPARED_ROWS), prepare_task, &c);
     rp_pool_run(pool, c.row_blocks * linear_ceil(c.panels, c.chunk), block_task, &c);
 }
 
@@ -149,7 +149,7 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     j.y = call->y;
     j.row_bytes = bytes / call->rows;
     if (bytes > 0)
-        j.quantised = own ? own : call->scratch;
+        j.prepared = own ? own : call->scratch;
     run(pool, &j, ops);
     free(own);
     return RP_OK;
@@ -169,7 +169,14 @@ rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const 
         if (outputs[k] < 0 || outputs[k] >= w->out)
             return RP_E_ARG;
     const rp_status chosen = linear_choose(isa, &ops);
-    const linear_job j = job_of(w, x);
+    linear_job j = job_of(w, x);
+    if (chosen == RP_OK && n > 0 && w->type == LINEAR_BF16) {
+        j.row_bytes = linear_row_bytes(w->type, w->in);
+        j.prepared = aligned_alloc(LINEAR_ALIGN, (size_t)j.row_bytes);
+        if (!j.prepared)
+            return RP_E_NOMEM;
+        ops->prepare(&j, 0, 1);
+    }
     for (int64_t k = 0, had = -1; chosen == RP_OK && k < n; k++) {
         const int64_t column = outputs[k] / LINEAR_COLUMN;
         if (column != had)
@@ -177,5 +184,6 @@ rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const 
         had = column;
         y[k] = sums[outputs[k] % LINEAR_COLUMN];
     }
+    free(j.prepared);
     return chosen;
 }

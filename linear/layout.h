@@ -1,4 +1,4 @@
-/* layout.h -- how packed weights and quantised rows lie in memory: panels of 64 outputs, one layout for all instruction
+/* layout.h -- how packed weights and prepared rows lie in memory: panels of 64 outputs, one layout for all instruction
  * sets.
  * It may not know pools, calls or instruction sets.
  *
@@ -16,13 +16,15 @@
  * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and
  * outputs to whole columns.
  *
- * A quantised row of x is a header of 64 bytes (its scale), then the inputs in the form that the instruction set reads,
- * then, for int4, an int32 for each group: -8 Σ q.
+ * A row of x is prepared for products with weights other than f32: a header of 64 bytes (the scale of integers), then
+ * the inputs, rounded to bf16 or to integers, in the form that the instruction set reads, then, for int4, an int32 for
+ * each group: -8 Σ q.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_LAYOUT_H
 #define RELPOS_LINEAR_LAYOUT_H
 
 #include "linear/linear.h"
+#include <string.h>
 
 enum {
     LINEAR_COLUMN = 16,       /* outputs of a column */
@@ -31,7 +33,7 @@ enum {
     LINEAR_PANEL = 64,        /* outputs */
     LINEAR_GROUP = 32,        /* inputs of int4 with one scale */
     LINEAR_GROUP_LINES = 4,
-    LINEAR_ROW_HEAD = 64 /* bytes of a quantised row before its inputs */
+    LINEAR_ROW_HEAD = 64 /* bytes of a prepared row before its inputs */
 };
 
 static inline int64_t linear_ceil(int64_t n, int64_t step)
@@ -86,15 +88,33 @@ static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t c
     return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
-/* Bytes of one quantised row: two for an input of int8, because instruction sets without VNNI keep 16 bits. */
+/* Bytes of one prepared row: two for an input of int8, because instruction sets without VNNI keep 16 bits, and four for
+ * one of bf16, which those without products of bf16 keep as f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
     const int64_t groups = linear_ceil(in, LINEAR_GROUP), inputs = groups * LINEAR_GROUP;
-    const int64_t bytes = type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
+    const int64_t bytes = type == LINEAR_BF16 ? 4 * inputs : type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }
 
-/* Where the int32 of the groups begin, in a quantised row. */
+/* x to the nearest bf16, ties to even, as f32. Subnormal numbers become zeros, of their sign; NaN stays NaN. Numbers from
+ * 2^128 - 2^119 on, half a step above the largest, become infinity. */
+static inline float linear_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (x != x)
+        bits |= 0x400000;
+    else if ((bits & 0x7f800000) == 0)
+        bits &= 0x80000000;
+    else
+        bits += 0x7fff + (bits >> 16 & 1);
+    bits &= 0xffff0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Where the int32 of the groups begin, in a prepared row. */
 static inline int64_t linear_row_groups(int64_t in)
 {
     return LINEAR_ROW_HEAD + linear_ceil(in, LINEAR_GROUP) * LINEAR_GROUP;

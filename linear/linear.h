@@ -13,7 +13,8 @@
 
 /* How weights are kept.
  *   LINEAR_F32   as they are; products and sums in f32
- *   LINEAR_BF16  rounded to bf16 (f16 files too, unless every number is one of bf16); sums in f32
+ *   LINEAR_BF16  rounded to bf16 (f16 files too, unless every number is one of bf16), and so are inputs, subnormal
+ *                numbers to zero; sums in f32
  *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised likewise, a scale for each row;
  *                sums in integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as with int8
@@ -21,6 +22,9 @@
 typedef enum linear_type { LINEAR_F32 = 0, LINEAR_BF16 = 1, LINEAR_INT8 = 2, LINEAR_INT4 = 3 } linear_type;
 enum { LINEAR_TYPES = 4 };
 const char *linear_type_name(linear_type type); /* "f32", "bf16", "int8", "int4" */
+
+/* The layout of packed weights. A file of them names it, and gets another number here when their bytes change. */
+#define LINEAR_LAYOUT "1"
 
 enum {
     LINEAR_ALIGN = 64,          /* bytes, of packed weights */
@@ -65,7 +69,7 @@ typedef struct linear_call {
     const char *isa; /* NULL: the fastest that this machine has, or RELPOS_ISA */
 } linear_call;
 
-/* Bytes of scratch that a call of so many rows needs (quantised inputs); 0 for types that need none; -1: too large. */
+/* Bytes of scratch that a call of so many rows needs (rounded inputs); 0 for types that need none; -1: too large. */
 int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
 /* RP_OK; RP_E_ARG; RP_E_UNSUPPORTED for an instruction set that this machine lacks; RP_E_NOMEM. y is untouched unless
  * it succeeds, and lies over nothing that is read. rows may be 0. With one row ldx and ldy mean nothing. RELPOS_ISA and
@@ -74,7 +78,7 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
 
 /* Some outputs of one row x alone: y[k] = x · W[outputs[k]], with the bits that linear_apply gives. Outputs side by side
  * are read together if they follow one another in the list. In its caller's thread.
- * RP_OK, RP_E_ARG, RP_E_UNSUPPORTED for types that quantise x and for an instruction set that this machine lacks. */
+ * RP_OK, RP_E_ARG, RP_E_NOMEM, RP_E_UNSUPPORTED for int8 and int4 and for an instruction set that this machine lacks. */
 rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const int32_t *outputs, float *y,
                       const char *isa);
 
@@ -83,6 +87,7 @@ rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const 
 typedef struct linear_screen {
     linear_weights w;   /* int8; it stands for Ŵ */
     const float *norms; /* [2, out]: of each row |w|, and |w - ŵ| */
+    bool rounds;        /* W was bf16, whose products round x */
     bool bounds;        /* false: a number of W is huge or not finite, and no product has bounds */
 } linear_screen;
 

@@ -47,14 +47,12 @@ static float f32_of_bf16(uint16_t x)
     return f32_of_bits((uint32_t)x << 16);
 }
 
-/* To nearest, ties to even; NaN stays NaN. */
 static uint16_t bf16_of_f32(float x)
 {
     uint32_t bits;
+    x = linear_bf16(x);
     memcpy(&bits, &x, sizeof bits);
-    if (isnan(x))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    return (uint16_t)(bits >> 16);
 }
 
 /* n numbers of a row of W, from `from` on. */

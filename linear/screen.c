@@ -1,7 +1,8 @@
 /* screen.c -- bounds of a product with weights of f32 or bf16 from 8 bits of each of them. A caller that looks for the
  * largest output alone reads those, and of W itself only the rows that may have it.
- * A client of linear.h; it may not know instruction sets or models.
+ * It may not know instruction sets or models.
  *
+ * x is first rounded where linear_apply rounds it: for W of bf16, whose packed numbers and sums have no subnormal ones.
  * With W = Ŵ + F as int8 packs it, and x = x̃ + r, x̃ = s₁ p₁ + s₂ p₂ for integers p from -127 to 127,
  *
  *   x · w = x̃ · ŵ + x̃ · f + r · w      and by Cauchy and Schwarz |x · w - x̃ · ŵ| <= |x̃| |f| + |r| |w|.
@@ -17,7 +18,7 @@
  * sum above.
  * Nothing overflows, since |x| < 2^49 and |w| < 2^60.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "linear/linear.h"
+#include "linear/layout.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,7 @@ rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weigh
         return RP_E_ARG;
     const int64_t packed = linear_packed_bytes(LINEAR_INT8, w->in, w->out);
     making k = {.from = w, .to = s, .norms = (float *)(void *)((char *)memory + packed)};
-    *s = (linear_screen){{LINEAR_INT8, w->in, w->out, memory}, k.norms, true};
+    *s = (linear_screen){{LINEAR_INT8, w->in, w->out, memory}, k.norms, w->type == LINEAR_BF16, true};
     k.w = malloc((size_t)(2 * CHUNK * w->in) * sizeof *k.w);
     if (!k.w)
         return RP_E_NOMEM;
@@ -197,12 +198,16 @@ rp_status linear_screen_bounds(const linear_screen *s, rp_pool *pool, int64_t ro
     if (!s || rows < 0 || (rows > 0 && (!x || !bounds)) || (rows > 1 && ldx < s->w.in) || rows > INT32_MAX)
         return RP_E_ARG;
     const int64_t in = s->w.in, out = s->w.out;
-    float *p = malloc((size_t)(2 * rows * in) * sizeof *p + 1);
+    float *p = malloc((size_t)((2 * rows + 1) * in) * sizeof *p);
     row *split_rows = malloc((size_t)rows * sizeof *split_rows + 1);
     rp_status status = p && split_rows ? RP_OK : RP_E_NOMEM;
     if (status == RP_OK) {
+        float *const rounded = p + 2 * rows * in;
         for (int64_t r = 0; r < rows; r++) {
-            split_rows[r] = split(x + r * ldx, in, p + 2 * r * in);
+            const float *from = x + r * ldx;
+            for (int64_t i = 0; s->rounds && i < in; i++)
+                rounded[i] = linear_bf16(from[i]);
+            split_rows[r] = split(s->rounds ? rounded : from, in, p + 2 * r * in);
             split_rows[r].bounds &= s->bounds;
         }
         const linear_call call = {.rows = 2 * rows, .x = p, .ldx = in, .y = bounds, .ldy = out, .isa = isa};

@@ -184,6 +184,12 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
                        "%s: it is no file of `relpos t5 pack` of this version (give the folder that has "
                        "config.json)",
                        path);
+    const char *layout = io_checkpoint_meta(m->file, "layout");
+    if (layout == NULL || strcmp(layout, LINEAR_LAYOUT) != 0)
+        return t5_fail(RP_E_ARG,
+                       "%s: its weights have layout %.16s, and this version reads layout " LINEAR_LAYOUT
+                       " (pack the folder again)",
+                       path, layout != NULL ? layout : "unknown");
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
@@ -297,7 +303,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
         status = t5_no_memory();
     if (status == RP_OK &&
-        (io_add_meta(&set, "format", PACKED_FORMAT) != 0 ||
+        (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
          io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
          io_add_meta(&set, "config", m->config_text) != 0 ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))

@@ -2,6 +2,7 @@
  * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include "isa/float_state.h"
 #include "isa/target.h"
 #include <float.h>
 #include <math.h>
@@ -11,10 +12,11 @@
 RPI_TARGET_BEGIN("avx2,fma,avxvnni")
 #define LINEAR_ISA avx2_vnni
 extern const linear_ops linear_ops_avx2;
-#define LINEAR_FLOATS linear_ops_avx2
-#define RPI_F64       0
-#define SHAPES(X)     X(4, 1) X(2, 3) X(1, 6)
-#define MAX_ROWS      6
+#define LINEAR_BASE linear_ops_avx2
+#define OWNS(type)  ((type) >= LINEAR_INT8)
+#define RPI_F64     0
+#define SHAPES(X)   X(4, 1) X(2, 3) X(1, 6)
+#define MAX_ROWS    6
 #include "isa/avx2.h"
 #include "isa/verbs.h"
 #include "linear/isa/avx2_integers.h"

@@ -2,6 +2,7 @@
  * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include "isa/float_state.h"
 #include "isa/target.h"
 #include <float.h>
 #include <math.h>
@@ -11,10 +12,11 @@
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni")
 #define LINEAR_ISA avx512_vnni
 extern const linear_ops linear_ops_avx512;
-#define LINEAR_FLOATS linear_ops_avx512
-#define RPI_F64       0
-#define SHAPES(X)     X(4, 6) X(2, 12) X(1, 12)
-#define MAX_ROWS      12
+#define LINEAR_BASE linear_ops_avx512
+#define OWNS(type)  ((type) >= LINEAR_INT8)
+#define RPI_F64     0
+#define SHAPES(X)   X(4, 6) X(2, 12) X(1, 12)
+#define MAX_ROWS    12
 #include "isa/avx512.h"
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"

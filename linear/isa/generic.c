@@ -2,6 +2,7 @@
  * * b, then the sum. It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include "isa/float_state.h"
 #include "isa/target.h"
 #include <float.h>
 #include <math.h>

@@ -41,23 +41,18 @@ typedef void tiles(int rows, const tile *t);
         case 12: ROWS(TYPE, 12, COLUMNS, MOST); break;                                                                 \
         }                                                                                                              \
     }
-#ifdef LINEAR_FLOATS /* another set has the tiles of f32 and bf16, which would be the same here */
-#define FLOAT_TILES(COLUMNS, MOST)
-#define FLOAT_TILE(TYPE, COLUMNS) NULL
-#else
-#define FLOAT_TILES(COLUMNS, MOST) TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST)
-#define FLOAT_TILE(TYPE, COLUMNS)  TYPE##_tiles_##COLUMNS
-#endif
-#define EACH_TYPE(COLUMNS, MOST) FLOAT_TILES(COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
+#define EACH_TYPE(COLUMNS, MOST)                                                                                       \
+    TILES(f32, COLUMNS, MOST) TILES(bf16, COLUMNS, MOST) TILES(int8, COLUMNS, MOST) TILES(int4, COLUMNS, MOST)
 SHAPES(EACH_TYPE)
+#define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* what is not used is not compiled */
 
 /* The tiles of a number of columns, at most `columns`, with room for `rows` rows; *width: of how many. */
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
     if (columns >= (COLUMNS) && rows <= (MOST)) {                                                                      \
-        static tiles *const each[LINEAR_TYPES] = {FLOAT_TILE(f32, COLUMNS), FLOAT_TILE(bf16, COLUMNS),                 \
-                                                  int8_tiles_##COLUMNS, int4_tiles_##COLUMNS};                         \
+        static tiles *const each[LINEAR_TYPES] = {TILE(LINEAR_F32, f32, COLUMNS), TILE(LINEAR_BF16, bf16, COLUMNS),    \
+                                                  TILE(LINEAR_INT8, int8, COLUMNS), TILE(LINEAR_INT4, int4, COLUMNS)}; \
         *width = COLUMNS;                                                                                              \
         return each[type];                                                                                             \
     }
@@ -134,25 +129,36 @@ static void panel_of_block(const part *p)
     }
 }
 
+/* Sums of bf16 that are subnormal become zeros, since the instructions of bf16 make them so. */
+static unsigned sums_state(const linear_job *j)
+{
+    return rpi_float_begin(j->type == LINEAR_BF16 ? RPI_FLOAT_FLUSH : RPI_FLOAT_PLAIN);
+}
+
 static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
     float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
-#ifdef LINEAR_FLOATS
-    if (j->type == LINEAR_F32 || j->type == LINEAR_BF16) {
-        LINEAR_FLOATS.block(j, row, rows, panel, panels);
+#ifdef LINEAR_BASE
+    if (!OWNS(j->type)) {
+        LINEAR_BASE.block(j, row, rows, panel, panels);
         return;
     }
 #endif
+    const unsigned before = sums_state(j);
     for (int64_t n = panel; n < panel + panels; n++)
         panel_of_block(&(part){j, row, rows, groups_of(rows), n, sums});
+    rpi_float_end(before);
 }
 
 /* One row by one column of a panel, such as holds the few outputs that a caller asks for. */
 static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
 {
-#ifdef LINEAR_FLOATS
-    LINEAR_FLOATS.column(j, panel, n, sums);
-#else
+#ifdef LINEAR_BASE
+    if (!OWNS(j->type)) {
+        LINEAR_BASE.column(j, panel, n, sums);
+        return;
+    }
+#endif
     float aligned[LINEAR_COLUMN] __attribute__((aligned(64))) = {0};
     int64_t width;
     const tile t = {.j = j,
@@ -161,9 +167,10 @@ static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
                     .first = n,
                     .end = j->lines,
                     .sums = aligned};
+    const unsigned before = sums_state(j);
     widest(j->type, 1, 1, &width)(1, &t);
+    rpi_float_end(before);
     memcpy(sums, aligned, sizeof aligned);
-#endif
 }
 
 #define LINEAR_JOIN(a, b) a##b
@@ -171,4 +178,4 @@ static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
 #define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
 #define LINEAR_TEXT_(isa) #isa
 extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), quantise, block, column};
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};

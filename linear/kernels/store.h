@@ -61,7 +61,7 @@ INLINE void store_rows(linear_type type, linear_then then, const tile *t, int ro
     for (int r = 0; r < rows; r++) {
         float x = 1;
         if (type >= LINEAR_INT8)
-            memcpy(&x, j->quantised + (t->row + r) * j->row_bytes, sizeof x);
+            memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
         store_row(type, then, t->sums + r * LINEAR_PANEL, scale, vf_set1(x), y + r * j->ldy, n);
     }
 }
@@ -81,12 +81,17 @@ INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int6
 static void store(const tile *t, int rows, float *y, int64_t n)
 {
     switch (t->j->type) {
-    case LINEAR_INT8: store_type(LINEAR_INT8, t, rows, y, n); break;
-    case LINEAR_INT4: store_type(LINEAR_INT4, t, rows, y, n); break;
-#ifndef LINEAR_FLOATS
-    default: store_type(LINEAR_F32, t, rows, y, n); break;
-#else
-    default: break;
-#endif
+    case LINEAR_INT8:
+        if (OWNS(LINEAR_INT8))
+            store_type(LINEAR_INT8, t, rows, y, n);
+        break;
+    case LINEAR_INT4:
+        if (OWNS(LINEAR_INT4))
+            store_type(LINEAR_INT4, t, rows, y, n);
+        break;
+    default:
+        if (OWNS(LINEAR_F32) || OWNS(LINEAR_BF16))
+            store_type(LINEAR_F32, t, rows, y, n);
+        break;
     }
 }

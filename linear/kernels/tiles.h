@@ -3,7 +3,7 @@
  * Parameters: VL, MR, MAX_ROWS, vf and the verbs.
  *
  * Contract. `rows` and `columns` are constants. Sums go on from t->sums, 64 for each row, f32 or (int8) int32, and
- * back: each is one chain over the inputs in order, wherever the lines are cut, so that its bits depend on nothing
+ * back: each is one chain over the inputs in one order, wherever the lines are cut, so that its bits depend on nothing
  * else. A tile reads whole columns of weights and no input past the last. */
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors of a column; of a tile's row */
@@ -55,14 +55,19 @@ INLINE void sums_store(int n, const vf *sum, float *to)
         vf_store(to + c * VL, sum[c]);
 }
 
-/* Rows of x in f32, and their sums so far. */
-INLINE void rows_begin(int rows, int n, const tile *t, const float **x, vf sum[MAX_ROWS][MAX_VECTORS])
+/* The sums so far of all rows. */
+INLINE void rows_load(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++)
         sums_load(n, sum[r], t->sums + r * LINEAR_PANEL);
-        x[r] = t->j->x + (t->row + r) * t->j->ldx;
-    }
+}
+
+INLINE void rows_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++)
+        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
 }
 
 /* One input times the weights of all columns. */
@@ -84,7 +89,10 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
     const float *x[MAX_ROWS];
-    rows_begin(rows, n, t, x, sum);
+    rows_load(rows, n, t, sum);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++)
+        x[r] = t->j->x + (t->row + r) * t->j->ldx;
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         vf w[MAX_VECTORS];
         fetch(t, k - t->from);
@@ -93,11 +101,45 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
             w[c] = vf_load((const float *)(const void *)line + c * VL);
         input(rows, n, x, k, w, sum);
     }
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
+    rows_store(rows, n, t, sum);
 }
 
+/* The inputs of a prepared row. */
+INLINE const char *prepared_row(const linear_job *j, int64_t row)
+{
+    return j->prepared + row * j->row_bytes + LINEAR_ROW_HEAD;
+}
+
+/* Of each pair the odd input comes first, as in the instructions that have products of bf16. */
+#ifdef W16_DOT
+INLINE void bf16_tile(int rows, int columns, const tile *t)
+{
+    const int n = columns * LANES;
+    const char *line = line_at(t, t->from);
+    const int64_t step = line_step(t);
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    const char *x[MAX_ROWS];
+    rows_load(rows, n, t, sum);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++)
+        x[r] = prepared_row(t->j, t->row + r);
+    for (int64_t k = t->from; k < t->end; k++, line += step) {
+        vi w[MAX_VECTORS];
+        fetch(t, k - t->from);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            w[c] = vi_load(line + c * VL * 4);
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++) {
+            const vi a = vi_set1(x[r] + 4 * k);
+            RPI_UNROLL
+            for (int c = 0; c < n; c++)
+                sum[r][c] = W16_DOT(sum[r][c], w[c], a);
+        }
+    }
+    rows_store(rows, n, t, sum);
+}
+#else
 INLINE void bf16_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
@@ -105,31 +147,25 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
     const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
     const float *x[MAX_ROWS];
-    rows_begin(rows, n, t, x, sum);
+    rows_load(rows, n, t, sum);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++)
+        x[r] = (const float *)(const void *)prepared_row(t->j, t->row + r);
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         vf w[MAX_VECTORS];
         fetch(t, k - t->from);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
-        input(rows, n, x, 2 * k, w, sum);
-        if (2 * k + 1 >= t->j->in)
-            break;
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
             w[c] = (vf)((vu)vi_load(line + c * VL * 4) & 0xffff0000u);
         input(rows, n, x, 2 * k + 1, w, sum);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++)
+            w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
+        input(rows, n, x, 2 * k, w, sum);
     }
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
+    rows_store(rows, n, t, sum);
 }
-
-/* The inputs of a quantised row. */
-INLINE const char *quantised_row(const linear_job *j, int64_t row)
-{
-    return j->quantised + row * j->row_bytes + LINEAR_ROW_HEAD;
-}
+#endif
 
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
@@ -143,7 +179,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             sum[r][c] = vi_load(t->sums + r * LINEAR_PANEL + c * VL);
-        x[r] = quantised_row(t->j, t->row + r);
+        x[r] = prepared_row(t->j, t->row + r);
     }
     for (int64_t k = t->from; k < t->end; k++, line += step) {
         w8 w[MAX_VECTORS];
@@ -171,7 +207,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
 INLINE void group_add(int n, const tile *t, const char *scales, int64_t group, int r, const s4 *sum)
 {
     const linear_job *j = t->j;
-    const vi bias = vi_set1(j->quantised + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group);
+    const vi bias = vi_set1(j->prepared + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group);
     float *to = t->sums + r * LINEAR_PANEL;
     RPI_UNROLL
     for (int c = 0; c < n; c++) {
@@ -205,7 +241,7 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
             }
             RPI_UNROLL
             for (int r = 0; r < rows; r++) {
-                const char *x = quantised_row(t->j, t->row + r) + (k + l) * 8;
+                const char *x = prepared_row(t->j, t->row + r) + (k + l) * 8;
                 const x4 a = x4_load(x), b = x4_load(x + 4);
                 RPI_UNROLL
                 for (int c = 0; c < n; c++) {

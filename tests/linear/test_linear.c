@@ -63,9 +63,20 @@ static void matrix_end(matrix *m)
     free(m->kept);
 }
 
-/* x as the products see it: rounded to its 8 bits for types with integers. */
+/* x as the products see it: rounded to bf16, or to 8 bits for types with integers. */
 static void seen(linear_type type, const float *x, int64_t n, double *to)
 {
+    if (type == LINEAR_BF16) {
+        uint16_t *half = taken(n * 2);
+        float *rounded = taken(n * 4);
+        good(rp_convert(half, RP_BF16, x, RP_F32, n));
+        good(rp_convert(rounded, RP_F32, half, RP_BF16, n));
+        for (int64_t i = 0; i < n; i++)
+            to[i] = (double)rounded[i];
+        free(half);
+        free(rounded);
+        return;
+    }
     float max = 0;
     for (int64_t i = 0; i < n; i++)
         max = fmaxf(max, fabsf(x[i]));
@@ -86,12 +97,13 @@ static double then_of(linear_then then, double p, double y)
 }
 
 /* What rounding may have changed, in units of 2^-24. A chain of n sums and as many products, or with fma as few, is off
- * by (n + 1) Σ|x w|, in f32; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the
+ * by (n + 1) Σ|x w|, in f32; products of bf16 are exact, and n sums remain; sums of integers are exact, so that a chain over groups of 32 remains; 4 more for the
  * scales. Two roundings for ADD and TIMES; the slope of GELU is below 1.13, and gelu() itself is off by 9 + 8 |u|. */
 static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
                                       : type == LINEAR_INT4 ? (double)in / 32 + 5
+                                      : type == LINEAR_BF16 ? (double)in
                                                             : 2.0 * (double)in;
     const double off = chain * u * size, inner = 0.8 * (fabs(p) + 0.044715 * fabs(p * p * p));
     switch (then) {
@@ -226,8 +238,8 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
     free(y);
 }
 
-/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; other types where there is a multiply-add.
- * */
+/* Sums of integers are exact, and the rest of int8 rounds alike everywhere; products of bf16 are exact, and their sums
+ * have one order; other types where there is a multiply-add. */
 static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
@@ -239,7 +251,7 @@ static void test_sets_have_the_same_bits(void **state)
         EACH_SET(ops)
         {
             const linear_call c = {.rows = 7, .x = x, .ldx = 500, .y = begun ? y : first, .ldy = 40, .isa = ops->name};
-            if (type != LINEAR_INT8 && strcmp(ops->name, "generic") == 0)
+            if (type != LINEAR_INT8 && type != LINEAR_BF16 && strcmp(ops->name, "generic") == 0)
                 continue;
             good(linear_apply(NULL, &m.w, &c));
             if (begun)
@@ -251,6 +263,116 @@ static void test_sets_have_the_same_bits(void **state)
     free(x);
     free(first);
     free(y);
+}
+
+/* sum + x w with one rounding, as VDPBF16PS has it. The product is exact in double. Where the sum is not, it is rounded to
+ * odd, and then to f32 as the exact sum would be. A result below 2^-126 is zero. */
+static float dot_step(float sum, float x, float w)
+{
+    const double a = (double)x * (double)w, b = (double)sum, high = a + b;
+    const double rest = fabs(a) > fabs(b) ? b - (high - a) : a - (high - b);
+    uint64_t bits;
+    float y;
+    memcpy(&bits, &high, sizeof bits);
+    double odd = high;
+    if (rest != 0 && isfinite(high) && (bits & 1) == 0) {
+        bits += (rest > 0) == (high > 0) ? 1 : (uint64_t)-1;
+        memcpy(&odd, &bits, sizeof odd);
+    }
+    y = (float)odd;
+    return fabsf(y) < 0x1p-126f ? copysignf(0, y) : y;
+}
+
+/* bf16 with exponents from `low` on, so that sums cancel, underflow or are odd in the last bit. */
+static float draw_bf16(uint64_t *state, int low, int span)
+{
+    const uint64_t r = draw(state);
+    const uint32_t bits = (uint32_t)((r & 0x807f) << 16) | (uint32_t)(low + (int)((r >> 32) % (uint64_t)span)) << 23;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Every set beside plain code of what docs/linear.md says, bit for bit: exponents near 1, from 2^-63 on, where products
+ * underflow, and all of them. */
+static void test_bf16_is_one_chain_bit_for_bit(void **state)
+{
+    enum { ROWS = 13, IN = 37, OUT = 70, TIMES = 40 };
+    static const struct {
+        int low, span;
+    } range[] = {{120, 14}, {58, 10}, {1, 190}};
+    float *x = taken(ROWS * IN * 4), *w = taken(OUT * IN * 4), *y = taken(ROWS * OUT * 4), want;
+    char *packed = taken(linear_packed_bytes(LINEAR_BF16, IN, OUT));
+    const linear_weights m = {LINEAR_BF16, IN, OUT, packed};
+    uint64_t seed = 9;
+    int64_t tiny = 0;
+    (void)state;
+    for (int time = 0; time < TIMES * COUNT(range); time++) {
+        const int low = range[time % COUNT(range)].low, span = range[time % COUNT(range)].span;
+        for (int n = 0; n < ROWS * IN; n++)
+            x[n] = draw_bf16(&seed, low, span);
+        for (int n = 0; n < OUT * IN; n++)
+            w[n] = draw_bf16(&seed, low, span > 100 ? 60 : span);
+        good(linear_pack(NULL, LINEAR_BF16, IN, OUT, w, RP_F32, IN, packed));
+        EACH_SET(ops)
+        {
+            if (low < 120 && strcmp(ops->name, "generic") == 0)
+                continue; /* its products underflow by themselves */
+            const linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = y, .ldy = OUT, .isa = ops->name};
+            good(linear_apply(NULL, &m, &c));
+            for (int n = 0; n < ROWS * OUT; n++) {
+                want = 0;
+                for (int i = 0; i < IN; i += 2) {
+                    if (i + 1 < IN)
+                        want = dot_step(want, x[n / OUT * IN + i + 1], w[n % OUT * IN + i + 1]);
+                    want = dot_step(want, x[n / OUT * IN + i], w[n % OUT * IN + i]);
+                }
+                tiny += want == 0;
+                if (want != y[n])
+                    fail_msg("%s: exponents from %d on: [%d, %d] is %a instead of %a", ops->name, low - 127, n / OUT,
+                             n % OUT, (double)y[n], (double)want);
+            }
+        }
+    }
+    assert_true(tiny > 1000);
+    free(x);
+    free(w);
+    free(y);
+    free(packed);
+}
+
+/* Rounding of inputs and of weights, at its edges: ties, subnormal numbers, the largest, NaN with its last bit alone. */
+static void test_bf16_rounds_to_nearest(void **state)
+{
+    static const uint32_t given[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
+                                     0xbf818000, 0x007fffff, 0x80000001, 0x00800000, 0x7f7f7fff,
+                                     0x7f7f8000, 0x7f800000, 0xff800000, 0x7f800001};
+    static const uint32_t want[] = {0x3f800000, 0x3f800000, 0x3f810000, 0x3f820000, 0x3f810000, 0xbf820000, 0,
+                                    0,          0x00800000, 0x7f7f0000, 0x7f800000, 0x7f800000, 0xff800000, 0x7fc00000};
+    char packed[64] __attribute__((aligned(64)));
+    const linear_weights m = {LINEAR_BF16, 1, 1, packed};
+    const float one = 1;
+    float x[COUNT(given)], y[COUNT(given)], kept;
+    (void)state;
+    memcpy(x, given, sizeof x);
+    for (int n = 0; n < COUNT(given); n++) {
+        uint32_t bits;
+        good(linear_pack(NULL, LINEAR_BF16, 1, 1, &x[n], RP_F32, 1, packed));
+        linear_row(&m, 0, &kept);
+        memcpy(&bits, &kept, sizeof bits);
+        assert_int_equal(kept == 0 ? bits & 0x7fffffff : bits, want[n]);
+    }
+    good(linear_pack(NULL, LINEAR_BF16, 1, 1, &one, RP_F32, 1, packed));
+    EACH_SET(ops)
+    {
+        good(linear_apply(NULL, &m, &(linear_call){COUNT(given), x, 1, y, 1, .isa = ops->name}));
+        for (int n = 0; n < COUNT(given); n++) {
+            uint32_t bits;
+            memcpy(&bits, &y[n], sizeof bits);
+            if ((bits & (isnan(y[n]) ? 0x7fc00000 : ~0u)) != want[n])
+                fail_msg("%s: %08x becomes %08x instead of %08x", ops->name, given[n], bits, want[n]);
+        }
+    }
 }
 
 /* ---- weights */
@@ -555,6 +677,8 @@ int main(void)
         cmocka_unit_test(test_every_size_is_within_its_bound),
         cmocka_unit_test(test_bits_of_a_row_depend_on_nothing_else),
         cmocka_unit_test(test_sets_have_the_same_bits),
+        cmocka_unit_test(test_bf16_is_one_chain_bit_for_bit),
+        cmocka_unit_test(test_bf16_rounds_to_nearest),
         cmocka_unit_test(test_packed_weights_are_near_what_was_given),
         cmocka_unit_test(test_the_layout_stays_as_it_is),
         cmocka_unit_test(test_other_types_and_strides_pack_alike),

@@ -93,6 +93,11 @@ def error(exact, other):
     return (exact - other).abs().max().float().reshape(1)
 
 
+def share(exact, other):
+    """The error's norm over that of what is exact."""
+    return ((exact - other).norm() / exact.norm()).float().reshape(1)
+
+
 def doubled(model):
     """The same model in f64, norms too."""
     exact = copy.deepcopy(model).double()
@@ -109,7 +114,9 @@ def expect(model, config, seed):
     exact = doubled(model)
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     hidden, in_f32 = encode(exact, sources), encode(model, sources)
-    out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32)}
+    in_bf16 = encode(copy.deepcopy(model).bfloat16(), sources)
+    out = {"sources": padded(sources), "hidden": hidden.float(), "hidden_error": error(hidden, in_f32),
+           "hidden_bf16_share": share(hidden, in_bf16)}
     if not hasattr(model, "lm_head"):
         return out
     targets = []

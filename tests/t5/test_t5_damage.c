@@ -356,6 +356,15 @@ static void test_packed(void **state)
         path_to(other, "cut");
         refuses(other, "");
     }
+    char *layout = memmem(bytes, size, "\"layout\":\"1\"", 12);
+    assert_non_null(layout);
+    path_to(other, "cut");
+    layout[10] = '2';
+    write_bytes("cut", bytes, size);
+    refuses(other, "its weights have layout 2, and this version reads layout 1 (pack the folder again)");
+    memcpy(layout, "\"lay-ut\"", 8);
+    write_bytes("cut", bytes, size);
+    refuses(other, "its weights have layout unknown");
     free(bytes);
     path_to(other, "none/there");
     assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);

@@ -1,6 +1,6 @@
-/* quantise.h -- rows of x as integers from -127 to 127 with a scale for each row, as layout.h has them.
- * May not know tiles, blocks or threads.
- * Parameters: VL, the verbs, X8_BYTES, X8_UNSIGNED. */
+/* prepare.h -- rows of x for products with weights other than f32, as layout.h has them: rounded to bf16, or as
+ * integers from -127 to 127 with a scale for each row. May not know tiles, blocks or threads.
+ * Parameters: VL, OWNS, the verbs, X8_BYTES, X8_UNSIGNED. */
 
 /* The rest of a row from i on, then zeros; out of line, since it is rarely needed. */
 static __attribute__((noinline)) void row_tail(const float *x, int64_t i, int64_t n, float *lane)
@@ -83,8 +83,42 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
         group_biases(row, j->in);
 }
 
-static void quantise(const linear_job *j, int64_t row, int64_t rows)
+/* linear_bf16, lane by lane. */
+INLINE vf rounded(vf x)
 {
-    for (int64_t r = row; r < row + rows; r++)
-        quantise_row(j, j->x + r * j->ldx, j->quantised + r * j->row_bytes);
+    const vu bits = (vu)x, size = bits & 0x7fffffff;
+    const vu up = bits + 0x7fff + (bits >> 16 & 1), nan = (vu)(size > 0x7f800000), zero = (vu)(size < 0x800000);
+    return (vf)(((nan & (bits | 0x400000)) | (zero & bits & 0x80000000u) | (~nan & ~zero & up)) & 0xffff0000u);
+}
+
+/* A row rounded to bf16: as pairs, or as f32. */
+static void round_row(const linear_job *j, const float *x, char *row)
+{
+    char *to = row + LINEAR_ROW_HEAD;
+    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+        const vf a = rounded(row_load(x, i, j->in));
+#ifdef W16_DOT
+        x16_store(to + 2 * i, a);
+#else
+        vf_store((float *)(void *)to + i, a);
+#endif
+    }
+}
+
+static void prepare(const linear_job *j, int64_t row, int64_t rows)
+{
+#ifdef LINEAR_BASE
+    if (!OWNS(j->type)) {
+        LINEAR_BASE.prepare(j, row, rows);
+        return;
+    }
+#endif
+    for (int64_t r = row; r < row + rows; r++) {
+        const float *x = j->x + r * j->ldx;
+        char *to = j->prepared + r * j->row_bytes;
+        if (OWNS(LINEAR_BF16) && j->type == LINEAR_BF16)
+            round_row(j, x, to);
+        else if (OWNS(LINEAR_INT8))
+            quantise_row(j, x, to);
+    }
 }

@@ -1,0 +1,30 @@
+/* linear/isa/avx512_bf16.c -- AVX-512 with sums of two products of bf16 (AVX512-BF16), on machines that have VNNI too.
+ * It has verbs and sizes, and may not know what is computed with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "linear/ops.h"
+#include "isa/float_state.h"
+#include "isa/target.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512bf16")
+#define LINEAR_ISA avx512_bf16
+extern const linear_ops linear_ops_avx512_vnni;
+#define LINEAR_BASE linear_ops_avx512_vnni
+#define OWNS(type)  ((type) == LINEAR_BF16)
+#define RPI_F64     0
+#define SHAPES(X)   X(4, 6) X(2, 12) X(1, 12)
+#define MAX_ROWS    12
+#include "isa/avx512.h"
+#include "isa/verbs.h"
+#include "linear/isa/avx512_integers.h"
+
+/* VDPBF16PS multiplies and adds the odd inputs of pairs, then the even ones, each with one rounding to nearest; it takes
+ * subnormal numbers for zeros and makes none. */
+#define W16_DOT(sum, w, x) _mm512_dpbf16_ps(sum, (__m512bh)(w), (__m512bh)(x))
+#define x16_store(p, x)    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)((vu)(x) >> 16)))
+#include "linear/kernels/template.h"
+RPI_TARGET_END
+#endif
