@@ -365,6 +365,30 @@ typedef struct rp_pool rp_pool;
  * Returns  RP_OK and *pool; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
 RP_API rp_status rp_pool_create(rp_pool **pool, int32_t threads);
 
+/* What a parallel loop of the caller's runs: it takes tasks of a call until none is left. */
+typedef void rp_work(void *data);
+
+/* A parallel loop: calls work(data) `count` times, at once on as many threads as it has, and returns when all of these
+ * have returned.
+ *
+ *  - Any number of calls is right: tasks are taken in order, one after another, so one call of work does what the
+ *    others leave, and one that comes late finds nothing to do. Threads that do not come cost time alone.
+ *  - Calls may be made in any order, one after another or at once, on any thread, the caller's among them.
+ *  - A call that has begun may wait for another that has begun, for a part of a sum: each runs on while others do. So
+ *    calls that are made at once need a thread of the operating system each; fibres that take turns by themselves do
+ *    not serve.
+ *  - What a call of work has written is seen by the thread to which the loop returns, as every join or barrier has it.
+ *  - The loop is called by each thread that calls the library with the pool, at once if these do; and never from
+ *    within work, unless a task of rp_pool_run does so.
+ *  - It may not throw or jump past work. */
+typedef void rp_parallel(void *context, int32_t count, rp_work *work, void *data);
+
+/* A pool without threads: its calls run on those of a parallel loop, such as OpenMP's or the caller's own pool, with at
+ * most `threads` at once (0: as rp_pool_create). The bits are those of any pool. A progress function is called when
+ * the loop runs work on the calling thread.
+ * Returns  as rp_pool_create; RP_E_ARG where parallel is NULL. */
+RP_API rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int32_t threads);
+
 /* Stop and free a pool that no call is using; NULL is allowed. */
 RP_API void rp_pool_destroy(rp_pool *pool);
 

@@ -1,6 +1,6 @@
-/* base/pool.c -- threads to work on: made when first needed, shared by callers, and alive again after a fork.
- * rpi_pool_run_until hands out the tasks of a call, and run_tasks on each thread takes them. It may not know terms,
- * masks or calls.
+/* base/pool.c -- threads to work on: a pool's own, made when first needed, shared by callers, and alive again after a
+ * fork; or the caller's, by its parallel loop. rpi_pool_run_until hands out the tasks of a call, and run_tasks on each
+ * thread takes them. It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
@@ -17,11 +17,26 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The tasks of one call. Threads take them in order, so a task may wait for those before it: they have ended, or a
+ * thread is at them. */
+typedef struct job {
+    rpi_task task;
+    void *context;
+    int64_t n_tasks;
+    const atomic_bool *stop;
+    atomic_llong next;
+    atomic_int workers; /* of a parallel loop: how many have come */
+    int32_t threads;    /* and how many may */
+} job;
+
 /* One caller at a time holds the pool; others compute alone. `mutex` guards round, the job, running and quit.
  * A fork copies the memory but not the threads: a holder of another process stayed behind there, and threads of another
- * process are started afresh. */
+ * process are started afresh. A pool with a parallel loop has no threads and is never held: its job lies on the stack
+ * of the caller. */
 struct rp_pool {
     int32_t threads;
+    rp_parallel *parallel; /* NULL: threads of its own */
+    void *parallel_context;
     atomic_int holder; /* process that is using the pool; 0: free */
     pid_t owner;       /* process whose threads these are; 0: none yet. Read and written by the holder */
     pthread_t *thread;
@@ -31,11 +46,7 @@ struct rp_pool {
     uint64_t round; /* a job for each value */
     bool quit;
     int32_t running;
-    rpi_task task;
-    void *context;
-    int64_t n_tasks;
-    atomic_llong next;
-    const atomic_bool *stop;
+    job *job;
 };
 
 typedef struct start_note {
@@ -50,13 +61,22 @@ static bool stopped(const atomic_bool *stop)
 }
 
 /* A task that was taken is run, whatever stop says: others may wait for its ticket. */
-static void run_tasks(rp_pool *p, int32_t index)
+static void run_tasks(job *j, int32_t index)
 {
     const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
     int64_t n;
-    while (!stopped(p->stop) && (n = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_tasks)
-        p->task(p->context, n, index);
+    while (!stopped(j->stop) && (n = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->n_tasks)
+        j->task(j->context, n, index);
     rpi_float_end(before);
+}
+
+/* What a parallel loop calls: an rp_work. */
+static void work(void *data)
+{
+    job *j = data;
+    const int index = atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
+    if (index < j->threads)
+        run_tasks(j, index);
 }
 
 static void *worker_main(void *argument)
@@ -71,8 +91,9 @@ static void *worker_main(void *argument)
         if (p->quit)
             break;
         w.round = p->round;
+        job *j = p->job;
         pthread_mutex_unlock(&p->mutex);
-        run_tasks(p, w.index);
+        run_tasks(j, w.index);
         pthread_mutex_lock(&p->mutex);
         if (--p->running == 0)
             pthread_cond_signal(&p->done);
@@ -121,29 +142,33 @@ void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *con
 {
     if (n_tasks <= 0)
         return;
-    if (n_tasks == 1 || pool->threads == 1 || !hold(pool)) {
-        const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
-        for (int64_t n = 0; n < n_tasks && !stopped(stop); n++)
-            task(context, n, 0);
-        rpi_float_end(before);
+    job j = {.task = task, .context = context, .n_tasks = n_tasks, .stop = stop, .threads = pool->threads};
+    if (n_tasks == 1 || pool->threads == 1) {
+        run_tasks(&j, 0);
+        return;
+    }
+    if (pool->parallel) {
+        pool->parallel(pool->parallel_context, (int32_t)rpi_min(n_tasks, pool->threads), work, &j);
+        run_tasks(&j, 0); /* all of them, if it called nothing */
+        return;
+    }
+    if (!hold(pool)) {
+        run_tasks(&j, 0);
         return;
     }
     if (pool->owner != getpid())
         start(pool);
     pthread_mutex_lock(&pool->mutex);
-    pool->task = task;
-    pool->context = context;
-    pool->n_tasks = n_tasks;
-    pool->stop = stop;
-    atomic_store(&pool->next, 0);
+    pool->job = &j;
     pool->running = pool->n_started;
     pool->round++;
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->mutex);
-    run_tasks(pool, 0);
+    run_tasks(&j, 0);
     pthread_mutex_lock(&pool->mutex);
     while (pool->running > 0)
         pthread_cond_wait(&pool->done, &pool->mutex);
+    pool->job = NULL;
     pthread_mutex_unlock(&pool->mutex);
     atomic_store(&pool->holder, 0);
 }
@@ -161,12 +186,13 @@ rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *conte
     return RP_OK;
 }
 
-void rpi_progress_step(rpi_progress *p, int32_t worker)
+void rpi_progress_step(rpi_progress *p)
 {
     if (!p->report) /* nobody counts */
         return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
-    if (worker == 0 && !stopped(&p->stop) && p->report(p->context, (double)done / (double)rpi_max(p->total, 1)) != 0)
+    if (pthread_equal(pthread_self(), p->caller) && !stopped(&p->stop) &&
+        p->report(p->context, (double)done / (double)rpi_max(p->total, 1)) != 0)
         atomic_store(&p->stop, true);
 }
 
@@ -209,6 +235,20 @@ rp_status rp_pool_create(rp_pool **pool, int32_t threads)
         return rpi_fail(RP_E_RANGE, "threads is %d: 0 (all this process may use) to %d", (int)threads, RP_MAX_THREADS);
     *pool = pool_new(threads);
     return *pool ? RP_OK : rpi_fail(RP_E_NOMEM, "out of memory: a pool needs %zu bytes", sizeof **pool);
+}
+
+rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int32_t threads)
+{
+    if (pool)
+        *pool = NULL;
+    if (!parallel)
+        return rpi_fail(RP_E_ARG, "parallel is NULL: the loop that runs the work");
+    const rp_status status = rp_pool_create(pool, threads);
+    if (status != RP_OK)
+        return status;
+    (*pool)->parallel = parallel;
+    (*pool)->parallel_context = context;
+    return RP_OK;
 }
 
 void rp_pool_destroy(rp_pool *pool)

@@ -196,7 +196,7 @@ static void key_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     c->plan->ops->backward(c, n / c->backward->key_blocks, n % c->backward->key_blocks, worker);
-    rpi_progress_step(c->progress, worker);
+    rpi_progress_step(c->progress);
 }
 
 static double real_at(const rpi_call *c, const void *data, int64_t at)

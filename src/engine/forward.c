@@ -80,7 +80,7 @@ static void attend_task(void *context, int64_t n, int32_t worker)
         memset(partial, 0, (size_t)sums * sizeof *partial);
     }
     c->plan->ops->attend(c, b, h, task * rows, rpi_min((task + 1) * rows, d->len_q), partial, worker);
-    rpi_progress_step(c->progress, worker);
+    rpi_progress_step(c->progress);
 }
 
 /* kv heads that the task packs for itself. */
@@ -92,7 +92,7 @@ static void heads_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->attend_heads(c, n * c->heads_per_task, past, worker);
     for (int64_t kv = n * c->heads_per_task; kv < past; kv++)
         for (int64_t row0 = 0; row0 < d->heads / d->kv_heads * d->len_q; row0 += c->rows_per_task)
-            rpi_progress_step(c->progress, worker);
+            rpi_progress_step(c->progress);
 }
 
 /* Add up the partial sums of one head in order, and write its summaries. */
@@ -135,7 +135,7 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
 {
     const rpi_call *c = context;
     c->plan->ops->decode_merge(c, head, worker);
-    rpi_progress_step(c->progress, worker);
+    rpi_progress_step(c->progress);
 }
 
 /* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */

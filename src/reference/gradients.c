@@ -280,7 +280,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             store(&s, &grads->dv, g, j, d->dim_v, NULL, s.dv + j * d->dim_v);
         }
         if (progress)
-            rpi_progress_step(progress, 0);
+            rpi_progress_step(progress);
         if (progress && (status = rpi_progress_status(progress)) != RP_OK)
             break;
     }

@@ -332,7 +332,7 @@ static void rows_task(void *context, int64_t n, int32_t worker)
         rpi_row_at(&j->rows[worker], n / tasks / d->heads, n / tasks % d->heads, i);
         attend_row(j, &j->rows[worker]);
     }
-    rpi_progress_step(j->progress, worker);
+    rpi_progress_step(j->progress);
 }
 
 static void summary_task(void *context, int64_t n, int32_t worker)
@@ -358,7 +358,7 @@ static void summary_task(void *context, int64_t n, int32_t worker)
     }
     for (int64_t c = 0; c < d->len_k && j->args->key_mass.data; c++)
         put(&j->args->key_mass, b, h, c, 0, key_mass[c]);
-    rpi_progress_step(j->progress, worker);
+    rpi_progress_step(j->progress);
 }
 
 static void lay_out_workers(rpi_ref *j, const rp_desc *d, bool summary)

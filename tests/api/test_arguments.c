@@ -2,6 +2,11 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 
+static void no_loop(void *context, int32_t count, rp_work *work, void *data)
+{
+    (void)context, (void)count, (void)work, (void)data;
+}
+
 static void null_pointers_are_named(void **state)
 {
     rp_desc d = rp_desc_init(1, 2, 3, 4, 5);
@@ -39,6 +44,9 @@ static void null_pointers_are_named(void **state)
     said(rp_pool_create(&pool, -1), RP_E_RANGE, "threads", "-1");
     assert_null(pool);
     said(rp_pool_create(&pool, 4097), RP_E_RANGE, "threads", "4097");
+    said(rp_pool_from(&pool, NULL, NULL, 1), RP_E_ARG, "parallel", "NULL");
+    said(rp_pool_from(NULL, no_loop, NULL, 1), RP_E_ARG, "pool", "NULL");
+    said(rp_pool_from(&pool, no_loop, NULL, 4097), RP_E_RANGE, "threads", "4097");
     assert_null(pool);
     said(rp_term_shape(NULL, 0, 0, &ndim, shape), RP_E_ARG, "desc", "NULL");
     said(rp_term_shape(&d, 0, 0, NULL, shape), RP_E_ARG, "ndim", "NULL");

@@ -1,6 +1,8 @@
-/* test_pools.c -- pools: made and destroyed, used by many callers at once, cancelled, and the same bits from all of them.
+/* test_pools.c -- pools: made and destroyed, used by many callers at once, cancelled, on parallel loops of the caller's,
+ * and the same bits from all of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/hazards/callers.h"
+#include <time.h>
 
 /* Pools made and let go: unused, used once, of many sizes. */
 static void pools_come_and_go(void **state)
@@ -228,6 +230,183 @@ static void a_cancelled_call_leaves_plan_and_pool_usable(void **state)
         }
 }
 
+/* Parallel loops as a caller may have them, by how they run `count` calls of work. */
+enum loop { TOGETHER, FEWER, NEVER, SERIAL, OTHERS, ONE_BY_ONE, TOO_MANY, LOOPS };
+
+typedef struct parallel {
+    enum loop kind;
+    atomic_int loops;
+} parallel;
+
+typedef struct arrival {
+    rp_work *work;
+    void *data;
+    int delay; /* in microseconds, so that threads arrive in any order */
+} arrival;
+
+static void *arrive(void *argument)
+{
+    const arrival *a = argument;
+    if (a->delay > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000L * a->delay}, NULL);
+    a->work(a->data);
+    return NULL;
+}
+
+static void loop(void *context, int32_t count, rp_work *work, void *data)
+{
+    enum { MOST = 16 };
+    parallel *l = context;
+    pthread_t thread[MOST];
+    arrival a[MOST];
+    const unsigned turn = (unsigned)atomic_fetch_add(&l->loops, 1) * 7919;
+    int32_t threads = l->kind == TOGETHER   ? count - 1
+                      : l->kind == FEWER    ? (count - 1) / 2
+                      : l->kind == TOO_MANY ? 2 * count
+                                            : 0;
+    if (l->kind == OTHERS || l->kind == ONE_BY_ONE)
+        threads = count;
+    for (int32_t n = 0; n < threads && n < MOST; n++) {
+        a[n] = (arrival){work, data, (int)((turn + 37 * (unsigned)n) % 5) * 20};
+        assert_int_equal(pthread_create(&thread[n], NULL, arrive, &a[n]), 0);
+        if (l->kind == ONE_BY_ONE)
+            pthread_join(thread[n], NULL);
+    }
+    if (l->kind == TOGETHER || l->kind == FEWER || l->kind == TOO_MANY)
+        work(data);
+    for (int32_t n = 0; l->kind == SERIAL && n < count; n++)
+        work(data);
+    for (int32_t n = 0; l->kind != ONE_BY_ONE && n < threads && n < MOST; n++)
+        pthread_join(thread[n], NULL);
+}
+
+/* Every task once, in order where one thread comes, and no worker's number twice at a time, whatever the loop does. */
+static void a_loop_runs_each_task_once(void **state)
+{
+    (void)state;
+    watch(__func__);
+    for (int kind = 0; kind < LOOPS; kind++) {
+        static tally t;
+        parallel l = {.kind = (enum loop)kind};
+        rp_pool *pool;
+        memset(&t, 0, sizeof t);
+        good(rp_pool_from(&pool, loop, &l, WORKERS));
+        assert_int_equal(rp_pool_threads(pool), WORKERS);
+        for (int round = 0; round < 3; round++) {
+            step("rp_pool_run");
+            good(rp_pool_run(pool, TASKS, count_task, &t));
+        }
+        for (int n = 0; n < TASKS; n++)
+            assert_int_equal(atomic_load(&t.runs[n]), 3);
+        assert_int_equal(atomic_load(&t.bad), 0);
+        assert_int_equal(atomic_load(&l.loops), 3);
+        good(rp_pool_run(pool, 1, count_task, &t)); /* nothing to share */
+        assert_int_equal(atomic_load(&l.loops), 3);
+        end_pool(pool);
+    }
+}
+
+/* Forward and backward, whose sums wait for each other: the bits of one thread, from every loop. */
+static void loops_give_the_same_bits(void **state)
+{
+    static const char *const texts[] = {"bwd:f32:b2h4q200k900d8:t5+relkey,left=3,right=3:causal",
+                                        "bwd:f32:b1h2q70k700d8:dense", "fwd:f32:b64h1q2k600d8:alibi"};
+    (void)state;
+    watch(__func__);
+    EACH_PATH(path)
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        problem p;
+        rp_plan *plan;
+        const bool backward = texts[n][0] == 'b';
+        pose(&p, 1, "%s", texts[n]);
+        p.desc.isa = path;
+        good(rp_plan_create(&plan, &p.desc));
+        good(begin_pool(&p.t.pool, 1));
+        rp_array *const results[] = {&p.t.out, &p.g.dq, &p.g.dk, &p.g.dv, &p.g.term[0][0], &p.g.term[1][0]};
+        enum { RESULTS = sizeof results / sizeof *results };
+        void *want[RESULTS] = {NULL};
+        step(texts[n]);
+        good(rp_attend(plan, &p.t, NULL));
+        if (backward)
+            good(rp_backward(plan, &p.t, &p.g, NULL));
+        for (int r = 0; r < RESULTS; r++)
+            want[r] = results[r]->data ? copy_of(results[r]) : NULL;
+        end_pool(p.t.pool);
+        for (int kind = 0; kind < LOOPS; kind++) {
+            parallel l = {.kind = (enum loop)kind};
+            good(rp_pool_from(&p.t.pool, loop, &l, 2 + kind % 3));
+            for (int r = 0; r < RESULTS; r++)
+                if (want[r] && (r == 0 || backward))
+                    memset((void *)(uintptr_t)results[r]->data, 0xff,
+                           (size_t)problem_size(results[r]) * rp_dtype_size(results[r]->dtype));
+            step(texts[n]);
+            good(rp_attend(plan, &p.t, NULL));
+            if (backward)
+                good(rp_backward(plan, &p.t, &p.g, NULL));
+            for (int r = 0; r < RESULTS; r++)
+                if (want[r])
+                    assert_memory_equal(results[r]->data, want[r],
+                                        (size_t)problem_size(results[r]) * rp_dtype_size(results[r]->dtype));
+            assert_true(atomic_load(&l.loops) > 0);
+            end_pool(p.t.pool);
+        }
+        for (int r = 0; r < RESULTS; r++)
+            free(want[r]);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
+/* Eight callers with one pool at once, each of whom the loop serves. */
+static void a_loop_serves_many_callers(void **state)
+{
+    (void)state;
+    watch(__func__);
+    for (int kind = 0; kind < LOOPS; kind++) {
+        shared s;
+        parallel l = {.kind = (enum loop)kind};
+        shared_begin(&s, rp_isa_default());
+        s.rounds = 3;
+        good(rp_pool_from(&s.pool, loop, &l, 3));
+        all_callers(&s);
+        end_pool(s.pool);
+        shared_end(&s);
+    }
+}
+
+/* Reports come from the calling thread, if the loop runs work there, and end the call. */
+static void a_loop_reports_and_is_cancelled(void **state)
+{
+    (void)state;
+    watch(__func__);
+    for (int kind = 0; kind < LOOPS; kind++) {
+        problem p;
+        rp_plan *plan;
+        parallel l = {.kind = (enum loop)kind};
+        ender e = {.left = 0, .caller = pthread_self()};
+        const bool here = kind == SERIAL || kind == NEVER;
+        pose(&p, 1, "fwd:f32:b2h2q400k100d8:alibi");
+        p.desc.isa = "generic";
+        good(rp_plan_create(&plan, &p.desc));
+        good(rp_pool_from(&p.t.pool, loop, &l, 3));
+        p.t.progress = end_after;
+        p.t.progress_context = &e;
+        step("rp_attend");
+        const rp_status status = rp_attend(plan, &p.t, NULL);
+        if (here)
+            assert_int_equal(status, RP_E_CANCELLED);
+        if (kind == OTHERS || kind == ONE_BY_ONE)
+            assert_int_equal(e.calls, 0);
+        assert_int_equal(status, e.left < 0 ? RP_E_CANCELLED : RP_OK);
+        e.left = -1;
+        step("rp_attend");
+        good(rp_attend(plan, &p.t, NULL));
+        end_pool(p.t.pool);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +417,10 @@ int main(void)
         cmocka_unit_test(a_small_stack_is_enough),
         cmocka_unit_test(each_task_runs_once),
         cmocka_unit_test(a_cancelled_call_leaves_plan_and_pool_usable),
+        cmocka_unit_test(a_loop_runs_each_task_once),
+        cmocka_unit_test(loops_give_the_same_bits),
+        cmocka_unit_test(a_loop_serves_many_callers),
+        cmocka_unit_test(a_loop_reports_and_is_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

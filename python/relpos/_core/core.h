@@ -5,6 +5,7 @@
  *     options.c  keywords -> rp_desc, and the arrays of terms and masks
  *     arrays.c   an array of NumPy, torch or another library -> rp_array; outputs; what a call holds
  *     torch.c    what torch is asked, and the functions of Python that take a call in its place
+ *     threads.c  the threads of a call: the library's, or those of torch
  *     term.c     the type Term
  *     plan.c     the type Plan and its calls
  *     pages.c    keys and values in pages -> rp_pages
@@ -63,7 +64,10 @@ typedef struct state {
     PyObject *name[N_NAMES];  /* interned */
     PyObject *empty;          /* numpy.empty */
     PyObject *dtype[RP_BF16]; /* NumPy's f32, f64, f16 */
-    PyObject *pools;          /* {threads: capsule} */
+    PyObject *pools;          /* {threads: capsule}, those of torch below zero */
+    PyObject *num_threads;    /* torch.get_num_threads; NULL before the first tensor */
+    void *team;               /* GOMP_parallel of torch's OpenMP; NULL: none */
+    long process;             /* that imported the module */
     struct {
         PyObject *type; /* a type that has an exchange API, and that API */
         const dl_exchange *exchange;
@@ -71,6 +75,7 @@ typedef struct state {
     } tensor[MAX_TYPES]; /* the last ones met */
     int next_tensor;
     PyObject *requires_grad, *is_neg, *grad_enabled, *current_level;
+    bool looked_for_team;         /* at the first tensor */
     bool looked;                  /* for the following, at the first tensor */
     PyObject *asked[N_QUESTIONS]; /* functions of torch; NULL where it has none */
     PyObject *forward_ad;
@@ -116,6 +121,7 @@ typedef struct origin {
 typedef struct call {
     state *st;
     int n_buffers, n_objects;
+    bool torch;   /* an array is a tensor of torch */
     bool grad;    /* an input wants a gradient from torch */
     bool asks;    /* whether torch has something that reads or transforms calls, once, at the first tensor */
     bool casts;   /* whether torch.autocast is asked about as well: in relpos.attention */
@@ -159,6 +165,10 @@ int refuse_gradient(const call *c);
 int was_written(PyObject *tensor);
 PyObject *hand_over(const function *to, PyObject *const *args, Py_ssize_t n);
 
+/* ---------------------------------------------------------------------------------------------- threads.c */
+
+int take_pool(call *c, int64_t threads);
+
 /* ---------------------------------------------------------------------------------------------- term.c */
 
 /* One position term: its parameters, and the objects that hold its arrays. relpos._terms makes a class of each kind. */
@@ -181,7 +191,7 @@ typedef struct problem {
     term *term[RP_MAX_TERMS];     /* borrowed */
     PyObject *mask[RP_MAX_MASKS]; /* borrowed; NULL: without an array */
     PyObject *q_offset;           /* borrowed; NULL: desc.q_offset */
-    PyObject *pool;               /* borrowed capsule of st->pools; NULL: the default pool */
+    int64_t threads;              /* 0: not given */
 } problem;
 
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot);

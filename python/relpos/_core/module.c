@@ -2,6 +2,7 @@
  * elsewhere: calls.c, plan.c, inspect.c and term.c. It knows no array and no option but their names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
+#include <unistd.h>
 
 #if defined(__clang__)
 #define COMPILER __VERSION__
@@ -49,6 +50,7 @@ static PyMethodDef methods[] = {
 static int module_exec(PyObject *module)
 {
     state *st = state_of(module);
+    st->process = (long)getpid();
     PyObject *numpy = PyImport_ImportModule("numpy");
     bool ok = numpy && (st->empty = PyObject_GetAttrString(numpy, "empty"));
     for (int n = 0; ok && n < RP_BF16; n++)
@@ -79,6 +81,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->plan);
     Py_VISIT(st->empty);
     Py_VISIT(st->pools);
+    Py_VISIT(st->num_threads);
     for (int n = 0; n < N_QUESTIONS; n++)
         Py_VISIT(st->asked[n]);
     Py_VISIT(st->forward_ad);
@@ -98,6 +101,7 @@ static int module_clear(PyObject *module)
         Py_CLEAR(st->dtype[n]);
     Py_CLEAR(st->empty);
     Py_CLEAR(st->pools);
+    Py_CLEAR(st->num_threads);
     for (int n = 0; n < N_QUESTIONS; n++)
         Py_CLEAR(st->asked[n]);
     Py_CLEAR(st->forward_ad);

@@ -5,9 +5,6 @@
 #include "core.h"
 #include <math.h>
 
-#define POOL "relpos.pool"
-enum { MAX_POOLS = 4 };
-
 const char *const option_names[N_NAMES] = {
     [BIAS] = "bias",
     [ROPE] = "rope",
@@ -198,48 +195,6 @@ PyObject *core_mask_info(PyObject *module, PyObject *object)
     return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
 }
 
-static void destroy_pool(PyObject *capsule)
-{
-    rp_pool *pool = PyCapsule_GetPointer(capsule, POOL);
-    Py_BEGIN_ALLOW_THREADS
-    rp_pool_destroy(pool);
-    Py_END_ALLOW_THREADS
-}
-
-/* The pool of a number of threads, as a capsule: a new reference. The last few are kept. */
-static PyObject *pool_of(const state *st, PyObject *threads)
-{
-    int64_t n;
-    rp_pool *pool;
-    if (read_int(threads, "threads", &n) != 0)
-        return NULL;
-    if (n < 1 || n > RP_MAX_THREADS)
-        return PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to %d, or None for all", (long long)n,
-                            RP_MAX_THREADS);
-    PyObject *key = PyLong_FromLongLong(n), *oldest = NULL, *value;
-    PyObject *capsule = key ? PyDict_GetItemWithError(st->pools, key) : NULL;
-    if (capsule || PyErr_Occurred()) {
-        Py_XDECREF(key);
-        return Py_XNewRef(capsule);
-    }
-    const rp_status status = rp_pool_create(&pool, (int32_t)n);
-    if (status != RP_OK)
-        raise_status(NULL, status);
-    else if (!(capsule = PyCapsule_New(pool, POOL, destroy_pool)))
-        rp_pool_destroy(pool);
-    Py_ssize_t at = 0;
-    bool failed = !capsule || PyDict_SetItem(st->pools, key, capsule) != 0;
-    if (!failed && PyDict_Size(st->pools) > MAX_POOLS && PyDict_Next(st->pools, &at, &oldest, &value)) {
-        Py_INCREF(oldest);
-        failed = PyDict_DelItem(st->pools, oldest) != 0;
-        Py_DECREF(oldest);
-    }
-    Py_XDECREF(key);
-    if (failed)
-        Py_CLEAR(capsule);
-    return capsule;
-}
-
 /* All but the sizes, which come from the arrays. */
 int read_options(problem *p, call *c, PyObject *const *option)
 {
@@ -248,7 +203,8 @@ int read_options(problem *p, call *c, PyObject *const *option)
     *d = rp_desc_init(0, 1, 0, 0, 1);
     d->terms = p->terms;
     d->masks = p->masks;
-    p->q_offset = p->pool = NULL;
+    p->q_offset = NULL;
+    p->threads = 0;
     for (int n = BIAS; n <= SINK; n++)
         if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
             return -1;
@@ -287,9 +243,13 @@ int read_options(problem *p, call *c, PyObject *const *option)
         }
     }
     if (given(option[THREADS])) {
-        if (hold(c, pool_of(st, option[THREADS])) != 0)
+        if (read_int(option[THREADS], "threads", &p->threads) != 0)
             return -1;
-        p->pool = c->object[c->n_objects - 1];
+        if (p->threads < 1 || p->threads > RP_MAX_THREADS) {
+            PyErr_Format(PyExc_ValueError, "threads is %lld: 1 to %d, or None for all", (long long)p->threads,
+                         RP_MAX_THREADS);
+            return -1;
+        }
     }
     if (given(option[PRECISION])) {
         PyObject *word = option[PRECISION];
@@ -326,7 +286,7 @@ int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
     return 0;
 }
 
-/* Those of terms and masks, and the pool. */
+/* Those of terms and masks, and the threads. */
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     if (take_terms(p, c, from) != 0)
@@ -336,6 +296,5 @@ int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARR
             return -1;
     if (p->q_offset && take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0)
         return -1;
-    c->t.pool = p->pool ? PyCapsule_GetPointer(p->pool, POOL) : NULL;
-    return 0;
+    return take_pool(c, p->threads);
 }

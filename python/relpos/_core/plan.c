@@ -9,7 +9,6 @@ typedef struct plan_object {
     rp_plan *plan;
     rp_prepared *prepared;
     PyObject *options; /* tuple: what p borrows */
-    PyObject *pool;
 } plan_object;
 
 static int plan_traverse(PyObject *object, visitproc visit, void *arg)
@@ -27,7 +26,6 @@ static void plan_dealloc(PyObject *object)
     rp_prepared_destroy(self->prepared);
     rp_plan_destroy(self->plan);
     Py_XDECREF(self->options);
-    Py_XDECREF(self->pool);
     ((freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -86,8 +84,6 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     for (int x = 0; ok && x < N_OPTIONS; x++)
         ok = PyTuple_SetItem(self->options, x, Py_NewRef(option[x] ? option[x] : Py_None)) == 0;
     ok = ok && read_options(p, &c, option) == 0 && read_dtype(args[7], &p->desc.dtype) == 0;
-    if (ok && p->pool)
-        self->pool = Py_NewRef(p->pool);
     p->desc.batch = size[0];
     p->desc.heads = size[1];
     p->desc.len_q = size[2];
@@ -96,7 +92,7 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     p->desc.kv_heads = size[5];
     p->desc.dim_v = size[6];
     p->desc.flexible = 1;
-    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0;
+    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0 && take_pool(&c, p->threads) == 0;
     if (ok) {
         rp_status status;
         Py_BEGIN_ALLOW_THREADS

@@ -91,6 +91,7 @@ int note_torch(call *c, PyObject *object, const char *name)
         PyErr_Clear();
         return 0;
     }
+    c->torch = true;
     c->grad = c->grad || wants == Py_True;
     Py_DECREF(wants);
     if (c->asks && !c->st->looked)
