@@ -64,7 +64,7 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
                              size_t size);
 
-/* ------------------------------------------------------------------------------------------------ weights.c */
+/* ------------------------------------------------------------------------------------------------ weights.c, packing.c */
 
 typedef struct t5_feed {
     linear_weights wi, wi_gate, wo; /* wi_gate where the layer is gated */
