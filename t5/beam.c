@@ -249,7 +249,7 @@ static rp_status run(beams *b)
         if (status != RP_OK || rows == 0)
             break;
         if (b->g->cancelled != NULL && b->g->cancelled(b->g->context) != 0)
-            return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
+            return t5_cancelled();
         status = t5_decode(b->session, rows, b->parents, 1, b->tokens, b->logits, NULL, NULL);
     }
     return status;

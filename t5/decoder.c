@@ -34,7 +34,7 @@ static rp_status make_cross(rp_t5_session *s, const float *hidden)
     return RP_OK;
 }
 
-static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions)
+static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions, t5_watch *watch)
 {
     for (int64_t n = 0; n < s->n_sources; n++)
         s->starts[n + 1] = s->starts[n] + sources[n].n;
@@ -44,15 +44,15 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
     float *hidden = malloc((size_t)bytes + 1);
     if (hidden == NULL)
         return t5_no_memory_for("hidden states", bytes);
-    rp_status status = t5_encode_sources(s->m, s->n_sources, sources, hidden);
+    rp_status status = t5_encode_sources(s->m, s->n_sources, sources, hidden, watch);
     if (status == RP_OK)
         status = make_cross(s, hidden);
     free(hidden);
     return status == RP_OK ? t5_grow_room(s, positions) : status;
 }
 
-rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
-                      int64_t positions)
+rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
+                   int64_t positions, t5_watch *watch)
 {
     if (session == NULL)
         return t5_fail(RP_E_ARG, "session is NULL");
@@ -73,13 +73,25 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
     s->n_sources = n_sources;
     s->page = t5_page_tokens(m);
     s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
-    status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1) : t5_no_memory();
+    s->work.watch = watch;
+    status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1, watch) : t5_no_memory();
     if (status != RP_OK) {
         rp_t5_end(s);
         return status;
     }
     *session = s;
     return RP_OK;
+}
+
+rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
+                      int64_t positions)
+{
+    return t5_begin(session, m, n_sources, sources, positions, NULL);
+}
+
+void t5_watched_by(rp_t5_session *s, t5_watch *watch)
+{
+    s->work.watch = watch;
 }
 
 void rp_t5_end(rp_t5_session *s)

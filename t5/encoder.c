@@ -11,6 +11,7 @@ enum { MAX_ROWS = 8192 }; /* of sequences that go together, unless one is longer
 /* One pass of some sequences. */
 typedef struct pass {
     const rp_t5 *m;
+    t5_watch *watch;
     t5_work work;
     int64_t n;             /* sequences */
     const int64_t *starts; /* [n + 1] rows */
@@ -222,6 +223,7 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
         t5_embed(&p->work, sources[s].tokens, sources[s].n, (float *)p->work.x.data + p->starts[s] * c->d_model);
     for (p->layer = 0; status == RP_OK && p->layer < stack->layers; p->layer++) {
         p->block = &stack->block[p->layer];
+        t5_watch_at(p->watch, (double)p->layer / (double)stack->layers);
         status = self_attention(p);
         if (status == RP_OK)
             status = t5_feed_forward(&p->work, p->block, p->block->experts != NULL, p->n, p->starts);
@@ -231,10 +233,17 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
     return status;
 }
 
-static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources, float *out)
+/* The core asks, within the attention of a sequence alone, which may be long. */
+static int ask_watch(void *context, double share)
+{
+    (void)share;
+    return t5_stopped(context);
+}
+
+static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources, float *out, t5_watch *watch)
 {
     int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
-    pass p = {.m = m, .n = n, .starts = starts};
+    pass p = {.m = m, .watch = watch, .n = n, .starts = starts, .work.watch = watch};
     if (starts == NULL)
         return t5_no_memory();
     for (int64_t s = 0; s < n; s++) {
@@ -246,6 +255,10 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
         status = t5_work_rows(&p.work, m, starts[n]);
         if (status == RP_OK)
             status = make_attention(&p.attention, m, false, longest);
+        if (status == RP_OK && n == 1) {
+            p.attention.tensors[0].progress = ask_watch;
+            p.attention.tensors[0].progress_context = watch;
+        }
         if (status == RP_OK && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
             status = make_side(&p, longest);
         if (status == RP_OK)
@@ -256,15 +269,21 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
     return status;
 }
 
-rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out)
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out, t5_watch *watch)
 {
+    const double from = watch != NULL ? watch->from : 0, to = watch != NULL ? watch->to : 1;
+    double done = 0, all = 1e-9;
+    for (int64_t s = 0; s < n_sources; s++)
+        all += (double)sources[s].n;
     for (int64_t s = 0, end; s < n_sources; s = end) {
         int64_t rows = 0;
         for (end = s; end < n_sources && (end == s || rows + sources[end].n <= MAX_ROWS); end++)
             rows += sources[end].n;
-        const rp_status status = encode_some(m, end - s, sources + s, out);
+        t5_watch_part(watch, from + (to - from) * done / all, from + (to - from) * (done + (double)rows) / all);
+        const rp_status status = encode_some(m, end - s, sources + s, out, watch);
         if (status != RP_OK)
             return status;
+        done += (double)rows;
         out += rows * m->config.d_model;
     }
     return RP_OK;

@@ -33,7 +33,12 @@ rp_status t5_no_memory_for(const char *what, int64_t bytes)
                    (long long)bytes);
 }
 
+rp_status t5_cancelled(void)
+{
+    return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
+}
+
 rp_status t5_core_failed(rp_status status)
 {
-    return t5_fail(status, "%s", rp_last_error());
+    return status == RP_E_CANCELLED ? t5_cancelled() : t5_fail(status, "%s", rp_last_error());
 }

@@ -173,7 +173,7 @@ static rp_status run_steps(run *r, int64_t n_sources)
             status = choose(r, &r->targets[r->row_target[k]], r->logits + k * vocab);
         rows = next_rows(r, rows);
         if (status == RP_OK && rows > 0 && r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0)
-            status = t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
+            status = t5_cancelled();
         if (status == RP_OK && rows > 0)
             status = decode(r, rows, 1, r->tokens);
     }
@@ -295,6 +295,14 @@ static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, 
     return end;
 }
 
+/* The caller is asked between the layers of the encoder too, which may take long. */
+static int ask_caller(void *context, double share)
+{
+    const rp_t5_generation *g = context;
+    (void)share;
+    return g->cancelled != NULL && g->cancelled(g->context) != 0;
+}
+
 rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, const rp_t5_generation *g,
                          rp_t5_results **results)
 {
@@ -312,9 +320,11 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
         rp_t5_session *session;
         end = batch_end(sources, s, n_sources, rows_each);
         const int64_t positions = 1 + g->prefix.n + (g->max_new_tokens < 256 ? g->max_new_tokens : 256);
-        status = rp_t5_begin(&session, m, end - s, sources + s, positions);
+        t5_watch watch = t5_watch_of(ask_caller, (void *)(uintptr_t)g);
+        status = t5_begin(&session, m, end - s, sources + s, positions, &watch);
         if (status != RP_OK)
             break;
+        t5_watched_by(session, NULL); /* steps ask by themselves */
         if (g->beams > 1)
             status = t5_beam_search(m, session, s, end - s, g, r);
         else

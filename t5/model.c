@@ -335,12 +335,14 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
     return RP_OK;
 }
 
-rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out)
+rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
+                       rp_progress *progress, void *context)
 {
+    t5_watch watch = t5_watch_of(progress, context);
     const rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
         return status;
     if (out == NULL && n_sources > 0)
         return t5_fail(RP_E_ARG, "out is NULL");
-    return t5_encode_sources(m, n_sources, sources, out);
+    return t5_encode_sources(m, n_sources, sources, out, &watch);
 }

@@ -18,6 +18,33 @@ rp_status t5_no_memory(void);
 rp_status t5_core_failed(rp_status status); /* what a call of relpos said */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
+/* Who watches a call, and stops it: asked between linear layers, by the thread that made the call. */
+typedef struct t5_watch {
+    rp_progress *progress; /* NULL: nobody */
+    void *context;
+    double from, to, share; /* the part of the call that is running; what is done of all */
+} t5_watch;
+static inline t5_watch t5_watch_of(rp_progress *progress, void *context)
+{
+    return (t5_watch){progress, context, 0, 1, 0};
+}
+static inline void t5_watch_part(t5_watch *w, double from, double to)
+{
+    if (w != NULL)
+        w->from = w->share = from, w->to = to;
+}
+/* A share of the part is done. */
+static inline void t5_watch_at(t5_watch *w, double share)
+{
+    if (w != NULL)
+        w->share = w->from + (w->to - w->from) * share;
+}
+static inline bool t5_stopped(const t5_watch *w)
+{
+    return w != NULL && w->progress != NULL && w->progress(w->context, w->share) != 0;
+}
+rp_status t5_cancelled(void);
+
 /* A product of sizes and its sum with another; false where it does not fit. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
 {
@@ -64,7 +91,7 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
                              size_t size);
 
-/* ------------------------------------------------------------------------------------------------ weights.c */
+/* ------------------------------------------------------------------------------------------------ weights.c, packing.c */
 
 typedef struct t5_feed {
     linear_weights wi, wi_gate, wo; /* wi_gate where the layer is gated */
@@ -157,6 +184,7 @@ typedef struct t5_work {
     const rp_t5 *m;
     int64_t rows;
     t5_buffer x, normed, qkv, mixed, feed, scratch, route; /* x: the residual stream, in f32 */
+    const t5_watch *watch;                                 /* NULL: nobody watches */
 } t5_work;
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
 void t5_work_free(t5_work *w);
@@ -224,9 +252,15 @@ rp_status t5_failure_of(const t5_failure *f);
 /* ------------------------------------------------------------------------------------------------ encoder.c */
 
 /* rp_t5_encode, of sources that were checked. */
-rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out);
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
+                            t5_watch *watch);
 
 /* ------------------------------------------------------------------------------------------------ decoder.c */
+
+/* rp_t5_begin that is watched, and decoding after it too, until it is watched by another. */
+rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
+                   int64_t positions, t5_watch *watch);
+void t5_watched_by(rp_t5_session *s, t5_watch *watch);
 
 /* Take n more tokens of each of `rows` rows, which continue rows `parents` of the call before (at first: sources), and make logits
  * [rows, vocab] of the last of them; or, with `visit`, of each; or, with neither, none: the calls below make some. */

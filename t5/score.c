@@ -21,13 +21,15 @@ static rp_status visit_score(void *context, int64_t r, int64_t position, const f
     return RP_OK;
 }
 
-rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each)
+rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
+                      rp_progress *progress, void *context)
 {
+    t5_watch watch = t5_watch_of(progress, context);
     rp_t5_session *s = NULL;
     const int32_t first_source = 0;
     rp_status status = t5_check_tokens(m, "target", 1, &target);
     if (status == RP_OK)
-        status = rp_t5_begin(&s, m, 1, &source, target.n);
+        status = t5_begin(&s, m, 1, &source, target.n, &watch);
     scoring k = {target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
     int32_t *in = status == RP_OK ? malloc(((size_t)target.n + 1) * sizeof *in) : NULL;
     if (status == RP_OK && in == NULL)

@@ -108,6 +108,11 @@ rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_
     return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
 }
 
+const char *rp_t5_piece(const rp_t5 *m, int32_t token)
+{
+    return m != NULL && m->tokenizer != NULL ? tok_piece(m->tokenizer, token, NULL) : NULL;
+}
+
 rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
 {
     char err[TOK_ERR_MAX] = "";

@@ -64,7 +64,7 @@ static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_g
 {
     rp_t5_results *results = NULL;
     double from = cli_t5_seconds(), from_cpu = processor_seconds();
-    if (rp_t5_encode(r->common.model, r->batch, sources, hidden) != RP_OK)
+    if (rp_t5_encode(r->common.model, r->batch, sources, hidden, NULL, NULL) != RP_OK)
         return cli_t5_refused("t5 bench");
     times[ENCODE] = cli_t5_seconds() - from;
     times[ENCODE_CPU] = processor_seconds() - from_cpu;

@@ -190,7 +190,7 @@ static int encode(request *r)
     float *hidden = __builtin_mul_overflow(r->rows, d * 4, &bytes) ? NULL : malloc((size_t)bytes + 1);
     if (hidden == NULL)
         return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
-    const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden);
+    const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden, NULL, NULL);
     const int code = status == RP_OK ? write_arrays(r, hidden) : cli_t5_refused("t5 encode");
     free(hidden);
     return code;

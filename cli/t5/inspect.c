@@ -69,7 +69,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     if (each == NULL)
         return cli_error(CLI_FAILED, "t5 score: out of memory");
     int code = CLI_OK;
-    if (rp_t5_score(r->common.model, source, target, &total, each) != RP_OK)
+    if (rp_t5_score(r->common.model, source, target, &total, each, NULL, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
     else
         printf("%.6f\t%lld", total, (long long)target.n);

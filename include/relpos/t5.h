@@ -126,6 +126,9 @@ RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t by
  * Memory   *text is the caller's: rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 
+/* The piece of a token, such as "▁the" or "</s>"; NULL where there is none. It belongs to the model. */
+RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
+
 /* ------------------------------------------------------------------------------------------------ encode */
 
 /* Hidden states of sources after the encoder's last norm.
@@ -133,8 +136,11 @@ RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int
  * Shapes   out [sum of n, d] of f32: rows of the first source, then of the second, and so on, without padding. A source
  *          that is given with padding tokens attends to them: that is what text encoders of image models expect.
  * Edges    a source of no tokens has no rows.
- * Returns  as above. */
-RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out);
+ * Progress as rp_tensors has it: called between linear layers with the share that is done, and other than 0 ends the
+ *          call. NULL: not called.
+ * Returns  as above; RP_E_CANCELLED where progress said so: out is then undefined. */
+RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
+                              rp_progress *progress, void *progress_context);
 
 /* ------------------------------------------------------------------------------------------------ generate */
 
@@ -171,7 +177,7 @@ typedef struct rp_t5_generation {
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called before each step; other than 0 cancels the call. NULL: not called. */
+    /* Called between layers of the encoder and before each step; other than 0 cancels the call. NULL: not called. */
     int (*cancelled)(void *context);
     void *context; /* handed to both */
 } rp_t5_generation;
@@ -215,8 +221,10 @@ RP_API void rp_t5_results_free(rp_t5_results *results);
 /* Log-probabilities of a target's tokens given its source: log p(token t | source, start, tokens before t).
  *
  * Shapes   each [target.n] of f64, or NULL; *total is their sum.
+ * Progress as for rp_t5_encode.
  * Returns  as above. */
-RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each);
+RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
+                             rp_progress *progress, void *progress_context);
 
 /* ------------------------------------------------------------------------------------------------ step by step */
 
@@ -240,6 +248,54 @@ RP_API rp_status rp_t5_step(rp_t5_session *session, int64_t rows, const int32_t 
 
 /* End a session; NULL is allowed. */
 RP_API void rp_t5_end(rp_t5_session *session);
+
+/* ------------------------------------------------------------------------------------------------ looking inside */
+
+/* Layers of a model that attend: of the encoder, of the decoder to itself, and of the decoder to the encoder. */
+typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 } rp_t5_part;
+
+/* What the attention of one layer is made of, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), with
+ * scale 1. Grows at its end: read it through the pointer. */
+typedef struct rp_t5_attention {
+    int64_t heads, d_kv;
+    int64_t len_q, len_k;
+    const double *q;               /* [heads, len_q, d_kv] */
+    const double *k, *v;           /* [heads, len_k, d_kv] */
+    const float *table;            /* [buckets, heads], which belongs to the model; NULL: there is no bias */
+    int64_t buckets, max_distance; /* of the term T5 */
+    int32_t bidirectional, causal;
+    int64_t window; /* keys this far at most; -1: all */
+} rp_t5_attention;
+
+/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token i - 1
+ * of the target, the first the start token, and its output is for token i.
+ *
+ * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
+ * Memory   *attention is the caller's: rp_t5_attention_free. Progress as for rp_t5_encode.
+ * Returns  as above; RP_E_RANGE for a layer that is not there, RP_E_ARG where there are no queries or no keys. */
+RP_API rp_status rp_t5_attention_of(const rp_t5 *model, rp_t5_part part, int64_t layer, rp_t5_tokens source,
+                                    rp_t5_tokens target, rp_t5_attention **attention, rp_progress *progress,
+                                    void *progress_context);
+/* Free it; NULL is allowed. */
+RP_API void rp_t5_attention_free(rp_t5_attention *attention);
+
+/* How the reference rounds, so that a bound on errors can be found by changing it. All zero: as the model does. */
+typedef struct rp_t5_rounding {
+    double noise;         /* each input of a linear layer is off by up to this share of it, at random */
+    uint64_t seed;        /* of the noise */
+    int32_t exact_inputs; /* 1: with int8 and int4 inputs of linear layers are not rounded to 8 bits */
+} rp_t5_rounding;
+
+/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what `relpos t5
+ * verify` and the tests compare the other calls with.
+ *
+ * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V], of each token of the target given those before
+ *          it. Either may be NULL. Experts of the encoder have their capacity, those of the decoder none.
+ * Progress as for rp_t5_encode.
+ * Returns  as above. */
+RP_API rp_status rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target,
+                                 const rp_t5_rounding *rounding, double *hidden, double *logits, rp_progress *progress,
+                                 void *progress_context);
 
 #ifdef __cplusplus
 }

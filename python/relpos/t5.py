@@ -54,6 +54,7 @@ class _Sequence(c.Structure):
 
 
 _ON_TOKEN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64, c.c_int32, c.c_int32)
+_PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_double)
 
 
 def _load():
@@ -71,10 +72,10 @@ def _load():
         "rp_t5_pack": (c.c_int, pointer, c.c_char_p), "rp_t5_about": (c.POINTER(_Info), pointer),
         "rp_t5_tokenize": (c.c_int, pointer, c.c_char_p, c.c_int64, c.POINTER(c.POINTER(c.c_int32)), c.POINTER(c.c_int64)),
         "rp_t5_detokenize": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
-        "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer), "rp_t5_generation_of": (_Generation, pointer),
+        "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer), "rp_t5_generation_of": (_Generation, pointer),
         "rp_t5_generate": (c.c_int, pointer, c.c_int64, tokens, c.POINTER(_Generation), c.POINTER(pointer)),
         "rp_t5_results_size": (c.c_int64, pointer), "rp_t5_result": (c.POINTER(_Sequence), pointer, c.c_int64),
-        "rp_t5_results_free": (None, pointer), "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer),
+        "rp_t5_results_free": (None, pointer), "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer, pointer, pointer),
         "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
@@ -446,11 +447,11 @@ class T5:
         if pad_to is not None:
             rows = [self._fit(row, _whole("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
-        for n in range(0, len(rows), 32):  # between two of these Ctrl-C is noticed; the bits are those of one call
+        for n in range(0, len(rows), 32):  # of all sources only the vectors are kept; the bits are those of one call
             some = rows[n:n + 32]
             hidden = np.empty((sum(map(len, some)), d), np.float32)
             with self._use() as model:
-                _check(_lib.rp_t5_encode(model, len(some), _borrow(some), hidden.ctypes.data))
+                _watched(_lib.rp_t5_encode, model, len(some), _borrow(some), hidden.ctypes.data)
             out += np.split(hidden, np.cumsum([len(row) for row in some])[:-1]) if pool is None else [
                 _pool(one, pool, normalize) for one in np.split(hidden, np.cumsum([len(row) for row in some])[:-1])]
         if pool is not None:
@@ -486,7 +487,7 @@ class T5:
         for n, (source, target) in enumerate(zip(rows, other)):
             total, single = c.c_double(), np.empty(len(target))
             with self._use() as model:
-                _check(_lib.rp_t5_score(model, _borrow([source])[0], _borrow([target])[0], c.byref(total), single.ctypes.data))
+                _watched(_lib.rp_t5_score, model, _borrow([source])[0], _borrow([target])[0], c.byref(total), single.ctypes.data)
             totals[n] = total.value
             every.append(single)
         out = every if each else totals
@@ -562,6 +563,15 @@ def _interruptible(work):
     if why is not None:
         raise why
     return found
+
+
+def _watched(call, *arguments):
+    """A call whose last arguments are a function of progress and its context, which Ctrl-C ends between two layers."""
+    def work(flag):
+        progress = _PROGRESS(lambda _context, _share: flag.value)
+        _check(call(*arguments, c.cast(progress, c.c_void_p), None))
+
+    _interruptible(work)
 
 
 def _pool(hidden, how, normalize):

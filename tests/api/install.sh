@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     const int32_t tokens[] = {5, 9, 1};
     const rp_t5_tokens source = {tokens, 3};
     float hidden[3 * 16];
-    const rp_status status = rp_t5_encode(model, 1, &source, hidden);
+    const rp_status status = rp_t5_encode(model, 1, &source, hidden, NULL, NULL);
     rp_t5_close(model);
     return status != RP_OK;
 }

@@ -8,6 +8,7 @@ Each folder has config.json, generation_config.json, weights, and expected.safet
   sources [n, longest] i32, -1 behind the end     targets [n, t] i32, greedy, -1 behind the end
   hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given those before
   hidden_error, logits_error [1]: how far transformers in f32 is from hidden and logits, which are computed in f64
+  attention.PART [layers, heads, queries, keys] of ATTENTION's models: weights of the last source and the second target, in f64
   beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, -1 behind the end
 
 SPDX-License-Identifier: Apache-2.0"""
@@ -48,6 +49,7 @@ MODELS = {
     "f16": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 9),
     "silu": (T.T5ForConditionalGeneration, T.T5Config(**TINY, feed_forward_proj="gated-silu"), 10),
 }
+ATTENTION = ("t5", "umt5")  # one table of all layers, and one of each
 LENGTHS = [1, 5, 19, 34]
 STEPS = 10
 # beams, results, further settings
@@ -105,6 +107,16 @@ def doubled(model):
         if type(module).__name__.endswith("LayerNorm"):
             module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
     return exact
+
+
+@torch.no_grad()
+def attentions(model, source, target):
+    """Weights of every layer and head."""
+    exact = doubled(model)
+    exact.set_attn_implementation("eager")
+    o = exact(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, *target[:-1]]]), output_attentions=True)
+    parts = {"encoder": o.encoder_attentions, "decoder": o.decoder_attentions, "cross": o.cross_attentions}
+    return {f"attention.{part}": torch.cat(layers).float() for part, layers in parts.items()}
 
 
 @torch.no_grad()
@@ -184,6 +196,9 @@ def main():
         if name == "v11":  # a head of its own, as the first files of v1.1 had it
             model.lm_head.weight = torch.nn.Parameter(torch.randn(64, 16, generator=torch.Generator().manual_seed(99)))
         expected = expect(model, config, seed)
+        if name in ATTENTION:
+            source, target = ([t for t in expected[key][row].tolist() if t >= 0] for key, row in (("sources", -1), ("targets", 1)))
+            expected |= attentions(model, source, target)
         model.save_pretrained(folder)
         file = folder / "model.safetensors"
         tensors = load_file(file)

@@ -84,7 +84,7 @@ HELPER float *encode_all(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources)
         rows += sources[s].n;
     float *out = malloc((size_t)(rows * rp_t5_about(m)->d_model + 1) * sizeof *out);
     assert_non_null(out);
-    fine(rp_t5_encode(m, n, sources, out));
+    fine(rp_t5_encode(m, n, sources, out, NULL, NULL));
     return out;
 }
 

@@ -329,7 +329,7 @@ static void test_f8(void **state)
     const int32_t both[2] = {0, 1};
     const rp_t5_tokens source = {both, 2};
     float out[2];
-    fine(rp_t5_encode(m, 1, &source, out)); /* x / sqrt(x^2 + 1e-6) times 3 */
+    fine(rp_t5_encode(m, 1, &source, out, NULL, NULL)); /* x / sqrt(x^2 + 1e-6) times 3 */
     const double small = 3 * ldexp(1, -9) / sqrt(ldexp(1, -18) + 1e-6);
     if (!(fabs((double)out[0] - small) <= 1e-6 * small && fabs((double)out[1] + 3) <= 1e-6))
         fail_msg("%.9g and %.9g, not %.9g and -3", (double)out[0], (double)out[1], small);
@@ -397,9 +397,9 @@ static void test_arguments(void **state)
     (void)state;
     o.type = "f64";
     REFUSED(RP_E_ARG, "\"f64\"", rp_t5_open(&none, DATA "/v11", &o));
-    REFUSED(RP_E_RANGE, "token 0 is 64, and the vocabulary has 64", rp_t5_encode(m, 1, &high, out));
-    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_encode(m, 1, &low, out));
-    REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_encode(m, 1, &minus, out));
+    REFUSED(RP_E_RANGE, "token 0 is 64, and the vocabulary has 64", rp_t5_encode(m, 1, &high, out, NULL, NULL));
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_encode(m, 1, &low, out, NULL, NULL));
+    REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_encode(m, 1, &minus, out, NULL, NULL));
     REFUSED(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone", rp_t5_begin(&s, encoder, 1, &good_source, 1));
     REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_detokenize(m, &inside, 1, &text, NULL));
     rp_t5_generation g = settings_of(m);

@@ -114,7 +114,7 @@ static void test_prefill(void **state)
                 fine(rp_t5_generate(m, 1, &e.source[s], &g, &one));
                 assert_true(same_tokens(q, rp_t5_result(one, 0)->tokens, rp_t5_result(one, 0)->n));
                 equal_bits(name, type, "written alone", &q->score, &rp_t5_result(one, 0)->score, sizeof(double));
-                fine(rp_t5_score(m, e.source[s], (rp_t5_tokens){q->tokens, q->n}, &total, NULL));
+                fine(rp_t5_score(m, e.source[s], (rp_t5_tokens){q->tokens, q->n}, &total, NULL, NULL, NULL));
                 equal_bits(name, type, "at once", &q->score, &total, sizeof total);
                 rp_t5_results_free(one);
             }
@@ -191,7 +191,7 @@ static void test_beam_scores(void **state)
             for (int64_t k = 0; k < rp_t5_results_size(r); k++) {
                 const rp_t5_sequence *q = rp_t5_result(r, k);
                 double total;
-                fine(rp_t5_score(m, e.source[q->source], (rp_t5_tokens){q->tokens, q->n}, &total, NULL));
+                fine(rp_t5_score(m, e.source[q->source], (rp_t5_tokens){q->tokens, q->n}, &total, NULL, NULL, NULL));
                 const double bound =
                     4 * (double)q->n * FLT_EPSILON * (fabs(total) + 20); /* f32 sums of f32 logits of up to 20 */
                 if (!(fabs(q->score - total) <= bound))
@@ -227,8 +227,8 @@ static void test_packed(void **state)
         if (decodes(m)) {
             const int32_t target[] = {5, 9, 2};
             double x, y;
-            fine(rp_t5_score(m, e.source[2], (rp_t5_tokens){target, 3}, &x, NULL));
-            fine(rp_t5_score(packed, e.source[2], (rp_t5_tokens){target, 3}, &y, NULL));
+            fine(rp_t5_score(m, e.source[2], (rp_t5_tokens){target, 3}, &x, NULL, NULL, NULL));
+            fine(rp_t5_score(packed, e.source[2], (rp_t5_tokens){target, 3}, &y, NULL, NULL, NULL));
             equal_bits(name, type, "packed score", &x, &y, sizeof x);
         }
         free(a);
@@ -261,7 +261,7 @@ static void test_samples(void **state)
         count[rp_t5_result(r, k)->tokens[0]]++;
     for (int32_t t = 0; t < 64; t++) {
         double p;
-        fine(rp_t5_score(m, e.source[1], (rp_t5_tokens){&t, 1}, &p, NULL));
+        fine(rp_t5_score(m, e.source[1], (rp_t5_tokens){&t, 1}, &p, NULL, NULL, NULL));
         p = exp(p);
         if (fabs(count[t] - p * COPIES) > 5 * sqrt(p * (1 - p) * COPIES) + 1)
             fail_msg("token %d was drawn %d times of %d, its probability is %g", (int)t, count[t], COPIES, p);

@@ -1,0 +1,281 @@
+/* packing.c -- the weights of a checkpoint packed, and those of a packed file found in place. It knows tensors by name and shape, and
+ * computes nothing with them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/weights.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* ------------------------------------------------------------------------------------------------ from a checkpoint */
+
+/* Packing a checkpoint: `used` says which tensors have been, so that the others can be refused. */
+typedef struct packing {
+    const io_checkpoint *file;
+    const char *path;
+    bool *used;
+    unsigned char *memory; /* NULL: only sizes are added up */
+    int64_t at;
+    rp_pool *pool;
+} packing;
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + LINEAR_ALIGN - 1) / LINEAR_ALIGN * LINEAR_ALIGN;
+}
+
+static void shape_text(const io_tensor *t, char text[64])
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int32_t x = 0; x < t->ndim && used < 48; x++)
+        used += (size_t)snprintf(text + used, 64 - used, "%s%lld", x ? "," : "", (long long)t->shape[x]);
+}
+
+/* The tensor of a source, with the shape and a type that it has to have. */
+static rp_status find(packing *k, const t5_part *p, int s, const io_tensor **found)
+{
+    const io_tensor *t = io_checkpoint_find(k->file, p->source[s]);
+    char shape[64];
+    if (t == NULL)
+        return t5_fail(RP_E_ARG, "%s: tensor '%s' is missing (config.json describes a model that has it)", k->path,
+                       p->source[s]);
+    k->used[t - io_checkpoint_at(k->file, 0)] = true;
+    shape_text(t, shape);
+    if (p->columns > 0 && (t->ndim != 2 || t->shape[0] != p->rows || t->shape[1] != p->columns))
+        return t5_fail(RP_E_ARG, "%s: tensor '%s' has the shape [%s], config.json asks for [%lld,%lld]", k->path,
+                       p->source[s], shape, (long long)p->rows, (long long)p->columns);
+    if (p->columns == 0 && (t->ndim != 1 || t->shape[0] != p->rows))
+        return t5_fail(RP_E_ARG, "%s: tensor '%s' has the shape [%s], config.json asks for [%lld]", k->path,
+                       p->source[s], shape, (long long)p->rows);
+    if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3)
+        return t5_fail(RP_E_UNSUPPORTED, "%s: tensor '%s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
+                       k->path, p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+    *found = t;
+    return RP_OK;
+}
+
+static rp_status pack_array(packing *k, const t5_part *p)
+{
+    const io_tensor *t;
+    const rp_status status = find(k, p, 0, &t);
+    const int64_t n = p->rows * (p->columns > 0 ? p->columns : 1);
+    if (status != RP_OK)
+        return status;
+    if (k->memory != NULL) {
+        float *to = (float *)(void *)(k->memory + k->at);
+        memset(to, 0, (size_t)aligned(n * 4));
+        io_tensor_read(t, 0, n, to);
+        *p->array = to;
+    }
+    k->at += aligned(n * 4);
+    return RP_OK;
+}
+
+/* Rows of all sources as f32, in memory for one matrix alone. */
+static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, void *packed)
+{
+    const int64_t one = p->rows * p->columns;
+    float *stacked = malloc((size_t)(one * p->n_sources) * sizeof *stacked);
+    if (stacked == NULL)
+        return t5_no_memory_for(p->name, one * p->n_sources * 4);
+    for (int s = 0; s < p->n_sources; s++)
+        io_tensor_read(t[s], 0, one, stacked + s * one);
+    const rp_status status =
+        linear_pack(k->pool, p->type, p->columns, p->rows * p->n_sources, stacked, RP_F32, p->columns, packed);
+    free(stacked);
+    return status;
+}
+
+static rp_status pack_matrix(packing *k, const t5_part *p)
+{
+    const io_tensor *t[T5_MAX_SOURCES] = {NULL};
+    const int64_t out = p->rows * p->n_sources, bytes = linear_packed_bytes(p->type, p->columns, out);
+    rp_status status = RP_OK;
+    for (int s = 0; s < p->n_sources && status == RP_OK; s++)
+        status = find(k, p, s, &t[s]);
+    if (status != RP_OK)
+        return status;
+    if (bytes < 0 || k->at > INT64_MAX - bytes)
+        return t5_fail(RP_E_OVERFLOW, "%s: '%s' is too large", k->path, p->name);
+    if (k->memory != NULL) {
+        void *to = k->memory + k->at;
+        const size_t element = t[0]->dtype == IO_F8_E4M3 ? 0 : rp_dtype_size(t[0]->dtype);
+        if (p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0)
+            status = linear_pack(k->pool, p->type, p->columns, out, t[0]->data, t[0]->dtype, p->columns, to);
+        else
+            status = pack_stacked(k, p, t, to);
+        if (status != RP_OK)
+            return status == RP_E_NOMEM
+                       ? t5_no_memory_for(p->name, bytes)
+                       : t5_fail(status, "%s: '%s' cannot be packed: %s", k->path, p->name, rp_status_name(status));
+        *p->matrix = (linear_weights){p->type, p->columns, out, to};
+    }
+    k->at += bytes;
+    return RP_OK;
+}
+
+static rp_status pack_part(void *context, const t5_part *p)
+{
+    return p->matrix != NULL ? pack_matrix(context, p) : pack_array(context, p);
+}
+
+/* Tensors that checkpoints have and that no model reads: second names of the embedding, and a table that cross-attention once had. */
+static bool is_stray(const char *name)
+{
+    const char *end = strstr(name, ".EncDecAttention.relative_attention_bias.weight");
+    return strcmp(name, "encoder.embed_tokens.weight") == 0 || strcmp(name, "decoder.embed_tokens.weight") == 0 ||
+           strcmp(name, "shared.weight") == 0 || strcmp(name, "lm_head.weight") == 0 ||
+           (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
+}
+
+static rp_status refuse_others(const packing *k)
+{
+    int64_t n_others = 0;
+    const char *first = NULL;
+    for (size_t n = 0; n < io_checkpoint_size(k->file); n++) {
+        const char *name = io_checkpoint_at(k->file, n)->name;
+        if (k->used[n] || is_stray(name))
+            continue;
+        if (n_others++ == 0)
+            first = name;
+    }
+    if (n_others == 0)
+        return RP_OK;
+    return t5_fail(RP_E_ARG, "%s: tensor '%s' is none that config.json describes (%lld such tensors)", k->path, first,
+                   (long long)n_others);
+}
+
+/* The name under which the checkpoint has the embedding. */
+static const char *embedding_name(const io_checkpoint *file)
+{
+    static const char *const names[] = {"shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
+    for (int n = 0; n < 3; n++)
+        if (io_checkpoint_find(file, names[n]) != NULL)
+            return names[n];
+    return names[0];
+}
+
+/* The head is the embedding, unless the file has a head with other numbers. */
+static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *embedding)
+{
+    const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);
+    if (head == NULL)
+        return c->tied;
+    return e != NULL && e->dtype == head->dtype && e->bytes == head->bytes &&
+           memcmp(e->data, head->data, e->bytes) == 0;
+}
+
+/* The narrowest type that holds every number of the file. */
+static linear_type type_of(const io_checkpoint *file)
+{
+    for (size_t n = 0; n < io_checkpoint_size(file); n++) {
+        const io_tensor *t = io_checkpoint_at(file, n);
+        if (t->ndim == 2 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3 &&
+            strstr(t->name, "relative_attention_bias") == NULL)
+            return LINEAR_F32;
+    }
+    return LINEAR_BF16;
+}
+
+/* Memory for packed weights, in large pages where the system has them: one token reads all of it. */
+static unsigned char *take_memory(int64_t bytes)
+{
+    enum { LARGE = 2 << 20 };
+    const size_t align = bytes >= 4 * LARGE ? LARGE : LINEAR_ALIGN, size = ((size_t)bytes + align - 1) / align * align;
+    unsigned char *memory = aligned_alloc(align, size > 0 ? size : align);
+    if (memory != NULL && align == LARGE)
+        madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+}
+
+rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
+                          rp_pool *pool)
+{
+    const char *embedding = embedding_name(file);
+    packing k = {.file = file, .path = path, .pool = pool};
+    w->type = type >= 0 ? (linear_type)type : type_of(file);
+    w->tied = is_tied(c, file, embedding);
+    k.used = calloc(io_checkpoint_size(file), sizeof *k.used);
+    rp_status status = k.used != NULL ? t5_make_blocks(w, c, file) : t5_no_memory();
+    if (status == RP_OK)
+        status = t5_walk_weights(w, c, embedding, pack_part, &k);
+    if (status == RP_OK)
+        status = refuse_others(&k);
+    if (status == RP_OK) {
+        w->bytes = k.at;
+        w->memory = k.memory = take_memory(k.at);
+        k.at = 0;
+        status = w->memory != NULL ? t5_walk_weights(w, c, embedding, pack_part, &k)
+                                   : t5_no_memory_for("the weights", w->bytes);
+    }
+    free(k.used);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ packed files */
+
+typedef struct mapping {
+    const io_checkpoint *file;
+    const char *path;
+    int64_t bytes;
+} mapping;
+
+static int64_t part_bytes(const t5_part *p)
+{
+    if (p->matrix != NULL)
+        return linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
+    return aligned(p->rows * (p->columns > 0 ? p->columns : 1) * 4);
+}
+
+static rp_status map_part(void *context, const t5_part *p)
+{
+    mapping *k = context;
+    const io_tensor *t = io_checkpoint_find(k->file, p->name);
+    const int64_t bytes = part_bytes(p);
+    if (t == NULL)
+        return t5_fail(RP_E_ARG, "%s: weight '%s' is missing (pack the model again)", k->path, p->name);
+    if ((uintptr_t)t->data % LINEAR_ALIGN != 0)
+        return t5_fail(RP_E_ARG, "%s: weight '%s' does not begin at a multiple of %d bytes (pack the model again)",
+                       k->path, p->name, LINEAR_ALIGN);
+    if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes)
+        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes and not %lld (pack the model again)", k->path, p->name,
+                       t->bytes, (long long)bytes);
+    if (p->matrix != NULL)
+        *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, t->data};
+    else
+        *p->array = (const float *)(const void *)t->data;
+    k->bytes += bytes;
+    return RP_OK;
+}
+
+rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)
+{
+    const char *type = io_checkpoint_meta(file, "type");
+    mapping k = {file, path, 0};
+    int n = 0;
+    while (n < LINEAR_TYPES && (type == NULL || strcmp(type, linear_type_name((linear_type)n)) != 0))
+        n++;
+    if (n == LINEAR_TYPES)
+        return t5_fail(RP_E_ARG, "%s: it does not say the type of its weights (pack the model again)", path);
+    w->type = (linear_type)n;
+    w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
+    rp_status status = t5_make_blocks(w, c, file);
+    if (status == RP_OK)
+        status = t5_walk_weights(w, c, "shared.weight", map_part, &k);
+    w->bytes = k.bytes;
+    return status;
+}
+
+static rp_status list_part(void *context, const t5_part *p)
+{
+    const int64_t bytes = part_bytes(p);
+    const void *data = p->matrix != NULL ? p->matrix->packed : (const void *)*p->array;
+    return io_add(context, p->name, RP_U8, 1, &bytes, (void *)(uintptr_t)data, true) == 0 ? RP_OK : t5_no_memory();
+}
+
+rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set)
+{
+    t5_weights all = *w; /* the walk hands out places in it, and nothing is written there */
+    return t5_walk_weights(&all, c, "shared.weight", list_part, set);
+}

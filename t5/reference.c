@@ -1,0 +1,538 @@
+/* reference.c -- the definition of a model by plain loops in double, from the same packed weights: what `relpos t5 verify` and the tests
+ * hold the fast path to, and where `relpos t5 explain` looks inside. It knows the list of weights and the buckets of T5, and none of the
+ * code that it judges.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include "src/base/random.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUP = 8, OUTPUTS = 16 }; /* rows that share a row of weights; outputs of a task */
+
+/* One sequence on its way through a stack. */
+typedef struct pass {
+    const rp_t5 *m;
+    rp_t5_rounding rounding;
+    t5_watch *watch;
+    uint64_t drawn; /* random numbers so far */
+    int64_t n;      /* tokens */
+    double *x;      /* [n, d_model]: the residual stream */
+    double *normed, *q, *k, *v, *mixed, *inner, *gate, *out;
+    double *rounded; /* inputs of a linear layer, in groups of rows */
+    float *weights;  /* a row of weights for each worker */
+    double *memory;
+    rp_t5_attention *wanted; /* attention of layer `stop` ends the pass; NULL: none does */
+    rp_t5_part part;
+    int64_t stop;
+    bool found;
+} pass;
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Room for n tokens whose attention has up to `keys` keys. */
+static rp_status take(pass *p, int64_t n, int64_t keys)
+{
+    const t5_config *c = &p->m->config;
+    const int64_t d = c->d_model, most = larger(larger(d, c->inner), c->d_ff), rows = larger(n, keys);
+    const int64_t sizes[] = {n * d,        n * d,       rows * c->inner, rows * c->inner, rows * c->inner,
+                             n * c->inner, n * c->d_ff, n * c->d_ff,     n * d,           (rows + GROUP) * most};
+    double **const to[] = {&p->x,     &p->normed, &p->q,    &p->k,   &p->v,
+                           &p->mixed, &p->inner,  &p->gate, &p->out, &p->rounded};
+    enum { ARRAYS = sizeof sizes / sizeof *sizes };
+    int64_t all = 0, bytes;
+    if (!t5_mul(rows + GROUP, (ARRAYS * most + 1) * 8, &bytes))
+        return t5_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long", (long long)rows);
+    for (int k = 0; k < ARRAYS; k++)
+        all += sizes[k];
+    p->n = n;
+    p->memory = calloc((size_t)all + 1, sizeof *p->memory);
+    p->weights = malloc((size_t)(rp_pool_threads(p->m->pool) * most) * sizeof *p->weights);
+    if (p->memory == NULL || p->weights == NULL)
+        return t5_no_memory();
+    double *at = p->memory;
+    for (int k = 0; k < ARRAYS; at += sizes[k++])
+        *to[k] = at;
+    return RP_OK;
+}
+
+static void release(pass *p)
+{
+    free(p->memory);
+    free(p->weights);
+    p->memory = NULL;
+    p->weights = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------ linear layers */
+
+/* An input as the layer takes it: with noise where it was asked for, and with int8 and int4 as integers up to 127 times one number. */
+static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
+{
+    double most = 0;
+    for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++) {
+        const uint64_t random = rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
+        x[i] *= 1 + p->rounding.noise * ((double)(random >> 11) * 0x1p-52 - 1);
+    }
+    if (type < LINEAR_INT8 || p->rounding.exact_inputs)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    for (int64_t i = 0; most > 0 && i < n; i++)
+        x[i] = rint(x[i] * (127 / most)) * (most / 127);
+}
+
+typedef struct product {
+    const pass *p;
+    const linear_weights *w;
+    int64_t rows, ld;
+    double *y;
+} product;
+
+static void outputs_task(void *context, int64_t n, int32_t worker)
+{
+    const product *k = context;
+    const int64_t in = k->w->in, end = (n + 1) * OUTPUTS < k->w->out ? (n + 1) * OUTPUTS : k->w->out;
+    float *w = k->p->weights + worker * in;
+    for (int64_t o = n * OUTPUTS; o < end; o++) {
+        linear_row(k->w, o, w);
+        for (int64_t r = 0; r < k->rows; r += GROUP) {
+            const double *x = k->p->rounded + r * in;
+            double sum[GROUP] = {0};
+            for (int64_t i = 0; i < in; i++)
+                for (int g = 0; g < GROUP; g++)
+                    sum[g] += (double)w[i] * x[i * GROUP + g];
+            for (int64_t g = 0; g < GROUP && r + g < k->rows; g++)
+                k->y[(r + g) * k->ld + o] = sum[g];
+        }
+    }
+}
+
+/* y [rows, out] = x Wᵀ for x [rows, in]; rows of y are ld apart. */
+static rp_status multiply(pass *p, const linear_weights *w, int64_t rows, const double *x, double *y, int64_t ld)
+{
+    const int64_t in = w->in;
+    const product k = {p, w, rows, ld, y};
+    if (t5_stopped(p->watch))
+        return t5_cancelled();
+    double *row = malloc((size_t)in * sizeof *row);
+    if (row == NULL)
+        return t5_no_memory();
+    for (int64_t r = 0; r < (rows + GROUP - 1) / GROUP * GROUP; r++) {
+        if (r < rows) {
+            memcpy(row, x + r * in, (size_t)in * sizeof *row);
+            round_inputs(p, w->type, in, row);
+        }
+        for (int64_t i = 0; i < in; i++)
+            p->rounded[(r / GROUP * in + i) * GROUP + r % GROUP] = r < rows ? row[i] : 0;
+    }
+    free(row);
+    return rp_pool_run(p->m->pool, (w->out + OUTPUTS - 1) / OUTPUTS, outputs_task, (void *)(uintptr_t)&k);
+}
+
+/* x += y Wᵀ for the residual stream. */
+static rp_status add(pass *p, const linear_weights *w, const double *y)
+{
+    const int64_t d = p->m->config.d_model;
+    const rp_status status = multiply(p, w, p->n, y, p->out, d);
+    for (int64_t k = 0; status == RP_OK && k < p->n * d; k++)
+        p->x[k] += p->out[k];
+    return status;
+}
+
+static void norm(const pass *p, const float *weight, int64_t n, const double *x, double *to)
+{
+    const int64_t d = p->m->config.d_model;
+    for (int64_t r = 0; r < n; r++, x += d, to += d) {
+        double sum = 0;
+        for (int64_t k = 0; k < d; k++)
+            sum += x[k] * x[k];
+        for (int64_t k = 0; k < d; k++)
+            to[k] = (double)weight[k] * x[k] / sqrt(sum / (double)d + p->m->config.eps);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ attention */
+
+/* Keys that queries attend to: tokens, or sums of blocks of tokens, whose positions are those of blocks. */
+typedef struct keys {
+    const double *k, *v; /* [n, inner] */
+    int64_t n, block;    /* block: tokens of one; 0: they are tokens */
+    const float *table;  /* [buckets, heads]; NULL: no bias */
+    bool both_ways, causal;
+    int64_t window; /* keys this far at most; -1: all */
+} keys;
+
+/* The score of a query's head and key j, or -INFINITY. */
+static double score(const pass *p, const keys *s, const double *q, int64_t h, int64_t i, int64_t j)
+{
+    const t5_config *c = &p->m->config;
+    int64_t at = i;
+    if (s->block > 0) /* tokens after the last whole block belong to it */
+        at = i / s->block < s->n ? i / s->block : s->n - 1;
+    if ((s->causal && j > at) || (s->window >= 0 && llabs(j - at) > s->window))
+        return -INFINITY;
+    double sum = 0;
+    for (int64_t x = 0; x < c->d_kv; x++)
+        sum += q[i * c->inner + h * c->d_kv + x] * s->k[j * c->inner + h * c->d_kv + x];
+    if (s->table != NULL)
+        sum +=
+            (double)
+                s->table[rp_bucket(j - at, c->buckets, c->max_distance, s->both_ways, RP_STRATEGY_LOG) * c->heads + h];
+    return sum;
+}
+
+/* mixed = softmax of the scores of all keys, times their values. */
+static rp_status attend(pass *p, const keys *set, int n_sets)
+{
+    const t5_config *c = &p->m->config;
+    int64_t n_keys = 0;
+    for (int s = 0; s < n_sets; s++)
+        n_keys += set[s].n;
+    double *weight = malloc(((size_t)n_keys + 1) * sizeof *weight);
+    if (weight == NULL)
+        return t5_no_memory();
+    memset(p->mixed, 0, (size_t)(p->n * c->inner) * sizeof *p->mixed);
+    for (int64_t h = 0; h < c->heads; h++)
+        for (int64_t i = 0; i < p->n; i++) {
+            double most = -INFINITY, sum = 0, *w = weight, *out = p->mixed + i * c->inner + h * c->d_kv;
+            for (int s = 0; s < n_sets; s++)
+                for (int64_t j = 0; j < set[s].n; j++, w++)
+                    most = fmax(most, *w = score(p, &set[s], p->q, h, i, j));
+            for (int64_t j = 0; j < n_keys; j++)
+                sum += weight[j] = exp(weight[j] - most);
+            w = weight;
+            for (int s = 0; s < n_sets; s++)
+                for (int64_t j = 0; j < set[s].n; j++, w++)
+                    for (int64_t x = 0; x < c->d_kv; x++)
+                        out[x] += *w / sum * set[s].v[j * c->inner + h * c->d_kv + x];
+        }
+    free(weight);
+    return RP_OK;
+}
+
+/* q, k and v of rows of x, which lie in one matrix. */
+static rp_status project(pass *p, const linear_weights *qkv, int64_t rows, const double *x, double *const *to,
+                         int parts)
+{
+    const int64_t inner = p->m->config.inner;
+    double *all = malloc((size_t)(rows * parts * inner + 1) * sizeof *all);
+    if (all == NULL)
+        return t5_no_memory();
+    const rp_status status = multiply(p, qkv, rows, x, all, parts * inner);
+    for (int64_t r = 0; status == RP_OK && r < rows; r++)
+        for (int n = 0; n < parts; n++)
+            memcpy(to[n] + r * inner, all + (r * parts + n) * inner, (size_t)inner * sizeof *all);
+    free(all);
+    return status;
+}
+
+/* Whether the pass ends with this attention, which is then copied. */
+static bool wanted(pass *p, rp_t5_part part, int64_t layer, const keys *set)
+{
+    const t5_config *c = &p->m->config;
+    rp_t5_attention *a = p->wanted;
+    if (a == NULL || part != p->part || layer != p->stop)
+        return false;
+    const double *const from[3] = {p->q, set->k, set->v};
+    const int64_t rows[3] = {p->n, set->n, set->n};
+    double *to = (double *)(a + 1);
+    const double **const at[3] = {&a->q, &a->k, &a->v};
+    a->len_q = p->n;
+    a->len_k = set->n;
+    for (int n = 0; n < 3; n++) {
+        *at[n] = to;
+        for (int64_t h = 0; h < c->heads; h++)
+            for (int64_t r = 0; r < rows[n]; r++, to += c->d_kv)
+                memcpy(to, from[n] + r * c->inner + h * c->d_kv, (size_t)c->d_kv * sizeof *to);
+    }
+    a->table = set->table;
+    a->bidirectional = set->both_ways;
+    a->causal = set->causal;
+    a->window = set->window;
+    return p->found = true;
+}
+
+/* Sums of blocks of normed tokens, and their keys and values. */
+static rp_status make_globals(pass *p, const t5_block *b, const double *normed, keys *set, double **memory)
+{
+    const t5_config *c = &p->m->config;
+    const int64_t d = c->d_model, n = p->n / c->global_block;
+    double *sums = calloc((size_t)(n * (d + 3 * c->inner)) + 1, sizeof *sums);
+    *memory = sums;
+    if (sums == NULL)
+        return t5_no_memory();
+    for (int64_t i = 0; n > 0 && i < p->n; i++)
+        for (int64_t k = 0; k < d; k++)
+            sums[(i / c->global_block < n ? i / c->global_block : n - 1) * d + k] += normed[i * d + k];
+    double *const to[3] = {sums + n * d, sums + n * (d + c->inner), sums + n * (d + 2 * c->inner)};
+    norm(p, b->norm_global, n, sums, sums);
+    *set = (keys){to[1], to[2], n, c->global_block, p->m->weights.encoder.block[0].global_table, true, false, -1};
+    return n > 0 ? project(p, &b->qkv, n, sums, to, 3) : RP_OK;
+}
+
+static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, bool encoder)
+{
+    const t5_config *c = &p->m->config;
+    const t5_block *b = &stack->block[layer];
+    const bool local = encoder && c->encoder_attention != T5_FULL;
+    const int n_sets = encoder && c->encoder_attention == T5_TRANSIENT_GLOBAL ? 2 : 1;
+    double *const to[3] = {p->q, p->k, p->v}, *memory = NULL;
+    keys set[2] = {{p->k, p->v, p->n, 0, stack->block[c->kind == T5_UMT5 ? layer : 0].table, encoder, !encoder,
+                    local ? c->radius : -1}};
+    norm(p, b->norm_self, p->n, p->x, p->normed);
+    rp_status status = project(p, &b->qkv, p->n, p->normed, to, 3);
+    if (status == RP_OK && n_sets > 1)
+        status = make_globals(p, b, p->normed, &set[1], &memory);
+    if (status == RP_OK && !wanted(p, encoder ? RP_T5_ENCODER : RP_T5_DECODER, layer, set)) {
+        status = attend(p, set, n_sets);
+        if (status == RP_OK)
+            status = add(p, &b->o, p->mixed);
+    }
+    free(memory);
+    return status;
+}
+
+/* Attention to the encoder's output, hidden [n, d_model]. */
+static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int64_t n, const double *hidden)
+{
+    double *const kv[2] = {p->k, p->v}, *const q[1] = {p->q};
+    norm(p, b->norm_cross, p->n, p->x, p->normed);
+    rp_status status = project(p, &b->cross_q, p->n, p->normed, q, 1);
+    if (status == RP_OK)
+        status = project(p, &b->cross_kv, n, hidden, kv, 2);
+    const keys set = {p->k, p->v, n, 0, NULL, false, false, -1};
+    if (status != RP_OK || wanted(p, RP_T5_CROSS, layer, &set))
+        return status;
+    status = attend(p, &set, 1);
+    return status == RP_OK ? add(p, &b->cross_o, p->mixed) : status;
+}
+
+/* ------------------------------------------------------------------------------------------------ feed-forward layers */
+
+static double activate(t5_activation activation, double x)
+{
+    switch (activation) {
+    case T5_RELU: return x > 0 ? x : 0;
+    case T5_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case T5_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
+    default: return x / (1 + exp(-x));
+    }
+}
+
+/* to [rows, d_model] = feed(x) */
+static rp_status feed(pass *p, const t5_feed *f, int64_t rows, const double *x, double *to)
+{
+    const t5_config *c = &p->m->config;
+    rp_status status = multiply(p, &f->wi, rows, x, p->inner, c->d_ff);
+    if (status == RP_OK && c->gated)
+        status = multiply(p, &f->wi_gate, rows, x, p->gate, c->d_ff);
+    for (int64_t k = 0; status == RP_OK && k < rows * c->d_ff; k++)
+        p->inner[k] = activate(c->activation, p->inner[k]) * (c->gated ? p->gate[k] : 1);
+    return status == RP_OK ? multiply(p, &f->wo, rows, p->inner, to, c->d_model) : status;
+}
+
+/* Each token goes to its likeliest expert, the first of equal ones, as long as that has room. */
+static rp_status feed_experts(pass *p, const t5_block *b, bool bounded)
+{
+    const t5_config *c = &p->m->config;
+    const int64_t d = c->d_model;
+    double *scores = malloc((size_t)(p->n * c->experts) * sizeof *scores);
+    int64_t *used = calloc((size_t)c->experts, sizeof *used);
+    rp_status status = scores != NULL && used != NULL ? RP_OK : t5_no_memory();
+    if (status == RP_OK)
+        status = multiply(p, &b->router, p->n, p->normed, scores, c->experts);
+    for (int64_t r = 0; status == RP_OK && r < p->n; r++) {
+        const double *s = scores + r * c->experts;
+        int64_t best = 0;
+        double sum = 0;
+        for (int64_t e = 1; e < c->experts; e++)
+            best = s[e] > s[best] ? e : best;
+        for (int64_t e = 0; e < c->experts; e++)
+            sum += exp(s[e] - s[best]);
+        if (bounded && used[best]++ >= c->capacity)
+            continue;
+        status = feed(p, &b->experts[best], 1, p->normed + r * d, p->out);
+        for (int64_t k = 0; status == RP_OK && k < d; k++)
+            p->x[r * d + k] += p->out[k] / sum;
+    }
+    free(scores);
+    free(used);
+    return status;
+}
+
+static rp_status feed_forward(pass *p, const t5_block *b, bool encoder)
+{
+    const int64_t d = p->m->config.d_model;
+    norm(p, b->norm_feed, p->n, p->x, p->normed);
+    if (b->experts != NULL)
+        return feed_experts(p, b, encoder);
+    const rp_status status = feed(p, &b->feed, p->n, p->normed, p->out);
+    for (int64_t k = 0; status == RP_OK && k < p->n * d; k++)
+        p->x[k] += p->out[k];
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ stacks */
+
+static rp_status embed(pass *p, const int32_t *tokens)
+{
+    const int64_t d = p->m->config.d_model;
+    float *row = malloc((size_t)d * sizeof *row);
+    if (row == NULL)
+        return t5_no_memory();
+    for (int64_t r = 0; r < p->n; r++) {
+        linear_row(&p->m->weights.embedding, tokens[r], row);
+        for (int64_t k = 0; k < d; k++)
+            p->x[r * d + k] = (double)row[k];
+    }
+    free(row);
+    return RP_OK;
+}
+
+/* All layers, unless one of them ends the pass; then p->normed has the hidden states. */
+static rp_status run_stack(pass *p, bool encoder, const int32_t *tokens, int64_t n_source, const double *hidden)
+{
+    const t5_stack *stack = encoder ? &p->m->weights.encoder : &p->m->weights.decoder;
+    rp_status status = embed(p, tokens);
+    for (int64_t l = 0; status == RP_OK && !p->found && l < stack->layers; l++) {
+        t5_watch_at(p->watch, (double)l / (double)stack->layers);
+        status = self_attention(p, stack, l, encoder);
+        if (status == RP_OK && !encoder && !p->found)
+            status = cross_attention(p, &stack->block[l], l, n_source, hidden);
+        if (status == RP_OK && !p->found)
+            status = feed_forward(p, &stack->block[l], encoder);
+    }
+    if (status == RP_OK && !p->found)
+        norm(p, stack->norm, p->n, p->x, p->normed);
+    return status;
+}
+
+static rp_status run_head(pass *p, double *logits)
+{
+    const t5_config *c = &p->m->config;
+    for (int64_t k = 0; c->scale && k < p->n * c->d_model; k++)
+        p->normed[k] /= sqrt((double)c->d_model);
+    return multiply(p, &p->m->weights.head, p->n, p->normed, logits, c->vocab);
+}
+
+/* The decoder reads the start token and then the target but for its last token. */
+static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, const double *hidden, double *logits)
+{
+    int32_t *tokens = malloc(((size_t)target.n + 1) * sizeof *tokens);
+    rp_status status = tokens != NULL ? take(p, target.n, source.n) : t5_no_memory();
+    if (status == RP_OK) {
+        tokens[0] = p->m->config.start;
+        if (target.n > 1)
+            memcpy(tokens + 1, target.tokens, (size_t)(target.n - 1) * sizeof *tokens);
+        status = run_stack(p, false, tokens, source.n, hidden);
+    }
+    if (status == RP_OK && logits != NULL)
+        status = run_head(p, logits);
+    free(tokens);
+    release(p);
+    return status;
+}
+
+/* Hidden states and logits, or the attention that p looks for. */
+static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *hidden, double *logits)
+{
+    const size_t size = (size_t)(source.n * p->m->config.d_model);
+    double *encoded = malloc((size + 1) * sizeof *encoded);
+    t5_watch_part(p->watch, 0, target.n > 0 ? 0.5 : 1);
+    rp_status status = encoded != NULL ? take(p, source.n, 0) : t5_no_memory();
+    if (status == RP_OK)
+        status = run_stack(p, true, source.tokens, 0, NULL);
+    if (status == RP_OK)
+        memcpy(encoded, p->normed, size * sizeof *encoded);
+    if (status == RP_OK && hidden != NULL)
+        memcpy(hidden, encoded, size * sizeof *encoded);
+    release(p);
+    t5_watch_part(p->watch, 0.5, 1);
+    if (status == RP_OK && target.n > 0 && !p->found)
+        status = run_decoder(p, source, target, encoded, logits);
+    free(encoded);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ calls */
+
+static rp_status check(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target)
+{
+    rp_status status = t5_check_tokens(m, "source", 1, &source);
+    if (status == RP_OK)
+        status = t5_check_tokens(m, "target", 1, &target);
+    if (status == RP_OK && target.n > 0 && m->weights.decoder.layers == 0)
+        status = t5_fail(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone (take one with a decoder)");
+    return status;
+}
+
+rp_status rp_t5_reference(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *rounding,
+                          double *hidden, double *logits, rp_progress *progress, void *context)
+{
+    t5_watch watch = t5_watch_of(progress, context);
+    pass p = {.m = m, .watch = &watch};
+    const rp_status status = check(m, source, target);
+    if (status != RP_OK)
+        return status;
+    if (rounding != NULL)
+        p.rounding = *rounding;
+    if (logits == NULL)
+        target.n = 0;
+    return run(&p, source, target, hidden, logits);
+}
+
+rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_t5_tokens source, rp_t5_tokens target,
+                             rp_t5_attention **attention, rp_progress *progress, void *context)
+{
+    t5_watch watch = t5_watch_of(progress, context);
+    pass p = {.m = m, .watch = &watch, .part = part, .stop = layer};
+    int64_t size;
+    if (attention == NULL)
+        return t5_fail(RP_E_ARG, "attention is NULL");
+    *attention = NULL;
+    rp_status status = check(m, source, target);
+    if (status != RP_OK)
+        return status;
+    if ((unsigned)part > RP_T5_CROSS)
+        return t5_fail(RP_E_ARG, "part is none of rp_t5_part");
+    const int64_t layers = part == RP_T5_ENCODER ? m->weights.encoder.layers : m->weights.decoder.layers;
+    const int64_t n_q = part == RP_T5_ENCODER ? source.n : target.n, n_k = part == RP_T5_DECODER ? target.n : source.n;
+    if (layers == 0)
+        return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has an encoder alone (take one with a decoder)");
+    if (layer < 0 || layer >= layers)
+        return t5_fail(RP_E_RANGE, "layer is %lld: 0 to %lld are possible", (long long)layer, (long long)layers - 1);
+    if (n_q == 0 || n_k == 0)
+        return t5_fail(RP_E_ARG, "%s has no tokens: there is nothing to attend", source.n == 0 ? "source" : "target");
+    if (part == RP_T5_ENCODER && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "transient-global attention has sums of tokens among its keys, and is not shown "
+                       "(the decoder's layers are)");
+    if (!t5_mul(n_q + 2 * n_k, m->config.inner * (int64_t)sizeof(double), &size))
+        return t5_fail(RP_E_OVERFLOW, "sequences of %lld and %lld tokens are too long", (long long)n_q, (long long)n_k);
+    p.wanted = calloc(1, sizeof *p.wanted + (size_t)size);
+    if (p.wanted == NULL)
+        return t5_no_memory();
+    *p.wanted = (rp_t5_attention){.heads = m->config.heads,
+                                  .d_kv = m->config.d_kv,
+                                  .buckets = m->config.buckets,
+                                  .max_distance = m->config.max_distance};
+    if (part == RP_T5_ENCODER)
+        target.n = 0;
+    status = run(&p, source, target, NULL, NULL);
+    if (status == RP_OK)
+        *attention = p.wanted;
+    else
+        free(p.wanted);
+    return status;
+}
+
+void rp_t5_attention_free(rp_t5_attention *a)
+{
+    free(a);
+}
