@@ -163,7 +163,7 @@ static void test_refusals(void **state)
         rp_status status;
     } of[] = {
         {"v11", "f32", "f32", "no faster", RP_E_ARG}, {"v11", "f32", "bf16", "no faster", RP_E_ARG},
-        {"v11", "int8", "int8", "int4 is", RP_E_ARG}, {"v11", "int4", "int4", "without draft", RP_E_ARG},
+        {"v11", "int8", "int8", "int4 is", RP_E_ARG}, {"v11", "int4", "int4", "leave the draft", RP_E_ARG},
         {"v11", "f32", "int5", "int5", RP_E_ARG},     {"encoder", "f32", "int8", "encoder alone", RP_E_UNSUPPORTED},
     };
     (void)state;
