@@ -45,6 +45,8 @@ int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out);
  * next. */
 rp_status linear_pack(rp_pool *pool, linear_type type, int64_t in, int64_t out, const void *w, rp_dtype dtype,
                       int64_t stride, void *packed);
+/* Pack what is packed already as another type, a few rows at a time. RP_OK, RP_E_ARG, RP_E_NOMEM. */
+rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *from, void *packed);
 /* Row `o` of W as f32, such as the row of an embedding that the head shares. */
 void linear_row(const linear_weights *w, int64_t o, float *row);
 

@@ -1,9 +1,10 @@
-/* pack.c -- linear_pack makes the panels of layout.h from a matrix, linear_row reads a row of them. A panel is a task:
+/* pack.c -- linear_pack makes the panels of layout.h from a matrix, linear_row reads a row of them, and linear_repack makes panels of another type. A panel is a task:
  * it is packed in chunks of 32 inputs, which are loaded as f32 and stored as its type.
  * It may not know instruction sets or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = LINEAR_GROUP };
@@ -258,4 +259,37 @@ void linear_row(const linear_weights *w, int64_t o, float *row)
             break;
         }
     }
+}
+
+/* ------------------------------------------------------------------------------------------------ another type */
+
+enum { REPACKED = 8 * LINEAR_PANEL }; /* rows at once */
+
+typedef struct repacking {
+    const linear_weights *from;
+    int64_t row;
+    float *rows;
+} repacking;
+
+static void read_row(void *context, int64_t n, int32_t worker)
+{
+    const repacking *k = context;
+    (void)worker;
+    linear_row(k->from, k->row + n, k->rows + n * k->from->in);
+}
+
+rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *from, void *packed)
+{
+    const int64_t in = from->in, most = from->out < REPACKED ? from->out : REPACKED;
+    repacking k = {.from = from, .rows = malloc((size_t)(most * in) * sizeof(float))};
+    rp_status status = k.rows != NULL ? RP_OK : RP_E_NOMEM;
+    for (; status == RP_OK && k.row < from->out; k.row += most) {
+        const int64_t n = from->out - k.row < most ? from->out - k.row : most;
+        char *to = (char *)packed + k.row / LINEAR_PANEL * linear_panel_bytes(type, in, LINEAR_COLUMNS);
+        status = rp_pool_run(pool, n, read_row, &k);
+        if (status == RP_OK)
+            status = linear_pack(pool, type, in, n, k.rows, RP_F32, in, to);
+    }
+    free(k.rows);
+    return status;
 }

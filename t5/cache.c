@@ -145,6 +145,16 @@ rp_status t5_open_pages(rp_t5_session *s, int64_t n)
     return RP_OK;
 }
 
+void t5_rewind(rp_t5_session *s, int64_t length)
+{
+    for (int64_t r = 0; r < s->n_rows; r++)
+        for (int64_t k = t5_pages_of(s, length); k < t5_pages_of(s, s->length); k++) {
+            leave_page(s, s->rows[r].pages[k]);
+            s->rows[r].pages[k] = NULL;
+        }
+    s->length = length;
+}
+
 int64_t t5_page_tokens(const rp_t5 *m)
 {
     return page_bytes(m, LONG_PAGE) <= LONG_PAGE_BYTES ? LONG_PAGE : SHORT_PAGE;

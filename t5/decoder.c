@@ -114,6 +114,7 @@ void rp_t5_end(rp_t5_session *s)
 /* One step of all rows: n tokens each. */
 typedef struct step {
     rp_t5_session *s;
+    const t5_block *blocks; /* of the decoder, or of the draft */
     t5_attention *self;
     int64_t n, layer;
     const int64_t *groups; /* first row of each run of rows of one source, and the end */
@@ -195,7 +196,7 @@ static rp_status run_layer(step *p)
 {
     t5_work *w = &p->s->work;
     const t5_config *c = &p->s->m->config;
-    const t5_block *b = &p->s->m->weights.decoder.block[p->layer];
+    const t5_block *b = &p->blocks[p->layer];
     const int64_t d = c->d_model;
     int64_t n_groups = 0;
     while (p->groups[n_groups] < p->s->n_rows)
@@ -279,14 +280,16 @@ static int64_t *find_groups(const rp_t5_session *s)
     return groups;
 }
 
-/* Normed hidden states as the head takes them. */
-static void scale_hidden(const rp_t5_session *s, int64_t rows, float *hidden, int64_t ld)
+/* Hidden states of all tokens as the head takes them. */
+static void finish_hidden(const rp_t5_session *s)
 {
     const t5_config *c = &s->m->config;
+    const int64_t rows = s->work.rows;
+    float *hidden = s->work.normed.data;
     const float scale = (float)(1 / sqrt((double)c->d_model));
-    for (int64_t r = 0; c->scale && r < rows; r++)
-        for (int64_t k = 0; k < c->d_model; k++)
-            hidden[r * ld + k] *= scale;
+    t5_rms_norm(s->work.x.data, rows, c->d_model, s->m->weights.decoder.norm, c->eps, hidden);
+    for (int64_t k = 0; c->scale && k < rows * c->d_model; k++)
+        hidden[k] *= scale;
 }
 
 static rp_status apply_head(rp_t5_session *s, int64_t rows, const float *hidden, int64_t ld, float *logits)
@@ -294,16 +297,26 @@ static rp_status apply_head(rp_t5_session *s, int64_t rows, const float *hidden,
     return t5_linear(&s->work, &s->m->weights.head, rows, hidden, ld, logits, s->m->config.vocab, LINEAR_STORE);
 }
 
-const float *t5_last_hidden(const rp_t5_session *s, int64_t r, int64_t *ld)
+const float *t5_hidden(const rp_t5_session *s, int64_t r, int64_t position)
 {
-    if (ld != NULL)
-        *ld = s->last_ld;
-    return s->last + r * s->last_ld;
+    return (const float *)s->work.normed.data + (r * s->taken + position) * s->m->config.d_model;
 }
 
-rp_status t5_last_logits(rp_t5_session *s, int64_t r, float *logits)
+rp_status t5_keep_row(rp_t5_session *s, int32_t r)
 {
-    return apply_head(s, 1, t5_last_hidden(s, r, NULL), s->last_ld, logits);
+    const rp_status status = t5_continue_rows(s, 1, &r);
+    s->broken = status != RP_OK;
+    return status;
+}
+
+int64_t t5_length(const rp_t5_session *s)
+{
+    return s->length;
+}
+
+rp_status t5_logits_of(rp_t5_session *s, const float *hidden, float *logits)
+{
+    return apply_head(s, 1, hidden, s->m->config.d_model, logits);
 }
 
 static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *context)
@@ -312,8 +325,7 @@ static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *c
     rp_status status = t5_reserve(&s->logits, HEAD_ROWS, vocab * 4);
     for (int64_t r = 0; status == RP_OK && r < all; r += HEAD_ROWS) {
         const int64_t some = all - r < HEAD_ROWS ? all - r : HEAD_ROWS;
-        float *hidden = (float *)s->work.normed.data + r * d;
-        scale_hidden(s, some, hidden, d);
+        const float *hidden = (const float *)s->work.normed.data + r * d;
         status = apply_head(s, some, hidden, d, s->logits.data);
         for (int64_t k = r; status == RP_OK && k < r + some; k++)
             status = visit(context, k / n, k % n, (float *)s->logits.data + (k - r) * vocab);
@@ -324,28 +336,26 @@ static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *c
 static rp_status run_step(step *p, const int32_t *tokens, float *logits, t5_visit *visit, void *context)
 {
     rp_t5_session *s = p->s;
-    const t5_config *c = &s->m->config;
     rp_status status = RP_OK;
     t5_embed(&s->work, tokens, s->n_rows * p->n, s->work.x.data);
     for (p->layer = 0; status == RP_OK && p->layer < s->m->weights.decoder.layers; p->layer++)
         status = run_layer(p);
     if (status != RP_OK)
         return status;
-    t5_rms_norm(s->work.x.data, s->work.rows, c->d_model, s->m->weights.decoder.norm, c->eps, s->work.normed.data);
+    finish_hidden(s);
     s->length += p->n;
+    s->taken = p->n;
     if (visit != NULL)
         return visit_all(s, p->n, visit, context);
-    float *last = (float *)s->work.normed.data + (p->n - 1) * c->d_model;
-    s->last = last;
-    s->last_ld = p->n * c->d_model;
-    scale_hidden(s, s->n_rows, last, s->last_ld);
-    return logits != NULL ? apply_head(s, s->n_rows, last, s->last_ld, logits) : RP_OK;
+    if (logits == NULL)
+        return RP_OK;
+    return apply_head(s, s->n_rows, t5_hidden(s, 0, p->n - 1), p->n * s->m->config.d_model, logits);
 }
 
-rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
-                    float *logits, t5_visit *visit, void *context)
+static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n,
+                           const int32_t *tokens, float *logits, t5_visit *visit, void *context)
 {
-    step p = {.s = s, .n = n};
+    step p = {.s = s, .blocks = blocks, .n = n};
     int64_t *groups = NULL, all;
     if (s->broken)
         return t5_fail(RP_E_ARG, "the session failed before (begin another)");
@@ -370,6 +380,19 @@ rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int6
     s->broken = status != RP_OK;
     free(groups);
     return status;
+}
+
+rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
+                    float *logits, t5_visit *visit, void *context)
+{
+    return decode_by(s->m->weights.decoder.block, s, rows, parents, n, tokens, logits, visit, context);
+}
+
+rp_status t5_decode_draft(rp_t5_session *s, int32_t token, const rp_t5_tokens *source, float *logits)
+{
+    const int32_t only = 0;
+    const rp_status status = decode_by(s->m->draft->blocks, s, 1, &only, 1, &token, NULL, NULL, NULL);
+    return status == RP_OK ? t5_draft_logits(&s->work, t5_hidden(s, 0, 0), source, logits) : status;
 }
 
 rp_status rp_t5_step(rp_t5_session *s, int64_t rows, const int32_t *parents, const int32_t *tokens, float *logits)

@@ -38,6 +38,11 @@ const rp_t5_sequence *rp_t5_result(const rp_t5_results *r, int64_t n)
     return r != NULL && n >= 0 && n < r->n ? &r->sequences[n] : NULL;
 }
 
+const rp_t5_drafted *rp_t5_results_drafted(const rp_t5_results *r)
+{
+    return r != NULL ? &r->drafted : NULL;
+}
+
 void rp_t5_results_free(rp_t5_results *r)
 {
     if (r == NULL)
@@ -64,6 +69,8 @@ typedef struct target {
 typedef struct run {
     const rp_t5 *m;
     const rp_t5_generation *g;
+    const rp_t5_tokens *sources; /* of the whole call */
+    rp_t5_drafted *drafted;
     rp_t5_session *session;
     target *targets;
     int64_t n_targets, forced; /* forced: start and prefix */
@@ -74,32 +81,38 @@ typedef struct run {
     t5_buffer bounds;
 } run;
 
-static rp_status choose(run *r, target *t, float *scores)
+/* The next token of a row by its processed scores: the likeliest, or one that is drawn. */
+static rp_status pick(const run *r, const target *t, int64_t n, const float *scores, int32_t *token)
 {
     const int64_t vocab = r->m->config.vocab;
+    if (!r->g->sample) {
+        *token = (int32_t)t5_argmax(scores, vocab);
+        return RP_OK;
+    }
+    float *drawn = malloc((size_t)vocab * sizeof *drawn); /* the score is that before temperature */
+    if (drawn == NULL)
+        return t5_no_memory();
+    memcpy(drawn, scores, (size_t)vocab * sizeof *drawn);
+    const rp_status status = t5_draw(r->g, drawn, vocab, t->key, n, token);
+    free(drawn);
+    return status;
+}
+
+static rp_status choose(run *r, target *t, float *scores)
+{
     const t5_prefix p = {t->tokens, t->n, r->forced};
     int32_t token;
     t5_process(r->m, r->g, &p, scores);
-    const double all = r->g->scores ? t5_log_sum_exp(scores, vocab) : 0;
-    if (r->g->sample) {
-        float *drawn = malloc((size_t)vocab * sizeof *drawn); /* the score is that before temperature */
-        if (drawn == NULL)
-            return t5_no_memory();
-        memcpy(drawn, scores, (size_t)vocab * sizeof *drawn);
-        const rp_status status = t5_draw(r->g, drawn, vocab, t->key, t->n, &token);
-        free(drawn);
-        if (status != RP_OK)
-            return status;
-    } else {
-        token = (int32_t)t5_argmax(scores, vocab);
-    }
+    const double all = r->g->scores ? t5_log_sum_exp(scores, r->m->config.vocab) : 0;
+    rp_status status = pick(r, t, t->n, scores, &token);
+    if (status != RP_OK)
+        return status;
     t->score += r->g->scores ? (double)scores[token] - all : NAN;
     t->tokens[t->n++] = token;
     t->finished = t5_is_eos(r->m, token);
     if (!t->finished && r->g->n_stop > 0) {
         const t5_prefix longer = {t->tokens, t->n, r->forced};
-        const rp_status status = t5_stops(r->m, r->g, &longer, &t->finished);
-        if (status != RP_OK)
+        if ((status = t5_stops(r->m, r->g, &longer, &t->finished)) != RP_OK)
             return status;
     }
     t->done = t->finished || t->n - r->forced == r->g->max_new_tokens;
@@ -125,31 +138,144 @@ static int64_t next_rows(run *r, int64_t rows)
     return n;
 }
 
-/* Greedy decoding looks for the largest score alone. */
+/* How logits of so many rows are made. Greedy decoding looks for the largest score alone. */
+static rp_status find_way(run *r, int64_t rows)
+{
+    r->screened = false;
+    return r->g->sample || r->g->scores ? RP_OK : t5_screen_ready(r->m, rows, &r->screened);
+}
+
 static rp_status decode(run *r, int64_t rows, int64_t n, const int32_t *tokens)
 {
-    rp_status status = RP_OK;
-    r->screened = false;
-    if (!r->g->sample && !r->g->scores)
-        status = t5_screen_ready(r->m, rows, &r->screened);
+    const rp_status status = find_way(r, rows);
     if (status != RP_OK)
         return status;
     return t5_decode(r->session, rows, r->parents, n, tokens, r->screened ? NULL : r->logits, NULL, NULL);
 }
 
-static rp_status screen_rows(run *r, int64_t rows)
+/* Bounds of the logits of hidden states, ld apart. */
+static rp_status bound_rows(run *r, int64_t rows, const float *hidden, int64_t ld)
 {
-    const int64_t vocab = r->m->config.vocab;
-    rp_status status = t5_reserve(&r->bounds, rows * 2, vocab * 4);
-    if (status == RP_OK)
-        status = t5_screen_bounds(r->m, r->session, rows, r->bounds.data);
-    for (int64_t k = 0; status == RP_OK && k < rows; k++) {
-        const target *t = &r->targets[r->row_target[k]];
-        const t5_prefix p = {t->tokens, t->n, r->forced};
-        float *bounds = (float *)r->bounds.data + k * 2 * vocab;
-        status = t5_screen_logits(r->m, r->session, k, r->g, &p, bounds, r->logits + k * vocab);
+    const rp_status status = t5_reserve(&r->bounds, rows * 2, r->m->config.vocab * 4);
+    return status == RP_OK ? t5_screen_bounds(r->m, rows, hidden, ld, r->bounds.data) : status;
+}
+
+/* Logits for the next token of a target, from the k-th of these bounds. */
+static rp_status screen_row(run *r, const target *t, int64_t k, const float *hidden, float *logits)
+{
+    const t5_prefix p = {t->tokens, t->n, r->forced};
+    float *bounds = (float *)r->bounds.data + k * 2 * r->m->config.vocab;
+    return t5_screen_logits(r->session, r->m, hidden, r->g, &p, bounds, logits);
+}
+
+static rp_status screen_rows(run *r, int64_t rows, int64_t n)
+{
+    rp_status status = bound_rows(r, rows, t5_hidden(r->session, 0, n - 1), n * r->m->config.d_model);
+    for (int64_t k = 0; status == RP_OK && k < rows; k++)
+        status = screen_row(r, &r->targets[r->row_target[k]], k, t5_hidden(r->session, k, n - 1),
+                            r->logits + k * r->m->config.vocab);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ drafts */
+
+enum { MOST_PROPOSED = 7 /* with the token before them as many rows as the screen takes */ };
+#define SURE 0.6 /* what is proposed ends where the draft gives all of it together less than this probability */
+
+/* Tokens that are proposed for the only row. */
+typedef struct draft {
+    run *r;
+    target *t;
+    int32_t tokens[1 + MOST_PROPOSED]; /* the last of the row, and what is proposed behind it */
+    int64_t proposed, accepted;
+    bool over; /* a token was chosen that was not proposed, or the last */
+} draft;
+
+/* Proposals by the draft's weights. They go on in the cache of the row, which then forgets them. A draw takes the random number that
+ * the checked draw will take. */
+static rp_status propose(draft *d, int64_t most)
+{
+    const run *r = d->r;
+    const int64_t had = t5_length(r->session);
+    int32_t *tokens = d->t->tokens; /* which has room for all that may be written */
+    double sure = 1;
+    rp_status status = RP_OK;
+    for (bool end = false; status == RP_OK && d->proposed < most && !end; d->proposed++) {
+        const t5_prefix p = {tokens, d->t->n + d->proposed, r->forced};
+        int32_t *token = &tokens[p.n];
+        status = t5_decode_draft(r->session, tokens[p.n - 1], &r->sources[d->t->source], r->logits);
+        if (status != RP_OK)
+            break;
+        t5_process(r->m, r->g, &p, r->logits);
+        status = pick(r, d->t, p.n, r->logits, token);
+        if (status == RP_OK && !r->g->sample)
+            sure *= exp((double)r->logits[*token] - t5_log_sum_exp(r->logits, r->m->config.vocab));
+        d->tokens[1 + d->proposed] = *token;
+        end = t5_is_eos(r->m, *token) || !(sure >= SURE);
+    }
+    t5_rewind(r->session, had);
+    return status;
+}
+
+/* Choose the next token: all that were proposed up to here were right. */
+static rp_status check(draft *d, float *logits)
+{
+    const rp_status status = choose(d->r, d->t, logits);
+    const bool right = d->accepted < d->proposed && d->t->tokens[d->t->n - 1] == d->tokens[1 + d->accepted];
+    d->accepted += right;
+    d->over = d->t->done || !right;
+    return status;
+}
+
+static rp_status visit_check(void *context, int64_t row, int64_t position, const float *logits)
+{
+    draft *d = context;
+    (void)row, (void)position;
+    if (d->over)
+        return RP_OK;
+    memcpy(d->r->logits, logits, (size_t)d->r->m->config.vocab * sizeof *logits);
+    return check(d, d->r->logits);
+}
+
+static rp_status check_screened(draft *d)
+{
+    run *r = d->r;
+    rp_status status = bound_rows(r, d->proposed + 1, t5_hidden(r->session, 0, 0), r->m->config.d_model);
+    while (status == RP_OK && !d->over) {
+        status = screen_row(r, d->t, d->accepted, t5_hidden(r->session, 0, d->accepted), r->logits);
+        if (status == RP_OK)
+            status = check(d, r->logits);
     }
     return status;
+}
+
+/* Several tokens of the only row in one pass: what the draft proposes as far as it is right, and one more. Each is chosen from the logits
+ * that a step would give, behind the tokens that a step would have. */
+static rp_status pass(run *r, target *t)
+{
+    draft d = {.r = r, .t = t, .tokens = {t->tokens[t->n - 1]}};
+    const int64_t left = r->forced + r->g->max_new_tokens - t->n - 1;
+    const int32_t only = 0;
+    rp_status status = propose(&d, left < MOST_PROPOSED ? left : MOST_PROPOSED);
+    if (status == RP_OK)
+        status = find_way(r, d.proposed + 1);
+    if (status == RP_OK)
+        status = t5_decode(r->session, 1, &only, d.proposed + 1, d.tokens, NULL, r->screened ? NULL : visit_check, &d);
+    if (status == RP_OK && r->screened)
+        status = check_screened(&d);
+    if (status == RP_OK)
+        t5_rewind(r->session, t->n - 1);
+    r->drafted->proposed += d.proposed;
+    r->drafted->accepted += d.accepted;
+    r->drafted->passes++;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ steps of all rows */
+
+static rp_status cancelled(const run *r)
+{
+    return r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0 ? t5_cancelled() : RP_OK;
 }
 
 static rp_status run_steps(run *r, int64_t n_sources)
@@ -166,17 +292,24 @@ static rp_status run_steps(run *r, int64_t n_sources)
     }
     rp_status status = decode(r, rows, r->forced, first);
     free(first);
-    while (status == RP_OK && rows > 0) {
+    for (int64_t n = r->forced; status == RP_OK && rows > 0; n = 1) {
         if (r->screened)
-            status = screen_rows(r, rows);
+            status = screen_rows(r, rows, n);
         for (int64_t k = 0; status == RP_OK && k < rows; k++)
             status = choose(r, &r->targets[r->row_target[k]], r->logits + k * vocab);
         rows = next_rows(r, rows);
-        if (status == RP_OK && rows > 0 && r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0)
-            status = t5_cancelled();
+        if (rows == 1 && r->m->draft != NULL)
+            break;
+        if (status == RP_OK && rows > 0)
+            status = cancelled(r);
         if (status == RP_OK && rows > 0)
             status = decode(r, rows, 1, r->tokens);
     }
+    if (status == RP_OK && rows == 1) /* the others are done */
+        status = t5_keep_row(r->session, r->parents[0]);
+    for (target *t = &r->targets[r->row_target[0]]; status == RP_OK && rows == 1 && !t->done;)
+        if ((status = cancelled(r)) == RP_OK)
+            status = pass(r, t);
     return status;
 }
 
@@ -223,9 +356,10 @@ static void free_run(run *r)
 }
 
 static rp_status write_targets(const rp_t5 *m, rp_t5_session *session, int64_t first, int64_t n_sources,
-                               const rp_t5_generation *g, rp_t5_results *results)
+                               const rp_t5_tokens *sources, const rp_t5_generation *g, rp_t5_results *results)
 {
-    run r = {.m = m, .g = g, .session = session, .forced = 1 + g->prefix.n};
+    run r = {.m = m, .g = g, .sources = sources, .session = session, .forced = 1 + g->prefix.n};
+    r.drafted = &results->drafted;
     rp_status status = make_targets(&r, first, n_sources);
     if (status == RP_OK)
         status = run_steps(&r, n_sources);
@@ -328,7 +462,7 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
         if (g->beams > 1)
             status = t5_beam_search(m, session, s, end - s, g, r);
         else
-            status = write_targets(m, session, s, end - s, g, r);
+            status = write_targets(m, session, s, end - s, sources, g, r);
         rp_t5_end(session);
     }
     if (status != RP_OK) {

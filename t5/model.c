@@ -222,13 +222,15 @@ static rp_status find_type(const char *name, int *type)
 rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening)
 {
     const rp_t5_opening o = opening != NULL ? *opening : rp_t5_opening_init();
-    int type = -1;
+    int type = -1, draft = -1;
     if (model == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     *model = NULL;
     if (o.size != sizeof o)
         return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
     rp_status status = find_type(o.type, &type);
+    if (status == RP_OK)
+        status = find_type(o.draft, &draft);
     if (status != RP_OK)
         return status;
     rp_t5 *m = calloc(1, sizeof *m);
@@ -249,6 +251,8 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
     if (status == RP_OK)
         status = t5_screen_open(m);
+    if (status == RP_OK && draft >= 0)
+        status = t5_draft_open(m, (linear_type)draft);
     if (status != RP_OK) {
         rp_t5_close(m);
         return status;
@@ -263,6 +267,7 @@ void rp_t5_close(rp_t5 *m)
     if (m == NULL)
         return;
     t5_screen_close(m);
+    t5_draft_close(m);
     t5_weights_free(&m->weights);
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);

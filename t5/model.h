@@ -134,6 +134,7 @@ void t5_weights_free(t5_weights *w);
 
 struct tokenizer;
 struct t5_screen;
+struct t5_draft;
 
 struct rp_t5 {
     t5_config config;
@@ -148,6 +149,7 @@ struct rp_t5 {
     size_t tokenizer_size;
     rp_pool *pool;
     struct t5_screen *screen; /* NULL: the head is read as a whole */
+    struct t5_draft *draft;   /* NULL: every token is a step */
     rp_t5_info info;
 };
 
@@ -268,9 +270,18 @@ typedef rp_status t5_visit(void *context, int64_t row, int64_t position, const f
 rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
                     float *logits, t5_visit *visit, void *context);
 
-/* Row r of the last call: its hidden state as the head takes it (ld, or NULL: numbers from row to row), and its logits. */
-const float *t5_last_hidden(const rp_t5_session *s, int64_t r, int64_t *ld);
-rp_status t5_last_logits(rp_t5_session *s, int64_t r, float *logits);
+/* Row r of the last call: the hidden state of one of its tokens as the head takes it; from token to token they are d_model apart. */
+const float *t5_hidden(const rp_t5_session *s, int64_t r, int64_t position);
+/* Its logits. */
+rp_status t5_logits_of(rp_t5_session *s, const float *hidden, float *logits);
+
+/* Take one more token of the only row by the weights of the draft, and make its logits. */
+rp_status t5_decode_draft(rp_t5_session *s, int32_t token, const rp_t5_tokens *source, float *logits);
+/* The rows as they were when they had so many tokens. */
+void t5_rewind(rp_t5_session *s, int64_t length);
+/* Drop all rows but one. */
+rp_status t5_keep_row(rp_t5_session *s, int32_t r);
+int64_t t5_length(const rp_t5_session *s);
 
 /* ------------------------------------------------------------------------------------------------ screen.c */
 
@@ -288,14 +299,33 @@ typedef struct t5_screen {
 /* A screen for a model whose head is large enough; m->screen stays NULL for others. */
 rp_status t5_screen_open(rp_t5 *m);
 void t5_screen_close(rp_t5 *m);
+/* Make it now. */
+rp_status t5_screen_make(const rp_t5 *m);
 /* Whether a step of greedy decoding of so many rows goes through the screen, which is made when it is time. */
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
-/* Bounds [rows, 2, vocab] of the logits of the last call. */
-rp_status t5_screen_bounds(const rp_t5 *m, const rp_t5_session *s, int64_t rows, float *bounds);
-/* The logits of row r that may be the largest once g has processed them, from its bounds, which are spoilt; -INFINITY elsewhere. */
+/* Bounds [rows, 2, vocab] of the logits of hidden states, which are ld apart. */
+rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds);
+/* The logits of a hidden state that may be the largest once g has processed them, from its bounds, which are spoilt; -INFINITY elsewhere. */
 struct t5_prefix;
-rp_status t5_screen_logits(const rp_t5 *m, rp_t5_session *s, int64_t r, const rp_t5_generation *g,
+rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
+
+/* ------------------------------------------------------------------------------------------------ draft.c */
+
+/* The layers of the decoder with fewer bits, which propose what the decoder itself then checks. */
+typedef struct t5_draft {
+    linear_type type;
+    t5_block *blocks; /* norms and tables are the decoder's */
+    t5_feed *experts;
+    unsigned char *memory;
+    int64_t bytes;
+    int64_t frequent; /* of a large head the first tokens are looked at, and those of the source */
+} t5_draft;
+
+rp_status t5_draft_open(rp_t5 *m, linear_type type);
+void t5_draft_close(rp_t5 *m);
+/* Logits of a hidden state of the draft, -INFINITY for tokens that it does not look at. */
+rp_status t5_draft_logits(t5_work *w, const float *hidden, const rp_t5_tokens *source, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ logits.c */
 
@@ -322,6 +352,7 @@ rp_status t5_stops(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p
 struct rp_t5_results {
     rp_t5_sequence *sequences;
     int64_t n;
+    rp_t5_drafted drafted;
 };
 /* Append a sequence whose tokens, without the start token, are copied. */
 rp_status t5_add_result(rp_t5_results *r, int64_t source, int64_t index, const int32_t *tokens, int64_t n, double score,

@@ -70,6 +70,16 @@ static rp_status make(const rp_t5 *m, t5_screen *k)
     return RP_OK;
 }
 
+rp_status t5_screen_make(const rp_t5 *m)
+{
+    rp_status status = RP_OK;
+    pthread_mutex_lock(&m->screen->lock);
+    if (!m->screen->made)
+        status = make(m, m->screen);
+    pthread_mutex_unlock(&m->screen->lock);
+    return status;
+}
+
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready)
 {
     t5_screen *k = m->screen;
@@ -77,21 +87,15 @@ rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready)
     *ready = false;
     if (k == NULL || rows > (m->weights.head.type == LINEAR_F32 ? F32_ROWS : BF16_ROWS))
         return RP_OK;
-    if (!k->made && ++k->before > STEPS_BEFORE) {
-        pthread_mutex_lock(&k->lock);
-        if (!k->made)
-            status = make(m, k);
-        pthread_mutex_unlock(&k->lock);
-    }
+    if (!k->made && ++k->before > STEPS_BEFORE)
+        status = t5_screen_make(m);
     *ready = k->made && k->screen.bounds;
     return status;
 }
 
-rp_status t5_screen_bounds(const rp_t5 *m, const rp_t5_session *s, int64_t rows, float *bounds)
+rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds)
 {
-    int64_t ld;
-    const float *x = t5_last_hidden(s, 0, &ld);
-    return linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, x, ld, bounds, NULL));
+    return linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, hidden, ld, bounds, NULL));
 }
 
 /* Tokens whose upper bound reaches the largest lower one; more than `most`: how many does not matter. */
@@ -119,8 +123,8 @@ static rp_status exact_logits(const rp_t5 *m, const float *hidden, int64_t n, co
     return status;
 }
 
-rp_status t5_screen_logits(const rp_t5 *m, rp_t5_session *s, int64_t r, const rp_t5_generation *g, const t5_prefix *p,
-                           float *bounds, float *logits)
+rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
+                           const t5_prefix *p, float *bounds, float *logits)
 {
     const int64_t vocab = m->config.vocab, share = vocab / CANDIDATES_IN;
     const int64_t most = share > MIN_CANDIDATES ? share : MIN_CANDIDATES;
@@ -134,10 +138,10 @@ rp_status t5_screen_logits(const rp_t5 *m, rp_t5_session *s, int64_t r, const rp
     rp_status status;
     if (n > most) {
         m->screen->whole++;
-        status = t5_last_logits(s, r, logits);
+        status = t5_logits_of(s, hidden, logits);
     } else {
         m->screen->candidates += n;
-        status = exact_logits(m, t5_last_hidden(s, r, NULL), n, tokens, (float *)(void *)(tokens + most), logits);
+        status = exact_logits(m, hidden, n, tokens, (float *)(void *)(tokens + most), logits);
     }
     free(tokens);
     return status;

@@ -30,8 +30,7 @@ struct rp_t5_session {
     const void **page_at; /* of each worker: [2][room] */
     t5_work work;
     t5_buffer logits;
-    const float *last; /* hidden states of the last tokens, scaled for the head, from row to row last_ld */
-    int64_t last_ld;
+    int64_t taken; /* tokens of each row in the last call, whose hidden states are in work.normed */
     bool broken;
 };
 

@@ -13,6 +13,7 @@ static const cli_option options[] = {
     {"beams", BEAMS, "N", "beams, default 1"},
     {"repeat", REPEAT, "N", "times, of which the median counts; default 5"},
     {"json", JSON, NULL, "one JSON object"},
+    T5_DRAFT_OPTIONS,
     T5_COMMON_OPTIONS,
     {0},
 };
@@ -46,6 +47,7 @@ static double median(double *x, int64_t n)
 typedef struct measured {
     double load, encode, generate, bandwidth; /* seconds; bytes a second */
     double encode_cpu, generate_cpu;          /* of processors, of all threads */
+    rp_t5_drafted drafted;                    /* of one repetition */
 } measured;
 
 /* Times of one kind, of every repetition. */
@@ -60,7 +62,7 @@ static double processor_seconds(void)
 
 /* One repetition. */
 static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_generation *g, float *hidden,
-                    double times[N_TIMES])
+                    double times[N_TIMES], rp_t5_drafted *drafted)
 {
     rp_t5_results *results = NULL;
     double from = cli_t5_seconds(), from_cpu = processor_seconds();
@@ -74,6 +76,8 @@ static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_g
         return cli_t5_refused("t5 bench");
     times[GENERATE] = cli_t5_seconds() - from;
     times[GENERATE_CPU] = processor_seconds() - from_cpu;
+    if (results != NULL)
+        *drafted = *rp_t5_results_drafted(results);
     rp_t5_results_free(results);
     return CLI_OK;
 }
@@ -93,7 +97,7 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     g.no_repeat_ngram = 0;
     g.repetition_penalty = 1;
     for (int64_t k = 0; code == CLI_OK && k < r->repeat; k++) {
-        code = run_once(r, sources, &g, hidden, one);
+        code = run_once(r, sources, &g, hidden, one, &m->drafted);
         for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
             times[t * r->repeat + k] = one[t];
     }
@@ -116,10 +120,11 @@ static void print(const request *r, const measured *m)
         printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld, \"load\": %.6f, "
                "\"encode\": %.6f, \"generate\": %.6f, \"encode_cpu\": %.6f, \"generate_cpu\": %.6f, "
                "\"tokens_per_second\": %.3f, \"bytes_per_second\": %.0f, "
-               "\"bandwidth\": %.0f}\n",
+               "\"bandwidth\": %.0f, \"proposed\": %lld, \"accepted\": %lld, \"passes\": %lld}\n",
                i->type, (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams,
                m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu, tokens / m->generate, rate,
-               m->bandwidth);
+               m->bandwidth, (long long)m->drafted.proposed, (long long)m->drafted.accepted,
+               (long long)m->drafted.passes);
         return;
     }
     printf("load      %9.1f ms\n", m->load * 1e3);
@@ -129,6 +134,12 @@ static void print(const request *r, const measured *m)
         return;
     printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens a second with encoding, %.1f without\n",
            m->generate * 1e3, (long long)r->batch, (long long)r->new_tokens, tokens / m->generate, tokens / decode);
+    if (r->common.draft != NULL) {
+        printf("draft     ");
+        cli_t5_print_drafted(stdout, &m->drafted);
+        putchar('\n');
+        return;
+    }
     printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
            m->bandwidth > 0 ? 100 * rate / m->bandwidth : 0);
 }

@@ -49,6 +49,7 @@ static const cli_option options[] = {
     {"batch", BATCH, "N", "lines that are computed together: faster, and the same text"},
     {"scores", SCORES, NULL, "print the score and a tab before each line"},
     {"stats", STATS, NULL, "say on standard error how fast it was, and what share of the memory's bandwidth that is"},
+    T5_DRAFT_OPTIONS,
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -187,6 +188,7 @@ typedef struct stream {
     int32_t *tokens;
     int64_t n, room, printed, written; /* written: tokens of all lines */
     bool on;
+    rp_t5_drafted drafted; /* of all lines */
 } stream;
 
 /* The bytes of a text that will not change with the next token: not a character that is incomplete. */
@@ -269,18 +271,26 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
     if (status != RP_OK)
         return cli_t5_refused("t5 generate");
     const int code = print_results(r, s, results);
+    const rp_t5_drafted *d = rp_t5_results_drafted(results);
+    s->drafted.proposed += d->proposed;
+    s->drafted.accepted += d->accepted;
+    s->drafted.passes += d->passes;
     rp_t5_results_free(results);
     g->first += n;
     return code;
 }
 
-static void print_stats(const request *r, int64_t lines, int64_t tokens, double seconds)
+static void print_stats(const request *r, int64_t lines, const stream *s, double seconds)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
+    const int64_t tokens = s->written;
     double bandwidth;
     fprintf(stderr, "%lld lines, %lld tokens in %.2f s: %.1f tokens a second", (long long)lines, (long long)tokens,
             seconds, (double)tokens / seconds);
-    if (rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK && r->batch == 1)
+    if (r->common.draft != NULL) {
+        fputs("; ", stderr);
+        cli_t5_print_drafted(stderr, &s->drafted);
+    } else if (rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK && r->batch == 1)
         fprintf(stderr, ", weights of %.2f GB/s: %.0f %% of the memory's bandwidth",
                 (double)tokens / seconds * (double)i->step_bytes / 1e9,
                 100 * (double)tokens / seconds * (double)i->step_bytes / bandwidth);
@@ -315,7 +325,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
     for (; n > 0; n--)
         rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
     if (code == CLI_OK && r->stats)
-        print_stats(r, lines, s.written, cli_t5_seconds() - from);
+        print_stats(r, lines, &s, cli_t5_seconds() - from);
     free(s.tokens);
     free(sources);
     return code;

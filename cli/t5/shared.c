@@ -17,6 +17,13 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;
+    case T5_EXACT: c->draft = c->draft != NULL ? c->draft : "int4"; return CLI_OK;
+    case T5_DRAFT:
+        if (strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
+            return cli_error(CLI_USAGE, "--draft: \"%s\" proposes nothing (int8 or int4)",
+                             io_safe(safe, sizeof safe, value));
+        c->draft = value;
+        return CLI_OK;
     case T5_THREADS: return cli_integer("--threads", value, 1, 4096, &c->threads);
     case T5_TOKENS: c->tokens = true; return CLI_OK;
     default: return -1;
@@ -35,6 +42,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
         return cli_refused(CLI_FAILED, "t5", NULL, "fewer --threads");
     o.type = c->type;
     o.pool = c->pool;
+    o.draft = c->draft;
     if (rp_t5_open(&c->model, path, &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     return CLI_OK;
@@ -44,6 +52,13 @@ void cli_t5_close(cli_t5_common *c)
 {
     rp_t5_close(c->model);
     rp_pool_destroy(c->pool);
+}
+
+void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
+{
+    fprintf(to, "%lld tokens proposed, %lld accepted (%.0f %%), %lld passes", (long long)d->proposed,
+            (long long)d->accepted, d->proposed > 0 ? 100 * (double)d->accepted / (double)d->proposed : 0,
+            (long long)d->passes);
 }
 
 double cli_t5_seconds(void)

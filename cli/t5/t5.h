@@ -11,18 +11,23 @@ extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_to
 
 /* Options that every command has. */
 typedef struct cli_t5_common {
-    const char *type;
+    const char *type, *draft; /* draft: NULL: none */
     int64_t threads;
     bool tokens; /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
 } cli_t5_common;
 
-enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_OWN };
+enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
     {"type", T5_TYPE, "T", "keep weights as f32, bf16, int8 or int4; without it as the file has them"},                \
     {                                                                                                                  \
         "threads", T5_THREADS, "N", "threads; without it as many as the process may use"                               \
+    }
+#define T5_DRAFT_OPTIONS                                                                                               \
+    {"exact", T5_EXACT, NULL, "the same text and scores, sooner: weights of 4 bits propose, the model checks"},        \
+    {                                                                                                                  \
+        "draft", T5_DRAFT, "T", "--exact by proposals of such weights: int8 or int4"                                   \
     }
 #define T5_TOKENS_OPTION                                                                                               \
     {                                                                                                                  \
@@ -34,6 +39,8 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
 /* Open the model; CLI_OK, or CLI_FAILED after printing. */
 int cli_t5_open(cli_t5_common *c, const char *path);
 void cli_t5_close(cli_t5_common *c);
+/* What a draft proposed, and how much of it was right: one line without its end, on standard error or elsewhere. */
+void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d);
 /* Print rp_t5_last_error and return CLI_FAILED. */
 int cli_t5_refused(const char *command);
 

@@ -55,12 +55,13 @@ typedef struct rp_t5_opening {
     size_t size;      /* sizeof(rp_t5_opening) */
     const char *type; /* of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers */
     rp_pool *pool;    /* threads for every call; NULL: the default pool */
+    const char *draft; /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none */
 } rp_t5_opening;
 
 /* An opening with every default. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
-    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL};
+    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL};
     return o;
 }
 
@@ -203,6 +204,8 @@ typedef struct rp_t5_results rp_t5_results;
 
 /* Write targets: greedy, beam search or sampling, token for token as transformers does from the same logits.
  *
+ * Draft    a model that was opened with one writes the same tokens and scores, sooner: where one row is left, the draft
+ *          proposes up to 7 tokens and one pass checks them. Several rows and beams share passes as they are.
  * Edges    equal scores: the smaller token first. A source of no tokens attends to nothing.
  * Memory   *results is the caller's: rp_t5_results_free.
  * Returns  as above; RP_E_CANCELLED where a callback said so. */
@@ -213,6 +216,12 @@ RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_
 RP_API int64_t rp_t5_results_size(const rp_t5_results *results);
 /* Result n; NULL past the last. It belongs to the results. */
 RP_API const rp_t5_sequence *rp_t5_result(const rp_t5_results *results, int64_t n);
+/* What the draft did: tokens that it proposed, how many were what the model chose, and passes of the model that checked them. */
+typedef struct rp_t5_drafted {
+    int64_t proposed, accepted, passes;
+} rp_t5_drafted;
+/* Of the whole call; zeros without a draft. It belongs to the results. */
+RP_API const rp_t5_drafted *rp_t5_results_drafted(const rp_t5_results *results);
 /* Free results; NULL is allowed. */
 RP_API void rp_t5_results_free(rp_t5_results *results);
 

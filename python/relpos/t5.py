@@ -34,7 +34,7 @@ class _Tokens(c.Structure):
 
 
 class _Opening(c.Structure):
-    _fields_ = _fields("size_t size; char* type; pointer pool")
+    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft")
 
 
 class _Info(c.Structure):
@@ -51,6 +51,10 @@ class _Generation(c.Structure):
 
 class _Sequence(c.Structure):
     _fields_ = [*_fields("int64_t source; int32_t index finished"), ("tokens", c.POINTER(c.c_int32)), *_fields("int64_t n; double score")]
+
+
+class _Drafted(c.Structure):
+    _fields_ = _fields("int64_t proposed accepted passes")
 
 
 _ON_TOKEN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64, c.c_int32, c.c_int32)
@@ -75,7 +79,8 @@ def _load():
         "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer), "rp_t5_generation_of": (_Generation, pointer),
         "rp_t5_generate": (c.c_int, pointer, c.c_int64, tokens, c.POINTER(_Generation), c.POINTER(pointer)),
         "rp_t5_results_size": (c.c_int64, pointer), "rp_t5_result": (c.POINTER(_Sequence), pointer, c.c_int64),
-        "rp_t5_results_free": (None, pointer), "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer, pointer, pointer),
+        "rp_t5_results_drafted": (c.POINTER(_Drafted), pointer), "rp_t5_results_free": (None, pointer),
+        "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer, pointer, pointer),
         "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
@@ -144,6 +149,8 @@ class T5:
     path      a str or path
     type      of weights: "f32", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers
     threads   None: all that this process may use; results do not depend on it
+    draft     "int4" or "int8": a second copy of the decoder's layers in so many bits proposes tokens, and one pass of the model checks
+              several. Results are the same, sooner where one source is written, greedily or by sampling; `drafted` counts
 
     Files are mapped, and have to stay as they are until the model is closed: by `close`, `with`, or when nothing refers to it. Any number
     of threads of Python may use a model at once, and other threads run while it computes.
@@ -155,8 +162,9 @@ class T5:
     What is wrong raises ValueError or TypeError, files that are missing OSError, memory MemoryError, each with one line.
     """
 
-    def __init__(self, path, *, type=None, threads=None):
+    def __init__(self, path, *, type=None, threads=None, draft=None):
         self._handle = self._pool = None
+        self._drafted = dict.fromkeys(("proposed", "accepted", "passes"), 0)
         self._users, self._closing, self._lock = 0, False, threading.Lock()
         name = os.fsencode(path)
         if b"\0" in name:
@@ -164,12 +172,14 @@ class T5:
         os.stat(path)  # OSError where it is missing
         if type is not None and not isinstance(type, str):
             raise TypeError(f'type is {type!r}: "f32", "bf16", "int8", "int4" or None')
+        if draft is not None and not isinstance(draft, str):
+            raise TypeError(f'draft is {draft!r}: "int8", "int4" or None')
         if threads is not None:
             pool = c.c_void_p()
             _check(_lib.rp_pool_create(c.byref(pool), _whole("threads", threads, 1, 4096)), _lib.rp_last_error)
             self._pool = pool
         handle = c.c_void_p()
-        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool)
+        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode())
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle
@@ -189,6 +199,12 @@ class T5:
         (0: it encodes only), parameters, bytes, gated, tied, has_tokenizer, start, eos, pad and others. `model.d_model` is
         `model.config.d_model`."""
         return types.SimpleNamespace(**self._info)
+
+    @property
+    def drafted(self):
+        """What the draft did in all calls that succeeded: tokens proposed, those accepted, and passes of the model that checked them."""
+        with self._lock:
+            return types.SimpleNamespace(**self._drafted)
 
     def __getattr__(self, name):
         info = self.__dict__.get("_info", {})
@@ -314,7 +330,7 @@ class T5:
         with self._use() as model:
             g, kept = self._settings(model, settings, stop_strings, begin, tokens is not None)
             g.scores = bool(return_scores)
-            found = _interruptible(lambda flag: _generate(model, rows, g, flag, kept))
+            found = _interruptible(lambda flag: self._write(model, rows, g, flag, kept))
             out = [row if tokens is not None else self.detokenize(row) for row, _ in found]
         returned = g.returned
         scores = np.array([score for _, score in found], np.float64)
@@ -354,7 +370,7 @@ class T5:
 
         def work():
             try:
-                _generate(model, rows, g, flag, (kept, callback))
+                self._write(model, rows, g, flag, (kept, callback))
                 tokens.put(None)
             except BaseException as why:
                 tokens.put(why)
@@ -384,6 +400,13 @@ class T5:
                 flag.value = 1
                 if thread.ident is not None:
                     thread.join()
+
+    def _write(self, model, rows, g, flag, kept):
+        found, drafted = _generate(model, rows, g, flag, kept)
+        with self._lock:
+            for name in self._drafted:
+                self._drafted[name] += getattr(drafted, name)
+        return found
 
     def _settings(self, model, settings, stop_strings, begin, numbers):
         """rp_t5_generation of the arguments, and what it borrows."""
@@ -527,13 +550,14 @@ def _is_many(tokens):
 
 
 def _generate(model, rows, g, flag, _kept):
-    """All results of the library: (tokens, score). g borrows what is in _kept."""
+    """All results of the library, (tokens, score), and what the draft did. g borrows what is in _kept."""
     g.cancelled, g.context = c.cast(_lib.rp_t5_is_set, c.c_void_p), c.addressof(flag)
     results = c.c_void_p()
     _check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
     try:
         found = (_lib.rp_t5_result(results, n).contents for n in range(_lib.rp_t5_results_size(results)))
-        return [(np.array(one.tokens[:one.n], np.int32), one.score) for one in found]
+        drafted = _Drafted.from_buffer_copy(_lib.rp_t5_results_drafted(results).contents)
+        return [(np.array(one.tokens[:one.n], np.int32), one.score) for one in found], drafted
     finally:
         _lib.rp_t5_results_free(results)
 

@@ -265,10 +265,30 @@ def test_an_interpreter_ends_while_a_stream_is_open():
     subprocess.run([sys.executable, "-P", "-c", code, DATA / "byt5"], timeout=20, check=True)
 
 
+@pytest.mark.parametrize("draft", ["int8", "int4"])
+def test_a_draft_changes_nothing(draft):
+    sources = [[7, 3, 9, 1], [5, 1], list(range(3, 40))]
+    with relpos.t5.T5(DATA / "v11", type="f32") as plain, relpos.t5.T5(DATA / "v11", type="f32", draft=draft) as drafted:
+        for source in sources:
+            want, scores = plain.generate(tokens=source, max_new_tokens=40, return_scores=True)
+            found, same = drafted.generate(tokens=source, max_new_tokens=40, return_scores=True)
+            assert want.tolist() == found.tolist() and scores == same
+            assert list(drafted.stream(tokens=source, max_new_tokens=40)) == want.tolist()
+        counts = drafted.drafted
+        assert 0 < counts.accepted <= counts.proposed and counts.passes > 0 and plain.drafted.passes == 0
+
+
+def test_drafts_that_are_refused():
+    with pytest.raises(ValueError, match="a draft of f32 is no faster than weights of f32"):
+        relpos.t5.T5(DATA / "v11", type="f32", draft="f32")
+    with pytest.raises(TypeError, match="draft is 4"):
+        relpos.t5.T5(DATA / "v11", draft=4)
+
+
 def test_structures_are_those_of_the_header():
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "include/relpos/t5.h").read_text(), flags=re.S)
     for name, made in (("tokens", relpos.t5._Tokens), ("opening", relpos.t5._Opening), ("info", relpos.t5._Info),
-                       ("generation", relpos.t5._Generation), ("sequence", relpos.t5._Sequence)):
+                       ("generation", relpos.t5._Generation), ("sequence", relpos.t5._Sequence), ("drafted", relpos.t5._Drafted)):
         body = re.search(rf"typedef struct rp_t5_{name} {{(.*?)}} rp_t5_{name};", text, re.S)[1]
         want = []
         for line in filter(None, (" ".join(part.split()) for part in body.split(";"))):

@@ -44,6 +44,14 @@ has '^7 8 [0-9]+( [0-9]+)?$'
 ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # bytes need no tokenizer file
 run t5 generate $data/v11 --tokens --text "$source" --stats
 check 'speed on standard error' 1 "$(grep -c 'tokens a second' "$T/err")"
+for draft in '--exact' '--draft int8'; do
+    run t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 40 --scores --type f32
+    cp "$T/out" "$T/plain"
+    # shellcheck disable=SC2086
+    run t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 40 --scores --type f32 --stats $draft
+    same "the same with $draft" "$T/plain" "$T/out"
+    check 'acceptance on standard error' 1 "$(grep -c 'proposed, [1-9][0-9]* accepted ([0-9]* %), [1-9][0-9]* passes' "$T/err")"
+done
 
 # encode: hidden states, vectors, padding
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
@@ -64,6 +72,10 @@ has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
 ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
+refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
+refused 1 'a draft of int4 is no faster than weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
+ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
+has '^draft .* passes$'
 ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
 has '"tokens_per_second": [0-9.]+'
 

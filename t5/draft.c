@@ -1,0 +1,162 @@
+/* draft.c -- a draft: the layers of the decoder a second time, with fewer bits. It goes on in the cache of the decoder, shares its
+ * norms, tables, embedding and keys of the sources, and so costs its matrices alone. Of a large head it reads the frequent tokens, in
+ * the screen's 8 bits, and those of the source. What it proposes is checked, so nothing depends on how good it is but the time.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCK_MATRICES = 4,
+    FEED_MATRICES = 3,
+    FREQUENT =
+        8192,  /* the first tokens of a vocabulary: SentencePiece puts the frequent ones there; a multiple of 64 */
+    RARE = 256 /* others, of the source, that may be proposed too */
+};
+
+static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
+{
+    linear_weights *const all[FEED_MATRICES] = {&f->wi, &f->wi_gate, &f->wo};
+    int n = 0;
+    for (int k = 0; k < FEED_MATRICES; k++)
+        if (all[k]->packed != NULL)
+            to[n++] = all[k];
+    return n;
+}
+
+/* Give room for a matrix of the draft's type, and pack it if there is memory: the first of two rounds adds up sizes alone. */
+static rp_status take(t5_draft *d, const rp_t5 *m, linear_weights *w)
+{
+    const int64_t bytes = linear_packed_bytes(d->type, w->in, w->out);
+    if (bytes < 0 || d->bytes > INT64_MAX - bytes)
+        return t5_fail(RP_E_OVERFLOW, "a draft of this model is too large");
+    unsigned char *to = d->memory != NULL ? d->memory + d->bytes : NULL;
+    d->bytes += bytes;
+    if (to == NULL)
+        return RP_OK;
+    const rp_status status = linear_repack(m->pool, d->type, w, to);
+    if (status != RP_OK)
+        return status == RP_E_NOMEM ? t5_no_memory()
+                                    : t5_fail(status, "a draft cannot be packed: %s", rp_status_name(status));
+    w->type = d->type;
+    w->packed = to;
+    return RP_OK;
+}
+
+static rp_status take_all(t5_draft *d, const rp_t5 *m)
+{
+    rp_status status = RP_OK;
+    d->bytes = 0;
+    for (int64_t l = 0; l < m->weights.decoder.layers; l++) {
+        t5_block *b = &d->blocks[l];
+        linear_weights *const own[BLOCK_MATRICES] = {&b->qkv, &b->o, &b->cross_q, &b->cross_o}, *feed[FEED_MATRICES];
+        for (int k = 0; status == RP_OK && k < BLOCK_MATRICES; k++)
+            status = take(d, m, own[k]);
+        for (int64_t e = 0; e < (b->experts != NULL ? m->config.experts : 1); e++) {
+            const int n = list_feed(b->experts != NULL ? &b->experts[e] : &b->feed, feed);
+            for (int k = 0; status == RP_OK && k < n; k++)
+                status = take(d, m, feed[k]);
+        }
+    }
+    return status;
+}
+
+/* Blocks with the matrices of the decoder, which are then replaced. */
+static rp_status copy_blocks(t5_draft *d, const rp_t5 *m)
+{
+    const t5_stack *s = &m->weights.decoder;
+    const int64_t experts = m->config.experts;
+    d->blocks = malloc((size_t)s->layers * sizeof *d->blocks);
+    d->experts = malloc((size_t)(s->layers * experts + 1) * sizeof *d->experts);
+    if (d->blocks == NULL || d->experts == NULL)
+        return t5_no_memory();
+    for (int64_t l = 0; l < s->layers; l++) {
+        d->blocks[l] = s->block[l];
+        if (s->block[l].experts == NULL)
+            continue;
+        d->blocks[l].experts = d->experts + l * experts;
+        memcpy(d->blocks[l].experts, s->block[l].experts, (size_t)experts * sizeof *d->experts);
+    }
+    return RP_OK;
+}
+
+static rp_status make(t5_draft *d, const rp_t5 *m)
+{
+    rp_status status = copy_blocks(d, m);
+    if (status == RP_OK)
+        status = take_all(d, m);
+    if (status == RP_OK && (d->memory = aligned_alloc(LINEAR_ALIGN, (size_t)d->bytes)) == NULL)
+        status = t5_no_memory_for("a draft", d->bytes);
+    if (status == RP_OK)
+        status = take_all(d, m);
+    return status == RP_OK && m->screen != NULL ? t5_screen_make(m) : status;
+}
+
+rp_status t5_draft_open(rp_t5 *m, linear_type type)
+{
+    const t5_weights *w = &m->weights;
+    if (w->decoder.layers == 0)
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "the checkpoint has an encoder alone: there is nothing to draft (leave the draft out)");
+    if (type < LINEAR_INT8 || type <= w->type)
+        return t5_fail(RP_E_ARG, "a draft of %s is no faster than weights of %s (%s)", linear_type_name(type),
+                       linear_type_name(w->type),
+                       w->type < LINEAR_INT8    ? "int8 and int4 are"
+                       : w->type == LINEAR_INT8 ? "int4 is"
+                                                : "leave the draft out");
+    m->draft = calloc(1, sizeof *m->draft);
+    if (m->draft == NULL)
+        return t5_no_memory();
+    m->draft->type = type;
+    m->draft->frequent = FREQUENT;
+    return make(m->draft, m);
+}
+
+void t5_draft_close(rp_t5 *m)
+{
+    if (m->draft == NULL)
+        return;
+    free(m->draft->blocks);
+    free(m->draft->experts);
+    free(m->draft->memory);
+    free(m->draft);
+    m->draft = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------ what it proposes */
+
+/* Tokens of the source that are not among the first, each once; at most `most`. */
+static int64_t rare_tokens(const rp_t5_tokens *source, int64_t first, int64_t most, int32_t *tokens)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < source->n && n < most; k++) {
+        bool known = source->tokens[k] < first;
+        for (int64_t x = 0; x < n && !known; x++)
+            known = tokens[x] == source->tokens[k];
+        if (!known)
+            tokens[n++] = source->tokens[k];
+    }
+    return n;
+}
+
+rp_status t5_draft_logits(t5_work *w, const float *hidden, const rp_t5_tokens *source, float *logits)
+{
+    const rp_t5 *m = w->m;
+    const int64_t d = m->config.d_model, vocab = m->config.vocab, frequent = m->draft->frequent;
+    if (m->screen == NULL || !m->screen->made || !m->screen->screen.bounds || vocab < 2 * frequent)
+        return t5_linear(w, &m->weights.head, 1, hidden, d, logits, vocab, LINEAR_STORE);
+    linear_weights head = m->screen->screen.w;
+    int32_t tokens[RARE];
+    float exact[RARE];
+    const int64_t n = rare_tokens(source, frequent, RARE, tokens);
+    head.out = frequent;
+    rp_status status = t5_linear(w, &head, 1, hidden, d, logits, frequent, LINEAR_STORE);
+    if (status == RP_OK)
+        status = linear_some(&m->weights.head, hidden, n, tokens, exact, NULL);
+    for (int64_t t = frequent; t < vocab; t++)
+        logits[t] = -INFINITY;
+    for (int64_t k = 0; status == RP_OK && k < n; k++)
+        logits[tokens[k]] = exact[k];
+    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+}
