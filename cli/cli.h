@@ -179,6 +179,11 @@ enum { CLI_WORDS_MAX = 1024 };
 const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX]);
 #pragma GCC poison rp_last_error /* its fields are those of C */
 
+/* stop.c. With true, the first Ctrl-C or SIGTERM only sets cli_stop_asked, and a second one ends the program; false restores the handlers
+ * from before. */
+void cli_catch_signals(bool on);
+bool cli_stop_asked(void);
+
 /* A JSON string with its quotes, on `to`; what is no UTF-8 becomes U+FFFD. */
 void cli_json_string(FILE *to, const char *text);
 

@@ -38,7 +38,7 @@ MAY = {
     "cli": ["io", "support", "src/base/edits.h"],
     "cli/commands": ["io", "support", "cli"],
     "cli/picture": ["io", "cli"],
-    "cli/t5": ["io", "cli"],
+    "cli/t5": ["io", "cli", "cli/explain"],
     "cli/lab": ["io", "support", "lab/engine", "cli"],
     "cli/explain": ["io", "support", "cli", "cli/lab"],
     "web": ["support", "cli", "src/api/inspect.h", "src/sources/sources.h"],

@@ -277,24 +277,22 @@ static int draw(const explain_request *r, const explain_source *s, explain_share
         row_name[i] = explain_query_name(r, s, i, number[i]);
     for (int64_t j = 0; j < d->len_k && d->len_k <= NAMED; j++)
         col_name[j] = s->token[j];
-    char layer[40] = "";
-    if (s->look)
-        snprintf(layer, sizeof layer, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
-    snprintf(title, sizeof title, "Attention weights of %shead %lld: %s", layer, (long long)r->head,
+    snprintf(title, sizeof title, "Attention weights of %shead %lld: %s", s->place, (long long)r->head,
              explain_terms(r, false, terms, sizeof terms));
     snprintf(with, sizeof with, "with %s", explain_terms(r, true, names, sizeof names));
-    const pic_panel panel[3] = {{.value = plain, .rows = d->len_q, .cols = d->len_k, .title = "without position terms"},
-                                {.value = plain + n, .rows = d->len_q, .cols = d->len_k, .title = with},
-                                {.value = plain + 2 * n, .rows = d->len_q, .cols = d->len_k, .title = "difference"}};
+    const pic_panel panel[3] = {
+        {.value = plain, .rows = d->len_q, .cols = d->len_k, .title = s->unordered ? "" : "without position terms"},
+        {.value = plain + n, .rows = d->len_q, .cols = d->len_k, .title = with},
+        {.value = plain + 2 * n, .rows = d->len_q, .cols = d->len_k, .title = "difference"}};
     const pic_map map = {.panels = panel,
-                         .n_panels = 3,
+                         .n_panels = s->unordered ? 1 : 3,
                          .title = title,
                          .row_label = "query",
                          .col_label = "key",
                          .value_label = "weight",
                          .row_names = d->len_q <= NAMED ? row_name : NULL,
                          .col_names = d->len_k <= NAMED ? col_name : NULL,
-                         .difference = true,
+                         .difference = !s->unordered,
                          .cap = n > NAMED * NAMED ? cap_of(plain, 2 * n) : 0,
                          .difference_cap = n > NAMED * NAMED ? cap_of(plain + 2 * n, n) : 0};
     if (code == CLI_OK)
@@ -363,9 +361,15 @@ static int print_json(const explain_request *r, const explain_source *s, const e
         fputs(j ? ", " : "", stdout);
         cli_json_string(stdout, s->token[j]);
     }
+    for (int64_t i = 0; s->query_token && i < r->problem.desc.len_q; i++) {
+        fputs(i ? ", " : "], \"queries\": [", stdout);
+        cli_json_string(stdout, s->query_token[i]);
+    }
     printf("], \"query\": %lld", (long long)r->query);
     json_row("raw", t->row.raw, n);
     json_row("scaled", t->row.scaled, n);
+    if (s->bucket)
+        json_row("bucket", s->bucket, n);
     json_row("bias", t->row.bias, n);
     json_row("score", t->row.score, n);
     json_row("weights", t->row.weights, n);
@@ -397,7 +401,7 @@ int explain_range(const char *option, int64_t at, int64_t n)
     return cli_out_of_range(option, at, 0, n - 1);
 }
 
-static int explain(explain_request *r, explain_source *s)
+int explain_show(explain_request *r, explain_source *s)
 {
     const rp_desc *d = &r->problem.desc;
     if (explain_range("--query", r->query, d->len_q) != CLI_OK ||
@@ -413,7 +417,7 @@ static int explain(explain_request *r, explain_source *s)
         code = explain_look(r, s, r->query, &t);
     if (code == CLI_OK && r->out)
         code = draw(r, s, &share);
-    if (code == CLI_OK && r->json && (r->input || r->model) && !share.known)
+    if (code == CLI_OK && r->json && s->shares && !share.known)
         code = explain_all(r, s, &share, NULL, NULL);
     if (code == CLI_OK && r->outputs)
         code = explain_outputs(r, s, &outputs);
@@ -428,7 +432,7 @@ static int explain(explain_request *r, explain_source *s)
     return code;
 }
 
-static int check_output(const char *path)
+int explain_check_output(const char *path)
 {
     const char *suffix = strrchr(path, '.');
     char safe[256];
@@ -489,7 +493,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_USAGE, "explain: both a sentence and --input are given (leave one of them out)");
     if (code < 0 && !r->model && !r->no_bias && r->problem.desc.n_terms == 0)
         code = cli_problem_option(&r->problem, CLI_BIAS, "log") == CLI_OK ? -1 : CLI_USAGE;
-    if (code < 0 && r->out && check_output(r->out) != CLI_OK)
+    if (code < 0 && r->out && explain_check_output(r->out) != CLI_OK)
         code = CLI_USAGE;
     if (code < 0 && !r->input && !r->model && cli_problem_no_file(&r->problem, true) != CLI_OK)
         code = CLI_USAGE;
@@ -499,7 +503,7 @@ static int run(const cli_command *self, int argc, char **argv)
                : n_args   ? explain_from_sentence(r, &s, args, n_args)
                           : explain_from_example(r, &s);
         if (code == CLI_OK)
-            code = explain(r, &s);
+            code = explain_show(r, &s);
     }
     rp_plan_destroy(s.plan);
     rp_plan_destroy(s.plain);

@@ -26,9 +26,14 @@ typedef struct explain_word {
 /* The arrays that are explained, and the memory that holds them. */
 typedef struct explain_source {
     rp_tensors t;
-    rp_plan *plan, *plain;        /* as asked for, and without any position term */
-    char (*token)[EXPLAIN_TOKEN]; /* [Lk], safe to print */
-    const char *note;             /* printed first; "": none */
+    rp_plan *plan, *plain;              /* as asked for, and without any position term */
+    char (*token)[EXPLAIN_TOKEN];       /* [Lk], safe to print */
+    char (*query_token)[EXPLAIN_TOKEN]; /* [Lq]; NULL: queries are keys */
+    const char *note;                   /* printed first; "": none */
+    char place[64];                     /* before "head" in titles, such as "layer 1, " */
+    const double *bucket;               /* [Lk] of the query, in a table of buckets; NULL: not shown */
+    bool shares;                        /* the share of weight by distance is shown without being asked for */
+    bool unordered;                     /* keys are another sequence than queries: there is no distance */
     io_set in, made;
     double *memory;
     lab_look *look; /* with --model: the model, which owns the arrays of t, and its text by words */
@@ -82,7 +87,10 @@ int explain_by_words(const explain_request *r, const explain_source *s, const ex
 int explain_heads(explain_request *r,
                   explain_source *s); /* prints a table of all heads; r->head takes each value in turn */
 
-/* command.c: the numbers. They return exit codes. */
+/* command.c: all that is shown of a source whose desc and tensors are set. */
+int explain_show(explain_request *r, explain_source *s);
+int explain_check_output(const char *path); /* a name of a picture */
+/* The numbers. They return exit codes. */
 int explain_no_memory(void);
 int explain_range(const char *option, int64_t at, int64_t n);
 void explain_json_number(double x);

@@ -89,6 +89,8 @@ int explain_from_model(explain_request *r, explain_source *s)
         r->layer = 0;
     if (m->stack[0].sinusoidal || m->stack[0].learned)
         s->note = "The model adds positions to what it reads, so content has some of them.\n";
+    s->shares = true;
+    snprintf(s->place, sizeof s->place, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
     describe(r, m, n);
     return take_layer(s, r->layer < 0 ? 0 : r->layer);
 }

@@ -22,7 +22,7 @@ typedef struct view {
 typedef struct series {
     const char *label, *note;
     const double *x;
-    bool sign;
+    bool sign, whole;
 } series;
 
 /* Terminal columns of UTF-8 text, approximately: combining marks add none; kana, Han, Hangul and emoji take two. */
@@ -70,6 +70,8 @@ void explain_heading(const char *text)
 const char *explain_query_name(const explain_request *r, const explain_source *s, int64_t i, char buf[EXPLAIN_TOKEN])
 {
     const rp_desc *d = &r->problem.desc;
+    if (s->query_token)
+        return s->query_token[i];
     const int64_t at = d->len_q == d->len_k ? i : i + d->q_offset;
     if (at >= 0 && at < d->len_k)
         return s->token[at];
@@ -86,6 +88,14 @@ const char *explain_terms(const explain_request *r, bool names, char *buf, size_
                  names ? rp_term_name(r->problem.terms[n].kind) : r->problem.term_text[n]);
         used = strlen(buf);
     }
+    return buf;
+}
+
+static const char *number_of(char buf[40], const series *line, int64_t key)
+{
+    if (!line->whole)
+        return explain_number(buf, line->x[key], line->sign);
+    snprintf(buf, 40, "%.0f", line->x[key]);
     return buf;
 }
 
@@ -107,14 +117,14 @@ static void table(const view *v, const series *line, int n_lines)
         printf("%8lld", (long long)v->keys[x]);
         cell(explain_cut(buf, v->s->token[v->keys[x]], 14), 16);
         for (int l = 0; l < n_lines; l++)
-            cell(explain_number((char[40]){0}, line[l].x[v->keys[x]], line[l].sign), width);
+            cell(number_of((char[40]){0}, &line[l], v->keys[x]), width);
         putchar('\n');
     }
     for (int l = 0; few && l < n_lines; l++) {
         explain_cut(buf, line[l].label, 14);
         printf("%s%*s", buf, 15 - columns(buf), "");
         for (int j = 0; j < n; j++)
-            cell(explain_number((char[40]){0}, line[l].x[j], line[l].sign), width);
+            cell(number_of((char[40]){0}, &line[l], j), width);
         if (line[l].note && 15 + n * width + 3 + (int)strlen(line[l].note) <= columns_max)
             printf("   %s", line[l].note);
         putchar('\n');
@@ -247,7 +257,11 @@ static void print_weights(const view *v, const char *query)
             if (d->len_k > FEW)
                 printf("%8lld", (long long)j);
             cell(name, width + 2);
-            printf(" = %s (d=%*lld) |", explain_number((char[40]){0}, w, false), digits, (long long)distance);
+            printf(" = %s", explain_number((char[40]){0}, w, false));
+            if (v->s->unordered)
+                fputs(" |", stdout);
+            else
+                printf(" (d=%*lld) |", digits, (long long)distance);
             for (int bar = w >= 0 && w <= 1 ? (int)(w * 50) : 0; bar > 0; bar--)
                 putchar('#');
             puts(v->t->row.score[j] == -INFINITY ? "| masked" : "|");
@@ -374,12 +388,14 @@ static int print_steps(view *v, const char *query)
     snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
     explain_heading(listed ? line : "Scores");
     snprintf(scale, sizeof scale, "raw * %g%s", explain_scale(d), v->inside);
-    table(v,
-          (series[]){{"Raw scores", "q . k", row->raw, false},
-                     {"Scaled scores", scale, row->scaled, false},
-                     {"Bias values", "B", row->bias, false},
-                     {"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false}},
-          4);
+    series scores[5] = {{"Raw scores", "q . k", row->raw, false, false},
+                        {"Scaled scores", scale, row->scaled, false, false}};
+    int n_scores = 2;
+    if (v->s->bucket)
+        scores[n_scores++] = (series){"Buckets", "row of the table", v->s->bucket, false, true};
+    scores[n_scores++] = (series){"Bias values", "B", row->bias, false, false};
+    scores[n_scores++] = (series){"Biased scores", d->softcap > 0 ? "capped" : "scaled + B", row->score, false, false};
+    table(v, scores, n_scores);
     snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
              row->lse < 700 ? explain_number((char[40]){0}, exp(row->lse), false) : "S",
              v->sink ? " and the sink" : "");
@@ -387,12 +403,14 @@ static int print_steps(view *v, const char *query)
     print_weights(v, query);
     putchar('\n');
     explain_print_output(v->r, query, row->out);
+    if (v->s->unordered) /* there is no term that could make a difference */
+        return CLI_OK;
     snprintf(line, sizeof line, "Standard and biased weights for '%s'", query);
     explain_heading(line);
     table(v,
-          (series[]){{"Standard", "no position", v->t->plain, false},
-                     {"Biased", NULL, row->weights, false},
-                     {"Difference", NULL, v->t->difference, true}},
+          (series[]){{"Standard", "no position", v->t->plain, false, false},
+                     {"Biased", NULL, row->weights, false, false},
+                     {"Difference", NULL, v->t->difference, true, false}},
           3);
     if (listed) {
         int64_t key[TOP];
@@ -404,7 +422,7 @@ static int print_steps(view *v, const char *query)
         putchar('\n');
     }
     const int code = d->len_k <= FEW && d->len_q <= FEW ? print_matrices(v) : CLI_OK;
-    return code == CLI_OK && v->r->input ? print_share(v) : code;
+    return code == CLI_OK && v->s->shares ? print_share(v) : code;
 }
 
 /* Print the keys of a model's text by words, with the weights of content, of position and of both. */

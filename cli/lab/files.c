@@ -1,4 +1,4 @@
-/* files.c -- what the commands of `relpos lab` need of the system: signals that stop a run, folders, locks, lines of JSON; and --set. It
+/* files.c -- what the commands of `relpos lab` need of the system: folders, locks, lines of JSON; and --set. It
  * knows no model.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/lab/lab.h"
@@ -6,37 +6,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------------------------------------------ Ctrl-C */
-
-static volatile sig_atomic_t stop_asked;
-static struct sigaction before[2];
-static const int signals[2] = {SIGINT, SIGTERM};
-
-static void on_signal(int number)
-{
-    (void)number;
-    stop_asked = 1;
-}
-
-void lab_catch_signals(bool on)
-{
-    const struct sigaction stop = {.sa_handler = on_signal,
-                                   .sa_flags = SA_RESETHAND}; /* a second one ends the program */
-    for (int n = 0; n < 2; n++)
-        on ? sigaction(signals[n], &stop, &before[n]) : sigaction(signals[n], &before[n], NULL);
-}
-
-bool lab_stop_asked(void)
-{
-    return stop_asked != 0;
-}
 
 /* ------------------------------------------------------------------------------------------------ --set */
 

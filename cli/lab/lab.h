@@ -136,11 +136,7 @@ double lab_share(double position, double content);
 /* The number of weights that belong to positions. */
 int64_t lab_position_weights(const nn_model *m);
 
-/* files.c. With true, the first Ctrl-C or SIGTERM only sets lab_stop_asked, and a second one ends the program; false restores the handlers
- * from before. */
-void lab_catch_signals(bool on);
-bool lab_stop_asked(void);
-/* The values of --set. */
+/* files.c. The values of --set. */
 enum { LAB_MAX_SETS = 64 };
 typedef struct lab_sets {
     const char *value[LAB_MAX_SETS];

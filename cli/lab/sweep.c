@@ -245,7 +245,7 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
                : lab_begin(&t->r) != CLI_OK ? nn_fail(err, "lab sweep: the run cannot start (see the line above)")
                                             : 0;
     bar->note = note;
-    while (code == 0 && t->r.step < c->steps && !lab_stop_asked()) {
+    while (code == 0 && t->r.step < c->steps && !cli_stop_asked()) {
         const double before = cli_seconds();
         code = lab_step(&t->r, &loss, &norm, err);
         if (code != 0)
@@ -468,7 +468,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s (make room, or name another file)", q->output,
                          strerror(errno));
-    if (code == CLI_OK && (stopped || lab_stop_asked()))
+    if (code == CLI_OK && (stopped || cli_stop_asked()))
         code = cli_error(CLI_FAILED, "sweep: stopped (the same command continues after the results in %s)", q->output);
     else if (code == CLI_OK && failed)
         code = cli_error(
@@ -506,9 +506,9 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "lab sweep", NULL, "fewer --threads");
     else {
-        lab_catch_signals(true);
+        cli_catch_signals(true);
         code = sweep(&q, &base, &p, pool);
-        lab_catch_signals(false);
+        cli_catch_signals(false);
     }
     free(text);
     plan_free(&p);

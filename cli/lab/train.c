@@ -199,7 +199,7 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     t->bar.every = LAB_TELL;
     t->bar.what = "train";
     t->bar.note = t->note;
-    while (t->r.step < end && !lab_stop_asked()) {
+    while (t->r.step < end && !cli_stop_asked()) {
         const int64_t step = t->r.step;
         if (lab_step(&t->r, &loss, &norm, why) != 0)
             return t->saved >= 0
@@ -341,7 +341,7 @@ static int run(const cli_command *self, int argc, char **argv)
         lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code == CLI_OK) {
-        lab_catch_signals(true);
+        cli_catch_signals(true);
         snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
         int state = q.resume ? cut_log(log_path, t.r.step, &t.measured, err) : 0;
         t.log = state == 0 ? fopen(log_path, q.resume ? "ae" : "we") : NULL;
@@ -363,10 +363,10 @@ static int run(const cli_command *self, int argc, char **argv)
             state = nn_fail(err, "%.300s: cannot be written: %s (make room, or name another directory)", log_path,
                             strerror(errno));
         cli_progress_end(&t.bar);
-        lab_catch_signals(false);
+        cli_catch_signals(false);
         if (state < 0)
             code = cli_error(CLI_FAILED, "%s", err);
-        else if (state > 0 && lab_stop_asked())
+        else if (state > 0 && cli_stop_asked())
             code = cli_error(
                 CLI_FAILED,
                 "train: stopped at step %lld of %lld, with a checkpoint (the same command with --resume continues)",

@@ -65,16 +65,16 @@ static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_g
                     double times[N_TIMES], rp_t5_drafted *drafted)
 {
     rp_t5_results *results = NULL;
-    double from = cli_t5_seconds(), from_cpu = processor_seconds();
+    double from = cli_seconds(), from_cpu = processor_seconds();
     if (rp_t5_encode(r->common.model, r->batch, sources, hidden, NULL, NULL) != RP_OK)
         return cli_t5_refused("t5 bench");
-    times[ENCODE] = cli_t5_seconds() - from;
+    times[ENCODE] = cli_seconds() - from;
     times[ENCODE_CPU] = processor_seconds() - from_cpu;
-    from = cli_t5_seconds();
+    from = cli_seconds();
     from_cpu = processor_seconds();
     if (r->new_tokens > 0 && rp_t5_generate(r->common.model, r->batch, sources, g, &results) != RP_OK)
         return cli_t5_refused("t5 bench");
-    times[GENERATE] = cli_t5_seconds() - from;
+    times[GENERATE] = cli_seconds() - from;
     times[GENERATE_CPU] = processor_seconds() - from_cpu;
     if (results != NULL)
         *drafted = *rp_t5_results_drafted(results);
@@ -154,9 +154,10 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 bench: no model was named (relpos t5 bench DIR)");
-    const double from = cli_t5_seconds();
+    const double from = cli_seconds();
     code = cli_t5_open(&r.common, args[0]);
-    m.load = cli_t5_seconds() - from;
+    cli_t5_let_signals(&r.common);
+    m.load = cli_seconds() - from;
     if (code == CLI_OK && rp_t5_about(r.common.model)->decoder_layers == 0)
         r.new_tokens = 0;
     rp_t5_tokens *sources = calloc((size_t)r.batch, sizeof *sources);

@@ -3,8 +3,9 @@
 #include "cli/t5/t5.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_score, &cli_t5_tokenize,
-                                              &cli_t5_info,     &cli_t5_pack,   &cli_t5_bench};
+static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_score,
+                                              &cli_t5_tokenize, &cli_t5_info,   &cli_t5_pack,
+                                              &cli_t5_explain,  &cli_t5_verify, &cli_t5_bench};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)

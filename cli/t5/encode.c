@@ -190,7 +190,9 @@ static int encode(request *r)
     float *hidden = __builtin_mul_overflow(r->rows, d * 4, &bytes) ? NULL : malloc((size_t)bytes + 1);
     if (hidden == NULL)
         return cli_error(CLI_FAILED, "t5 encode: out of memory (give fewer lines at a time)");
-    const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden, NULL, NULL);
+    cli_progress progress = {.what = "t5 encode"};
+    const rp_status status = rp_t5_encode(r->common.model, r->n, r->sources, hidden, cli_t5_progress, &progress);
+    cli_progress_end(&progress);
     const int code = status == RP_OK ? write_arrays(r, hidden) : cli_t5_refused("t5 encode");
     free(hidden);
     return code;
@@ -216,7 +218,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "--attend-padding: there is no padding (add --pad-to N)");
     if (r.normalize && r.pool == ALL)
         return cli_error(CLI_USAGE, "--normalize: it is for vectors (add --pool mean)");
-    code = cli_t5_lines_open(&l, args[1], r.text);
+    code = cli_t5_check_output(r.output);
+    if (code == CLI_OK)
+        code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)

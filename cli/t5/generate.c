@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum {
+    OUT = 'o',
     BEAMS = T5_OWN,
     NEW,
     MIN_NEW,
@@ -29,6 +30,8 @@ enum {
 enum { MAX_STOPS = 16 };
 
 static const cli_option options[] = {
+    {"output", OUT, "FILE",
+     "write the lines to FILE, which appears whole or not at all; without it to standard output"},
     {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
     {"prefix", PREFIX, "TEXT", "put TEXT before every line, such as \"summarize: \""},
     {"max-new-tokens", NEW, "N", "end after so many tokens; without it as the model says, or 256"},
@@ -61,7 +64,7 @@ typedef struct request {
     bool given[STATS + 1];
     int64_t integer[STATS + 1];
     double real[STATS + 1];
-    const char *text, *prefix, *begin, *early, *stop[MAX_STOPS];
+    const char *output, *text, *prefix, *begin, *early, *stop[MAX_STOPS];
     int32_t n_stop;
     int64_t batch;
     bool scores, stats;
@@ -83,6 +86,7 @@ static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
     switch (key) {
+    case OUT: r->output = value; return CLI_OK;
     case T5_TEXT: r->text = value; return CLI_OK;
     case PREFIX: r->prefix = value; return CLI_OK;
     case BEGIN: r->begin = value; return CLI_OK;
@@ -185,6 +189,11 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 /* Tokens of the line that is being written, and how much of its text is out. */
 typedef struct stream {
     const cli_t5_common *common;
+    FILE *to;
+    cli_progress progress;
+    const cli_t5_lines *lines;
+    double from;   /* when it began */
+    char note[64]; /* of the bar */
     int32_t *tokens;
     int64_t n, room, printed, written; /* written: tokens of all lines */
     bool on;
@@ -203,16 +212,16 @@ static void show(stream *s, bool end)
     int64_t size;
     if (s->common->tokens) {
         for (; s->printed < s->n; s->printed++)
-            printf(s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
+            fprintf(s->to, s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
     } else if (rp_t5_detokenize(s->common->model, s->tokens, s->n, &text, &size) == RP_OK) {
         for (const int64_t to = end ? size : settled(text, size); s->printed < to; s->printed++)
             if (text[s->printed] == '\n')
-                fputs("\\n", stdout);
+                fputs("\\n", s->to);
             else
-                putchar(text[s->printed]);
+                putc(text[s->printed], s->to);
         rp_t5_free(text);
     }
-    fflush(stdout);
+    fflush(s->to);
 }
 
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
@@ -221,6 +230,10 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     (void)source;
     (void)index;
     s->written++;
+    if (s->lines->number > 1) { /* the rate that is shown is that of whole lines */
+        snprintf(s->note, sizeof s->note, "%.0f tokens a second", (double)s->written / (cli_seconds() - s->from));
+        cli_t5_show_lines(&s->progress, s->lines);
+    }
     if (!s->on)
         return 0;
     if (s->n == s->room) {
@@ -233,7 +246,13 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return ferror(stdout); /* nobody reads any more */
+    return ferror(s->to); /* nobody reads any more */
+}
+
+static int is_cancelled(void *context)
+{
+    (void)context;
+    return cli_stop_asked();
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -247,14 +266,14 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
             show(s, true);
         } else {
             if (r->scores)
-                printf("%.6f\t", q->score);
-            code = cli_t5_print(&r->common, q->tokens, q->n);
+                fprintf(s->to, "%.6f\t", q->score);
+            code = cli_t5_print(s->to, &r->common, q->tokens, q->n);
         }
-        putchar('\n');
+        putc('\n', s->to);
         if (code != CLI_OK)
             return code;
     }
-    fflush(stdout);
+    fflush(s->to);
     return CLI_OK;
 }
 
@@ -266,10 +285,18 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
     for (int64_t k = 0; s->on && k < g->prefix.n; k++)
         on_token(s, 0, 0, g->prefix.tokens[k]);
     const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
-    if (status == RP_E_CANCELLED)
-        return CLI_FAILED;
-    if (status != RP_OK)
-        return cli_t5_refused("t5 generate");
+    if (status == RP_E_CANCELLED && !cli_stop_asked())
+        return CLI_FAILED; /* nobody reads */
+    if (status != RP_OK) {
+        if (s->on && s->n > 0 && r->output == NULL)
+            putc('\n', s->to); /* of the line that had begun */
+        fflush(s->to);
+        cli_progress_end(&s->progress);
+        if (n > 1 || status == RP_E_CANCELLED)
+            return cli_t5_refused("t5 generate");
+        return cli_error(CLI_FAILED, "line %lld, of %lld tokens: %s", (long long)s->lines->number,
+                         (long long)sources[0].n, rp_t5_last_error());
+    }
     const int code = print_results(r, s, results);
     const rp_t5_drafted *d = rp_t5_results_drafted(results);
     s->drafted.proposed += d->proposed;
@@ -297,14 +324,15 @@ static void print_stats(const request *r, int64_t lines, const stream *s, double
     fputc('\n', stderr);
 }
 
-static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
+static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FILE *to)
 {
     rp_t5_tokens *sources = calloc((size_t)r->batch, sizeof *sources);
-    stream s = {.common = &r->common};
+    stream s = {.common = &r->common, .to = to, .lines = l, .from = cli_seconds(), .progress = {.what = "t5 generate"}};
     int64_t length = 0, n = 0, lines = 0;
     int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory");
-    const double from = cli_t5_seconds();
+    s.progress.note = s.note;
     g->on_token = on_token;
+    g->cancelled = is_cancelled;
     g->context = &s;
     while (code == CLI_OK && length >= 0) {
         const char *line;
@@ -324,10 +352,30 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
     }
     for (; n > 0; n--)
         rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
+    cli_progress_end(&s.progress);
     if (code == CLI_OK && r->stats)
-        print_stats(r, lines, &s, cli_t5_seconds() - from);
+        print_stats(r, lines, &s, cli_seconds() - s.from);
     free(s.tokens);
     free(sources);
+    return code;
+}
+
+/* Lines to standard output, or to a file that appears once all is written. */
+static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
+{
+    char *text = NULL, err[IO_ERR_MAX];
+    size_t size = 0;
+    if (r->output == NULL)
+        return run_lines(r, g, l, stdout);
+    FILE *to = open_memstream(&text, &size);
+    if (to == NULL)
+        return cli_error(CLI_FAILED, "t5 generate: out of memory");
+    int code = run_lines(r, g, l, to);
+    if (fclose(to) != 0 && code == CLI_OK)
+        code = cli_error(CLI_FAILED, "t5 generate: out of memory for what was written (fewer lines at a time)");
+    if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    free(text);
     return code;
 }
 
@@ -343,7 +391,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 generate: no model was named (relpos t5 generate DIR)");
-    code = cli_t5_lines_open(&l, args[1], r.text);
+    code = r.output == NULL ? CLI_OK : cli_t5_check_output(r.output);
+    if (code == CLI_OK)
+        code = cli_t5_lines_open(&l, args[1], r.text);
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
@@ -351,7 +401,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = begin_tokens(&r, &g, &begin);
     if (code == CLI_OK)
-        code = run_lines(&r, &g, &l);
+        code = write_lines(&r, &g, &l);
     rp_t5_free(begin);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
@@ -363,7 +413,7 @@ const cli_command cli_t5_generate = {
     .summary = "write a line for each line",
     .usage = "DIR|FILE [LINES] [options]      without LINES: standard input",
     .example = "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
-               "  relpos t5 generate flan.relpos lines.txt --prefix 'summarize: ' --beams 4 --batch 8\n",
+               "  relpos t5 generate flan.relpos lines.txt -o out.txt --prefix 'summarize: ' --beams 4 --batch 8\n",
     .options = options,
     .run = run,
 };

@@ -31,6 +31,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, on_line *ea
 {
     request r = {0};
     cli_t5_lines l = {0};
+    cli_progress progress = {.what = self->name};
     const char *args[2] = {NULL, NULL}, *line;
     int64_t length = 0;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
@@ -47,7 +48,9 @@ static int run_lines(const cli_command *self, int argc, char **argv, on_line *ea
             break;
         code = each(&r, &l, line, length);
         fflush(stdout);
+        cli_t5_show_lines(&progress, &l);
     }
+    cli_progress_end(&progress);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;
@@ -69,7 +72,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     if (each == NULL)
         return cli_error(CLI_FAILED, "t5 score: out of memory");
     int code = CLI_OK;
-    if (rp_t5_score(r->common.model, source, target, &total, each, NULL, NULL) != RP_OK)
+    if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
     else
         printf("%.6f\t%lld", total, (long long)target.n);
@@ -133,7 +136,7 @@ static int tokenize_line(const request *r, const cli_t5_lines *l, const char *li
     int code = cli_t5_read_tokens(&in, l, "", line, length, &tokens, &n);
     if (code != CLI_OK)
         return code;
-    code = cli_t5_print(&out, tokens, n);
+    code = cli_t5_print(stdout, &out, tokens, n);
     putchar('\n');
     rp_t5_free(tokens);
     return code;

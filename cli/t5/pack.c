@@ -36,7 +36,10 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 pack: no model was named (relpos t5 pack DIR -o FILE)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 pack: -o is missing (-o FILE)");
-    code = cli_t5_open(&r.common, args[0]);
+    code = cli_t5_check_output(r.output);
+    if (code == CLI_OK)
+        code = cli_t5_open(&r.common, args[0]);
+    cli_t5_let_signals(&r.common);
     if (code == CLI_OK && rp_t5_pack(r.common.model, r.output) != RP_OK)
         code = cli_t5_refused("t5 pack");
     cli_t5_close(&r.common);

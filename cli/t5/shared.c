@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
 {
@@ -30,9 +31,21 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     }
 }
 
+int cli_t5_stopped(const char *command)
+{
+    return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again; files were left as they were)", command);
+}
+
 int cli_t5_refused(const char *command)
 {
-    return cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
+    return cli_stop_asked() ? cli_t5_stopped(command) : cli_error(CLI_FAILED, "%s: %s", command, rp_t5_last_error());
+}
+
+int cli_t5_progress(void *context, double share)
+{
+    if (context != NULL)
+        cli_progress_show(context, share);
+    return cli_stop_asked();
 }
 
 int cli_t5_open(cli_t5_common *c, const char *path)
@@ -45,13 +58,25 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.draft = c->draft;
     if (rp_t5_open(&c->model, path, &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+    cli_catch_signals(true);
+    c->catches = true;
     return CLI_OK;
+}
+
+void cli_t5_let_signals(cli_t5_common *c)
+{
+    if (c->catches)
+        cli_catch_signals(false);
+    c->catches = false;
 }
 
 void cli_t5_close(cli_t5_common *c)
 {
     rp_t5_close(c->model);
     rp_pool_destroy(c->pool);
+    c->model = NULL;
+    c->pool = NULL;
+    cli_t5_let_signals(c);
 }
 
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
@@ -61,11 +86,16 @@ void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
             (long long)d->passes);
 }
 
-double cli_t5_seconds(void)
+int cli_t5_check_output(const char *path)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    char folder[PATH_MAX], safe[160];
+    const char *slash = strrchr(path, '/');
+    const int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
+    if (strcmp(path, "-") == 0 || access(folder, W_OK | X_OK) == 0)
+        return CLI_OK;
+    return cli_error(CLI_FAILED, "-o: %s: its folder cannot be written to: %s (make the folder, or name another)",
+                     io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -80,7 +110,11 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
         return CLI_OK;
     l->file = fopen(path, "re");
     if (l->file == NULL)
-        return cli_error(CLI_FAILED, "%s: cannot be opened: %s", io_safe(safe, sizeof safe, path), strerror(errno));
+        return cli_error(CLI_FAILED, "%s: cannot be opened: %s (name a file of lines, or - for standard input)",
+                         io_safe(safe, sizeof safe, path), strerror(errno));
+    struct stat st;
+    if (fstat(fileno(l->file), &st) == 0 && S_ISREG(st.st_mode))
+        l->all = (double)st.st_size;
     return CLI_OK;
 }
 
@@ -96,12 +130,22 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     }
     errno = 0;
     const ssize_t n = getline(&l->line, &l->size, l->file);
+    if (cli_stop_asked())
+        return cli_t5_stopped("t5");
     if (n < 0 && (ferror(l->file) || errno == ENOMEM))
-        return cli_error(CLI_FAILED, "line %lld: cannot be read: %s", (long long)l->number + 1, strerror(errno));
+        return cli_error(CLI_FAILED, "line %lld: cannot be read: %s (name a file of lines, or - for standard input)",
+                         (long long)l->number + 1, strerror(errno));
     l->number++;
+    l->read += n > 0 ? (double)n : 0;
     *line = l->line;
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
     return CLI_OK;
+}
+
+void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l)
+{
+    if (l->all > 0 && !isatty(STDOUT_FILENO))
+        cli_progress_show(p, l->read / l->all);
 }
 
 void cli_t5_lines_close(cli_t5_lines *l)
@@ -179,22 +223,22 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     return CLI_OK;
 }
 
-int cli_t5_print(const cli_t5_common *c, const int32_t *tokens, int64_t n)
+int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n)
 {
     char *text;
     int64_t size;
     if (c->tokens) {
         for (int64_t k = 0; k < n; k++)
-            printf(k ? " %d" : "%d", (int)tokens[k]);
+            fprintf(to, k ? " %d" : "%d", (int)tokens[k]);
         return CLI_OK;
     }
     if (rp_t5_detokenize(c->model, tokens, n, &text, &size) != RP_OK)
         return cli_t5_refused("t5");
     for (int64_t k = 0; k < size; k++)
         if (text[k] == '\n')
-            fputs("\\n", stdout);
+            fputs("\\n", to);
         else
-            putchar(text[k]);
+            putc(text[k], to);
     rp_t5_free(text);
     return CLI_OK;
 }

@@ -4,10 +4,11 @@
 #define RELPOS_CLI_T5_H
 
 #include "cli/cli.h"
+#include "cli/progress.h"
 #include <relpos/t5.h>
 
 extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_tokenize, cli_t5_info, cli_t5_pack,
-    cli_t5_bench;
+    cli_t5_explain, cli_t5_verify, cli_t5_bench;
 
 /* Options that every command has. */
 typedef struct cli_t5_common {
@@ -16,6 +17,7 @@ typedef struct cli_t5_common {
     bool tokens; /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
+    bool catches; /* Ctrl-C sets cli_stop_asked */
 } cli_t5_common;
 
 enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
@@ -36,13 +38,21 @@ enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5
 
 /* Take one of these options. -1: it is none of them. */
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value);
-/* Open the model; CLI_OK, or CLI_FAILED after printing. */
+/* Open the model; CLI_OK, or CLI_FAILED after printing. Then Ctrl-C sets cli_stop_asked, until
+ * cli_t5_let_signals or cli_t5_close: it ends the program as ever where nobody asks. */
 int cli_t5_open(cli_t5_common *c, const char *path);
+void cli_t5_let_signals(cli_t5_common *c);
 void cli_t5_close(cli_t5_common *c);
 /* What a draft proposed, and how much of it was right: one line without its end, on standard error or elsewhere. */
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d);
-/* Print rp_t5_last_error and return CLI_FAILED. */
+/* Print rp_t5_last_error, or that it was stopped, and return CLI_FAILED. */
 int cli_t5_refused(const char *command);
+int cli_t5_stopped(const char *command);
+/* An rp_progress: a bar, and Ctrl-C. Its context is a cli_progress, or NULL: Ctrl-C alone. */
+int cli_t5_progress(void *context, double share);
+
+/* Whether a file may appear at this path: asked before work that takes long. CLI_OK, or CLI_FAILED after printing. */
+int cli_t5_check_output(const char *path);
 
 /* Lines to be read, from a file, from one text, or from standard input. */
 typedef struct cli_t5_lines {
@@ -51,10 +61,12 @@ typedef struct cli_t5_lines {
     char *line;
     size_t size;
     int64_t number;
+    double read, all; /* bytes; all: 0 where it is not known */
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* The next line without its line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing. */
+/* The next line without its line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing,
+ * which Ctrl-C causes too. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);
 
@@ -64,9 +76,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
 /* Numbers between spaces or commas. False with the reason in why. */
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Print tokens as numbers, or as text in which a line feed is written \n. */
-int cli_t5_print(const cli_t5_common *c, const int32_t *tokens, int64_t n);
-
-/* Seconds of a clock that never goes back. */
-double cli_t5_seconds(void);
+int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
+/* The share of the lines that is read, shown as a bar where it is known, and output does not go to a terminal itself. */
+void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l);
 
 #endif

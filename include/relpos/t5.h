@@ -266,13 +266,18 @@ typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 
 /* What the attention of one layer is made of, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), with
  * scale 1. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_attention {
-    int64_t heads, d_kv;
-    int64_t len_q, len_k;
-    const double *q;               /* [heads, len_q, d_kv] */
-    const double *k, *v;           /* [heads, len_k, d_kv] */
-    const float *table;            /* [buckets, heads], which belongs to the model; NULL: there is no bias */
-    int64_t buckets, max_distance; /* of the term T5 */
-    int32_t bidirectional, causal;
+    int64_t heads;
+    int64_t d_kv; /* width of a head */
+    int64_t len_q;
+    int64_t len_k;
+    const double *q;    /* [heads, len_q, d_kv] */
+    const double *k;    /* [heads, len_k, d_kv] */
+    const double *v;    /* likewise */
+    const float *table; /* [buckets, heads], which belongs to the model; NULL: there is no bias */
+    int64_t buckets;    /* of the term T5, as are the next two */
+    int64_t max_distance;
+    int32_t bidirectional;
+    int32_t causal; /* 1: only keys at or before the query */
     int64_t window; /* keys this far at most; -1: all */
 } rp_t5_attention;
 

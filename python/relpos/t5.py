@@ -16,7 +16,8 @@ import types
 
 import numpy as np
 
-from . import _core  # noqa: F401  librelpos, which librelpos_t5 needs
+from . import _core, explain  # _core: librelpos, which librelpos_t5 needs
+from ._terms import TERMS
 
 __all__ = ["T5"]
 _OK, _NOMEM, _CANCELLED = 0, "RP_E_NOMEM", "RP_E_CANCELLED"
@@ -57,6 +58,11 @@ class _Drafted(c.Structure):
     _fields_ = _fields("int64_t proposed accepted passes")
 
 
+class _Attention(c.Structure):
+    _fields_ = [*_fields("int64_t heads d_kv len_q len_k"), *((name, c.POINTER(c.c_double)) for name in "qkv"), ("table", c.POINTER(c.c_float)),
+                *_fields("int64_t buckets max_distance; int32_t bidirectional causal; int64_t window")]
+
+
 _ON_TOKEN = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int64, c.c_int32, c.c_int32)
 _PROGRESS = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_double)
 
@@ -81,6 +87,8 @@ def _load():
         "rp_t5_results_size": (c.c_int64, pointer), "rp_t5_result": (c.POINTER(_Sequence), pointer, c.c_int64),
         "rp_t5_results_drafted": (c.POINTER(_Drafted), pointer), "rp_t5_results_free": (None, pointer),
         "rp_t5_score": (c.c_int, pointer, _Tokens, _Tokens, c.POINTER(c.c_double), pointer, pointer, pointer),
+        "rp_t5_attention_of": (c.c_int, pointer, c.c_int, c.c_int64, _Tokens, _Tokens, c.POINTER(c.POINTER(_Attention)), pointer, pointer),
+        "rp_t5_attention_free": (None, c.POINTER(_Attention)),
         "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
         "rp_status_name": (c.c_char_p, c.c_int), "rp_last_error": (c.c_char_p,),
     }
@@ -111,6 +119,12 @@ def _whole(name, value, low, high):
     if not low <= number <= high:
         raise ValueError(f"{name} is {number}: {low} to {high} are possible")
     return number
+
+
+def _place(name, value, length):
+    """A place along an axis, from the end below 0."""
+    number = _whole(name, value, -length, length - 1) if length else 0
+    return number + length if number < 0 else number
 
 
 def _real(name, value):
@@ -517,7 +531,49 @@ class T5:
         return out if many else out[0] if each else float(out[0])
 
 
+    # ------------------------------------------------------------------------------------------- looking inside
+
+    def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=-1):
+        """The steps that lead to one row of one head's attention: a `relpos.Explanation`, as `relpos.explain` gives, in float64.
+
+        part     "encoder", "decoder" (to itself) or "cross" (decoder to encoder)
+        layer    from 0, as is head; from the end below 0
+        query    which token attends, likewise. Of the decoder, 0 is the start token, and n reads token n - 1 of the target
+
+        The decoder needs a target, a text or target_tokens. raw is the score of content and bias the table's; cross-attention has none.
+        """
+        rows, many = self._rows(text, tokens, "text")
+        if part not in _PARTS:
+            raise ValueError(f'part is {part!r}: "encoder", "decoder" or "cross"')
+        given = target is not None or target_tokens is not None
+        if given != (part != "encoder"):
+            raise TypeError("explain: the encoder takes no target" if given else "explain: the decoder needs a target (or target_tokens)")
+        targets, several = self._rows(target, target_tokens, "target", "target_tokens") if given else ([np.empty(0, np.int32)], False)
+        if many or several:
+            raise TypeError("explain: one text is needed, and one target")
+        layers = self.layers if part == "encoder" else self.decoder_layers
+        layer, head = _place("layer", layer, layers), _place("head", head, self.heads)
+        made = c.POINTER(_Attention)()
+        with self._use() as model:
+            _watched(_lib.rp_t5_attention_of, model, _PARTS.index(part), layer, _borrow(rows)[0], _borrow(targets)[0], c.byref(made))
+            try:
+                a = made.contents
+                options = {"scale": 1.0, "causal": bool(a.causal)}
+                if a.window >= 0:
+                    options["window"] = (a.window, a.window)
+                if a.table:
+                    table = np.ctypeslib.as_array(a.table, (a.buckets, a.heads)).astype(np.float64)
+                    options["bias"] = TERMS["t5"](table, buckets=a.buckets, max_distance=a.max_distance, bidirectional=bool(a.bidirectional))
+                q, k, v = (np.ctypeslib.as_array(array, (a.heads, length, a.d_kv)) for array, length in ((a.q, a.len_q), (a.k, a.len_k), (a.v, a.len_k)))
+                return explain(q, k, v, query=_place("query", query, a.len_q), head=head, **options)
+            finally:
+                _lib.rp_t5_attention_free(made)
+
+
 # ---------------------------------------------------------------------------------------------- below the methods
+
+_PARTS = ("encoder", "decoder", "cross")
+
 
 # Keywords of transformers: the field of rp_t5_generation, and bounds of integers; None: a number, whose bounds the library knows.
 _SETTINGS = {

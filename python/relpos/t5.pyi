@@ -5,6 +5,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
+import relpos
 from numpy.typing import NDArray
 
 _Texts = str | Sequence[str]
@@ -69,3 +70,6 @@ class T5:
                normalize: bool = False, pad_to: int | None = None, attend_padding: bool = False) -> Any: ...
     def score(self, sources: _Texts | None = None, targets: _Texts | None = None, *, source_tokens: _Tokens | None = None,
               target_tokens: _Tokens | None = None, each: bool = False) -> Any: ...
+    def explain(self, text: str | None = None, target: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,
+                target_tokens: Sequence[int] | NDArray[np.integer] | None = None, part: Literal["encoder", "decoder", "cross"] = "encoder",
+                layer: int = 0, head: int = 0, query: int = -1) -> relpos.Explanation[NDArray[np.float64]]: ...

@@ -285,10 +285,56 @@ def test_drafts_that_are_refused():
         relpos.t5.T5(DATA / "v11", draft=4)
 
 
+def golden(name):
+    """The arrays that transformers made, by name."""
+    data = (DATA / name / "expected.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    kinds = {"F32": np.float32, "I32": np.int32}
+    return {key: np.frombuffer(data[8 + size:][slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(one["shape"])
+            for key, one in json.loads(data[8:8 + size]).items() if key != "__metadata__"}
+
+
+@pytest.mark.parametrize("name", ["t5", "umt5"])
+def test_explain_gives_the_attentions_of_transformers(name):
+    want = golden(name)
+    source, target = ([int(t) for t in want[key][row] if t >= 0] for key, row in (("sources", -1), ("targets", 1)))
+    with relpos.t5.T5(DATA / name, type="f32") as model:
+        for part in ("encoder", "decoder", "cross"):
+            more = {} if part == "encoder" else {"target_tokens": target}
+            for layer, heads in enumerate(want[f"attention.{part}"]):
+                for head, rows in enumerate(heads):
+                    for query in (0, len(rows) - 1):
+                        row = model.explain(tokens=source, part=part, layer=layer, head=head, query=query, **more)
+                        assert isinstance(row, relpos.Explanation)
+                        np.testing.assert_allclose(row.weights, rows[query], rtol=0, atol=2**-24)  # the file has f32
+                        seen = np.isfinite(row.score)
+                        np.testing.assert_allclose((row.raw + row.bias)[seen], row.score[seen], rtol=0, atol=1e-12)
+        last = model.explain(tokens=source, part="encoder", layer=-1, head=-1)
+        np.testing.assert_array_equal(last.weights, model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
+        for arguments, words in (({"layer": 2}, "layer is 2: -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
+                                 ({"part": "both"}, "part is 'both'")):
+            with pytest.raises(ValueError, match=words):
+                model.explain(tokens=source, **arguments)
+        for arguments in ({"part": "cross"}, {"target_tokens": [1]}):
+            with pytest.raises(TypeError, match="target"):
+                model.explain(tokens=source, **arguments)
+
+
+def test_ctrl_c_ends_encode():
+    code = ("import sys, time, relpos.t5\nm = relpos.t5.T5(sys.argv[1])\nprint('begun', flush=True)\nbegan = time.time()\n"
+            "try:\n    m.encode('a' * 150000)\nexcept KeyboardInterrupt:\n    print('ended', flush=True)\n")
+    with subprocess.Popen([sys.executable, "-P", "-c", code, DATA / "byt5"], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "begun\n"
+        time.sleep(1)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=20)[0] == "ended\n"
+
+
 def test_structures_are_those_of_the_header():
     text = re.sub(r"/\*.*?\*/", "", (ROOT / "include/relpos/t5.h").read_text(), flags=re.S)
     for name, made in (("tokens", relpos.t5._Tokens), ("opening", relpos.t5._Opening), ("info", relpos.t5._Info),
-                       ("generation", relpos.t5._Generation), ("sequence", relpos.t5._Sequence), ("drafted", relpos.t5._Drafted)):
+                       ("generation", relpos.t5._Generation), ("sequence", relpos.t5._Sequence),
+                       ("attention", relpos.t5._Attention), ("drafted", relpos.t5._Drafted)):
         body = re.search(rf"typedef struct rp_t5_{name} {{(.*?)}} rp_t5_{name};", text, re.S)[1]
         want = []
         for line in filter(None, (" ".join(part.split()) for part in body.split(";"))):
@@ -296,7 +342,7 @@ def test_structures_are_those_of_the_header():
             kind, field = ("pointer", function[1]) if function else re.match(r"(?:const )?(.*?)(\w+)$", line).groups()
             want.append((field, kind.replace("const", "").replace(" ", "")))
         sizes = {"size_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "double": "c_double", "uint64_t": "c_ulong", "char*": "c_char_p",
-                 "int32_t*": "LP_c_int", "rp_t5_tokens": "_Tokens", "rp_t5_stopping": "c_int"}
+                 "int32_t*": "LP_c_int", "double*": "LP_c_double", "float*": "LP_c_float", "rp_t5_tokens": "_Tokens", "rp_t5_stopping": "c_int"}
         assert [(field, kind.__name__) for field, kind in made._fields_] == [(field, sizes.get(kind, "c_void_p")) for field, kind in want], name
 
 

@@ -10,7 +10,7 @@ source='5 9 2 4 4 7 1'
 
 ok t5 --help
 has '^relpos t5 -- ' '^Example:' '^  generate  *[a-z]' '^  bench  *[a-z]'
-for name in generate encode score tokenize info pack bench; do
+for name in generate encode score tokenize info pack explain verify bench; do
     ok t5 "$name" --help
     has "^relpos t5 $name -- " "^Usage: relpos t5 $name " '^      --help  '
     sed '1,/^Options:/d' "$T/out" | grep -oE -- '^ +(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' >>"$T/options"
@@ -79,6 +79,57 @@ has '^draft .* passes$'
 ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
 has '"tokens_per_second": [0-9.]+'
 
+# generate -o: the same lines in a file
+ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
+check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
+check 'the lines' "$(cat "$T/greedy")" "$(sed -n 1p "$T/made/lines.txt")"
+check 'all lines' 4 "$(wc -l <"$T/made/lines.txt" | tr -d ' ')"
+
+# explain: encoder, decoder and cross heads; a query by number and by token; a picture
+ok t5 explain $data/t5 "$source" --tokens --layer 1 --head 1 --query 2
+has '^Encoder, layer 1 of 0 to 1, head 1 of 0 to 1: the query reads .2.$' '^Buckets  *2 +1 +0 +5' '^Biased scores' 'A\[2,5\]' '^Share of weight by distance'
+cp "$T/out" "$T/number"
+ok t5 explain $data/t5 '5 9 2 4 4 7 1' --tokens --layer 1 --head 1 --query 2 --threads 1
+same 'on one thread' "$T/number" "$T/out"
+ok t5 explain $data/byt5 'good' --query '<0x64>' --json
+has '"query": 3,' '"bucket": \[2, 2, 1, 0, 5\]' '"weights": \[' '"share_by_distance"'
+ok t5 explain $data/t5 "$source" --tokens --part decoder --target '4 4 7' --query 1
+has 'the query reads .4. and writes .4.' ' masked key scores -inf'
+ok t5 explain $data/t5 "$source" --tokens --part cross --target '4 4 7' --query 1 -o "$T/made/cross.png"
+has '^Cross-attention' '^ *A\[4,5\] = [0-9.]+ \|'
+check 'no distances' 0 "$(grep -c 'distance' "$T/out")"
+ok t5 explain $data/t5 "$source" --tokens --part cross --json
+has '"queries": \["0"'
+ok t5 explain $data/longt5_local "$source" --tokens --all
+
+# verify: every member of the family; a spoilt model fails
+for model in $data/*; do
+    ok t5 verify "$model" --type f32
+    has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^[36] checks, 0 failed; largest error / bound 0[.][0-9]+$'
+done
+ok t5 verify $data/v11
+has '24 checks, 0 failed'
+ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
+has '"check": "logits", "passed": true, "error": '
+head -c -512 "$T/made/packed" >"$T/made/spoilt"
+printf '%512s' '' | tr ' ' '\377' >>"$T/made/spoilt"
+run t5 verify "$T/made/spoilt"
+check 'exit code' 1 "$code"
+has 'FAILED$' '[1-9] failed; '
+
+# Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
+head -c 150000 /dev/zero | tr '\0' a >"$T/long"
+"$program" t5 encode $data/byt5 "$T/long" -o "$T/kept/never.npz" --threads 1 2>"$T/err" &
+stopped=$!
+sleep 2
+kill -TERM $stopped
+wait $stopped
+check 'exit code' 1 $?
+check 'one line' 1 "$(wc -l <"$T/err" | tr -d ' ')"
+says '^relpos: t5 encode: stopped by a signal \(start it again'
+look
+check 'no file' "$kept" "$now"
+
 refusals t5 <<'END'
 2 | no command is called "translate" | translate
 1 | there is no config.json in it | info tests
@@ -96,8 +147,20 @@ refusals t5 <<'END'
 2 | is of no known format | encode tests/t5/data/v11 -o x.txt
 2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
 2 | it is for vectors | encode tests/t5/data/v11 -o x.npz --normalize
+1 | its folder cannot be written to | generate tests/t5/data/v11 --tokens --text 5 -o none/there
+2 | no text | explain tests/t5/data/t5
+2 | --layer: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --layer 2
+2 | --head: 2 is out of range \(0 to 1\) | explain tests/t5/data/t5 '5 6' --tokens --head 2
+2 | --query: 2 is out of range \(0 to 1 | explain tests/t5/data/t5 '5 6' --tokens --query 2
+2 | --query: no query is the token "x" | explain tests/t5/data/t5 '5 6' --tokens --query x
+2 | --part: there is no "both" | explain tests/t5/data/t5 '5 6' --tokens --part both
+2 | --output: x.txt: the suffix tells no picture | explain tests/t5/data/t5 '5 6' --tokens -o x.txt
+2 | there are no tokens | explain tests/t5/data/t5 '' --tokens
+1 | an encoder alone | explain tests/t5/data/encoder '5 6' --tokens --part cross
+1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
+1 | cannot be opened | verify tests/none
 2 | -o is missing | pack tests/t5/data/v11
-1 | none/there | pack tests/t5/data/v11 -o none/there
+1 | its folder cannot be written to | pack tests/t5/data/v11 -o none/there
 END
 
 finish

@@ -1,0 +1,463 @@
+/* verify.c -- relpos t5 verify: a model on this machine beside plain loops in double, and the laws on bits, for each type of weights. What is
+ * compared comes from the library's public calls alone.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/t5/t5.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { JSON = T5_OWN };
+enum { NEW = 12, NOISY = 3, MARGIN = 8, THREADS = 3, MAX_LINES = 64 };
+
+static const cli_option options[] = {
+    {"text", T5_TEXT, "TEXT", "one line, in place of a file; without both, three short lines"},
+    {"json", JSON, NULL, "one object for each check"},
+    T5_TOKENS_OPTION,
+    T5_COMMON_OPTIONS,
+    {0},
+};
+
+typedef struct request {
+    cli_t5_common common;
+    const char *path, *lines, *text;
+    bool json;
+    int checked, failed;
+    double worst; /* largest error / bound */
+    cli_progress progress;
+    double done, all; /* passes of the reference */
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case T5_TEXT: r->text = value; return CLI_OK;
+    case JSON: r->json = true; return CLI_OK;
+    default: return cli_t5_common_option(&r->common, key, value);
+    }
+}
+
+/* What a model made of the lines. */
+typedef struct outcome {
+    int64_t n, rows, longest;
+    rp_t5_tokens source[MAX_LINES];
+    float *hidden; /* [rows, d] */
+    rp_t5_results *results;
+} outcome;
+
+static int no_memory(void)
+{
+    return cli_error(CLI_FAILED, "t5 verify: out of memory (fewer or shorter lines)");
+}
+
+static int on_progress(void *context, double share)
+{
+    request *r = context;
+    return cli_t5_progress(&r->progress, (r->done + share) / r->all);
+}
+
+/* ------------------------------------------------------------------------------------------------ what is printed */
+
+static void begin_check(request *r, const char *what, bool good)
+{
+    const char *type = rp_t5_about(r->common.model)->type;
+    r->checked++;
+    r->failed += !good;
+    cli_progress_end(&r->progress);
+    r->progress.shown = 0;
+    if (r->json)
+        printf("{\"type\": \"%s\", \"check\": \"%s\", \"passed\": %s", type, what, good ? "true" : "false");
+    else
+        printf("%-6s%-28s", type, what);
+}
+
+static void print_law(request *r, const char *what, const char *holds, const char *fails, bool good)
+{
+    begin_check(r, what, good);
+    puts(r->json ? "}" : good ? holds : fails);
+    fflush(stdout);
+}
+
+static void print_error(request *r, const char *what, double error, double bound)
+{
+    const bool good = error <= bound; /* not for NaN */
+    begin_check(r, what, good);
+    r->worst = fmax(r->worst, bound > 0 ? error / bound : error > 0 ? INFINITY : 0);
+    printf(r->json ? ", \"error\": %.9g, \"bound\": %.9g}\n" : "error %.2e, bound %.2e", error, bound);
+    if (!r->json)
+        puts(good ? "" : "   FAILED");
+    fflush(stdout);
+}
+
+/* ------------------------------------------------------------------------------------------------ lines */
+
+static const char *const own_lines[] = {"relpos", "The cat sat on the mat, and it slept.",
+                                        "translate English to German: 42 houses, one garden; where is the key?"};
+enum { OWN_LINES = sizeof own_lines / sizeof *own_lines };
+
+/* Tokens of a line of its own, for a model without a tokenizer: any will do. */
+static int own_tokens(const request *r, int line, int32_t **tokens, int64_t *n)
+{
+    *n = 1 + 9 * line;
+    *tokens = malloc((size_t)*n * sizeof **tokens);
+    for (int64_t k = 0; *tokens != NULL && k < *n; k++)
+        (*tokens)[k] = (int32_t)((k * 7919 + 13 * line + 2) % rp_t5_about(r->common.model)->vocab);
+    return *tokens != NULL ? CLI_OK : no_memory();
+}
+
+static int add_line(const request *r, outcome *o, const cli_t5_lines *l, const char *line, int64_t length)
+{
+    int32_t *tokens;
+    int64_t n;
+    if (o->n == MAX_LINES)
+        return cli_error(CLI_USAGE, "t5 verify: more than %d lines (fewer lines show as much)", MAX_LINES);
+    const int code = cli_t5_read_tokens(&r->common, l, "", line, length, &tokens, &n);
+    if (code != CLI_OK)
+        return code;
+    o->source[o->n++] = (rp_t5_tokens){tokens, n};
+    return CLI_OK;
+}
+
+static int read_lines(const request *r, outcome *o)
+{
+    cli_t5_lines l = {0};
+    const char *line;
+    int64_t length = 0;
+    int code = CLI_OK;
+    if (r->lines == NULL && r->text == NULL) {
+        for (int k = 0; k < OWN_LINES && code == CLI_OK; k++) {
+            int32_t *tokens;
+            int64_t n;
+            if (rp_t5_about(r->common.model)->has_tokenizer && !r->common.tokens) {
+                code = add_line(r, o, &l, own_lines[k], (int64_t)strlen(own_lines[k]));
+                continue;
+            }
+            if ((code = own_tokens(r, k, &tokens, &n)) == CLI_OK)
+                o->source[o->n++] = (rp_t5_tokens){tokens, n};
+        }
+        return code;
+    }
+    code = cli_t5_lines_open(&l, r->lines, r->text);
+    while (code == CLI_OK) {
+        code = cli_t5_lines_next(&l, &line, &length);
+        if (code != CLI_OK || length < 0)
+            break;
+        code = add_line(r, o, &l, line, length);
+    }
+    cli_t5_lines_close(&l);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ the fast path */
+
+static int stop_asked(void *context)
+{
+    (void)context;
+    return cli_stop_asked();
+}
+
+/* Hidden states, and targets of the likeliest tokens. */
+static int compute(request *r, outcome *o)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    int code = read_lines(r, o);
+    for (int64_t s = 0; s < o->n; s++) {
+        o->rows += o->source[s].n;
+        o->longest = o->source[s].n > o->longest ? o->source[s].n : o->longest;
+    }
+    o->hidden = malloc((size_t)(o->rows * i->d_model + 1) * sizeof *o->hidden);
+    if (code == CLI_OK && o->hidden == NULL)
+        code = no_memory();
+    if (code == CLI_OK &&
+        rp_t5_encode(r->common.model, o->n, o->source, o->hidden, cli_t5_progress, &r->progress) != RP_OK)
+        code = cli_t5_refused("t5 verify");
+    if (code != CLI_OK || i->decoder_layers == 0)
+        return code;
+    rp_t5_generation g = rp_t5_generation_of(r->common.model);
+    g.max_new_tokens = NEW;
+    g.min_new_tokens = g.no_repeat_ngram = 0;
+    g.beams = g.returned = g.scores = 1;
+    g.sample = 0;
+    g.repetition_penalty = 1;
+    g.forced_first = g.forced_last = -1;
+    g.cancelled = stop_asked;
+    if (rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results) != RP_OK)
+        return cli_t5_refused("t5 verify");
+    return CLI_OK;
+}
+
+static void free_outcome(outcome *o)
+{
+    for (int64_t s = 0; s < o->n; s++)
+        rp_t5_free((void *)(uintptr_t)o->source[s].tokens);
+    free(o->hidden);
+    rp_t5_results_free(o->results);
+    *o = (outcome){0};
+}
+
+/* Each line by itself gives the rows that it had among the others. */
+static int check_alone(request *r, const outcome *o)
+{
+    const int64_t d = rp_t5_about(r->common.model)->d_model;
+    float *alone = malloc((size_t)(o->longest * d + 1) * sizeof *alone);
+    const float *at = o->hidden;
+    bool good = true;
+    int code = alone != NULL ? CLI_OK : no_memory();
+    for (int64_t s = 0; s < o->n && code == CLI_OK; at += o->source[s++].n * d) {
+        if (rp_t5_encode(r->common.model, 1, &o->source[s], alone, NULL, NULL) != RP_OK)
+            code = cli_t5_refused("t5 verify");
+        else
+            good = good && memcmp(alone, at, (size_t)(o->source[s].n * d) * sizeof *at) == 0;
+    }
+    if (code == CLI_OK)
+        print_law(r, "a line alone, or in a batch", "same bits", "other bits   FAILED", good);
+    free(alone);
+    return code;
+}
+
+/* Logits of a target, token by token. */
+static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens target, float *logits)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    const int32_t parent = 0;
+    rp_t5_session *session;
+    rp_status status = rp_t5_begin(&session, r->common.model, 1, &source, target.n);
+    for (int64_t k = 0; k < target.n && status == RP_OK; k++) {
+        const int32_t token = k > 0 ? target.tokens[k - 1] : i->start;
+        status = rp_t5_step(session, 1, &parent, &token, logits + k * i->vocab);
+    }
+    if (status != RP_OK)
+        return cli_t5_refused("t5 verify");
+    rp_t5_end(session);
+    return CLI_OK;
+}
+
+/* A target's score is the same given at once, and its tokens are those of the largest logits. */
+static int check_steps(request *r, const outcome *o)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    float *logits = malloc((size_t)(NEW * i->vocab) * sizeof *logits);
+    bool same = true, likeliest = true;
+    int code = logits != NULL ? CLI_OK : no_memory();
+    for (int64_t s = 0; s < o->n && code == CLI_OK; s++) {
+        const rp_t5_sequence *q = rp_t5_result(o->results, s);
+        const rp_t5_tokens target = {q->tokens, q->n};
+        double total;
+        if (rp_t5_score(r->common.model, o->source[s], target, &total, NULL, NULL, NULL) != RP_OK)
+            code = cli_t5_refused("t5 verify");
+        else
+            code = step_logits(r, o->source[s], target, logits);
+        same = same && code == CLI_OK && memcmp(&total, &q->score, sizeof total) == 0;
+        for (int64_t k = 0; k < q->n && code == CLI_OK; k++)
+            for (int64_t t = 0; t < i->vocab; t++)
+                likeliest = likeliest && !(logits[k * i->vocab + t] > logits[k * i->vocab + q->tokens[k]]);
+    }
+    if (code == CLI_OK) {
+        print_law(r, "token by token, or at once", "same bits", "other bits   FAILED", same);
+        print_law(r, "greedy tokens", "the likeliest", "others   FAILED", likeliest);
+    }
+    free(logits);
+    return code;
+}
+
+static int check_threads(request *r, const outcome *a, const outcome *b)
+{
+    const size_t bytes = (size_t)(a->rows * rp_t5_about(r->common.model)->d_model) * sizeof *a->hidden;
+    bool good = memcmp(a->hidden, b->hidden, bytes) == 0;
+    for (int64_t s = 0; s < rp_t5_results_size(a->results); s++)
+        good = good && memcmp(&rp_t5_result(a->results, s)->score, &rp_t5_result(b->results, s)->score, 8) == 0;
+    print_law(r, "one thread, or several", "same bits", "other bits   FAILED", good);
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the reference */
+
+/* Hidden states and logits of one line, by the reference. */
+typedef struct exact {
+    int64_t n_hidden, n_logits;
+    double *hidden, *logits;
+} exact;
+
+static int refer(request *r, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *how, exact *x)
+{
+    const rp_status status = rp_t5_reference(r->common.model, source, target, how, x->hidden,
+                                             x->n_logits ? x->logits : NULL, on_progress, r);
+    r->done++;
+    return status == RP_OK ? CLI_OK : cli_t5_refused("t5 verify");
+}
+
+static double farthest(const double *x, const double *y, int64_t n)
+{
+    double most = 0;
+    for (int64_t k = 0; k < n; k++)
+        most = fabs(x[k] - y[k]) > most || isnan(x[k] - y[k]) ? fabs(x[k] - y[k]) : most;
+    return most;
+}
+
+static double farthest_float(const float *x, const double *y, int64_t n)
+{
+    double most = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const double error = fabs((double)x[k] - y[k]);
+        most = error > most || isnan(error) ? error : most;
+    }
+    return most;
+}
+
+/* Errors and bounds of hidden states and of logits, the largest of all lines. */
+typedef struct compared {
+    double error[2], bound[2];
+} compared;
+
+/* Noise as large as sums of f32 may be off by, in all inputs of linear layers: what it changes, MARGIN times, is what may be wrong. Where
+ * inputs are rounded to 8 bits, one that is close to the middle may go either way: what the rounding of all changes may be wrong besides. */
+static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, const exact *x, exact *other,
+                       double bound[2])
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    const int64_t inner = i->heads * i->d_kv, wide = i->d_ff > i->d_model ? i->d_ff : i->d_model;
+    const double noise = 0x1p-24 * sqrt((double)(inner > wide ? inner : wide));
+    int code = CLI_OK;
+    bound[0] = bound[1] = 0;
+    for (int k = 0; k <= NOISY && code == CLI_OK; k++) {
+        const rp_t5_rounding how = {.noise = k > 0 ? noise : 0, .seed = (uint64_t)k, .exact_inputs = k == 0};
+        if (k == 0 && strncmp(i->type, "int", 3) != 0)
+            continue;
+        if ((code = refer(r, source, target, &how, other)) != CLI_OK)
+            break;
+        const double changed[2] = {farthest(x->hidden, other->hidden, x->n_hidden),
+                                   farthest(x->logits, other->logits, x->n_logits)};
+        for (int m = 0; m < 2; m++)
+            bound[m] = k == 0 ? changed[m] : fmax(bound[m], MARGIN * changed[m]);
+    }
+    return code;
+}
+
+static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, const float *hidden, compared *c)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    exact x[2] = {{source.n * i->d_model, target.n * i->vocab, NULL, NULL}};
+    float *logits = malloc((size_t)(target.n * i->vocab + 1) * sizeof *logits);
+    double bound[2];
+    int code = logits != NULL ? CLI_OK : no_memory();
+    x[1] = x[0];
+    for (int k = 0; k < 2; k++) {
+        x[k].hidden = malloc((size_t)(x[k].n_hidden + 1) * sizeof(double));
+        x[k].logits = malloc((size_t)(x[k].n_logits + 1) * sizeof(double));
+        if (x[k].hidden == NULL || x[k].logits == NULL)
+            code = no_memory();
+    }
+    if (code == CLI_OK && target.n > 0)
+        code = step_logits(r, source, target, logits);
+    if (code == CLI_OK)
+        code = refer(r, source, target, NULL, &x[0]);
+    if (code == CLI_OK)
+        code = find_bounds(r, source, target, &x[0], &x[1], bound);
+    if (code == CLI_OK) {
+        const double error[2] = {farthest_float(hidden, x[0].hidden, x[0].n_hidden),
+                                 farthest_float(logits, x[0].logits, x[0].n_logits)};
+        for (int m = 0; m < 2; m++) {
+            c->error[m] = error[m] > c->error[m] || isnan(error[m]) ? error[m] : c->error[m];
+            c->bound[m] = fmax(c->bound[m], bound[m]);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        free(x[k].hidden);
+        free(x[k].logits);
+    }
+    free(logits);
+    return code;
+}
+
+static int check_reference(request *r, const outcome *o)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    compared c = {{0}, {0}};
+    const float *at = o->hidden;
+    int code = CLI_OK;
+    for (int64_t s = 0; s < o->n && code == CLI_OK; at += o->source[s++].n * i->d_model) {
+        const rp_t5_sequence *q = o->results != NULL ? rp_t5_result(o->results, s) : NULL;
+        code = compare_line(r, o->source[s], (rp_t5_tokens){q ? q->tokens : NULL, q ? q->n : 0}, at, &c);
+    }
+    if (code == CLI_OK)
+        print_error(r, "hidden states", c.error[0], c.bound[0]);
+    if (code == CLI_OK && o->results != NULL)
+        print_error(r, "logits", c.error[1], c.bound[1]);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------ a type */
+
+static int open_with(request *r, const char *type, int64_t threads)
+{
+    r->common.type = type;
+    r->common.threads = threads;
+    return cli_t5_open(&r->common, r->path);
+}
+
+static int verify_type(request *r, const char *type, int64_t threads)
+{
+    outcome several = {0}, one = {0};
+    int code = open_with(r, type, threads);
+    if (code == CLI_OK)
+        code = compute(r, &several);
+    if (code == CLI_OK)
+        code = check_reference(r, &several);
+    if (code == CLI_OK)
+        code = check_alone(r, &several);
+    if (code == CLI_OK && several.results != NULL)
+        code = check_steps(r, &several);
+    cli_t5_close(&r->common);
+    if (code != CLI_OK || (code = open_with(r, type, 1)) != CLI_OK) {
+        cli_t5_close(&r->common);
+        free_outcome(&several);
+        return code;
+    }
+    code = compute(r, &one);
+    if (code == CLI_OK)
+        code = check_threads(r, &several, &one);
+    cli_t5_close(&r->common);
+    free_outcome(&several);
+    free_outcome(&one);
+    return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    static const char *const types[] = {"f32", "bf16", "int8", "int4"};
+    request r = {.progress = {.what = "t5 verify"}};
+    const char *args[2] = {NULL, NULL}, *only;
+    struct stat st;
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "t5 verify: no model was named (relpos t5 verify DIR)");
+    const int64_t threads = r.common.threads > 0 ? r.common.threads : THREADS;
+    r.path = args[0];
+    r.lines = args[1];
+    only = r.common.type;
+    const bool folder = stat(r.path, &st) == 0 && S_ISDIR(st.st_mode);
+    const int n_types = folder && only == NULL ? 4 : 1;
+    /* of each line: itself, noise, and exact inputs with two of the types */
+    r.all = n_types * (1 + NOISY + 0.5) * (r.lines || r.text ? 1 : OWN_LINES);
+    cli_progress_show(&r.progress, 0);
+    code = CLI_OK;
+    for (int t = 0; t < n_types && code == CLI_OK; t++)
+        code = verify_type(&r, n_types > 1 ? types[t] : only, threads);
+    cli_progress_end(&r.progress);
+    if (code == CLI_OK && !r.json)
+        printf("%d checks, %d failed; largest error / bound %.3f\n", r.checked, r.failed, r.worst);
+    return code != CLI_OK ? code : r.failed ? CLI_FAILED : CLI_OK;
+}
+
+const cli_command cli_t5_verify = {
+    .name = "t5 verify",
+    .summary = "check a model on this machine against plain loops in double, and its laws",
+    .usage = "DIR|FILE [LINES] [options]",
+    .example = "  relpos t5 verify flan-t5-small\n  relpos t5 verify flan.relpos --text 'translate English to German: "
+               "Good morning.'\n",
+    .options = options,
+    .run = run,
+};
