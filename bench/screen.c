@@ -1,7 +1,8 @@
 /* screen.c -- greedy decoding with the whole head and with 8 bits of it (t5/screen.c), in turns in one process: tokens a
- * second of processor time, without encoding, and how many logits are made exactly.
+ * second of processor time, without encoding, and how many logits are made exactly. With DRAFT, int8 or int4: with 8 bits
+ * of the head, and with such a draft besides (t5/draft.c).
  *
- *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS]
+ *     bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]
  *
  * One thread. Without LINES ("" too), 8 sources of 128 random tokens, and targets of TOKENS (64) tokens; with LINES they
  * end where the model ends them.
@@ -82,11 +83,12 @@ static int64_t read_sources(const rp_t5 *m, const char *lines, const char *prefi
 
 /* All sources, `batch` at once; the tokens written, a sum that tells texts apart, and without what encoding took. */
 static double generate(const rp_t5 *m, const rp_t5_generation *g, int64_t n, const rp_t5_tokens *sources, int64_t batch,
-                       int64_t *tokens, uint64_t *sum)
+                       int64_t *tokens, uint64_t *sum, rp_t5_drafted *drafted)
 {
     double spent = 0;
     *tokens = 0;
     *sum = 0;
+    *drafted = (rp_t5_drafted){0};
     for (int64_t s = 0; s < n; s += batch) {
         rp_t5_results *r;
         rp_t5_session *session;
@@ -100,6 +102,10 @@ static double generate(const rp_t5 *m, const rp_t5_generation *g, int64_t n, con
         for (int64_t k = 0; k < some; k++)
             for (int64_t t = 0; t < rp_t5_result(r, k)->n; t++, ++*tokens)
                 *sum = *sum * 31 + (uint64_t)rp_t5_result(r, k)->tokens[t];
+        const rp_t5_drafted *d = rp_t5_results_drafted(r);
+        drafted->proposed += d->proposed;
+        drafted->accepted += d->accepted;
+        drafted->passes += d->passes;
         rp_t5_results_free(r);
     }
     return spent;
@@ -123,35 +129,45 @@ int main(int argc, char **argv)
     const int64_t length = argc > 4 ? atoll(argv[4]) : 64, batch = argc > 5 ? atoll(argv[5]) : 1;
     enum { MAX_ROUNDS = 99 };
     const int rounds = argc > 6 && atoi(argv[6]) < MAX_ROUNDS ? atoi(argv[6]) : 5;
+    const char *const draft = argc > 7 ? argv[7] : NULL;
+    static const char *const names[2][2] = {{"with the whole head", "with 8 bits of it"}, {"by steps", "with a draft"}};
     static rp_t5_tokens sources[MAX_LINES];
     static counting k;
     double ratio[MAX_ROUNDS], rate[2][MAX_ROUNDS];
     rp_t5 *m[2];
     rp_pool *pool;
     if (argc < 2 || rounds < 1 || batch < 1 || length < 1 || rp_pool_create(&pool, 1) != RP_OK)
-        return fprintf(stderr, "usage: bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS]\n"), 2;
+        return fprintf(stderr, "usage: bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]\n"), 2;
     rp_t5_opening o = rp_t5_opening_init();
     o.pool = pool;
     for (int way = 0; way < 2; way++) {
-        setenv("RELPOS_SCREEN", way == 0 ? "1000000000" : "0", 1);
+        if (draft == NULL)
+            setenv("RELPOS_SCREEN", way == 0 ? "1000000000" : "0", 1);
+        o.draft = way == 1 ? draft : NULL;
+        const double before = seconds();
         check(rp_t5_open(&m[way], argv[1], &o));
+        if (way == 1 && draft != NULL)
+            printf("opened with a draft in %.0f ms\n", 1e3 * (seconds() - before));
     }
-    if (m[1]->screen == NULL)
+    if (draft == NULL && m[1]->screen == NULL)
         return fprintf(stderr, "%s: its head has 8 bits already\n", argv[1]), 1;
     const int64_t n = read_sources(m[0], lines, prefix, sources);
     rp_t5_generation g = rp_t5_generation_of(m[0]);
     int64_t tokens[2];
     uint64_t sum[2];
+    rp_t5_drafted drafted;
     g.max_new_tokens = length;
     g.min_new_tokens = lines != NULL ? 0 : length;
-    time_making(&m[0]->weights.head, pool);
-    generate(m[1], &g, n < 40 ? n : 40, sources, 1, &tokens[1], &sum[1]); /* which makes the screen */
+    if (draft == NULL)
+        time_making(&m[0]->weights.head, pool);
+    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* which makes the screen */
+        generate(m[way], &g, n < 40 ? n : 40, sources, 1, &tokens[way], &sum[way], &drafted);
     for (int round = 0; round < rounds; round++) {
         for (int way = 0; way < 2; way++) {
-            k = (counting){.screen = m[1]->screen, .before = m[1]->screen->candidates};
-            g.on_token = way == 1 && batch == 1 ? count : NULL;
+            k = (counting){.screen = m[1]->screen, .before = m[1]->screen != NULL ? m[1]->screen->candidates : 0};
+            g.on_token = way == 1 && batch == 1 && draft == NULL ? count : NULL;
             g.context = &k;
-            rate[way][round] = generate(m[way], &g, n, sources, batch, &tokens[way], &sum[way]);
+            rate[way][round] = generate(m[way], &g, n, sources, batch, &tokens[way], &sum[way], &drafted);
             rate[way][round] = (double)tokens[way] / rate[way][round];
         }
         if (sum[0] != sum[1])
@@ -161,12 +177,15 @@ int main(int argc, char **argv)
     qsort(rate[0], (size_t)rounds, sizeof(double), by_number);
     qsort(rate[1], (size_t)rounds, sizeof(double), by_number);
     qsort(ratio, (size_t)rounds, sizeof(double), by_number);
-    printf("%lld tokens, the same; tokens a second of decoding: %.0f with the whole head, %.0f with 8 bits of it: %.2f "
-           "times (%.2f to %.2f)\n",
-           (long long)tokens[1], rate[0][rounds / 2], rate[1][rounds / 2], ratio[rounds / 2], ratio[0],
-           ratio[rounds - 1]);
-    printf("rows %lld, of which %lld read the whole head\n", (long long)m[1]->screen->rows,
-           (long long)m[1]->screen->whole);
+    printf("%lld tokens, the same; tokens a second of decoding: %.0f %s, %.0f %s: %.2f times (%.2f to %.2f)\n",
+           (long long)tokens[1], rate[0][rounds / 2], names[draft != NULL][0], rate[1][rounds / 2],
+           names[draft != NULL][1], ratio[rounds / 2], ratio[0], ratio[rounds - 1]);
+    if (draft != NULL)
+        printf("%lld proposed, %lld accepted, %lld passes\n", (long long)drafted.proposed, (long long)drafted.accepted,
+               (long long)drafted.passes);
+    else
+        printf("rows %lld, of which %lld read the whole head\n", (long long)m[1]->screen->rows,
+               (long long)m[1]->screen->whole);
     if (k.n > 0) {
         qsort(k.of, (size_t)k.n, sizeof *k.of, by_size);
         printf("candidates: median %d, 90 of 100 rows at most %d, largest %d\n", (int)k.of[k.n / 2],

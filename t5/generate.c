@@ -290,9 +290,11 @@ static rp_status run_steps(run *r, int64_t n_sources)
         r->row_target[k] = k;
         memcpy(first + k * r->forced, r->targets[k].tokens, (size_t)r->forced * sizeof *first);
     }
-    rp_status status = decode(r, rows, r->forced, first);
+    /* a draft begins with the start token, so that the first step is a pass too; behind a prefix, once that was taken */
+    const bool passes_alone = rows == 1 && r->forced == 1 && r->m->draft != NULL;
+    rp_status status = passes_alone ? RP_OK : decode(r, rows, r->forced, first);
     free(first);
-    for (int64_t n = r->forced; status == RP_OK && rows > 0; n = 1) {
+    for (int64_t n = r->forced; status == RP_OK && rows > 0 && !passes_alone; n = 1) {
         if (r->screened)
             status = screen_rows(r, rows, n);
         for (int64_t k = 0; status == RP_OK && k < rows; k++)

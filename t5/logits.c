@@ -142,6 +142,8 @@ rp_status t5_draw(const rp_t5_generation *g, float *scores, int64_t vocab, uint6
     for (int64_t k = 0; k < vocab; k++)
         if (scores[k] >= least)
             choices[n++] = (choice){scores[k], (int32_t)k};
+    if (n == 0) /* nothing but NaN: as t5_argmax */
+        choices[n++] = (choice){0, 0};
     qsort(choices, (size_t)n, sizeof *choices, by_score);
     n = within_share(choices, n, g->top_p, weights);
     for (int64_t k = 0; k < n; k++)

@@ -216,9 +216,11 @@ RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_
 RP_API int64_t rp_t5_results_size(const rp_t5_results *results);
 /* Result n; NULL past the last. It belongs to the results. */
 RP_API const rp_t5_sequence *rp_t5_result(const rp_t5_results *results, int64_t n);
-/* What the draft did: tokens that it proposed, how many were what the model chose, and passes of the model that checked them. */
+/* What the draft did. */
 typedef struct rp_t5_drafted {
-    int64_t proposed, accepted, passes;
+    int64_t proposed; /* tokens */
+    int64_t accepted; /* of them, because the model chose them too */
+    int64_t passes;   /* of the model, which checked them */
 } rp_t5_drafted;
 /* Of the whole call; zeros without a draft. It belongs to the results. */
 RP_API const rp_t5_drafted *rp_t5_results_drafted(const rp_t5_results *results);
