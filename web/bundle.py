@@ -75,15 +75,25 @@ def golden():
     }
 
 
-def arrays_of(name, wanted):
-    """Arrays of a file of examples/data, rounded to f16 to keep the page small, and its metadata."""
+def contents(name):
+    """The bytes of the arrays of a file of examples/data, and its header."""
     data = (root / "examples/data" / name).read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
-    head = json.loads(data[8 : 8 + size])
+    return data[8 + size :], json.loads(data[8 : 8 + size])
+
+
+def floats(data, array):
+    """The numbers of an array of f32 of which the header says `array`."""
+    first, last = array["data_offsets"]
+    return struct.unpack(f"<{(last - first) // 4}f", data[first:last])
+
+
+def arrays_of(name, wanted):
+    """Arrays of a file of examples/data, rounded to f16 to keep the page small, and its metadata."""
+    data, head = contents(name)
     result = {}
     for array in wanted:
-        first, last = head[array]["data_offsets"]
-        numbers = struct.unpack(f"<{(last - first) // 4}f", data[8 + size + first : 8 + size + last])
+        numbers = floats(data, head[array])
         result[array] = {
             "shape": head[array]["shape"],
             "f16": base64.b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode(),
@@ -102,6 +112,15 @@ def lab():
     layers = [arrays_of(f"lab_t5_layer{layer}.safetensors", ("q", "k", "t5.table")) for layer in range(2)]
     said = layers[0][1]
     return {"layers": [arrays for arrays, _ in layers], "tokens": json.loads(said["tokens"]), "options": said["options"]}
+
+
+def window():
+    """The table of examples/data/train_window.py, and what it says of it."""
+    data, head = contents("window.safetensors")
+    [(name, array)] = [item for item in head.items() if item[0] != "__metadata__"]
+    numbers = floats(data, array)
+    side = round((array["shape"][0] ** 0.5 + 1) / 2)
+    return {"shape": array["shape"], "data": [round(x, 4) for x in numbers], "side": side, "errors": json.loads(head["__metadata__"]["errors"])}
 
 
 def modules(name, done):
@@ -173,7 +192,7 @@ def style(name):
 
 
 def main(out, simd128, relaxed):
-    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab()}
+    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
     page, plain = (web / "explorer.html").read_text(), Path(simd128).read_bytes()
     for mark, text in {
         "STYLE": style("explorer.css"),

@@ -64,8 +64,8 @@ function strings(bytes, characters, little) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), found = [];
   try {
     for (let at = 0; at < bytes.length; at += 4 * characters)
-      found.push(
-        String.fromCodePoint(...Array.from({length: characters}, (_, n) => view.getUint32(at + 4 * n, little))).replace(/\0+$/, ''));
+      found.push(String.fromCodePoint(...Array.from({length: characters}, (_, n) => view.getUint32(at + 4 * n, little)))
+                   .replace(/\0+$/, ''));
   } catch { return null; }
   return found;
 }

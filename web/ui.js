@@ -41,6 +41,30 @@ export const inner = (x, digits) => x < 0 ? `(${fixed(x, digits)})` : fixed(x, d
 export const calculation = (terms, value) =>
   minus(terms.length ? `${terms.join(' + ').replaceAll('+ -', '- ').replaceAll(' * ', ' · ')} = ${value}` : value);
 
+/** A number within a calculation: four digits, without zeros at the end, in parentheses where it has a sign. */
+export const short = x => {
+  const text = String(+x.toFixed(4));
+  return x < 0 && +text ? `(${text})` : text.replace('-', '');
+};
+
+/** A sum of products, as `calculation` takes it. Of more than `most` products, which are not 0, those largest in size are written. */
+export function sumOfProducts(pairs, most = 8) {
+  const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= most ? pairs : pairs.filter(pair => size(pair)),
+        shown = whole.length <= most ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, most),
+        rest = whole.length - shown.length;
+  return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller ones`] : [])];
+}
+
+/** How a weight of a row, as Core.row has it, comes about: exp of the score divided by the sum of the row's exponentials. */
+export function weightOf(row, j, score = fixed(row.score[j])) {
+  if (row.score[j] === -Infinity) return 'masked';
+  const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : `exp(${fixed(row.lse)})`;
+  return calculation([`exp(${score}) / ${sum}`], fixed(row.weights[j]));
+}
+
+/** How a difference comes about. */
+export const differenceOf = (x, y) => x === -Infinity ? 'masked' : calculation([`${fixed(x)} - ${inner(y)}`], fixed(x - y));
+
 export function signed(x, digits = 4) {
   const text = fixed(x, digits);
   return x > 0 && !/^0\.?0*$/.test(text) ? '+' + text : text;

@@ -30,4 +30,33 @@ def value_of(calculation, first=True):
     for mark, python in (("−", "-"), ("·", "*"), ("^", "**")):
         calculation = calculation.replace(mark, python)
     calculation = re.sub(r"bucket\([^)]*\) = ", "", calculation)
-    return eval(calculation, {"__builtins__": {}}, {"log": math.log, "exp": math.exp, "table": Table(first)})
+    return eval(calculation, {"__builtins__": {}}, {"log": math.log, "exp": math.exp, "cos": math.cos, "sin": math.sin, "max": max, "min": min, "table": Table(first)})
+
+
+def cells(page):
+    """Every cell of the tables whose cells show calculations: the number in it, and the text below the table when it has the focus."""
+    return page.p.evaluate(
+        """() => [...document.querySelectorAll('main div')].filter(box => box.children.length === 2 && box.children[0].classList.contains('scroll')
+            && box.children[1].classList.contains('readout')).flatMap(box => [...box.querySelectorAll('td')].map(cell => {
+                cell.focus();
+                return [cell.textContent, box.children[1].textContent];
+            }))"""
+    )
+
+
+def wrong_cells(found, bound, unit=""):
+    """How many of these cells have a calculation of numbers, and those in which its value is neither in the cell nor what is computed. Numbers of
+    a calculation are rounded, `bound` says to what; digits beyond those of the cell may be told."""
+    computed, wrong = 0, []
+    for cell, text in found:
+        calculation, value = parts(text)
+        mine = value_of(calculation)
+        if mine is None:
+            continue
+        computed += 1
+        number = float(value.replace(",", "").removesuffix(unit))
+        digits = len(cell.partition(".")[2])
+        shown = float(cell.replace("−", "-").replace(",", "")) if not unit else number
+        if abs(mine - number) > bound * max(1, abs(number)) or abs(number - shown) > 0.51 * 10**-digits:
+            wrong.append((cell, text, mine))
+    return computed, wrong

@@ -5,6 +5,7 @@ import json
 import math
 import re
 
+from calculations import cells, parts, value_of
 from checks import build, check, command, root, work
 from programs import python_program
 
@@ -43,6 +44,15 @@ def parameters(page):
     check("cost: a table of T5", page.cells("t5,")[1:] == ["256", "32"], page.cells("t5"))
     page.show("cost", also="t5+alibi")
     check("cost: terms of one's own", page.cells("together")[1:] == ["256", "32"], page.cells("together"))
+    computed = 0
+    for cell, text in cells(page):
+        calculation, value = parts(text)
+        number = value_of(calculation)
+        if number is not None:
+            computed += 1
+            bare = value.removesuffix(" bytes")
+            check(f"cost: {text}", number == float(bare) and (bare != value or cell.replace(",", "") == bare), f"{cell} {number}")
+    check("cost: cells with calculations", computed > 2 * 9 + 2 * 15, computed)
     page.show("cost", also="t6")
     check("cost: a term that is none", "no term is called" in page.problem(), page.problem())
 
@@ -66,6 +76,8 @@ def cost(page):
     check(
         "cost: the row of the cache", "from those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()
     )
+    said = page.p.locator("figure", has_text="Biases while a text is written").locator(".readout").text_content()
+    check("cost: how a bucket of the cache comes about", re.fullmatch(r"step 32, key 0, offset −32: table\[bucket\(−32\) = \d+, 0\] = \d+", said), said)
     check("cost: N x N", page.cells("N × N biases")[-1] == "137 GB")
     page.p.click("#measure")
     page.p.wait_for_selector("text=Measured:")

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from calculations import cells, parts, value_of, wrong_cells
 from checks import check, command, fixed, printed
 from programs import c_program, golden, python_program
 
@@ -36,6 +37,11 @@ def families(page):
             )
             check(f"families {family} {strength}: scores", want and fixed(mine) == want, f"{mine} {found}")
             check(f"families {family} {strength}: the table", page.cells(f"token {query}", nth) == fixed(mine, 3))
+            computed, wrong = wrong_cells(cells(page), 2e-3)
+            check(f"families {family} {strength}: every cell and its calculation", computed == 2 * 5 * 9 and not wrong, f"{computed} {wrong[:3]}")
+            said = page.p.locator("figure", has_text=": scores").nth(1).locator(".readout").text_content()
+            calculation, value = parts(said)
+            check(f"families {family} {strength}: the map", [value] == fixed(mine[0]) and abs(value_of(calculation) - mine[0]) < 2e-3 * max(1, abs(mine[0])), f"{said} {mine}")
             check(f"families {family}: the C program", [x.replace("-0.0000", "0.0000") for x in c_program("families", page)] == want)
             python_program(page)
             contest(page, family)

@@ -3,13 +3,15 @@
 import json
 import re
 
-from checks import check, command, fixed
+import numpy as np
+
+from checks import check, command, fixed, root
 from programs import c_program, golden, python_program
 
 
 def offsets(page):
     """The map of offsets, (2H-1) x (2W-1), against the biases of every pair that `relpos bias` prints; and what hovering and keys do."""
-    for state in ({}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1}, {"table": "below", "rows": 5, "columns": 2}, {"kind": "axial", "rows": 3, "columns": 4}):
+    for state in ({}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1}, {"table": "below", "rows": 5, "columns": 2}, {"table": "trained2", "rows": 7, "columns": 7, "patch": 24}, {"kind": "axial", "rows": 3, "columns": 4}):
         page.show("images", **state)
         lines = page.code().splitlines()
         found = json.loads(command("\n".join([*lines[:-2], lines[-1]])))["bias"][0]
@@ -28,7 +30,12 @@ def offsets(page):
         ]
         check(f"images {state}: every pair reads the entry of its offset", not wrong, wrong[:5])
         if state.get("table"):
-            check(f"images {state}: the structure", mine[0, 0] == 0 and len(set(mine.values())) > 3, mine)
+            if state["table"] == "trained2":  # row (dy + 6) 13 + dx + 6 of the file, where dy and dx are query minus key
+                file = (root / "examples/data/window.safetensors").read_bytes()
+                learned = np.frombuffer(file, "<f4", offset=8 + int.from_bytes(file[:8], "little")).reshape(13, 13, 4)[::-1, ::-1, 2]
+                check("images: the trained table", all(abs(mine[dy, dx] - learned[dy + 6, dx + 6]) < 1e-4 for dy, dx in mine), mine)
+            else:
+                check(f"images {state}: the structure", mine[0, 0] == 0 and len(set(mine.values())) > 3, mine)
             text = c_program("images", page)
             check(f"images {state}: the C program", text == fixed(found[now["patch"]]), text)
         python_program(page)

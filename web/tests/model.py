@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from calculations import cells, parts, value_of, wrong_cells
 from checks import check, command, fixed, work
 from programs import python_program, read_safetensors, run_row
 
@@ -28,6 +29,20 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
+        found = {key: [np.nan if x is None else x for x in found[key]] for key in ("scaled", "bias", "score", "weights", "weights_plain")}
+        query = page.p.evaluate("relpos.state().query")
+        for nth, key in enumerate(("weights_plain", "weights", "difference")[: 3 if state.get("a", "t5") else 1]):
+            element = page.p.locator("figure:not([hidden])", has=page.p.locator("canvas[tabindex]")).nth(nth)
+            element.locator("canvas").first.focus()
+            page.p.keyboard.press("Home")
+            page.p.keyboard.press("ArrowRight")
+            page.frames()
+            text = element.locator(".readout").text_content()
+            calculation, value = parts(text)
+            want = found["weights"][1] - found["weights_plain"][1] if key == "difference" else found[key][1]
+            check(f"model {state}: how a cell of map {nth} comes about", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
+        computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1] and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
+        check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong, f"{computed} {wrong[:2]}")
     page.show("model", a="alibi", head=4)
     found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
     curves = page.p.evaluate("relpos.page().numbers().bias()")

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from calculations import cells, parts, value_of, wrong_cells
 from checks import check, command, fixed, printed, root
 from programs import c_program, python_program
 from programs import golden as golden_numbers
@@ -63,6 +64,17 @@ def shaw(page):
     check("shaw: shares of cells add up", abs(pairs @ area - 100**2) < 1e-6 and abs(offsets @ area - (1000**2 - 900 * 901)) < 1e-6, f"{pairs @ area} {offsets @ area}")
     said = page.p.locator("figure", has_text="Pairs of positions seen").locator(".readout").text_content()
     check("shaw: what the cursor says", said == "query 0, key 0: this pair of positions was seen", said)
+    for state in ({}, {"clip": 1, "query": 5}):
+        page.show("shaw", **state)
+        computed, wrong = wrong_cells(cells(page), 1e-3)
+        check(f"shaw {state}: every cell and its calculation", computed == 24 + 36 + 11 and not wrong, f"{computed} {wrong[:3]}")
+        numbers = page.p.evaluate("relpos.page().numbers()")
+        now = page.p.evaluate("relpos.state()")
+        for title, key in (("Scores by content", "content"), ("Scores by position", "position"), ("Weights by content alone", "before"), ("Weights", "weights")):
+            said = page.p.locator("figure", has=page.p.get_by_text(title, exact=True)).locator(".readout").text_content()
+            calculation, value = parts(said)
+            want = numbers[key]["%d" % (6 * now["query"])] if isinstance(numbers[key], dict) else numbers[key][6 * now["query"]]
+            check(f"shaw {state}: the map {title}", [value] == fixed(want) and abs(value_of(calculation) - want) < 1e-3, f"{said} {want}")
     page.show("shaw")
     check("shaw: the C program", c_program("shaw", page) == page.cells("weights", 1))
 

@@ -6,7 +6,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
-import {bytes, controls, extent, h, table} from '../ui.js';
+import {bytes, calculation, controls, extent, fixed, h, inner, minus, table} from '../ui.js';
 
 export const cost = {
   id: 'cost',
@@ -51,9 +51,9 @@ export const cost = {
         .map((a, n) => ({...a, size: size(a.shape), grows: size(longer[n].shape) !== size(a.shape)}))
         .filter(a => a.size);
     };
-    const countOf = (text, heads, dim) => learned(text, heads, dim)
-                                            .filter(a => !a.grows && (!a.optional || a.name in namesIn(core, text)))
-                                            .reduce((sum, a) => sum + a.size, 0);
+    const isCounted = (a, text) => !a.grows && (!a.optional || a.name in namesIn(core, text));
+    const countOf = (text, heads, dim) =>
+      learned(text, heads, dim).filter(a => isCounted(a, text)).reduce((sum, a) => sum + a.size, 0);
     const aboutArrays = (text, heads, dim) =>
       learned(text, heads, dim)
         .map(({name, shape, optional, grows}) => `${name} ${grows ? 'made of the text' : shape.join(' × ')}${
@@ -127,10 +127,18 @@ export const cost = {
           {name: 'relpos: scratch memory of a call, one thread', x: lengths, y: work}
         ]
       });
-      memory.replaceChildren(figure, table(['tokens', ...lengths.map(String)], [
-        ['N × N biases', ...whole.map(bytes)], ['scratch memory of relpos', ...work.map(bytes)],
-        ['entries of a row of biases', ...lengths.map(n => String(2 * n - 1))]
-      ]));
+      memory.replaceChildren(figure,
+        table(['tokens', ...lengths.map(String)],
+          [
+            ['N × N biases', ...whole.map(bytes)], ['scratch memory of relpos', ...work.map(bytes)],
+            ['entries of a row of biases', ...lengths.map(n => String(2 * n - 1))]
+          ],
+          {
+            calculation: (r, m) => r === 1 ?
+              `${lengths[m]} tokens: ${work[m].toLocaleString('en')} bytes, as rp_plan_work_size of the library says` :
+              calculation([r ? `2 * ${lengths[m]} - 1` : `4 * ${heads} * ${lengths[m]}^2`],
+                r ? `${2 * lengths[m] - 1}` : `${whole[m]} bytes`)
+          }));
       if (measured) {
         const x = measured.results.map(r => r.n), line = (name, key) => ({name, x, y: measured.results.map(r => r[key])});
         times.replaceChildren(chart({
@@ -147,7 +155,18 @@ export const cost = {
           table(['tokens', ...x.map(String)],
             [['no bias', 'none'], ['by offset', 'strip'], ['array, made before', 'dense'], ['making the array', 'making']].map(
               ([name, key]) => [name, ...measured.results.map(r => r[key])]),
-            {digits: 2, caption: 'ms'}));
+            {
+              digits: 2,
+              caption: 'ms',
+              calculation: (r, m) => {
+                const now = measured.results[m], time = now[['none', 'strip', 'dense', 'making'][r]];
+                return r === 3 ?
+                  `${now.n} tokens: one call, ${fixed(time)} ms` :
+                  `${now.n} tokens: the fastest of 4 means, ${
+                    r ? calculation([`${fixed(now.none)} ms without bias`, inner(time - now.none)], `${fixed(time)} ms`) :
+                        `${fixed(time)} ms`}`;
+              }
+            }));
       }
       const asked = state.also.split('+').map(text => text.trim()).filter(Boolean),
             every = core.kinds.map(kind => startText(core, facts, kind.name)),
@@ -155,12 +174,22 @@ export const cost = {
             sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
             digits = x => x.toLocaleString('en'),
             line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
+      /** How a number of parameters comes about; the last row of the first table is a sum. */
+      const counted = of => (r, c) => {
+        if (!of[r]) return !c ? '' : calculation(of.map(line => String(line[c])), String(sum(c)));
+        const [text] = of[r], n = c === 2 ? 1 : heads;
+        if (!c) return `${text}: ${aboutArrays(text, heads, dim)}`;
+        const products = learned(text, n, dim).filter(a => isCounted(a, text)).map(a => a.shape.join(' * '));
+        return `${text}: ${calculation(products, String(of[r][c]))}`;
+      };
       const head = ['term', `learned arrays of ${heads} heads of ${dim}`, `${heads} heads`, '1 head'];
       parameters.replaceChildren(
-        table(head, [...counts.slice(0, asked.length).map(line), ['together', '', digits(sum(1)), digits(sum(2))]]),
+        table(head, [...counts.slice(0, asked.length).map(line), ['together', '', digits(sum(1)), digits(sum(2))]],
+          {calculation: counted(counts.slice(0, asked.length))}),
         h('p', {class: 'note'},
           'Vectors are shared by the heads, as in the papers; numbers are counted for each head. An optional array is counted where the text names it.'),
-        table(head, counts.slice(asked.length).map(line), {caption: 'Every term, as it is first shown'}));
+        table(head, counts.slice(asked.length).map(line),
+          {caption: 'Every term, as it is first shown', calculation: counted(counts.slice(asked.length))}));
       const cells = 48, {step} = state, data = new Float64Array(cells * cells).fill(-Infinity);
       core.problem({lenQ: cells, lenK: cells, terms: [a]});
       const full = core.bias(), [low, high] = extent([full]),
@@ -182,7 +211,10 @@ export const cost = {
         cursor: [step, Math.min(cache.cursor[1], step)],
         low,
         high,
-        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}: ${x}` : `step ${r}, key ${c}: not computed yet`
+        label: (r, c, x) => x > -Infinity ? `step ${r}, key ${c}, offset ${minus(c - r)}: ${
+                                              calculation(core.problem({lenQ: cells, lenK: cells, terms: [a]}).worked(0, r, c),
+                                                fixed(x, value === 'bias' ? 4 : 0))}` :
+                                            `step ${r}, key ${c}: not computed yet`
       });
       row.textContent = `Step ${step}: the cache holds ${step + 1} keys, and one new row of ${
         step + 1} biases is computed. Earlier rows do not change. Largest difference of the ${

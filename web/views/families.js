@@ -5,7 +5,7 @@ import {nested, optionOf, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {withNames} from '../term.js';
-import {controls, extent, fixed, h, minus, signed, table} from '../ui.js';
+import {calculation, controls, extent, fixed, h, minus, short, signed, sumOfProducts, table, weightOf} from '../ui.js';
 
 export const families = {
   id: 'families',
@@ -99,11 +99,33 @@ export const families = {
         return [...Array(n).keys()].map(i => core.row(0, i));
       };
       const found = Object.fromEntries(Object.keys(all).map(key => [key, of(key, strength)]));
+      /** How a score comes about, for each family. */
+      const scoreOf = (key, i, j) => {
+        const k = keys(content), channels = [...Array(width).keys()], entry = Math.max(-reach, Math.min(reach, j - i)) + reach,
+              pairs = channels.map(c => [X.data[i * width + c], k[j * width + c]]), score = fixed(found[key][i].score[j]),
+              scaled = terms => `(${terms.join(' + ')}) * 0.7071`;
+        if (key === 'shaw')
+          return calculation(
+            [scaled(channels.map(
+              c => `${short(pairs[c][0])} * (${[pairs[c][1], S.data[entry * width + c] * strength].map(short).join(' + ')})`))],
+            score);
+        if (key === 'rotary') {  // ⟨q, R k⟩ of one pair of channels
+          const [[a, x], [b, y]] = pairs, angle = short((j - i) * strength * Math.PI / 6);
+          return calculation(
+            [scaled([`${short(a * x + b * y)} * cos(${angle})`, `${short(b * x - a * y)} * sin(${angle})`])], score);
+        }
+        const bias = key === 'additive' ? short(T.data[entry] * strength) : `${short(slope * strength)} * ${short(j - i)}`;
+        return calculation([scaled(sumOfProducts(pairs)), ...(key === 'content' ? [] : [bias])], score);
+      };
       tables.replaceChildren(...Object.entries(found).map(
-        ([key, rows]) => h('div', {}, h('h3', {}, all[key].title),
-          table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]),
-            {digits: 3, mark: (r, c) => strength === 1 && content === 1 && errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : ''}),
-          table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3}))));
+        ([key, rows]) =>
+          h('div', {}, h('h3', {}, all[key].title), table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {
+            digits: 3,
+            mark: (r, c) => strength === 1 && content === 1 && errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : '',
+            calculation: (i, j) => scoreOf(key, i, j)
+          }),
+            table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]),
+              {digits: 3, calculation: (i, j) => weightOf(rows[i], j)}))));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
             both = [flat(found.content), flat(found[family])], largest = Math.max(...extent(both).map(Math.abs));
       both.forEach((data, m) => maps[m].show({
@@ -114,7 +136,8 @@ export const families = {
         high: largest,
         diverging: true,
         cursor: [query, maps[m].cursor[1]],
-        title: `${m ? all[family].title : 'Content alone'}: scores`
+        title: `${m ? all[family].title : 'Content alone'}: scores`,
+        label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${scoreOf(m ? family : 'content', i, j)}`
       }));
       const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
             after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;

@@ -5,7 +5,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {calculation, controls, fixed, h, table} from '../ui.js';
 
-/** Tables with a structure such as training finds: the bias of an offset in rows and columns. */
+/** Tables with a structure such as training finds: the bias of an offset in rows and columns. Beside them stand the heads of one that was trained. */
 const tables = {
   entries: {title: 'none: entry c is the number c'},
   near: {title: 'prefers near patches', bias: (dy, dx) => -0.5 * Math.hypot(dy, dx)},
@@ -21,11 +21,28 @@ export const images = {
   defaults: {kind: 'swin', table: 'entries', rows: 4, columns: 4, extra: false, patch: 5, down: 0, right: 0, save: 'pairs'},
 
   make({core, facts, change}) {
+    // the trained table, (2 W - 1)² x heads: its entry for an offset of the query minus the key
+    const {shape: [, heads], data: trained, side, errors} = facts.window, wide = 2 * side - 1;
+    const learned = Object.fromEntries([...Array(heads).keys()].map(head => [`trained${head}`, {
+      title: `trained: head ${head} of ${heads}`,
+      trained: true,
+      bias: (dy, dx) => trained[((side - 1 - dy) * wide + side - 1 - dx) * heads + head]
+    }]));
+    const everyTable = {...tables, ...learned};
     const kinds = core.kinds.filter(kind => kind.bias && 'grid' in kind.defaults).map(kind => kind.name);
     const settings = controls(
       [
         {key: 'kind', label: 'Term', type: 'select', options: kinds.map(name => [name, `${name}: ${facts.terms[name].title}`])},
-        {key: 'table', label: 'Table', type: 'select', options: Object.entries(tables).map(([key, {title}]) => [key, title])},
+        {
+          key: 'table',
+          label: 'Table',
+          type: 'select',
+          options: Object.entries(everyTable).map(([key, {title}]) => [key, title]),
+          change: (_, name) => change({
+            table: name,
+            ...(learned[name] ? {kind: 'swin', rows: side, columns: side, extra: false, patch: (side * side - 1) / 2} : {})
+          })
+        },
         {key: 'down', lower: -23, upper: 23},
         {key: 'right', lower: -23, upper: 23},
         {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
@@ -89,15 +106,16 @@ export const images = {
             table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3})))));
 
     const compute = state => {
-      const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind, rows, columns} = state,
+      const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind} = state,
+            most = learned[state.table] ? side : 24, rows = Math.min(state.rows, most), columns = Math.min(state.columns, most),
             n = rows * columns + extra, query = Math.min(state.patch, n - 1);
-      settings.set({...state, patch: query});
+      settings.set({...state, rows, columns, patch: query});
       settings.of('patch').limit(n - 1);
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
       const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`, bare = {lenQ: n, lenK: n, terms: [text]};
       core.problem(bare);
       // which entry each pair reads says the library, where it can
-      const entries = core.meaning === 'entry' ? core.bias() : null, {bias} = tables[state.table],
+      const entries = core.meaning === 'entry' ? core.bias() : null, {bias} = everyTable[state.table],
             rowOf = j => Math.floor((j - extra) / columns), columnOf = j => (j - extra) % columns;
       settings.of('table').element.hidden = !entries;
       const given =
@@ -193,8 +211,14 @@ export const images = {
       core.problem({...bare, terms});
       const random = randomArrays(core, text);
       said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
-      note.textContent = random ? 'No arrays are given: their numbers are random, and the same as on the command line.' :
-        given                   ? 'The numbers of this table are made up, in a form that training finds too.' :
+      note.textContent = random ?
+        'No arrays are given: their numbers are random, and the same as on the command line.' :
+        given && learned[state.table] ?
+        `Trained by examples/data/train_window.py: relpos.torch.WindowAttention fills in hidden patches of pictures of discs, in a window of ${
+          side} × ${side} patches. Its mean squared error on other pictures is ${
+          errors['with the table']}; that of a layer without a table, ${errors['without a table']}; that of the mean grey, ${
+          errors['mean grey']}.` :
+        given ? 'The numbers of this table are made up, in a form that training finds too.' :
                 'No table is given: entry c is the number c. Pairs with the same number read the same learned entry.';
       const cli = shell(['relpos', 'bias', given ? `${text},table=t` : text, ...(given ? ['--input', 'window.npz'] : [])]),
             numbers = given ? nested(given.data, given.shape) : '';

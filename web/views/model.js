@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, download, extent, fixed, h, table, told, wordButtons} from '../ui.js';
+import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, weightOf, wordButtons} from '../ui.js';
 
 const maxTokens = 1024;  // a map has their square as its number of cells
 
@@ -155,21 +155,22 @@ export const model = {
       if (drawn?.key === key && drawn.source === source) return drawn;  // another query needs no new weights
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
         b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
+      const set = terms => core.problem({
+        heads,
+        kvHeads,
+        lenQ,
+        lenK,
+        dimK: dim,
+        dimV,
+        scale: scale > 0 ? scale : NaN,
+        terms,
+        masks: readMasks(core, masks),
+        q,
+        k,
+        ...(v ? {v} : {})
+      });
       const of = terms => {
-        core.problem({
-          heads,
-          kvHeads,
-          lenQ,
-          lenK,
-          dimK: dim,
-          dimV,
-          scale: scale > 0 ? scale : NaN,
-          terms,
-          masks: readMasks(core, masks),
-          q,
-          k,
-          ...(v ? {v} : {})
-        });
+        set(terms);
         const all = new Float64Array(lenQ * lenK);
         let far = 0;
         for (let i = 0; i < lenQ; i++) {
@@ -180,7 +181,10 @@ export const model = {
         return {all, far};
       };
       const plain = of([]), last = terms.length ? of(terms) : plain;
-      return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far};
+      const rows = [new Map(), new Map()];  // what a reader has pointed at
+      /** The row of a query without (0) or with (1) the terms, step by step. */
+      const rowOf = (n, i) => rows[n].get(i) ?? rows[n].set(i, set(n ? terms : []).row(head, i)).get(i);
+      return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far, rowOf};
     };
     const opened = {};
     const sourceOf = name => {
@@ -330,12 +334,22 @@ export const model = {
               `The output of head ${head} differs from that in the file by ${drawn.far.toPrecision(2)} at most.` :
               `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
+      /** How a weight comes about, without (0) or with (1) the terms; their difference (2). */
+      const worked = (n, i, j) => {
+        const {rowOf} = drawn;
+        if (n === 2)
+          return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
+        const row = rowOf(n, i);
+        return weightOf(row, j, row.bias[j] ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
+      };
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
         button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         button.style.color = '';
-        button.title = `${tokens[j]}: ${fixed(row[j])}, without a term ${fixed(plain[j])}`;
+        button.title = [`${tokens[j]}: ${worked(1, query, j)}`, `without a term: ${worked(0, query, j)}`]
+                         .slice(0, drawn.with ? 2 : 1)
+                         .join('\n');
         if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
       });
       const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),
@@ -343,7 +357,11 @@ export const model = {
       heavy.replaceChildren(h('h3', {}, 'The heaviest keys'),
         table(['', 'without a term', 'offset', 'weight', a ? `with ${nameOf(a)}` : '', 'offset', 'weight'],
           before.map((j, n) => [String(n + 1), tokens[j], String(j - query), fixed(plain[j]), tokens[after[n]],
-                       String(after[n] - query), fixed(row[after[n]])])));
+                       String(after[n] - query), fixed(row[after[n]])]),
+          {
+            calculation: (r, c) =>
+              `“${tokens[c < 3 ? before[r] : after[r]]}”: ${worked(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
+          }));
       const x = Float64Array.from({length: lenK}, (_, j) => j - query), figure = chart({
         title: `Weights of query ${query} over the offset`,
         xLabel: 'offset = key − query',
@@ -355,7 +373,7 @@ export const model = {
       const cap = data => {
         const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
         return some[Math.floor(some.length * 0.99)] || 1;
-      }, label = (r, c, y) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${c - r}: ${told(y)}`;
+      };
       if (maps.of !== drawn) {
         maps.of = drawn;
         const high = Math.max(cap(drawn.plain), cap(weights)),
@@ -367,7 +385,7 @@ export const model = {
             rows: lenQ,
             columns: lenK,
             cursor: [query, maps[n].cursor[1]],
-            label,
+            label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${worked(n, r, c)}`,
             ...(n < 2 ? {low: 0, high, diverging: false} : {low: -far, high: far, diverging: true})
           });
         });

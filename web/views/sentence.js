@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {calculation, controls, extent, fixed, h, inner, minus, table, told, wordButtons} from '../ui.js';
+import {calculation, controls, differenceOf, extent, fixed, h, inner, minus, sumOfProducts, table, told, weightOf, wordButtons} from '../ui.js';
 
 /** Whether a term without its array has a default for each head, such as ALiBi's slopes; then there are 8 heads, as on the command line. */
 const manyHeads = (core, text) => {
@@ -68,11 +68,6 @@ export const sentence = {
           core.problem({heads, lenQ: n, lenK: n, dimK: width, terms: [state.a], ...given}).worked(head, i, j) :
           [];
       };
-      /** The sum of the exponentials of a row, as text. */
-      const sumOf = row => row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : `exp(${fixed(row.lse)})`;
-      const weightOf = (row, j) => row.score[j] === -Infinity ?
-        'masked' :
-        calculation([`exp(${fixed(row.score[j])}) / ${sumOf(row)}`], fixed(row.weights[j]));
       const plain = of([]), other = state.b ? of([state.b]) : null, found = of([state.a]), {heads, head} = found;
       settings.of('head').element.hidden = heads === 1;
       const row = found.rows[query], standard = plain.rows[query],
@@ -81,10 +76,15 @@ export const sentence = {
       const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
       const channels = [...Array(width).keys()], pair = (c, j) => [q[query * width + c], k[j * width + c]];
       const dot = j => channels.reduce((sum, c) => sum + pair(c, j)[0] * pair(c, j)[1], 0);
-      const short = x => x < 0 ? `(${+ x.toFixed(4)})` : `${+ x.toFixed(4)}`, near = (x, y) => Math.abs(x - y) < 1e-9;
+      const near = (x, y) => Math.abs(x - y) < 1e-9;
+      const outputOf = (row, c, value) => {  // a term may add to values
+        const pairs = tokens.map((_, j) => [row.weights[j], v[j * width + c]]),
+              whole = near(pairs.reduce((sum, [w, x]) => sum + w * x, 0), row.out[c]);
+        return calculation(whole ? sumOfProducts(pairs) : ['the weights times values with their vectors'], value);
+      };
       const calculations = [
-        j => calculation(near(dot(j), row.raw[j]) ? channels.map(c => pair(c, j).map(short).join(' * ')) :
-                                                    ['the product of the rotated vectors'],
+        j => calculation(
+          near(dot(j), row.raw[j]) ? sumOfProducts(channels.map(c => pair(c, j)), width) : ['the product of the rotated vectors'],
           fixed(row.raw[j])),
         j => calculation(
           [
@@ -131,18 +131,21 @@ export const sentence = {
               ...(other ? [[state.b, ...other.rows[query].weights]] : [])
             ],
             {caption: 'Weights', calculation: (r, j) => weightOf([standard, row, other?.rows[query]][r], j)}),
-          table(['', ...tokens], [['Difference', ...difference]], {sign: true}), curve, h('h3', {}, '5. All queries'),
+          table(['', ...tokens], [['Difference', ...difference]],
+            {sign: true, calculation: (r, j) => differenceOf(row.weights[j], standard.weights[j])}),
+          curve, h('h3', {}, '5. All queries'),
           ...(n <= 8 ? [plain, found].map((x, m) => table([m ? 'Biased' : 'Standard', ...tokens],
-                                            tokens.map((word, i) => [word, ...x.rows[i].weights]))) :
+                                            tokens.map((word, i) => [word, ...x.rows[i].weights]),
+                                            {calculation: (i, j) => weightOf(x.rows[i], j)})) :
                        []),
           ...(n <= 8 ? [table(['Difference', ...tokens],
                          tokens.map((word, i) => [word, ...found.rows[i].weights.map((x, j) => x - plain.rows[i].weights[j])]),
-                         {sign: true})] :
+                         {sign: true, calculation: (i, j) => differenceOf(found.rows[i].weights[j], plain.rows[i].weights[j])})] :
                        []),
           h('h3', {}, '6. All outputs'),
-          ...(n <= 64 ?
-              [table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]))] :
-              [h('p', {class: 'note'}, 'A table of them is shown for up to 64 words; the map below has all.')])]);
+          ...(n <= 64 ? [table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
+                          {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))})] :
+                        [h('p', {class: 'note'}, 'A table of them is shown for up to 64 words; the map below has all.')])]);
       const all = x => {
         const data = new Float64Array(n * n);
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
@@ -174,7 +177,7 @@ export const sentence = {
         rows: n,
         columns: width,
         cursor: [query, outputs.cursor[1]],
-        label: (r, c, x) => `output of ${tokens[r]}, channel ${c}: ${minus(fixed(x))}`
+        label: (r, c, x) => `output of ${tokens[r]}, channel ${c}: ${outputOf(found.rows[r], c, fixed(x))}`
       });
       core.problem({lenQ: n, lenK: n, dimK: width, terms: [state.a]});
       const option = optionOf(core, state.a), shape = [1, 1, n, width];

@@ -5,7 +5,7 @@ import {nested, program, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {controls, extent, fixed, h, minus, rowsOf, table} from '../ui.js';
+import {calculation, controls, extent, fixed, h, inner, minus, rowsOf, short, sumOfProducts, table, weightOf} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
@@ -110,12 +110,25 @@ export const shaw = {
             position = flat((row, i) => row.scaled.map((x, j) => x - plain[i].scaled[j])), weights = flat(row => row.weights),
             before = flat((_, i) => plain[i].weights);
       const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
+      /** How each number of a pair comes about: scores by content and by position, weights without and with positions. */
+      const products = (i, at, data) => `(${
+        sumOfProducts([...Array(width).keys()].map(x => [Q.data[i * width + x], data[at * width + x]]), width).join(' + ')}) * ${
+        short(scale)}`;
+      const clippedOf = r => Math.max(-c, Math.min(c, r));
+      const worked = [
+        (i, j) => calculation([products(i, j, K.data)], fixed(content[i * n + j])),
+        (i, j) => `vector of ${minus(clippedOf(j - i))}: ${
+          calculation([products(i, clippedOf(j - i) + maxClip, AK.data)], fixed(position[i * n + j]))}`,
+        (i, j) => weightOf(plain[i], j),
+        (i, j) => weightOf(rows[i], j, [fixed(content[i * n + j]), inner(position[i * n + j])].join(' + '))
+      ];
       [content, position, before, weights].forEach((data, m) => scores[m].show({
         data,
         rows: n,
         columns: n,
         cursor: [query, scores[m].cursor[1]],
         value: m < 2 ? 'score' : 'weight',
+        label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${worked[m](i, j)}`,
         ...(m < 2 ? {diverging: true} : {low: 0, high, diverging: false})
       }));
       [AK, AV].forEach((x, m) => tables[m].show({
@@ -131,8 +144,10 @@ export const shaw = {
                                   ['position', ...position.slice(query * n, (query + 1) * n)],
                                   ['weights, content alone', ...before.slice(query * n, (query + 1) * n)],
                                   ['weights', ...weights.slice(query * n, (query + 1) * n)]
-                                ]),
-        table(['Weights', ...names], rowsOf(names, [...weights], n)));
+                                ],
+                                {calculation: (r, j) => `offset ${minus(j - query)}: ${worked[r](query, j)}`}),
+        table(['Weights', ...names], rowsOf(names, [...weights], n),
+          {calculation: (i, j) => `offset ${minus(j - i)}: ${worked[3](i, j)}`}));
       const offsets = Float64Array.from({length: 2 * n - 1}, (_, t) => t - (n - 1)), figure = chart({
         title: 'Mean weight of every offset',
         xLabel: 'offset = key − query',
@@ -147,7 +162,8 @@ export const shaw = {
         rows: length,
         columns: length,
         diverging: true,
-        label: (r, k, x) => `query ${r}, key ${k}: offset ${k - r}, clipped ${x}`
+        label: (r, k, x) => minus(`query ${r}, key ${k}: offset ${k - r}, max(${- limit}, min(${limit}, ${k - r})) = ${x}`)
+                              .replace('max(−0', 'max(0')
       });
       const {trained, run} = state, seen = Math.min(trained, run), all = run * run, new_ = all - seen * seen,
                       far = Math.max(0, run - trained) * (Math.max(0, run - trained) + 1);
@@ -179,7 +195,13 @@ export const shaw = {
         yLabel: 'score by position',
         series: [{name: '', x: steps, y: shaped.score, style: 'bars'}]
       });
-      pattern.replaceChildren(patternFigure, table(['offset', ...steps.map(minus)], [['score', ...shaped.score]], {digits: 3}),
+      pattern.replaceChildren(patternFigure, table(['offset', ...steps.map(minus)], [['score', ...shaped.score]], {
+        digits: 3,
+        calculation: (_, t) => `offset ${minus(steps[t])}: ${
+          calculation(
+            sumOfProducts([...Array(channels).keys()].map(x => [shaped.q[x], shaped.table.data[t * channels + x]]), channels),
+            fixed(shaped.score[t], 3))}`
+      }),
         h('p', {class: 'note'},
           'The vectors are small random numbers; a bell around offset 0 is added to their first channel, as training may do where near words matter. At a preference of 1 they are those of the tutorial.'));
       const shape = [1, 1, n, width], ak = clipped(AK), av = clipped(AV);
