@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP };
+enum { THREADS = CLI_OWN, LIST, SET, QUICK, KEEP, SHARD };
 enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32 };
 
 /* "vary.KEY = A | B | C": every combination of the values of all such keys is run with every seed. "quick.KEY = VALUE": the value of KEY
@@ -101,6 +101,24 @@ static int on_key(void *context, const char *key, const char *value, char err[NN
                : nn_fail(err, "seeds: \"%.20s\" is out of range (1 to %d)", value, MAX_SEEDS);
 }
 
+/* Where the model has no learned arrays of terms, their rate and decay change nothing, and are those by default. */
+static int drop_idle(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
+{
+    static const char *const idle[][2] = {{"lr_terms", "1"}, {"weight_decay_terms", "0"}};
+    nn_model m;
+    bool arrays = false;
+    const int code = nn_model_plan(&m, c, err);
+    for (int32_t n = 0; code == 0 && n < m.n_params; n++)
+        arrays |= m.params[n].of_term;
+    nn_model_destroy(&m);
+    for (int k = 0; code == 0 && !arrays && k < 2; k++) {
+        nn_config_set(c, idle[k][0], idle[k][1], err);
+        if (json_object_get(vary, idle[k][0]))
+            json_object_set_new(vary, idle[k][0], json_string(idle[k][1]));
+    }
+    return code;
+}
+
 /* Set the values of combination `index`: the last key changes fastest, the seed slowest. */
 static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
 {
@@ -115,7 +133,7 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
             return -1;
         json_object_set_new(vary, p->key[k], json_string(value[k]));
     }
-    return nn_config_check(c, err);
+    return nn_config_check(c, err) == 0 ? drop_idle(c, vary, err) : -1;
 }
 
 /* An experiment as text, without what changes no result: how often it logs, measures and saves. */
@@ -333,6 +351,7 @@ static const cli_option sweep_options[] = {
     {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
     {"quick", QUICK, NULL, "use the experiment's lines quick.KEY = VALUE, which make it short"},
     {"keep", KEEP, "DIR", "also write the weights of each, for eval, sample and inspect"},
+    {"shard", SHARD, "I/N", "run part I of N, such as 1/2: other processes run the others, into files of their own"},
     {"list", LIST, NULL, "print the experiments and run none"},
     {"threads", THREADS, "N", "default: all this process may use; losses are the same, times are not"},
     {0},
@@ -340,9 +359,19 @@ static const cli_option sweep_options[] = {
 typedef struct request {
     const char *output, *keep;
     lab_sets sets;
-    int64_t threads;
+    int64_t threads, part, parts;
     bool list, quick;
 } request;
+
+static int read_part(request *q, const char *value)
+{
+    char *slash, *end;
+    q->part = strtoll(value, &slash, 10);
+    q->parts = *slash == '/' ? strtoll(slash + 1, &end, 10) : 0;
+    return q->parts >= 1 && q->parts <= 1000 && *end == 0 && q->part >= 1 && q->part <= q->parts
+               ? CLI_OK
+               : cli_error(CLI_USAGE, "--shard: \"%.40s\" is not I/N with 1 <= I <= N <= 1000 (such as 1/2)", value);
+}
 
 static int on_option(void *context, int key, const char *value)
 {
@@ -351,11 +380,44 @@ static int on_option(void *context, int key, const char *value)
     case 'o': q->output = value; return CLI_OK;
     case LIST: q->list = true; return CLI_OK;
     case QUICK: q->quick = true; return CLI_OK;
+    case SHARD: return read_part(q, value);
     case KEEP: q->keep = value; return CLI_OK;
     case SET: return lab_add_set(&q->sets, value);
     case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &q->threads);
     default: return -1;
     }
+}
+
+/* The combinations of this part of the sweep, each different experiment once. Parts have every training whole: what follows a training and
+ * differs in eval_position alone is in the same one. Returns how many, or -1 with err. */
+static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
+                           char err[NN_ERR_MAX])
+{
+    int64_t all = p->seeds, n = 0, trainings = 0;
+    char config[NN_PRINT_MAX], before[NN_PRINT_MAX] = "";
+    known seen = {0};
+    for (int k = 0; k < p->n_keys; k++)
+        all *= p->n_values[k];
+    *index = malloc((size_t)all * sizeof **index);
+    int code = *index ? 0 : nn_fail(err, "lab: out of memory for %lld experiments (fewer values)", (long long)all);
+    for (int64_t x = 0; x < all && code == 0; x++) {
+        nn_config c = *base;
+        json_t *vary = json_object();
+        code = choose(p, x, &c, vary, err);
+        json_decref(vary);
+        identify(&c, config);
+        if (code != 0 || is_known(&seen, config))
+            continue;
+        code = add_known(&seen, config, err);
+        c.eval_position[0] = 0;
+        identify(&c, config);
+        trainings += strcmp(config, before) != 0;
+        memcpy(before, config, sizeof before);
+        if ((trainings - 1) % q->parts == q->part - 1)
+            (*index)[n++] = x;
+    }
+    free_known(&seen);
+    return code == 0 ? n : -1;
 }
 
 /* Check that the texts of an experiment can be read and are long enough. */
@@ -390,7 +452,8 @@ static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 }
 
 /* Check every experiment before the first is trained, which may take hours. An exit code. */
-static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, int64_t all)
+static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, const int64_t *index,
+                 int64_t all)
 {
     char err[NN_ERR_MAX], seen[NN_PRINT_MAX] = "", key[NN_PRINT_MAX];
     int code = CLI_OK;
@@ -398,7 +461,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         nn_config c = *base;
         nn_model m = {0};
         json_t *vary = json_object();
-        if (choose(p, x, &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
+        if (choose(p, index[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, pool, err) != 0)
             code = cli_error(CLI_USAGE, "%s", err);
         text_key(&c, key);
@@ -425,13 +488,14 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
 static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
 {
     char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX];
-    int64_t all = p->seeds;
+    int64_t *index = NULL;
+    const int64_t all = choose_runs(q, base, p, &index, err);
     bool stopped = false;
-    for (int k = 0; k < p->n_keys; k++)
-        all *= p->n_values[k];
-    int code = check(q, base, p, pool, all);
-    if (q->list)
+    int code = all < 0 ? cli_error(CLI_USAGE, "%s", err) : check(q, base, p, pool, index, all);
+    if (q->list) {
+        free(index);
         return code;
+    }
     known done = {0};
     FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
     if (code == CLI_OK && !to)
@@ -442,7 +506,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
         json_t *vary = json_object(), *line = NULL;
-        choose(p, x, &c, vary, err);
+        choose(p, index[x], &c, vary, err);
         identify(&c, config);
         kept_path(path, q->keep ? q->keep : "", vary, c.seed);
         const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
@@ -465,6 +529,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     cli_progress_end(&bar);
     free_trained(&t);
     free_known(&done);
+    free(index);
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s (make room, or name another file)", q->output,
                          strerror(errno));
@@ -480,7 +545,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
 
 static int sweep_run(const cli_command *self, int argc, char **argv)
 {
-    request q = {0};
+    request q = {.part = 1, .parts = 1};
     const char *path;
     char err[NN_ERR_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);

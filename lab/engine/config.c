@@ -74,6 +74,9 @@ static const key keys[] = {
      "own: every head has arrays of its own; shared: one for all heads, where a term allows it"},
     {"scale", KEY_REAL, AT(scale), NULL, 0, 1e6, "0",
      "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
+    {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
+     "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
+     "learned: times a number of each head, which begins at 1/log(length)"},
     {"dropout", KEY_REAL, AT(dropout), NULL, 0, 0.99, "0",
      "probability of dropout, of attention weights and of what is added to the residual stream"},
     {"init", KEY_REAL, AT(init), NULL, 1e-6, 10, "0.02",
@@ -299,6 +302,8 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     if (c->task == NN_ENCODER_DECODER && c->vocab < NN_TOKENS)
         return nn_fail(err, "vocab: %lld for an encoder-decoder (at least %d: 256 bytes and 3 others; ByT5 has 384)",
                        (long long)c->vocab, NN_TOKENS);
+    if (c->log_scale != NN_LOG_NONE && (c->task != NN_DECODER || c->length < 2))
+        return nn_fail(err, "log_scale: it is for decoders that read two tokens or more (log_scale = none)");
     if (c->bos && c->task != NN_DECODER)
         return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
     if (c->warmup > c->steps)

@@ -29,6 +29,8 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     const int64_t D = c->width / c->heads;
     if (c->task != NN_DECODER)
         return nn_fail(err, "task: classifiers have no class in transformers here (task = decoder, or --model)");
+    if (c->log_scale != NN_LOG_NONE)
+        return nn_fail(err, "log_scale: no class of transformers has it (log_scale = none, or --model)");
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
         return nn_fail(err, "scale: %g, and these classes divide by the root of a head's width (scale = 0, or --model)",
                        c->scale);

@@ -85,9 +85,11 @@ void nn_first_values(const nn_model *m, const nn_param *p)
             }
         }
     const bool into_residual = strstr(p->name, ".out.weight") || strstr(p->name, ".down.weight");
-    if (strstr(p->name, "norm.weight"))
+    if (strcmp(array, "log_scale") == 0)
+        fill_with(m, p, (real)(1 / log((double)m->c.length)));
+    else if (strstr(p->name, "norm.weight"))
         fill_with(m, p, 1);
-    else if (strstr(p->name, "norm.bias"))
+    else if (strcmp(array, "bias") == 0) /* of norms and gates */
         fill_with(m, p, 0);
     else if (strcmp(p->name, "embedding.weight") == 0)
         fill(m, p, &(rp_values){.rule = RP_RULE_NORMAL, .a = nn_embedding_init(&m->c)});

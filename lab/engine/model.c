@@ -154,6 +154,15 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             s->columns += columns;
             continue;
         }
+        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* logarithms of gates, one for each key */
+            t->source[x] = NN_GATE;
+            t->column[x] = s->columns;
+            s->columns += m->c.heads;
+            if (add_param(m, err, false, 1, &m->c.heads, "%s.%s.%s.bias", prefix, t->name, array) != 0)
+                return -1;
+            m->params[m->n_params - 1].of_term = true;
+            continue;
+        }
         if (grows)
             return nn_fail(
                 err, "position: %s: its array %s is as long as the text (the lab has no projection that makes it)",
@@ -206,6 +215,10 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
         code = add_arrays(m, s, n, name, named[n], err);
     if (code == 0)
         code = add_param(m, err, true, 2, (int64_t[]){s->columns, d}, "%s.qkv.weight", name);
+    if (code == 0 && c->log_scale == NN_LOG_LEARNED) {
+        code = add_param(m, err, false, 1, &c->heads, "%s.log_scale", name);
+        m->params[m->n_params - 1].of_term |= code == 0;
+    }
     if (code == 0)
         code = add_param(m, err, true, 2, (int64_t[]){d, d}, "%s.out.weight", name);
     snprintf(name, sizeof name, "%slayers.%lld.", s->prefix, (long long)layer);

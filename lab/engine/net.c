@@ -98,8 +98,12 @@ static bool reserve_all(nn_net *n, bool allocate)
         int64_t all = 0;
         for (int32_t t = 0; t < s->n_terms; t++)
             for (int y = 0; y < RP_MAX_ARRAYS; y++)
-                if (s->terms[t].source[y] == NN_LEARNED)
+                if (s->terms[t].source[y] == NN_LEARNED) {
                     all += m->params[e->array[t][y]].size;
+                } else if (s->terms[t].source[y] == NN_GATE) {
+                    e->gate = reserve(n, allocate, n->batch * m->c.heads * nn_cache_rows(n, e), &enough);
+                    all += rows * m->c.heads;
+                }
         n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
@@ -120,6 +124,8 @@ static bool reserve_all(nn_net *n, bool allocate)
         n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
         n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
     }
+    if (m->c.log_scale != NN_LOG_NONE)
+        n->scaled = reserve(n, allocate, rows * d, &enough);
     n->logits = reserve(n, allocate, (rows < HEAD_ROWS ? rows : HEAD_ROWS) * vocab, &enough);
     return enough;
 }

@@ -3,6 +3,7 @@
  * (nn_source).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,12 @@ int64_t nn_offsets(const nn_net *n, int32_t stack)
     return nn_before(n, stack) + 2 * n->of[stack].length - 1;
 }
 
+/* Keys of the current call, with those of the cache. */
+static int64_t keys_of(const nn_net *n, const node *e)
+{
+    return nn_before(n, e->stack) + n->of[e->stack].length;
+}
+
 /* The arrays of the terms, or with `gradients` the arrays of their gradients: for parameters these follow one another in scratch. */
 static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradients, rp_array to[][RP_MAX_ARRAYS])
 {
@@ -46,6 +53,15 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
                 to[t][x] = rp_array_of(r, NN_REAL, 3, shape);
                 to[t][x].stride[0] = d / heads;
                 to[t][x].stride[1] = d;
+            } else if (s->terms[t].source[x] == NN_GATE) {
+                const int64_t shape[3] = {n->batch, heads, keys_of(n, e)}, step = nn_cache_rows(n, e);
+                to[t][x] = rp_array_of(gradients ? scratch : e->gate, NN_REAL, 3, shape);
+                if (gradients) {
+                    scratch += rows * heads;
+                    continue;
+                }
+                to[t][x].stride[0] = heads * step;
+                to[t][x].stride[1] = step;
             } else if (s->terms[t].source[x] == NN_COLUMNS) {
                 const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
                 to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)
@@ -106,10 +122,95 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
     return nn_fail(n->err, "lab: out of memory for the work of attention, %zu bytes (smaller batch or length)", size);
 }
 
-/* Rows of a batch entry's keys and values in the cache. */
-static int64_t cache_rows(const nn_net *n, const node *e)
+/* ------------------------------------------------------------------------------------------------ factors of queries, and gates */
+
+typedef struct heads_job {
+    const nn_net *n;
+    const node *e;
+    const real *from; /* gradients of the gates, or NULL */
+    real *to;
+    int32_t bias;   /* parameter of the gates */
+    int64_t column; /* of the first gate */
+} heads_job;
+
+/* What a query of token i is multiplied by. */
+static real factor_of(const nn_net *n, const node *e, int64_t h, int64_t i)
 {
-    return n->cache + n->of[e->stack].capacity;
+    const double s = e->param[1] >= 0 ? (double)nn_weight(n, e->param[1])[h] : 1 / log((double)n->m->c.length);
+    return (real)(s * log((double)(nn_before(n, e->stack) + i + 1)));
+}
+
+static void scale_head(void *context, int64_t h, int32_t worker)
+{
+    const heads_job *j = context;
+    const nn_net *n = j->n;
+    const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
+    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const real *q = n->slots[j->e->in].data + h * D;
+    (void)worker;
+    for (int64_t r = 0; r < n->batch * length; r++) {
+        const real x = factor_of(n, j->e, h, r % length);
+        for (int64_t c = 0; c < D; c++)
+            n->scaled[r * d + h * D + c] = x * q[r * ld + c];
+    }
+}
+
+/* From the gradient of the queries that were multiplied, that of the queries, and of the head's number. */
+static void unscale_head(void *context, int64_t h, int32_t worker)
+{
+    const heads_job *j = context;
+    const nn_net *n = j->n;
+    const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
+    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const real *q = n->slots[j->e->in].data + h * D;
+    double sum = 0;
+    (void)worker;
+    for (int64_t r = 0; r < n->batch * length; r++) {
+        const real x = factor_of(n, j->e, h, r % length);
+        real *g = j->to + r * d + h * D;
+        double product = 0;
+        for (int64_t c = 0; c < D; c++) {
+            product += (double)g[c] * (double)q[r * ld + c];
+            g[c] *= x;
+        }
+        sum += product * log((double)(nn_before(n, j->e->stack) + r % length + 1));
+    }
+    if (j->e->param[1] >= 0)
+        nn_gradient(n, j->e->param[1])[h] += (real)sum;
+}
+
+/* log sigmoid(y) */
+static void gate_head(void *context, int64_t h, int32_t worker)
+{
+    const heads_job *j = context;
+    const nn_net *n = j->n;
+    const int64_t heads = n->m->c.heads, length = n->of[j->e->stack].length, step = nn_cache_rows(n, j->e);
+    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const real *y = n->slots[j->e->in].data + j->column + h, bias = nn_weight(n, j->bias)[h];
+    (void)worker;
+    for (int64_t r = 0; r < n->batch * length; r++) {
+        const double x = (double)(y[r * ld] + bias);
+        const int64_t at = (r / length * heads + h) * step + nn_before(n, j->e->stack) + r % length;
+        j->e->gate[at] = (real)(fmin(x, 0) - log1p(exp(-fabs(x))));
+    }
+}
+
+/* The gradients of y and of the bias: 1 - sigmoid(y) times those of the gates. */
+static void ungate_head(void *context, int64_t h, int32_t worker)
+{
+    const heads_job *j = context;
+    const nn_net *n = j->n;
+    const int64_t heads = n->m->c.heads, length = n->of[j->e->stack].length, step = nn_cache_rows(n, j->e);
+    double sum = 0;
+    (void)worker;
+    for (int64_t r = 0; r < n->batch * length; r++) {
+        const int64_t of_head = r / length * heads + h;
+        const double g =
+            -expm1((double)j->e->gate[of_head * step + r % length]) * (double)j->from[of_head * length + r % length];
+        j->to[r * heads + h] = (real)g;
+        sum += g;
+    }
+    nn_gradient(n, j->bias)[h] += (real)sum;
 }
 
 static rp_array lengths_of(const nn_net *n, int32_t stack)
@@ -120,7 +221,7 @@ static rp_array lengths_of(const nn_net *n, int32_t stack)
 int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, rp_grads *g)
 {
     const nn_model *m = n->m;
-    const int64_t length = n->of[e->stack].length, keys = nn_before(n, e->stack) + length;
+    const int64_t length = n->of[e->stack].length, keys = keys_of(n, e);
     const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = nn_stack_of(n, e)->columns;
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
     const int64_t shape[3] = {n->batch, heads, length};
@@ -130,10 +231,14 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     if (nn_stack_of(n, e)->padded)
         t->mask[0] = lengths_of(n, e->stack);
     t->q = heads_view(n, in->data, heads, length, D, ld);
+    if (m->c.log_scale != NN_LOG_NONE) {
+        rp_pool_run(n->pool, heads, scale_head, &(heads_job){.n = n, .e = e});
+        t->q = heads_view(n, n->scaled, heads, length, D, d);
+    }
     if (e->cache) {
         t->k = heads_view(n, e->cache, heads, keys, D, 2 * d);
         t->v = heads_view(n, e->cache + d, heads, keys, D, 2 * d);
-        t->k.stride[0] = t->v.stride[0] = cache_rows(n, e) * 2 * d;
+        t->k.stride[0] = t->v.stride[0] = nn_cache_rows(n, e) * 2 * d;
     } else {
         t->k = heads_view(n, in->data + d, heads, keys, D, ld);
         t->v = heads_view(n, in->data + 2 * d, heads, keys, D, ld);
@@ -177,9 +282,15 @@ int nn_attention_forward(nn_net *n, const node *e)
     if (nn_uses_sinusoids(nn_stack_of(n, e), e, &param))
         nn_linear(n->pool, nn_offsets(n, e->stack), d, d, q->sinusoids, d, nn_weight(n, param), e->r, d);
     for (int64_t r = 0; r < n->batch * q->length && e->cache; r++) {
-        const int64_t to = r / q->length * cache_rows(n, e) + n->cached + r % q->length;
+        const int64_t to = r / q->length * nn_cache_rows(n, e) + n->cached + r % q->length;
         memcpy(e->cache + to * 2 * d, n->slots[e->in].data + r * ld + d, 2 * (size_t)d * sizeof(real));
     }
+    const nn_stack *s = nn_stack_of(n, e);
+    for (int32_t x = 0; x < s->n_terms; x++)
+        for (int y = 0; y < RP_MAX_ARRAYS; y++)
+            if (s->terms[x].source[y] == NN_GATE)
+                rp_pool_run(n->pool, n->m->c.heads, gate_head,
+                            &(heads_job){.n = n, .e = e, .bias = e->array[x][y], .column = s->terms[x].column[y]});
     if (nn_attention_call(n, e, &plan, &t, NULL) != 0)
         return -1;
     const rp_status status = rp_attend(plan, &t, n->work);
@@ -191,7 +302,7 @@ int nn_attention_backward(nn_net *n, const node *e)
 {
     const nn_model *m = n->m;
     const nn_stack *s = nn_stack_of(n, e);
-    const int64_t d = m->c.width;
+    const int64_t d = m->c.width, rows = n->batch * n->of[e->stack].length;
     rp_plan *plan;
     rp_tensors t;
     rp_grads g;
@@ -209,7 +320,14 @@ int nn_attention_backward(nn_net *n, const node *e)
                 const nn_param *p = &m->params[e->array[x][y]];
                 nn_axpy(n->pool, p->size, scratch, m->g + p->offset);
                 scratch += p->size;
+            } else if (s->terms[x].source[y] == NN_GATE) {
+                real *to = nn_grad(n, e->in) + rows * s->terms[x].column[y];
+                rp_pool_run(n->pool, m->c.heads, ungate_head,
+                            &(heads_job){.n = n, .e = e, .from = scratch, .to = to, .bias = e->array[x][y]});
+                scratch += rows * m->c.heads;
             }
+    if (m->c.log_scale != NN_LOG_NONE)
+        rp_pool_run(n->pool, m->c.heads, unscale_head, &(heads_job){.n = n, .e = e, .to = nn_grad(n, e->in)});
     if (nn_uses_sinusoids(s, e, &param))
         nn_linear_dw(n->pool, nn_offsets(n, e->stack), d, d, n->scratch + n->n_scratch, d, n->of[e->stack].sinusoids, d,
                      nn_gradient(n, param));

@@ -24,10 +24,11 @@ typedef struct node {
     node_kind kind;
     int32_t in, in2, out; /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
     int32_t layer, stack;
-    int32_t param[2]; /* weight, and bias of a norm */
+    int32_t param[2]; /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
     bool add;         /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
     real *aux;        /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
     real *r;          /* ATTENTION: products of the sinusoids, for xl */
+    real *gate;       /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
     real *cache;      /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
 } node;
@@ -58,6 +59,7 @@ struct nn_net {
     real *partial;                        /* of the norms' gradients */
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
+    real *scaled; /* queries of one attention, multiplied by log(n) */
     real *logits; /* of HEAD_ROWS rows at most */
     void *work;   /* of the operator */
     size_t work_size;
@@ -88,6 +90,12 @@ int nn_attention_forward(nn_net *n, const node *e);
 int nn_attention_backward(nn_net *n, const node *e);
 int nn_cross_forward(nn_net *n, const node *e);
 int nn_cross_backward(nn_net *n, const node *e);
+
+/* Rows of a batch entry's keys and values in the cache. */
+static inline int64_t nn_cache_rows(const nn_net *n, const node *e)
+{
+    return n->cache + n->of[e->stack].capacity;
+}
 
 static inline int64_t nn_rows(const nn_net *n, const slot *s)
 {

@@ -32,7 +32,9 @@ static void split_projection(const nn_model *m, slot *s)
         s->split[s->n_splits] = m->c.width;
     for (int32_t t = 0; t < stack->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (stack->terms[t].source[x] == NN_COLUMNS)
+            if (stack->terms[t].source[x] == NN_GATE)
+                s->split[s->n_splits++] = m->c.heads;
+            else if (stack->terms[t].source[x] == NN_COLUMNS)
                 s->split[s->n_splits++] = m->c.heads * stack->terms[t].term.width;
 }
 
@@ -64,10 +66,11 @@ static void find_arrays(nn_net *n, node *e)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const nn_term *term = &s->terms[t];
             e->array[t][x] = -1;
-            if (term->source[x] != NN_LEARNED && term->source[x] != NN_SINUSOID)
+            if (term->source[x] == NN_ABSENT || term->source[x] == NN_COLUMNS)
                 continue;
-            const char *array = rp_term_array(term->term.kind, x),
-                       *tail = term->source[x] == NN_SINUSOID ? ".weight" : "";
+            const char *array = rp_term_array(term->term.kind, x), *tail = term->source[x] == NN_SINUSOID ? ".weight"
+                                                                           : term->source[x] == NN_GATE   ? ".bias"
+                                                                                                          : "";
             if (n->m->c.position_layers)
                 snprintf(name, sizeof name, "%sattn.%s.%s%s", s->prefix, term->name, array, tail);
             else
@@ -119,6 +122,8 @@ static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
         split_projection(n->m, &n->slots[y]);
         y = add_node(n, ATTENTION, y, d, l, "%slayers.%d.attn", in, (int)l);
         find_arrays(n, &n->nodes[n->n_nodes - 1]);
+        snprintf(name, sizeof name, "%slayers.%d.attn.log_scale", in, (int)l);
+        n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);
         y = add_node(n, LINEAR, y, d, l, "%slayers.%d.attn.out", in, (int)l);
         x = add_sum(n, x, y, l);
         if (s->cross)

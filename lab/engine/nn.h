@@ -34,6 +34,8 @@ typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2
 typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
 typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2, NN_GEGLU = 3 } nn_act;
 
+typedef enum nn_log_scale { NN_LOG_NONE = 0, NN_LOG_FIXED = 1, NN_LOG_LEARNED = 2 } nn_log_scale;
+
 #define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
 
 /* An experiment. Keys, bounds and meanings: the table in config.c, which `relpos lab --help` prints. */
@@ -46,6 +48,7 @@ typedef struct nn_config {
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
+    int32_t log_scale;                       /* nn_log_scale */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
     double init, embedding_init, embedding_scale, sinusoidal_scale;
@@ -248,13 +251,14 @@ typedef enum nn_source {
     NN_ABSENT = 0,
     NN_LEARNED,  /* a parameter */
     NN_SINUSOID, /* sinusoids of the distance times a matrix: xl's r */
-    NN_COLUMNS   /* columns of the projection that gives q, k and v: band's r */
+    NN_COLUMNS,  /* columns of the projection that gives q, k and v: band's r */
+    NN_GATE      /* log sigmoid of such columns, one for each head, and a bias: forget's logf */
 } nn_source;
 typedef struct nn_term {
     rp_term term;
     char name[24]; /* "t5", or "t5_1" for a second one */
     nn_source source[RP_MAX_ARRAYS];
-    int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS: first of them */
+    int64_t column[RP_MAX_ARRAYS]; /* NN_COLUMNS, NN_GATE: first of them */
 } nn_term;
 
 /* Layers over one sequence of tokens, with positions of their own. */

@@ -23,7 +23,8 @@ train 'out of range' 'layers = 0' 2
 train 'multiple of heads' 'heads = 3' 2
 train 'activation: "tanh" is none of gelu' 'activation = tanh' 2
 train 'did you mean "alibi"' 'position = alibl' 2
-train 'no projection' 'position = forget' 2
+train 'no projection' 'position = dense' 2
+train 'log_scale: it is for decoders' "$(printf 'log_scale = fixed\\ntask = classifier')" 2
 train 'w3 is given, and has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
 train 'buckets' 'position = t5,buckets=1' 2
 train 'no file is named' 'text =' 1

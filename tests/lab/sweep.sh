@@ -38,6 +38,23 @@ refused 1 'a sweep measures on what is held out' lab sweep "$T/sweep.lab" -o "$T
 refused 1 'keep: .*README.md: cannot be made: Not a directory' lab sweep "$T/sweep.lab" -o "$T/long.jsonl" --keep README.md
 check 'before any training' no "$([ -e "$T/long.jsonl" ] && echo yes || echo no)"
 
+# two processes share the work: together they have what one has
+ok lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard 1/3
+ok lab sweep "$T/sweep.lab" -o "$T/part2.jsonl" --shard 2/3
+ok lab sweep "$T/sweep.lab" -o "$T/part3.jsonl" --shard 3/3
+check 'parts' '2 1 1' "$(wc -l <"$T/part1.jsonl") $(wc -l <"$T/part2.jsonl") $(wc -l <"$T/part3.jsonl")"
+cat "$T/part1.jsonl" "$T/part2.jsonl" "$T/part3.jsonl" | sed 's/"ms_per_step":[0-9.]*//' | sort >"$T/parts.lines"
+sort "$T/results.lines" >"$T/sorted.lines"
+same 'the same bytes' "$T/sorted.lines" "$T/parts.lines"
+for bad in 0/2 3/2 1 1/2x; do
+    refused 2 "shard: \"$bad\" is not I/N" lab sweep "$T/sweep.lab" -o "$T/part1.jsonl" --shard $bad
+done
+
+# a rate of arrays that a model does not have is not tried again
+ok lab sweep "$T/sweep.lab" --list --set 'vary.position=none | alibi | t5' --set 'vary.lr_terms=1 | 5 | 10' --set seeds=1 --set vary.position_layers=own
+check 'three of the table, one each of the others' 5 "$(wc -l <"$T/out")"
+check 'the rate is that by default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
+
 # what is short, what is set, what is kept
 (
     cat "$T/sweep.lab"

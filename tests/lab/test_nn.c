@@ -152,6 +152,8 @@ static const char *const positions[] = {
     "rope",
     "rope,scaling=yarn,factor=2.0,max_position_embeddings=16,original_max_position_embeddings=8",
     "sink",
+    "forget",
+    "rope+forget",
     "t5,buckets=8,max_distance=9+rope,dim=4+sinusoidal",
     "alibi+band,width=2,extent=3+table,left=1,right=1+table,left=2,right=2",
 };
@@ -237,6 +239,20 @@ static void gradients_of_scaled_embeddings_equal_differences(void **state)
         }
 }
 
+/* Queries multiplied by log(n), for terms that read them and terms that do not. */
+static void gradients_of_log_scale_equal_differences(void **state)
+{
+    static const char *const some[] = {"none", "rope",  "alibi+relkey,left=3,right=0", "band,width=3,extent=4",
+                                       "xl",   "forget"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++)
+        for (int kind = 0; kind < 2; kind++) {
+            const nn_config c =
+                small("position", some[n], "log_scale", kind ? "learned" : "fixed", "dropout", "0.2", NULL);
+            check_gradients(&c, some[n]);
+        }
+}
+
 /* Every scheme in both stacks of an encoder-decoder, of different depths. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
@@ -305,7 +321,7 @@ static void decoding_equals_one_pass(void **state)
     char err[NN_ERR_MAX];
     (void)state;
     for (int n = 0; n < N_POSITIONS; n++) {
-        nn_config c = small("position", positions[n], NULL);
+        nn_config c = small("position", positions[n], "log_scale", n % 2 ? "learned" : "none", NULL);
         c.length = 2 * LENGTH; /* learned positions reach that far */
         nn_model m;
         nn_net *whole, *steps;
@@ -533,9 +549,11 @@ static void impossible_models_are_refused(void **state)
     static const struct {
         const char *key, *value, *said;
     } cases[] = {
-        {"position", "t6", "did you mean"},     {"position", "forget", "no projection"},
-        {"position", "dense", "no projection"}, {"position", "t5,buckets=1", "buckets"},
-        {"position", "rope+rope", "rope"},      {"heads", "3", "multiple"},
+        {"position", "t6", "did you mean"},
+        {"position", "dense", "no projection"},
+        {"position", "t5,buckets=1", "buckets"},
+        {"position", "rope+rope", "rope"},
+        {"heads", "3", "multiple"},
         {"warmup", "1000", "beyond"},
     };
     (void)state;
@@ -566,6 +584,7 @@ int main(void)
         cmocka_unit_test(gradients_of_every_position_equal_differences),
         cmocka_unit_test(gradients_of_samples_equal_differences),
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
+        cmocka_unit_test(gradients_of_log_scale_equal_differences),
         cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
         cmocka_unit_test(gradients_of_an_encoder_decoder_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),

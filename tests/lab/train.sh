@@ -48,7 +48,8 @@ ok lab train "$T/small.lab" -o "$T/four" --set batch=4 --set log_every=1 --set d
 ok lab train "$T/small.lab" -o "$T/twice2" --set accumulate=2 --set log_every=1 --set dropout=0 --until 1
 check 'the same windows' 1 "$(near "$(first_loss four)" "$(first_loss twice2)" 1e-6)"
 check 'tokens' "$(number tokens "$T/four/log.jsonl")" "$(number tokens "$T/twice2/log.jsonl")"
-set -- --set accumulate=3 --set bos=1 --set vocab=257 --set lr_terms=5 --set weight_decay_terms=0.1 --set embedding_scale=0 --set init=0.05
+set -- --set accumulate=3 --set bos=1 --set vocab=257 --set lr_terms=5 --set weight_decay_terms=0.1 --set embedding_scale=0 --set init=0.05 \
+    --set position=forget+rope --set log_scale=learned
 ok lab train "$T/small.lab" -o "$T/added" --threads 1 "$@"
 ok lab train "$T/small.lab" -o "$T/added2" --threads 3 --until 7 "$@"
 ok lab train "$T/small.lab" -o "$T/added2" --threads 2 --resume "$@"
