@@ -43,6 +43,7 @@ class Mask(torch.Tensor):
     def __new__(cls, shape, options):
         self = torch.empty((), dtype=torch.bool).expand(shape).as_subclass(cls)
         self.options = options
+        self.lengths = shape[-2:]  # which every attention reads; .shape takes 4 µs, by way of __torch_function__
         return self
 
     @classmethod
@@ -64,16 +65,11 @@ class Mask(torch.Tensor):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
 
 
-@torch.compiler.assume_constant_result  # of a graph, when it is compiled
-def _threads():
-    return torch.get_num_threads()
-
-
 class TracedMask:
     """A Mask where torch traces, which knows no tensors without elements: shape and options alone."""
 
     def __init__(self, shape, options):
-        self.shape, self.options = shape, options
+        self.shape, self.options, self.lengths = shape, options, shape[-2:]
 
 
 _MASKS = (Mask, TracedMask)
@@ -104,8 +100,8 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
                              'use another implementation for this model')
     options, bias = {}, []
     if isinstance(attention_mask, _MASKS):
-        if attention_mask.shape[-2:] != (query.shape[-2], key.shape[-2]):
-            raise ValueError(f"attention_mask is for {tuple(attention_mask.shape[-2:])} queries and keys, which are "
+        if attention_mask.lengths != (query.shape[-2], key.shape[-2]):
+            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, which are "
                              f"{(query.shape[-2], key.shape[-2])} in {type(module).__name__}")
         options.update(attention_mask.options)
     elif attention_mask is None:  # as for sdpa: the module says whether it is causal, and its queries begin at key 0
@@ -131,7 +127,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     if dropout:
         options.update(dropout=dropout, seed=torch.randint(2**62, (), device="cpu"))  # torch.manual_seed decides
     query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
-    found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap, threads=_threads(),
+    found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap,
                              return_weights=bool(output_attentions), **options)
     out, weights = (found.out, found.weights) if output_attentions else (found, None)
     return out.transpose(1, 2).contiguous(), weights

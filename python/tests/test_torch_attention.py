@@ -344,3 +344,13 @@ def test_batched_gradients_are_refused():
     q, k, v = tensors(grad=True)
     with pytest.raises(RuntimeError, match="one gradient at a time: leave out is_grads_batched=True"):
         torch.autograd.functional.jacobian(lambda q: relpos.attention(q, k, v).sum((1, 2)), q, vectorize=True)
+
+
+def test_heads_side_by_side_stay_so():
+    """As projections give them: joined without a copy. Where torch records the call, and of other layouts, out is contiguous."""
+    q, k, v = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (7, 9, 9))
+    out = relpos.attention(q, k, v, bias=relpos.ALiBi())
+    assert out.shape == (2, 3, 7, 16) and out.transpose(1, 2).is_contiguous()
+    plain = relpos.attention(*(x.contiguous() for x in (q, k, v)), bias=relpos.ALiBi())
+    assert plain.is_contiguous() and torch.equal(out, plain)
+    assert relpos.attention(q.requires_grad_(), k, v, bias=relpos.ALiBi()).is_contiguous()

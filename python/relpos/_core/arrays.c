@@ -13,7 +13,7 @@ void call_start(call *c, state *st, bool asks)
 {
     c->st = st;
     c->n_buffers = c->n_objects = c->n_views = 0;
-    c->torch = c->grad = c->casts = c->foreign = c->raised = false;
+    c->torch = c->grad = c->casts = c->eager = c->foreign = c->raised = false;
     c->asks = asks;
     c->elsewhere = NULL;
     c->pages = NULL;

@@ -123,6 +123,26 @@ static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype d
     return object;
 }
 
+/* `out`. Where heads of q lie side by side in a row, as projections of torch give them, they do so in it too, as
+ * scaled_dot_product_attention has it: a model then joins them without a copy. Where torch compiles, it expects what is contiguous. */
+static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtype, const int64_t *shape)
+{
+    const rp_array *q = &c->t.q;
+    rp_array *out = &c->t.out;
+    if (!c->eager || like->way != EXCHANGE || absent > 0 || shape[1] < 2 || shape[2] < 2 ||
+        q->stride[1] >= q->stride[2])
+        return make_output(c, like, absent, dtype, 4, shape, out);
+    const int64_t rows[4] = {shape[0], shape[2], shape[1], shape[3]};
+    PyObject *made = make_output(c, like, 0, dtype, 4, rows, out);
+    PyObject *turned = made ? PyObject_CallMethod(made, "transpose", "ii", 1, 2) : NULL;
+    Py_XDECREF(made);
+    const int64_t step = out->stride[1];
+    memcpy(out->shape, shape, 4 * sizeof *shape);
+    out->stride[1] = out->stride[2];
+    out->stride[2] = step;
+    return turned;
+}
+
 static rp_dtype wide(rp_dtype dtype)
 {
     return dtype == RP_F64 ? RP_F64 : RP_F32;
@@ -162,7 +182,7 @@ static int make_results(results *r, const problem *p, const extras *asked, call 
         }
         add_axes(&c->t.out, absent);
         r->out = Py_NewRef(option[OUT]);
-    } else if (!(r->out = make_output(c, like, absent, d->dtype, 4, full, &c->t.out))) {
+    } else if (!(r->out = make_out(c, like, absent, d->dtype, full))) {
         return -1;
     }
     if (asked->weights && !(r->weights = make_output(c, like, absent, type, 4, pairs, &c->t.weights)))
@@ -233,7 +253,7 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (n != 3 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
     call_start(&c, state_of(module), asks);
-    c.casts = asks;
+    c.casts = c.eager = asks;
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
     call_end(&c);

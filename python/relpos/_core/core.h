@@ -125,6 +125,7 @@ typedef struct call {
     bool grad;    /* an input wants a gradient from torch */
     bool asks;    /* whether torch has something that reads or transforms calls, once, at the first tensor */
     bool casts;   /* whether torch.autocast is asked about as well: in relpos.attention */
+    bool eager;   /* no graph has been told what out looks like: in relpos.attention */
     bool foreign; /* code that is not known has run, or may have, since the first view */
     const function *elsewhere; /* what takes the call instead */
     rp_tensors t;
