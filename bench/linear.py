@@ -2,7 +2,7 @@
 """Times linear layers beside oneDNN and OpenBLAS, and writes bench/results/linear.json. Needs libdnnl-dev and
 `ninja -C build/release bench_linear`; standard library only.
 
-    bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick]
+    bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick] [--types bf16 int8] [--threads 1]
     bench/linear.py --table bench/results/linear.json        # the page's tables, slowest beside its peer first
 
 One thread is timed by its processor time, two by the clock. OpenBLAS is told the machine's core: with AVX-512, SkylakeX.
@@ -54,6 +54,7 @@ def measured(a, machine):
     results = []
     cases = [(1, t, m, k, n) for t in TYPES for m in ROWS for k, n in SHAPES]
     cases += [(2, t, m, k, n) for m in (1, 512) for k, n in SHAPES for t in TYPES]
+    cases = [c for c in cases if c[0] in a.threads and c[1] in a.types]
     for threads, kind, rows, k, n in cases[::5] if a.quick else cases:
         samples = max(5, a.samples // 3) if rows * k * n > 1e10 else a.samples
         results.append(run(a.program, threads, kind, rows, k, n, samples))
@@ -96,6 +97,8 @@ def main():
     a.add_argument("--samples", type=int, default=15)
     a.add_argument("--out", default="bench/results/linear.json")
     a.add_argument("--quick", action="store_true", help="every fifth case")
+    a.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
+    a.add_argument("--threads", nargs="+", type=int, choices=(1, 2), default=(1, 2))
     a.add_argument("--table", metavar="FILE")
     a = a.parse_args()
     if a.table:
