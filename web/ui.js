@@ -58,6 +58,7 @@ export function sumOfProducts(pairs, most = 8) {
 /** How a weight of a row, as Core.row has it, comes about: exp of the score divided by the sum of the row's exponentials. */
 export function weightOf(row, j, score = fixed(row.score[j])) {
   if (row.score[j] === -Infinity) return 'masked';
+  if (Number.isNaN(row.weights[j])) return 'not a number';
   const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : `exp(${fixed(row.lse)})`;
   return calculation([`exp(${score}) / ${sum}`], fixed(row.weights[j]));
 }

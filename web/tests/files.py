@@ -127,6 +127,17 @@ def files(browser):
         page.frames()
         return page.p.evaluate("relpos.state()"), page.p.text_content("main")
 
+    for name, tokens, want in (
+        ("named.npz", np.array(["The", "naïve", "😀", "", '"<b>'] + ["x"] * (good["k"].shape[2] - 5)), ["The", "naïve", "😀", "", '"<b>']),
+        ("big.npz", np.array([f"w{j}" for j in range(good["k"].shape[2])]).astype(">U4"), ["w0", "w1"]),
+        ("few.npz", np.array(["one"]), ["0", "1"]),
+        ("pairs.npz", np.array([["a", "b"]] * good["k"].shape[2]), ["0", "1"]),
+    ):
+        dropped(name, npz({**good, "tokens": tokens}))
+        mine = page.p.evaluate("[...document.querySelectorAll('.words button')].map(b => b.textContent)")[: len(want)]
+        check(f"{name}: the names of the tokens", mine == want, mine)
+        found = json.loads(command(f"relpos explain --input {name} --query 0 --bias alibi --json"))["tokens"]
+        check(f"{name}: the same as the program's", found[: len(want)] == want, found)
     size = struct.unpack("<Q", real[:8])[0]
     meta = json.loads(real[8 : 8 + size])
 
