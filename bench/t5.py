@@ -2,22 +2,27 @@
 """Time relpos t5 beside CTranslate2 and transformers on models with the shapes of T5-small and FLAN-T5-base and random weights, in turns,
 and print medians and ratios. Run by hand, where ctranslate2, torch and transformers are.
 
-    python3 bench/t5.py build/release/relpos TOKENIZER_FOLDER FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--json FILE] [--cpu]
+    python3 bench/t5.py build/release/relpos FOLDER [--shape small|base] [--rounds 5] [--threads 1] [--problems NAME,NAME] [--json FILE]
+    python3 bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096 [--json FILE]
 
-FOLDER receives the models (some GB). TOKENIZER_FOLDER has a tokenizer.json of 32,100 tokens, which CTranslate2 wants. Greedy decoding of
-128 tokens after a source of 128, unless the name of a problem says otherwise. --cpu counts processor time in place of the clock's: for a
-machine that others use too.
+FOLDER receives the models (some GB). Greedy decoding of 128 tokens after a source of 128, unless the name of a problem says otherwise.
+Times are of processors, since others may use the machine. --memory measures the peak of a process that encodes so many tokens, less
+that of one that encodes 16; rows of relpos's mapped embedding that only the longer one reads count. --json adds to the file what was
+measured.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
+import os
 import pathlib
-import shutil
+import platform
 import statistics
 import subprocess
+import sys
 import time
 
 import ctranslate2
+import tokenizers
 import torch
 import transformers
 from ctranslate2.converters import TransformersConverter
@@ -27,7 +32,7 @@ SHAPES = {
     "base": dict(vocab_size=32128, d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, feed_forward_proj="gated-gelu"),
 }
 # name: source, new tokens, batch, beams
-clock = time.perf_counter
+clock = time.process_time
 PROBLEMS = {
     "batch 1": (128, 128, 1, 1),
     "batch 8": (128, 128, 8, 1),
@@ -37,13 +42,20 @@ PROBLEMS = {
 }
 
 
-def make(folder, tokenizer, shape):
+def make_tokenizer(model):
+    """Any pieces: CTranslate2 wants their names."""
+    words = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(f"w{k}", -10.0) for k in range(32097)]
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.Unigram(words, unk_id=2)),
+                                                pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    fast.save_pretrained(model)
+
+
+def make(folder, shape):
     model = folder / shape
     if not (model / "model.safetensors").exists():
         torch.manual_seed(0)
         transformers.T5ForConditionalGeneration(transformers.T5Config(**SHAPES[shape], decoder_start_token_id=0)).save_pretrained(model)
-    for file in tokenizer.glob("tokenizer*.json"):
-        shutil.copy(file, model)
+        make_tokenizer(model)
     for q in ("float32", "int8"):
         if not (folder / f"ct2_{shape}_{q}").exists():
             TransformersConverter(str(model)).convert(str(folder / f"ct2_{shape}_{q}"), quantization=q)
@@ -63,8 +75,7 @@ def relpos(program, model, kind, threads):
     def run(source, new, batch, beams):
         out = subprocess.run([program, "t5", "bench", packed, "--json", "--repeat", "1", "--threads", str(threads), "--source", str(source),
                               "--new", str(new), "--batch", str(batch), "--beams", str(beams)], check=True, capture_output=True, text=True)
-        times = json.loads(out.stdout)
-        return times[("generate" if new else "encode") + ("_cpu" if clock is time.process_time else "")]
+        return json.loads(out.stdout)["generate_cpu" if new else "encode_cpu"]
     return run
 
 
@@ -98,39 +109,108 @@ def hf(model, threads):
     return run
 
 
+def card(program):
+    """What the numbers were measured on."""
+    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True).stdout.strip()
+    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
+            "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
+            "caches": {k: v.strip() for k, v in cpu.items() if "cache" in k}, "commit": commit, "date": time.strftime("%Y-%m-%d"),
+            "build": json.loads(subprocess.run([program, "info", "--json"], capture_output=True, text=True).stdout).get("build"),
+            "versions": {"ctranslate2": ctranslate2.__version__, "torch": torch.__version__, "transformers": transformers.__version__}}
+
+
+def add(path, program, kind, rows):
+    """Add rows to the file, in place of those of the same problem."""
+    if path is None:
+        return
+    data = json.loads(path.read_text()) if path.exists() else {"times": [], "memory": []}
+    names = {(r["shape"], r["problem"]) for r in rows}
+    data["machine"] = card(program)
+    data[kind] = [r for r in data[kind] if (r["shape"], r["problem"]) not in names]
+    data[kind] += [r | {"commit": data["machine"]["commit"], "load": os.getloadavg()[0]} for r in rows]
+    path.write_text(json.dumps(data, indent=1) + "\n")
+
+
+# What one process does to encode N tokens.
+ENCODERS = {
+    "CTranslate2": """import ctranslate2, sys
+t = ctranslate2.Translator(sys.argv[1], compute_type=sys.argv[2], inter_threads=1, intra_threads=1)
+t.translate_batch([["w%d" % (k % 1000) for k in range(int(sys.argv[3]))]], beam_size=1, max_decoding_length=1, max_input_length=0)""",
+    "transformers": """import torch, transformers, sys
+torch.set_num_threads(1)
+net = transformers.T5EncoderModel.from_pretrained(sys.argv[1]).eval()
+with torch.no_grad():
+    net(torch.arange(int(sys.argv[3])).remainder(32000)[None])""",
+}
+
+
+def peak(command):
+    """The largest resident memory of a process, in bytes: what it has had shortly before it ends."""
+    child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    most = 0  # not wait4's ru_maxrss, which begins with the memory of this process
+    while child.poll() is None:
+        lines = [line for line in pathlib.Path(f"/proc/{child.pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+        most = int(lines[0].split()[1]) if lines else most
+        time.sleep(0.002)
+    if child.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed with {child.returncode}")
+    return most * 1024
+
+
+def memory(a, model):
+    def command(side, kind, n):
+        if side == "relpos":
+            tokens = a.folder / f"tokens.{n}"
+            tokens.write_text(" ".join(str((k * 7919 + 13) % 32000) for k in range(n)) + "\n")
+            return [a.program, "t5", "encode", pack(a.program, model, kind), tokens, "--tokens", "--pool", "mean", "--threads", "1",
+                    "-o", a.folder / "out.npz"]
+        where = a.folder / f"ct2_{a.shape}_{kind}" if side == "CTranslate2" else model
+        return [sys.executable, "-c", ENCODERS[side], where, kind, n]
+    sides = [("relpos", "f32"), ("relpos", "int8"), ("CTranslate2", "float32"), ("CTranslate2", "int8"), ("transformers", "f32")]
+    small = {side: peak(command(*side, 16)) for side in sides}
+    for n in map(int, a.memory.split(",")):
+        over = {f"{side} {kind}": peak(command(side, kind, n)) - small[side, kind]
+                for side, kind in sides if side == "relpos" or n <= a.longest_peer}
+        for side, size in over.items():
+            print(f"{a.shape:6} encode {n:6} {side:20} {size / 1e6:8.1f} MB over the weights", flush=True)
+        add(a.json, a.program, "memory", [{"shape": a.shape, "problem": f"encode {n}", "tokens": n, "bytes": over}])
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("program")
-    p.add_argument("tokenizer", type=pathlib.Path)
     p.add_argument("folder", type=pathlib.Path)
     p.add_argument("--shape", default="small", choices=SHAPES)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--problems", default=",".join(PROBLEMS))
+    p.add_argument("--memory", help="tokens, separated by commas")
+    p.add_argument("--longest-peer", type=int, default=4096, help="the others get no more tokens: they make N×N of each head")
     p.add_argument("--json", type=pathlib.Path)
-    p.add_argument("--cpu", action="store_true")
     a = p.parse_args()
-    global clock
-    clock = time.process_time if a.cpu else clock
-    model = make(a.folder, a.tokenizer, a.shape)
+    model = make(a.folder, a.shape)
+    if a.memory:
+        memory(a, model)
+        return
     sides = {f"relpos {k}": relpos(a.program, model, k, a.threads) for k in ("f32", "bf16", "int8", "int4")}
     sides |= {f"CTranslate2 {k}": ct2(a.folder, a.shape, k, a.threads) for k in ("float32", "int8")}
     sides["transformers f32"] = hf(model, a.threads)
-    result = {}
     for name in a.problems.split(","):
         source, new, batch, beams = PROBLEMS[name]
         times = {side: [] for side in sides}
-        for _ in range(a.rounds + 1):  # the first is not counted
+        for n in range(a.rounds + 1):  # the first warms the others up
             for side, run in sides.items():
-                times[side].append(run(source, new, batch, beams))
-        median = {side: statistics.median(t[1:]) for side, t in times.items()}
-        result[name] = median
+                if n > 0 or not side.startswith("relpos"):
+                    times[side].append(run(source, new, batch, beams))
+        times = {side: t[-a.rounds:] for side, t in times.items()}
+        median = {side: statistics.median(t) for side, t in times.items()}
         for side, t in median.items():
             other = "CTranslate2 int8" if "int" in side else "CTranslate2 float32"
             rate = f"{new * batch / t:8.1f} tokens a second" if new else f"{t * 1e3:8.1f} ms"
             print(f"{a.shape:6} {name:12} {side:20} {rate}   {other} takes {median[other] / t:.2f} times as long", flush=True)
-    if a.json:
-        a.json.write_text(json.dumps({"shape": a.shape, "threads": a.threads, "rounds": a.rounds, "seconds": result}, indent=1) + "\n")
+        add(a.json, a.program, "times", [{"shape": a.shape, "problem": name, "source": source, "new": new, "batch": batch, "beams": beams,
+                                          "threads": a.threads, "seconds": times}])
 
 
 main()

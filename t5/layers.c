@@ -227,28 +227,6 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 
 /* ------------------------------------------------------------------------------------------------ the vocabulary */
 
-/* exp(x) for x <= 0, off by less than 2 units in the last place; 0 below -87. */
-static inline float exp_below(float x)
-{
-    const float high = 0.693359375f, low = -2.12194440e-4f; /* ln 2 in two parts */
-    const float bounded = x > -87.0f ? x : -87.0f;
-    const float n = bounded * 1.44269504f - 0.5f;
-    const int32_t whole = (int32_t)n; /* toward zero: the nearest, since n <= 0 */
-    const float r = bounded - (float)whole * high - (float)whole * low;
-    float p = 1.9875691500e-4f;
-    union {
-        int32_t i;
-        float f;
-    } power = {(whole + 127) * 8388608};
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1;
-    return x > -87.0f ? p * power.f : 0;
-}
-
 RPI_CLONES float t5_largest(const float *x, int64_t n)
 {
     float most[LANES], best = -INFINITY;
@@ -265,21 +243,52 @@ RPI_CLONES float t5_largest(const float *x, int64_t n)
     return best;
 }
 
+typedef float floats __attribute__((vector_size(LANES * 4)));
+typedef int32_t integers __attribute__((vector_size(LANES * 4)));
+
+/* to = exp(x - most) of LANES numbers x <= most, off by less than 2 units in the last place; 0 below -87. */
+static inline __attribute__((always_inline)) void exp_lanes(const float *x, float most, float *to)
+{
+    const float high = 0.693359375f, low = -2.12194440e-4f; /* ln 2 in two parts */
+    const floats least = (floats){0} - 87.0f;
+    floats below;
+    memcpy(&below, x, sizeof below);
+    below -= most;
+    const integers counts = below > least;
+    const floats bounded = (floats)((counts & (integers)below) | (~counts & (integers)least));
+    const integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers); /* nearest, since <= 0 */
+    const floats n = __builtin_convertvector(whole, floats), r = bounded - n * high - n * low;
+    floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    p = (floats)(counts & (integers)(p * (floats)((whole + 127) * 8388608)));
+    memcpy(to, &p, sizeof p);
+}
+
 RPI_CLONES static double sum_exp(const float *x, int64_t n, float most)
 {
     enum { BLOCK = 1024 }; /* sums of so many in f32, of those in double */
     double total = 0;
+    float some[LANES], rest[LANES];
     for (int64_t from = 0; from < n; from += BLOCK) {
         const int64_t end = n - from < BLOCK ? n : from + BLOCK;
         float sum[LANES] = {0};
         int64_t k = from;
-        for (; k + LANES <= end; k += LANES)
+        for (; k + LANES <= end; k += LANES) {
+            exp_lanes(x + k, most, some);
             for (int l = 0; l < LANES; l++)
-                sum[l] += exp_below(x[k + l] - most);
+                sum[l] += some[l];
+        }
         for (int l = 0; l < LANES; l++)
             total += (double)sum[l];
-        for (; k < end; k++)
-            total += (double)exp_below(x[k] - most);
+        for (int l = 0; l < LANES; l++)
+            rest[l] = l < end - k ? x[k + l] : most;
+        exp_lanes(rest, most, some);
+        for (int l = 0; l < end - k; l++)
+            total += (double)some[l];
     }
     return total;
 }

@@ -71,7 +71,16 @@ static void release(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ linear layers */
 
-/* An input as the layer takes it: with noise where it was asked for, and with int8 and int4 as integers up to 127 times one number. */
+/* A number of f32's range with the 8 significant bits of bf16, ties to the even one. */
+static double nearest_bf16(double x)
+{
+    int exponent;
+    const double fraction = frexp(x, &exponent);
+    return ldexp(rint(fraction * 256), exponent - 8);
+}
+
+/* An input as the layer takes it: with noise where it was asked for, and with bf16 rounded to it, with int8 and int4
+ * as integers up to 127 times one number. */
 static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
 {
     double most = 0;
@@ -79,7 +88,11 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
         const uint64_t random = rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
         x[i] *= 1 + p->rounding.noise * ((double)(random >> 11) * 0x1p-52 - 1);
     }
-    if (type < LINEAR_INT8 || p->rounding.exact_inputs)
+    if (type == LINEAR_F32 || p->rounding.exact_inputs)
+        return;
+    for (int64_t i = 0; type == LINEAR_BF16 && i < n; i++)
+        x[i] = nearest_bf16(x[i]);
+    if (type == LINEAR_BF16)
         return;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(x[i]));

@@ -311,7 +311,7 @@ typedef struct compared {
 } compared;
 
 /* Noise as large as sums of f32 may be off by, in all inputs of linear layers: what it changes, MARGIN times, is what may be wrong. Where
- * inputs are rounded to 8 bits, one that is close to the middle may go either way: what the rounding of all changes may be wrong besides. */
+ * inputs are rounded, to bf16 or to 8 bits, one that is close to the middle may go either way: what the rounding of all changes may be wrong besides. */
 static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, const exact *x, exact *other,
                        double bound[2])
 {
@@ -322,7 +322,7 @@ static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, con
     bound[0] = bound[1] = 0;
     for (int k = 0; k <= NOISY && code == CLI_OK; k++) {
         const rp_t5_rounding how = {.noise = k > 0 ? noise : 0, .seed = (uint64_t)k, .exact_inputs = k == 0};
-        if (k == 0 && strncmp(i->type, "int", 3) != 0)
+        if (k == 0 && strcmp(i->type, "f32") == 0)
             continue;
         if ((code = refer(r, source, target, &how, other)) != CLI_OK)
             break;

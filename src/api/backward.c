@@ -17,7 +17,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
         status = rpi_args_prepare(&args);
     if (status != RP_OK)
         return status;
-    rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = pthread_self()};
+    rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     status = plan->ops ? rpi_fast_backward(&args, &grads, rpi_pool_for(t->pool, &args.desc), &progress, work)
                        : rpi_ref_backward(plan, &args, &grads, &progress);
     rpi_args_free(&args);

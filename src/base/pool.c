@@ -186,12 +186,18 @@ rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *conte
     return RP_OK;
 }
 
+const void *rpi_this_thread(void)
+{
+    static _Thread_local char here;
+    return &here;
+}
+
 void rpi_progress_step(rpi_progress *p)
 {
     if (!p->report) /* nobody counts */
         return;
     const int64_t done = atomic_fetch_add_explicit(&p->done, 1, memory_order_relaxed) + 1;
-    if (pthread_equal(pthread_self(), p->caller) && !stopped(&p->stop) &&
+    if (rpi_this_thread() == p->caller && !stopped(&p->stop) &&
         p->report(p->context, (double)done / (double)rpi_max(p->total, 1)) != 0)
         atomic_store(&p->stop, true);
 }

@@ -4,7 +4,6 @@
 #ifndef RELPOS_POOL_H
 #define RELPOS_POOL_H
 #include <relpos/relpos.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -21,11 +20,14 @@ rp_pool *rpi_pool_for(rp_pool *pool, const rp_desc *d); /* one thread alone for 
 typedef struct rpi_progress {
     rp_progress *report;
     void *context;
-    pthread_t caller;
+    const void *caller; /* rpi_this_thread() */
     int64_t total;
     atomic_llong done;
     atomic_bool stop; /* report asked for it: tasks that have not begun are not run */
 } rpi_progress;
+
+/* An address that each running thread has for itself alone. */
+const void *rpi_this_thread(void);
 
 void rpi_progress_step(rpi_progress *p);
 rp_status rpi_progress_status(const rpi_progress *p);
