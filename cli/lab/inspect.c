@@ -123,7 +123,7 @@ static void add_row(head_sums *s, int64_t n, const double *with, const double *w
 static int add_window(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t length, double *row,
                       const int *bin_at, head_sums *sums, char err[NN_ERR_MAX])
 {
-    real logits[256];
+    real logits[256 + 1]; /* bytes, and the token that begins a window */
     if (nn_net_logits(net, length, tokens, logits, err) != 0)
         return -1;
     for (int64_t layer = 0; layer < m->c.layers; layer++) {
