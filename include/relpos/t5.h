@@ -52,9 +52,11 @@ typedef struct rp_t5 rp_t5;
 
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
-    size_t size;      /* sizeof(rp_t5_opening) */
-    const char *type; /* of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers */
-    rp_pool *pool;    /* threads for every call; NULL: the default pool */
+    size_t size; /* sizeof(rp_t5_opening) */
+    const char
+        *type;     /* of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The
+                         inputs of linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits */
+    rp_pool *pool; /* threads for every call; NULL: the default pool */
     const char *draft; /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none */
 } rp_t5_opening;
 
