@@ -51,12 +51,13 @@ int cli_t5_progress(void *context, double share)
 int cli_t5_open(cli_t5_common *c, const char *path)
 {
     rp_t5_opening o = rp_t5_opening_init();
+    char place[PATH_MAX];
     if (c->threads > 0 && rp_pool_create(&c->pool, (int32_t)c->threads) != RP_OK)
         return cli_refused(CLI_FAILED, "t5", NULL, "fewer --threads");
     o.type = c->type;
     o.pool = c->pool;
     o.draft = c->draft;
-    if (rp_t5_open(&c->model, path, &o) != RP_OK)
+    if (rp_t5_open(&c->model, cli_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     cli_catch_signals(true);
     c->catches = true;
@@ -110,8 +111,10 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
         return CLI_OK;
     l->file = fopen(path, "re");
     if (l->file == NULL)
-        return cli_error(CLI_FAILED, "%s: cannot be opened: %s (name a file of lines, or - for standard input)",
-                         io_safe(safe, sizeof safe, path), strerror(errno));
+        return cli_error(
+            CLI_FAILED,
+            "%s: cannot be opened: %s (name a file of lines, or - for standard input; --text takes one line itself)",
+            io_safe(safe, sizeof safe, path), strerror(errno));
     struct stat st;
     if (fstat(fileno(l->file), &st) == 0 && S_ISREG(st.st_mode))
         l->all = (double)st.st_size;
@@ -133,7 +136,9 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     if (cli_stop_asked())
         return cli_t5_stopped("t5");
     if (n < 0 && (ferror(l->file) || errno == ENOMEM))
-        return cli_error(CLI_FAILED, "line %lld: cannot be read: %s (name a file of lines, or - for standard input)",
+        return cli_error(CLI_FAILED,
+                         "line %lld: cannot be read: %s (name a file of lines, or - for standard input; --text takes "
+                         "one line itself)",
                          (long long)l->number + 1, strerror(errno));
     l->number++;
     l->read += n > 0 ? (double)n : 0;
