@@ -71,7 +71,7 @@ typedef struct measured {
     problem p;
     rp_plan *plan;
     int runs;
-    double ms[MOST_RUNS], bytes_peak;
+    double ms[MOST_RUNS], bytes_peak, computed; /* share of the pairs that masks allow; 0: not known */
 } measured;
 
 static int refused(const rp_desc *d)
@@ -95,6 +95,14 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
     if (!(m->p.pass & PROBLEM_FORWARD) &&
         rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* out and lse are there, as in training */
         return refused(&m->p.desc);
+    if (m->p.pass & PROBLEM_FORWARD) {
+        rp_tensors counted = m->p.t;
+        int64_t pairs[2];
+        counted.pairs = pairs;
+        if (rp_attend(m->plan, &counted, NULL) != RP_OK)
+            return refused(&m->p.desc);
+        m->computed = pairs[0] > 0 ? (double)pairs[1] / (double)pairs[0] : 0;
+    }
     malloc_trim(0); /* what earlier problems freed is not there for this one to reuse unseen */
     const bool exact = reset_peak();
     const double before = memory("VmRSS:");
@@ -118,13 +126,17 @@ static void report(const measured *m, const request *r, double peak)
         cli_json_string(stdout, m->p.text);
         printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
                "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_per_s\": %.6g, "
-               "\"bytes_peak\": %.0f}\n",
+               "\"bytes_peak\": %.0f, \"pairs_computed\": %.4f}\n",
                rp_plan_isa(m->plan), (long long)r->threads, m->runs, median, ms[0], ms[m->runs - 1], gflops, peak,
-               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak);
+               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak, m->computed);
     } else {
-        printf("%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB over the tensors\n",
-               m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,
-               m->bytes_peak * 1e-6);
+        char computed[48] = "";
+        if (m->computed > 0 && m->computed < 1)
+            snprintf(computed, sizeof computed, "  pairs computed: %.1f %%", 100 * m->computed);
+        printf(
+            "%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %5.1f %% of peak  %6.1f MB over the tensors%s\n",
+            m->p.text, median, ms[0], ms[m->runs - 1], m->runs, gflops, peak > 0 ? 100 * gflops / peak : 0,
+            m->bytes_peak * 1e-6, computed);
     }
 }
 

@@ -456,6 +456,9 @@ typedef struct rp_tensors {
     rp_pool *pool; /* NULL = the default pool: RELPOS_THREADS, else all this process may use; short calls wake none */
     rp_progress *progress;  /* NULL: not reported */
     void *progress_context; /* handed to progress */
+    rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] made by rp_key_norms; absent: every key is read */
+    int64_t *pairs; /* [2] receives how many pairs the intervals of the masks allow, and how many scores of these a
+                           forward call computed: tiles whose weights are all 0 are left out; NULL: not counted */
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */
@@ -478,6 +481,18 @@ RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const r
 
 /* Free what rp_prepare made, once no call uses it; NULL is allowed. */
 RP_API void rp_prepared_destroy(rp_prepared *prepared);
+
+#define RP_NORM_KEYS 64 /* keys that share a number of key_norms */
+
+/* The largest norm of each RP_NORM_KEYS keys of a cache, or infinity where a key or value is NaN, infinite or (of keys)
+ * beyond 1e15 in size. A call of few queries that has them in rp_tensors.key_norms does not read the keys and values
+ * whose weights are all 0 by their distance, as far keys of ALiBi or of forget gates; the bits stay. They have to be
+ * those of the keys and values of that call.
+ * Shapes   t holds k and v, or pages; norms [B, Hk, n] of f32 or f64, n at least ceil(Lk / RP_NORM_KEYS).
+ * Appended keys: `from` is the number of keys that norms already covers, and only those from there on are read. Where a
+ *          key or value changes in place, start again from 0.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE. */
+RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
 
 /* Bytes of work that a call needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their product.
  * Returns 0, with rp_last_error set, if that does not fit. */

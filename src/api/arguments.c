@@ -168,6 +168,19 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
+/* Norms of keys; a cache may have room for more keys than there are. */
+rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
+{
+    const int64_t segments = (d->len_k + RP_NORM_KEYS - 1) / RP_NORM_KEYS;
+    const rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->batch, d->kv_heads, segments}};
+    rp_array there = *a;
+    if (a->dtype != RP_F32 && a->dtype != RP_F64)
+        return rpi_fail(RP_E_ARG, "tensors.key_norms is of %s: f32 or f64", rp_dtype_name(a->dtype));
+    if (there.ndim == 3 && there.shape[2] > segments)
+        there.shape[2] = segments;
+    return rpi_view_of(v, &there, &shape, RPI_FLOATS, "tensors.key_norms");
+}
+
 /* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it
  * needs. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
@@ -233,8 +246,12 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, bool prepared_only)
+/* Which arrays a call has: all; those from which rp_prepare makes things; keys and values. */
+enum { ALL_ARRAYS, PREPARED_ARRAYS, KEY_ARRAYS };
+
+static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int which)
 {
+    const bool prepared_only = which == PREPARED_ARRAYS;
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
     if (!t || t->size != sizeof *t)
@@ -281,16 +298,19 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     }
     if ((s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK)
         return s;
-    for (int32_t n = 0; n < d->n_terms; n++) {
+    for (int32_t n = 0; n < d->n_terms && which != KEY_ARRAYS; n++) {
         const rpi_form form = plan->scheme[n]->form;
         if ((!prepared_only || form == RPI_OFFSET || form == RPI_ROTATE) && (s = check_term(args, t, n)) != RP_OK)
             return s;
     }
-    for (int32_t n = 0; n < d->n_masks && !prepared_only; n++)
+    for (int32_t n = 0; n < d->n_masks && which == ALL_ARRAYS; n++)
         if ((s = check_mask(args, t, n)) != RP_OK)
             return s;
     if (t->prepared && t->prepared->plan != plan)
         return rpi_fail(RP_E_ARG, "prepared was made from another plan: make it again from this one");
+    if (t->key_norms.data && (s = rpi_check_norms(d, &t->key_norms, &args->key_norms)) != RP_OK)
+        return s;
+    args->pairs = t->pairs;
     args->ready = t->prepared;
     args->prepared_only = prepared_only;
     s = need(&t->q, B * Lq, "q");
@@ -299,12 +319,17 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    return check_args(args, plan, t, false);
+    return check_args(args, plan, t, ALL_ARRAYS);
 }
 
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    return check_args(args, plan, t, true);
+    return check_args(args, plan, t, PREPARED_ARRAYS);
+}
+
+rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
+{
+    return check_args(args, plan, t, KEY_ARRAYS);
 }
 
 /* A gradient has the shape of the array that it belongs to, is of a floating type, and its elements share no memory. */

@@ -7,9 +7,11 @@
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
+rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* of rp_key_norms */
 /* all that a backward call is given */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
+rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v);
 rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);

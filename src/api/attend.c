@@ -23,6 +23,8 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     if ((uintptr_t)work % 64 != 0)
         return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     rp_pool *pool = rpi_pool_for(t->pool, d);
+    if (args.pairs)
+        args.pairs[0] = args.pairs[1] = 0;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     if ((status = rpi_args_prepare(&args)) != RP_OK)
         return status;

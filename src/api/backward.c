@@ -11,6 +11,7 @@ rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *
     rpi_args args;
     rpi_grads grads;
     rp_status status = rpi_backward_check(&args, &grads, plan, t, g);
+    args.pairs = NULL; /* those of a forward call alone are counted */
     if (status == RP_OK && (uintptr_t)work % 64 != 0)
         status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     if (status == RP_OK)

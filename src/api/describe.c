@@ -176,6 +176,8 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
             p->ops = rpi_ops_named(isa, p->desc.dtype == RP_F64);
         p->isa = p->ops ? rpi_ops_named(isa, false)->name : "reference";
         p->components = p->desc.dtype == RP_F32 && p->desc.precision == RP_PRECISION_HIGH ? 2 : 3;
+        const char *skip = getenv("RELPOS_SKIP");
+        p->skips = !(skip && strcmp(skip, "0") == 0);
         p->desc.isa = NULL; /* the caller's string is not kept */
         if (p->ops)
             rpi_extents_bound(&p->bounds, p);

@@ -65,6 +65,7 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
     list(all, n, "k", &t->k);
     list(all, n, "v", &t->v);
     list(all, n, "tensors.q_offset", &t->q_offset);
+    list(all, n, "tensors.key_norms", &t->key_norms);
     list_terms(all, n, plan, "", t->term);
     for (int32_t m = 0; m < plan->desc.n_masks; m++)
         if (plan->masker[m]->info.axes && t->mask[m].data)

@@ -20,6 +20,7 @@ static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp
     with.v = with.out = with.lse = with.weights = with.profile = with.key_mass = with.entropy = with.q_offset =
         (rp_array){0};
     with.pages = (rp_pages){0};
+    with.key_norms = (rp_array){0};
     with.prepared = NULL;
     return rpi_args_check_prepared(args, plan, &with);
 }
@@ -46,11 +47,14 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
         p->strip = (rpi_strip){.low = -(max - 1), .len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64)};
         p->strip.head_step = e.strip_per_head ? p->strip.len : 0;
         const int64_t strip_at = rpi_arena_add(a, strip ? (e.strip_per_head ? d->heads : 1) : 0, p->strip.len, 1, real);
+        const int64_t largest_at =
+            rpi_arena_add(a, strip ? 2 * (e.strip_per_head ? d->heads : 1) : 0, rpi_segments_of(p->strip.len), 1, real);
         const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(&args, true);
         const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
         status = rpi_arena_alloc(a, false, "rp_prepare");
         if (status == RP_OK && strip) {
             p->strip.entry = a->base + strip_at;
+            p->strip.largest = a->base + largest_at;
             rpi_strip_fill(&p->strip, &args, pool);
         }
         if (status == RP_OK && rope) {

@@ -128,6 +128,8 @@ static void place(gradients *g)
     rpi_sources_place(&g->sources, a, c->plan, c->extents, g->groups * (d->heads / d->kv_heads), true);
     rpi_rope_tables_place(&c->rope, a, c->plan, c->extents);
     bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->extents->len_q, 3, sizeof(double));
+    if (c->starts)
+        bw->bounds = rpi_arena_take3(a, d->batch * d->heads, bw->blocks, 2, sizeof(double));
     g->call_from = a->used;
     bw->ticket_head = rpi_arena_take(a, d->heads, 1, sizeof *bw->ticket_head);
     bw->ticket_pairs = rpi_arena_take(a, bw->blocks, bw->key_blocks, sizeof *bw->ticket_pairs);
@@ -191,6 +193,45 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
+/* The norm of a row. */
+static double row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t i, int64_t width)
+{
+    const char *row = rpi_row_of(v, b, h, i);
+    double x[64], sum = 0;
+    for (int64_t x0 = 0; x0 < width; x0 += 64) {
+        const int64_t n = rpi_min(64, width - x0);
+        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
+        for (int64_t c = 0; c < n; c++)
+            sum += x[c] * x[c];
+    }
+    return sqrt(sum + (double)width * DBL_MIN);
+}
+
+/* What kernels/skip.h needs to know of a block of rows of one head. Where the weights are 0 and these numbers are
+ * moderate, ds is 0 too. */
+static void bounds_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_call *c = context;
+    const rp_desc *d = &c->args->desc;
+    const int64_t rows = c->plan->ops->block_rows, head = n / c->backward->blocks, b = head / d->heads,
+                  h = head % d->heads, first = n % c->backward->blocks * rows;
+    double *to = c->backward->bounds + 2 * n;
+    (void)worker;
+    to[0] = 0;
+    to[1] = HUGE_VAL;
+    for (int64_t i = first; i < rpi_min(first + rows, d->len_q); i++) {
+        const double *stats = c->backward->row_stats + 3 * (head * d->len_q + i);
+        const double lse = (stats[0] == -HUGE_VAL ? 0 : stats[0]) + stats[1],
+                     norm = row_norm(&c->args->q, b, h, i, d->dim_k);
+        const double scaled = norm * fabs(d->scale);
+        const bool moderate = norm <= (double)RPI_MODERATE && scaled <= (double)RPI_MODERATE &&
+                              row_norm(&c->grads->dout, b, h, i, d->dim_v) <= (double)RPI_MODERATE &&
+                              fabs(stats[2]) <= (double)RPI_MODERATE * (double)RPI_MODERATE && !isnan(lse);
+        to[0] = fmax(to[0], scaled);
+        to[1] = moderate ? fmin(to[1], lse) : -HUGE_VAL;
+    }
+}
+
 /* A block of keys of one kv head. Next: kernels/backward_task.h, backward. */
 static void key_task(void *context, int64_t n, int32_t worker)
 {
@@ -219,7 +260,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
         for (int64_t x = 0; x < d->dim_k; x++)
-            row[x] *= d->scale;
+            row[x] = (row[x] + 0.0) * d->scale; /* -0 becomes 0, as where another tile adds 0 */
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);
@@ -350,6 +391,8 @@ static void backward(gradients *g, rp_pool *pool)
     }
     rpi_call_fill(c, &g->sources, pool);
     rpi_pool_run(pool, d->batch * d->heads * row_tasks, stats_task, c);
+    if (c->skips)
+        rpi_pool_run(pool, d->batch * d->heads * bw->blocks, bounds_task, c);
     for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
         c->groups = rpi_min(g->groups, kv - c->g0);
         memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));

@@ -4,6 +4,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 
+/* Whether RoPE, if any, keeps norms, and the product of a query and its own key: one position, and no factor. */
+static bool norms_stay(const rp_plan *plan, const rpi_args *args)
+{
+    if (plan->rotate < 0 || !args)
+        return true;
+    const rpi_view *positions = args->term[plan->rotate];
+    return !positions[0].data && !positions[1].data && !positions[2].data && args->rope_factor == 1;
+}
+
 void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_extents *e, const rpi_args *args)
 {
     rpi_sources_describe(sources, plan, e);
@@ -14,6 +23,8 @@ void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, cons
                     .source = sources->source,
                     .n_sources = sources->n,
                     .value_vectors = last && last->kind == RPI_VALUES ? last : NULL,
+                    .starts = e->len_k > plan->ops->tile_keys && rpi_biases_bounded(sources->source, sources->n) &&
+                              norms_stay(plan, args) && !(plan->desc.softcap > 0 && plan->desc.cap_after),
                     .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
                     .pad_v = rpi_round_up(plan->desc.dim_v, plan->ops->vl)};
 }
@@ -35,10 +46,14 @@ void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h)
     *h = kv % d->kv_heads * share + head % share;
 }
 
-void rpi_call_fill(const rpi_call *c, rpi_sources *sources, rp_pool *pool)
+void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool)
 {
     rpi_sources_fill(sources, c->args, c->extents, pool);
     rpi_rope_tables_fill(&c->rope, c->args, c->extents, pool);
+    /* where biases never fall far no row starts at its own key, whatever the rows */
+    c->starts = c->starts && rpi_biases_fall(c->source, c->n_sources, c->args, rpi_far(c->plan));
+    /* few queries read keys and values once: nothing is saved without norms that were made before */
+    c->skips = c->starts && c->plan->skips && (!c->extents->decode_queries || c->args->key_norms.data || c->grads);
 }
 
 static void column_task(void *context, int64_t head, int32_t worker)

@@ -25,6 +25,10 @@ struct rpi_call {
     int64_t heads_per_task; /* kv heads that a task packs for itself and attends; 0: kv heads are packed in groups */
     void *keys, *values;
     uint8_t *extreme_k, *extreme_v;
+    /* what kernels/skip.h needs: rows start at the score of their own key; tiles may be left out; [kv head][panel] the
+     * largest norm of a key, infinite where a key or value is extreme */
+    bool starts, skips;
+    void *key_norms;
     int64_t pad_k, pad_v; /* Lk rounded up to NR, Dv rounded up to VL */
     rpi_rope_tables rope;
     /* scratch of one worker each */
@@ -52,9 +56,12 @@ typedef struct rpi_backward {
     void *dq;                      /* [head of the group][pad_rows][Dk padded] of rotated queries, without scale */
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] of each RUN's own queries */
     double *row_stats;             /* [B * H][Lq][3] largest score and log of the sum, which make lse; <dout, out> */
-    rpi_term_sums sums;            /* of the arrays of the terms */
-    rpi_term_sums *private_sums;   /* for each worker: of terms that go pair by pair; NULL: none */
-    bool direct[RPI_MAX_SOURCES];  /* gradients that tasks write themselves */
+    double
+        *bounds; /* [B * H][blocks][2] of blocks of rows: the largest norm of a query, scaled; the least lse, -infinity
+                       where a number is extreme. NULL: not wanted */
+    rpi_term_sums sums;                     /* of the arrays of the terms */
+    rpi_term_sums *private_sums;            /* for each worker: of terms that go pair by pair; NULL: none */
+    bool direct[RPI_MAX_SOURCES];           /* gradients that tasks write themselves */
     bool pairs[RPI_MAX_SOURCES], any_pairs; /* gradients of arrays of pairs that heads or batch entries share */
     double *strips;                         /* [1 or B][H][strip.len] gradients of the entries of the STRIP */
     double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
@@ -74,6 +81,13 @@ static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b)
 {
     const char *table = keys ? c->rope.k : c->rope.q;
     return table ? table + b * (keys ? c->rope.k_step : c->rope.q_step) * c->plan->ops->real : NULL;
+}
+
+/* The kernels' exp is 0 below minus this, with room for the rounding of its argument: 2^-126 is exp(-87.4), 2^-1022
+ * exp(-708.4). */
+static inline double rpi_far(const rp_plan *plan)
+{
+    return plan->ops->real == 8 ? 709 : 88;
 }
 
 /* Wait until `ticket` tasks have passed; let the next one pass. */

@@ -39,7 +39,7 @@ rp_status rpi_work_begin(rpi_arena *a, void *work, size_t size);
 /* Batch entry and query head of head number `head` of the group. */
 void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h);
 /* Sources and RoPE's tables of a call, filled, as the kernels find them. */
-void rpi_call_fill(const rpi_call *c, rpi_sources *sources, rp_pool *pool);
+void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool);
 /* The one product of each key of COLUMN sources, for the heads of the group. */
 void rpi_columns_fill(rpi_call *c, rp_pool *pool);
 

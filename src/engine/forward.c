@@ -19,6 +19,8 @@ static void place(rpi_forward *f)
     c->values = rpi_arena_take3(a, f->groups, c->pad_k, ops->value_bytes(plan), 1);
     c->extreme_k = rpi_arena_take(a, f->groups, c->pad_k / ops->nr, 1);
     c->extreme_v = rpi_arena_take(a, f->groups, c->pad_k, 1);
+    if (c->starts)
+        c->key_norms = rpi_arena_take3(a, f->groups, c->pad_k / ops->nr, real, 1);
     rpi_sources_place(&f->sources, a, plan, e, f->groups * share, false);
     rpi_rope_tables_place(&c->rope, a, plan, e);
     c->scratch = rpi_arena_take(a, f->threads, c->scratch_step, 1);

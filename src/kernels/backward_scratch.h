@@ -24,6 +24,7 @@ typedef struct backward_scratch {
     double *column, *fold_column; /* [BACKWARD_KEYS] sums of ds over rows: for COLUMN, and for `fold` */
     double *row_sum;              /* [BLOCK_ROWS] sums of ds over the tile's keys */
     uint8_t *extreme_k, *extreme_v, *extreme_dout, *extreme_rows;
+    real *norms;                /* of the panels of keys: the largest norm, where tiles may be left out */
     products_backward products; /* of the family that makes products */
     rpi_sums *private_sums;     /* [RP_MAX_TERMS] gradients of terms that go pair by pair */
 } backward_scratch;
@@ -87,6 +88,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
     w->fold_column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
     w->row_sum = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(double));
+    w->norms = take_reals(a, BACKWARD_KEYS / NR, 1);
     products_layout(c, w, a);
     w->extreme_k = rpi_arena_take(a, BACKWARD_KEYS / NR + 1, 1, 1);
     w->extreme_v = rpi_arena_take(a, BACKWARD_KEYS, 1, 1);

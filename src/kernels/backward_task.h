@@ -124,9 +124,28 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
             from[x] += w->dk_plain[j * wide_k + x];
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
+        for (int64_t x = 0; x < wide_v; x += VL) /* -0 becomes 0, as where another tile adds 0: dk has had dk_plain */
+            vf_store(w->dv + j * wide_v + x, vf_load(w->dv + j * wide_v + x) + vf_set1(0));
         if (dv->data)
             store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
     }
+}
+
+/* Norms of the task's keys, infinite where a key or value is extreme: then ds could be NaN, or no sum of zeros. */
+static void find_key_norms(backward_scratch *w, int64_t g, int64_t j0, int64_t keys)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    for (int64_t panel = 0; panel * NR < keys; panel++) {
+        bool extreme = w->extreme_k[panel] || memchr(w->extreme_v + panel * NR, 1, NR);
+        for (int64_t j = panel * NR; j < rpi_min(panel * NR + NR, keys); j++)
+            extreme |= !(row_norm(v, rpi_row_of(v, k->b, g, j0 + j), c->args->desc.dim_v) <= (double)RPI_MODERATE);
+        w->norms[panel] = panel_norm(c, k->b, g, j0 + panel * NR, extreme);
+    }
+    k->key_norms = w->norms;
+    k->norms_from = j0;
+    k->moderate = true; /* where a query is extreme, its block's bounds say it */
 }
 
 /* A task: BACKWARD_KEYS keys of one kv head of the group. Next, for each tile: backward_tile.h, tile_backward. */
@@ -151,6 +170,8 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     memset(w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
     memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
+    if (c->skips)
+        find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < share; n++) {
         const int64_t head = kv * share + n;
         k->h = g * share + n;
@@ -160,9 +181,14 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             tile t;
             k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
             k->groups = (k->rows + MR - 1) / MR;
-            find_intervals(k);
             k->extreme_q = false;
-            const bool some = open_tile(k, &t, j0, BACKWARD_KEYS, w.extreme_k, w.extreme_v);
+            k->bounds = c->skips ? bw->bounds + 2 * ((b * d->heads + k->h) * bw->blocks + k->row0 / BLOCK_ROWS) : NULL;
+            bool some = !(c->skips && is_far(k, j0, j0 + keys));
+            if (some) {
+                find_intervals(k);
+                some =
+                    open_tile(k, &t, j0, BACKWARD_KEYS, w.extreme_k, w.extreme_v) && !(c->skips && narrow_tile(k, &t));
+            }
             if (some)
                 tile_backward(&w, &t, head);
             else

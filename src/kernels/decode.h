@@ -86,7 +86,12 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         k->h = g * share + m;
         find_intervals(k);
         to->from = to->to = 0;
-        if (!open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v)) /* extreme keys are found while packing */
+        const bool near =
+            !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
+            open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v); /* extreme keys are found while packing */
+        if (c->args->pairs)
+            count_pairs(k, near ? &t : NULL, tile0);
+        if (!near)
             continue;
         load_queries(k);
         k->unpacked = w.keys;
@@ -128,6 +133,8 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         k->h = g * share + m;
         if (at->from == at->to)
             continue;
+        if (c->starts)
+            find_intervals(k);
         t.from[0] = at->from;
         t.to[0] = t.end = at->to;
         if (!packed) {
@@ -139,7 +146,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
         }
         for (int64_t r = 0; r < MR; r++) {
             real *s = k->s + r * ROW_STEP;
-            k->running_max[r] = sink_of(c, k->h);
+            start_row(k, r, sink_of(c, k->h));
             k->sum[r] = 0;
             if (r >= k->rows) { /* fills up the group */
                 memset(s + at->from, 0, reals(at->to - at->from, 1));
@@ -178,9 +185,10 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     decode_begin(c, &w, head / share, worker);
     k->h = (c->g0 + k->kv) % d->kv_heads * share + head % share;
     memset(k->o, 0, reals(MR, c->pad_v));
+    if (c->starts)
+        find_intervals(k);
     for (int64_t r = 0; r < k->rows; r++) {
-        k->running_max[r] = sink_of(c, k->h);
-        k->sum[r] = k->running_max[r] == -INFINITY ? 0 : 1;
+        start_row(k, r, sink_of(c, k->h));
         k->entropy[r] = k->weight_sum[r] = 0;
     }
     for (int64_t n = 0; n < c->decode->n_tiles; n++) {

@@ -14,6 +14,9 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
         pack_keys(k, b, g, j, NR, keys_at(c, at, j), extreme_k + panel);
         /* v may be absent where out is not asked for */
         pack_values(k, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j);
+        if (c->skips)
+            ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
+                panel_norm(c, b, g, j, extreme_k[panel] || memchr(extreme_v + j, 1, NR));
     }
 }
 
@@ -77,8 +80,9 @@ static void write_rows(block *k)
         const int64_t i = k->row0 + r;
         if (a->out.data) {
             real *row = k->o + r * c->pad_v;
+            /* + 0: a sum that fell below 2^-126 from below is -0, and becomes 0 where another tile adds 0 to it */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
-                vf_store(row + x, vf_load(row + x) / vf_set1(sum));
+                vf_store(row + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
             for (int64_t x = 0; sum == 0 && x < c->pad_v; x++)
                 row[x] = 0;
             store_channels(a->out.data, a->out.dtype, rpi_index(&a->out, k->b, k->h, i, 0), row, d->dim_v);
@@ -114,8 +118,7 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         load_queries(k);
         find_intervals(k);
         for (int64_t r = 0; r < k->groups * MR; r++) {
-            k->running_max[r] = sink; /* a key without a value */
-            k->sum[r] = sink == -INFINITY ? 0 : 1;
+            start_row(k, r, sink);
             k->entropy[r] = k->weight_sum[r] = 0;
             if (k->lo[r] < k->hi[r]) {
                 first = rpi_min(first, k->lo[r]);
@@ -125,9 +128,19 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         memset(k->o, 0, (size_t)(k->groups * MR * c->pad_v) * sizeof(real));
         if (k->vector_weights.at)
             memset(k->vector_weights.at, 0, reals(k->groups * MR, k->vector_weights.step));
-        for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS)
-            if (open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0))
+        if (c->skips) {
+            find_norms(k);
+            k->key_norms = (const real *)c->key_norms + k->kv * (c->pad_k / NR);
+        }
+        for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS) {
+            const bool near = !(c->skips && is_far(k, tile0, tile0 + TILE_KEYS)) &&
+                              open_tile(k, &t, tile0, TILE_KEYS, extreme_k + tile0 / NR, extreme_v + tile0) &&
+                              !(c->skips && narrow_tile(k, &t));
+            if (c->args->pairs)
+                count_pairs(k, near ? &t : NULL, tile0);
+            if (near)
                 tile_attend(k, &t);
+        }
         if (k->vector_weights.at)
             flush_vector_weights(k);
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; partial && tile0 < past; tile0 += TILE_KEYS)

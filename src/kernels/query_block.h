@@ -19,10 +19,15 @@ typedef struct block {
     real *s;                              /* [BLOCK_ROWS][ROW_STEP] scores, then weights of the tile */
     real *tile_max;                       /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
     real *slope;                          /* [BLOCK_ROWS][ROW_STEP] derivative of the softcap; NULL: not wanted */
-    real *sum_in, *sum_out;     /* [BLOCK_ROWS][ROW_STEP] sums of several biases: inside and outside the softcap */
-    real *o;                    /* [BLOCK_ROWS][pad_v] */
-    real *running_max, *sum;    /* [BLOCK_ROWS] of the tiles so far: the largest score; the sum of exp(score - that) */
-    real *entropy, *weight_sum; /* [BLOCK_ROWS] of summaries: sums of -w log w, and of weights */
+    real *sum_in, *sum_out;  /* [BLOCK_ROWS][ROW_STEP] sums of several biases: inside and outside the softcap */
+    real *o;                 /* [BLOCK_ROWS][pad_v] */
+    real *running_max, *sum; /* [BLOCK_ROWS] of the tiles so far: the largest score; the sum of exp(score - that) */
+    real *norm;              /* [BLOCK_ROWS] of the queries, scaled, where tiles may be left out */
+    const double *bounds;    /* of a backward pass: of the block in place of its rows, rpi_backward.bounds */
+    const real *key_norms;   /* of the panels from key norms_from on: the largest norm of a key */
+    int64_t norms_from;
+    bool moderate;                               /* no query is extreme */
+    real *entropy, *weight_sum;                  /* [BLOCK_ROWS] of summaries: sums of -w log w, and of weights */
     window vec[RPI_MAX_SOURCES], vector_weights; /* products with vectors; weights by vector of VALVEC */
     real *diagonal, *column;                     /* [BLOCK_ROWS + TILE_KEYS], [TILE_KEYS]: sums of one tile */
     real *keys_scratch;                          /* keys, not rotated, for KEYS: panels, or [TILE_KEYS][Dk padded] */
@@ -74,6 +79,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->o = take_reals(a, BLOCK_ROWS, pad_v);
     k->running_max = take_reals(a, BLOCK_ROWS, 1);
     k->sum = take_reals(a, BLOCK_ROWS, 1);
+    k->norm = take_reals(a, BLOCK_ROWS, 1);
     k->entropy = take_reals(a, BLOCK_ROWS, 1);
     k->weight_sum = take_reals(a, BLOCK_ROWS, 1);
     for (int n = 0; n < c->n_sources; n++) {

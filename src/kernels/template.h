@@ -124,6 +124,8 @@
 
 #include "summary.h"
 
+#include "skip.h"
+
 #include "forward.h"
 
 #include "decode.h"

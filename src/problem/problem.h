@@ -28,6 +28,7 @@ struct rp_plan {
     bool intervals;                    /* some mask or term limits a row to an interval of keys */
     bool mask_keep;                    /* some mask needs bytes, not intervals alone */
     bool mask_keep_rows;               /* and they differ between rows */
+    bool skips;                        /* tiles whose weights are all 0 may be left out */
 };
 
 /* The arrays of one call, checked, and what follows from them once for the call. */
@@ -35,6 +36,8 @@ typedef struct rpi_args {
     const rp_plan *plan;
     rp_desc desc; /* the plan's, with the lengths of this call */
     rpi_view q, k, v, out, lse, weights, profile, key_mass, entropy, q_offset;
+    rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys]; absent: not known */
+    int64_t *pairs;            /* [2] allowed and computed; NULL: not counted */
     rpi_view row_max, log_sum; /* lse as two numbers, whose sum it is, for the backward pass: [B,H,Lq] f64 */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rpi_view mask[RP_MAX_MASKS];

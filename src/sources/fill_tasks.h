@@ -21,6 +21,9 @@ typedef struct rpi_fill_job {
 /* Positions first … first+n-1 of a term as doubles; NaN where a mask of positions says no. */
 void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to);
 
+/* The largest entries of the segments of a strip, of entries [from, to) of every head; largest.c. */
+void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t from, int64_t to);
+
 /* Tasks: block n of the entries of a GATHER; row n = h * Lq + i of the table of a GATHER or of an array; the vectors of
  * head n, packed, and channel by channel. */
 void rpi_entries_task(void *job, int64_t n, int32_t worker);

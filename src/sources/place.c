@@ -44,6 +44,7 @@ static void place_strip(rpi_strip *s, const placing *p)
     s->head_step = heads > 1 ? s->len : 0;
     s->batch_step = together ? 0 : times(heads, s->len);
     s->entry = take(p, together ? 1 : d->batch, heads, s->len);
+    s->largest = take(p, together ? 1 : d->batch, 2 * heads, rpi_segments_of(s->len));
 }
 
 static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)

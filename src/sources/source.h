@@ -28,7 +28,15 @@ typedef enum rpi_source_kind {
 typedef struct rpi_strip {
     void *entry;                             /* [B or 1][H or 1][len] */
     int64_t len, head_step, batch_step, low; /* steps 0: shared; low: delta of entry 0 where batch entries share one */
+    void *largest;                           /* [2][B or 1][H or 1][rpi_segments_of(len)] largest, least of segments */
 } rpi_strip;
+
+/* Entries of a strip are bounded by segments. */
+#define RPI_SEGMENT 64
+static inline int64_t rpi_segments_of(int64_t len)
+{
+    return (len + RPI_SEGMENT - 1) / RPI_SEGMENT;
+}
 
 /* Entry or vector of each pair: trunc(clamp(k_at - q_at)) - first, in [0, count). NaN in q_at or k_at asks the
  * definition. */
@@ -129,6 +137,20 @@ static inline int64_t rpi_strip_low(const rpi_strip *s, const rpi_args *args, in
 {
     return s->batch_step ? -rpi_position(args, b, args->desc.len_q - 1) : s->low;
 }
+
+/* ---- largest.c: how far the biases of a call fall */
+
+/* Whether the biases of all sources have bounds: there are some, and each is a STRIP, or ROWS whose scheme has
+ * `largest`. */
+bool rpi_biases_bounded(const rpi_source *source, int32_t n);
+/* The bias of a pair, and a number that no bias of rows i0 … i0+rows-1 and keys j0 … j1-1 exceeds; +infinity where none
+ * is known. *size: the sum of the sizes of what was added. Only where the biases have bounds. */
+double rpi_bias_of_pair(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i,
+                        int64_t j, double *size);
+double rpi_largest_bias(const rpi_source *source, int32_t n, const rpi_args *args, int64_t b, int64_t h, int64_t i0,
+                        int64_t rows, int64_t j0, int64_t j1, double *size);
+/* Whether the biases of some head fall by more than `far`, so that a tile might be left out. */
+bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, double far);
 
 /* Entry or vector of a pair, by the definition: what GATHER and RUN tabulate. */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);

@@ -48,7 +48,12 @@ void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64
 void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan, const rpi_extents *e);
 void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_extents *e, rp_pool *pool);
 
-/* Element `at` of an array of the type of the arithmetic. */
+/* Elements of an array of the type of the arithmetic. */
+static inline double rpi_real_at(const rp_plan *plan, const void *from, int64_t at)
+{
+    return plan->ops->real == 8 ? ((const double *)from)[at] : (double)((const float *)from)[at];
+}
+
 static inline void rpi_put_real(const rp_plan *plan, void *to, int64_t at, double x)
 {
     if (plan->ops->real == 8)

@@ -123,7 +123,9 @@ static void strip_task(void *context, int64_t n, int32_t worker)
             put_bias(args->plan, s->entry, b * s->batch_step + h * s->head_step + e, sum);
         }
     }
+    rpi_strip_bound(s, args, b, n % blocks * ENTRIES, rpi_min((n % blocks + 1) * ENTRIES, s->len));
 }
+_Static_assert(ENTRIES % RPI_SEGMENT == 0, "a task fills whole segments");
 
 void rpi_strip_fill(const rpi_strip *s, const rpi_args *args, rp_pool *pool)
 {

@@ -4,28 +4,41 @@
  * Sums are differences of prefix sums. A gate that is large in size, or not finite, would drown those after it: such
  * extreme gates stay out of the prefix sums and are added one by one. Prepared, for each (b, h):
  *   sums [Lk+1]   sums[t+1] = logf[0] + … + logf[t], moderate ones     then, after all of those,
- *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1
+ *   extreme [Lk+1]   extreme[t+1] = the last extreme gate among 0 … t, or -1            then, after all of those,
+ *   least   [Lk / FORGET_SEGMENT, rounded up]   the least of sums[j+1] over a segment of keys j
  * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
+
+enum { FORGET_SEGMENT = 64 };
+
+static int64_t forget_segments(const rp_desc *d)
+{
+    return (d->len_k + FORGET_SEGMENT - 1) / FORGET_SEGMENT;
+}
 
 static int64_t forget_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
     (void)t;
-    return rpi_mul(d->batch, d->heads, 2, &size) && rpi_mul(size, d->len_k + 1, 1, &size) ? size : RPI_TOO_LARGE;
+    return rpi_mul(d->batch, d->heads, 1, &size) && rpi_mul(size, 2 * (d->len_k + 1) + forget_segments(d), 1, &size)
+               ? size
+               : RPI_TOO_LARGE;
 }
 
 static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     (void)t;
     for (int64_t n = 0; n < d->batch * d->heads; n++) {
-        double *sums = to + n * (d->len_k + 1), *extreme = sums + d->batch * d->heads * (d->len_k + 1);
+        const int64_t heads = d->batch * d->heads;
+        double *sums = to + n * (d->len_k + 1), *extreme = sums + heads * (d->len_k + 1),
+               *least = to + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
         sums[0] = 0, extreme[0] = -1;
         for (int64_t k = 0; k < d->len_k; k++) {
             const double x = rpi_at(&array[0], n / d->heads, n % d->heads, k, 0);
             const bool moderate = fabs(x) <= 1024;
             sums[k + 1] = sums[k] + (moderate ? x : 0.0);
             extreme[k + 1] = moderate ? extreme[k] : (double)k;
+            least[k / FORGET_SEGMENT] = k % FORGET_SEGMENT ? fmin(least[k / FORGET_SEGMENT], sums[k + 1]) : sums[k + 1];
         }
     }
 }
@@ -81,6 +94,26 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         to[c] = all - w.sums[j0 + c + 1];
 }
 
+/* The largest sum up to a row less the least up to a key; extreme gates on the way are left to the rows. */
+static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
+{
+    const rp_desc *d = p->desc;
+    const int64_t heads = d->batch * d->heads, n = p->b * d->heads + p->h;
+    const double *sums = p->prepared + n * (d->len_k + 1), *extreme = sums + heads * (d->len_k + 1),
+                 *least = p->prepared + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
+    const int64_t past = rpi_min(p->position + rows, d->len_k);
+    double high = -HUGE_VAL, low = HUGE_VAL;
+    if (past > 0 && extreme[past] > (double)j0)
+        return HUGE_VAL;
+    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1); t++) /* a row past the last key has all gates */
+        high = fmax(high, sums[rpi_min(t, d->len_k - 1) + 1]);
+    if (p->position >= d->len_k)
+        high = sums[d->len_k];
+    for (int64_t s = j0 / FORGET_SEGMENT; s * FORGET_SEGMENT < j1; s++)
+        low = fmin(low, least[s]);
+    return high - low;
+}
+
 static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
     for (int64_t t = p->j + 1; t <= rpi_min(p->position, p->desc->len_k - 1); t++)
@@ -117,4 +150,4 @@ RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
                      .about = "forget gates"},
            .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
            .pair = forget_pair, .worked = forget_worked, .grad = forget_grad, .fold = forget_fold, .row = forget_row,
-           .prepare_size = forget_size, .prepare = forget_prepare)
+           .largest = forget_largest, .prepare_size = forget_size, .prepare = forget_prepare)

@@ -17,6 +17,7 @@
     X(ENTRY_GRAD, "entry_grad", entry_grad)                                                                            \
     X(ROW, "row", row)                                                                                                 \
     X(FOLD, "fold", fold)                                                                                              \
+    X(LARGEST, "largest", largest)                                                                                     \
     X(ROW_GRAD, "row_grad", row_grad)                                                                                  \
     X(SUMS_SIZE, "sums_size", sums_size)                                                                               \
     X(FOLD_SUMS, "fold_sums", fold_sums)                                                                               \
@@ -39,7 +40,7 @@ static const struct {
 } forms[] = {
     {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH},
     {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
-    {RPI_TILE, "TILE", PAIR, GRAD | ROW | FOLD | ROW_GRAD | SUMS_SIZE | FOLD_SUMS},
+    {RPI_TILE, "TILE", PAIR, GRAD | ROW | FOLD | LARGEST | ROW_GRAD | SUMS_SIZE | FOLD_SUMS},
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
     {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
     {RPI_ROTATE, "ROTATE", 0, 0},

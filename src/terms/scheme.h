@@ -20,7 +20,7 @@
  *   form     what it is                                   required                                optional
  *   OFFSET   a bias that depends on (h, delta) alone      pair                                    shared reach
  *   INDEX    a bias out of a list for each head           entries index entry                     reach
- *   TILE     a bias that depends on (b, h, i, j)          pair                                    row fold, or row_grad
+ *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, fold or row_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope, by code in sources    -
@@ -152,6 +152,9 @@ typedef struct rpi_scheme {
     /* TILE, optional: the biases of row (b, h, i) for keys j0 … j0+n-1 of no given positions; p->j and p->delta are
      * not set */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
+    /* TILE, optional: a number that no bias of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1 exceeds; +infinity:
+     * none is known. It lets tiles be left out whose weights are all 0. */
+    double (*largest)(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1);
     /* OFFSET and INDEX that go by given positions: offsets below -left have the value of -left, those above right that
      * of right; NULL: no such limits */
     void (*reach)(const rp_term *term, int64_t *left, int64_t *right);

@@ -1,0 +1,60 @@
+/* api/norms.c -- norms of the keys of a cache, by which calls of few queries leave keys unread.
+ * It may not know kernels.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
+#include "engine/call.h"
+#include <math.h>
+
+/* The norm of a row; infinite where a number is not finite, or is larger than `most`. */
+static double norm_of(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width, double most)
+{
+    const char *row = rpi_row_of(v, b, h, j);
+    double x[64], sum = 0;
+    for (int64_t x0 = 0; x0 < width; x0 += 64) {
+        const int64_t n = rpi_min(64, width - x0);
+        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
+        for (int64_t c = 0; c < n; c++) {
+            if (!(fabs(x[c]) <= most))
+                return HUGE_VAL;
+            sum += x[c] * x[c];
+        }
+    }
+    return sqrt(sum + (double)width * DBL_MIN);
+}
+
+rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms)
+{
+    static const double somewhere = 0; /* stands in for q, which is not read */
+    rpi_args args;
+    rpi_view to;
+    if (!plan || !t || t->size != sizeof *t || !norms || !norms->data)
+        return rpi_fail(RP_E_ARG, "rp_key_norms needs a plan, tensors from rp_tensors_init, and norms");
+    const rp_desc *own = &plan->desc;
+    const int64_t q[4] = {own->batch, own->heads, own->len_q, own->dim_k};
+    rp_tensors with = rp_tensors_init();
+    with.k = t->k, with.v = t->v, with.pages = t->pages;
+    with.q = rp_array_of(&somewhere, own->dtype, 4, q);
+    rp_status status = rpi_args_check_keys(&args, plan, &with);
+    if (status == RP_OK)
+        status = rpi_check_norms(&args.desc, norms, &to);
+    if (status == RP_OK)
+        status = rpi_check_output(norms, "tensors.key_norms");
+    if (status != RP_OK)
+        return status;
+    const rp_desc *d = &args.desc;
+    if (!args.v.data && d->len_k)
+        return rpi_fail(RP_E_ARG, "v is absent: its numbers have to be finite where keys are left unread");
+    if (from < 0 || from > d->len_k)
+        return rpi_fail(RP_E_RANGE, "from is %lld: 0 to %lld keys", (long long)from, (long long)d->len_k);
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t g = 0; g < d->kv_heads; g++)
+            for (int64_t j = from; j < d->len_k; j++) {
+                const int64_t at = rpi_index(&to, b, g, j / RP_NORM_KEYS, 0);
+                const double before = j % RP_NORM_KEYS ? rpi_value(to.data, to.dtype, at) : 0;
+                const double norm = fmax(norm_of(&args.k, b, g, j, d->dim_k, (double)RPI_MODERATE),
+                                         norm_of(&args.v, b, g, j, d->dim_v, DBL_MAX) < HUGE_VAL ? 0 : HUGE_VAL);
+                if (!(norm <= before))
+                    rpi_put(to.data, to.dtype, at, norm);
+            }
+    return RP_OK;
+}

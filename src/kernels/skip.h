@@ -1,0 +1,211 @@
+/* kernels/skip.h -- tiles of keys that cannot matter: every weight of theirs would be 0. May not know how products are
+ * made, nor schemes by name.
+ * Parameters: VL, NR, BLOCK_ROWS, TILE_KEYS.
+ * A score is at most |scale q| |k| plus the largest bias that the rows see in these keys. Where that is so far below
+ * the running maximum of every row that exp flushes it to 0, the keys raise no maximum and add exact zeros: leaving
+ * them out changes no bit. A row that sees keys before its own starts its running maximum a little below the score of
+ * its own key, whether tiles are left out or not; else far keys that come before the near ones would always seem to
+ * matter. docs/numerics.md, "Tiles that are left out", has the proof.
+ * SPDX-License-Identifier: Apache-2.0 */
+
+/* Relative errors of scores, of their bounds and of norms, together: more than all the roundings there are. */
+static inline double slack(const rpi_call *c)
+{
+    return 0x1p-12 + 8 * (double)(c->plan->desc.dim_k + 16) * (RPI_F64 ? 0x1p-53 : 0x1p-24);
+}
+
+/* The sum of the products of n channels of two rows, from x0 on. */
+static double channels_dot(const real *a, const real *b, int64_t n)
+{
+    vf sum = vf_set1(0);
+    double rest = 0;
+    int64_t x = 0;
+    for (; x + VL <= n; x += VL)
+        sum = vf_fma(vf_load(a + x), vf_load(b + x), sum);
+    for (; x < n; x++)
+        rest += (double)a[x] * (double)b[x];
+    return (double)vf_sum(sum) + rest;
+}
+
+static double rows_dot(const rpi_view *a, const void *from_a, const rpi_view *b, const void *from_b, int64_t width)
+{
+    real scratch[2][CHANNELS];
+    double sum = 0;
+    for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+        const int64_t n = rpi_min(CHANNELS, width - x0);
+        sum +=
+            channels_dot(load_channels(a, from_a, x0, n, scratch[0]), load_channels(b, from_b, x0, n, scratch[1]), n);
+    }
+    return sum;
+}
+
+/* A number that the norm of a row does not exceed by more than the slack; infinite or NaN where the row is extreme.
+ * Squares below 2^-126 count as that. */
+static double row_norm(const rpi_view *v, const void *row, int64_t width)
+{
+    return sqrt(rows_dot(v, row, v, row, width) + 2 * (double)width * (double)REAL_TINY);
+}
+
+/* The largest norm of the keys of a panel; infinite where some number is extreme, of a value too. */
+static real panel_norm(const rpi_call *c, int64_t b, int64_t g, int64_t j0, bool extreme)
+{
+    const rp_desc *d = &c->args->desc;
+    const rpi_view *v = &c->args->k;
+    double norm = extreme ? HUGE_VAL : 0;
+    for (int64_t j = j0; j < rpi_min(j0 + NR, d->len_k) && norm < HUGE_VAL; j++) {
+        const double x = row_norm(v, rpi_row_of(v, b, g, j), d->dim_k);
+        norm = x <= norm ? norm : x < HUGE_VAL ? x : HUGE_VAL;
+    }
+    return (real)norm;
+}
+
+/* Norms of the block's queries, scaled. */
+static void find_norms(block *k)
+{
+    const rpi_call *c = k->c;
+    const rpi_view *q = &c->args->q;
+    k->moderate = true;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const double norm = row_norm(q, rpi_row_of(q, k->b, k->h, k->row0 + r), c->args->desc.dim_k),
+                     scaled = norm * fabs(c->args->desc.scale);
+        k->moderate = k->moderate && norm <= (double)RPI_MODERATE && scaled <= (double)RPI_MODERATE;
+        k->norm[r] = (real)scaled;
+    }
+}
+
+/* A number just below the score of row r's own key; -infinity where the row does not see that key, where it is in the
+ * first tile that the row sees, and where the bias of key 0 is not far below that of the own key. It depends on
+ * the row alone. */
+static real start_of(const block *k, int64_t r)
+{
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t i = k->row0 + r, j = k->position[r];
+    double size, unused;
+    uint8_t keep = 1;
+    if (!c->starts || r >= k->rows || j < k->lo[r] || j >= k->hi[r] || k->lo[r] / TILE_KEYS == j / TILE_KEYS)
+        return (real)-INFINITY;
+    const double bias = rpi_bias_of_pair(c->source, c->n_sources, c->args, k->b, k->h, i, j, &size);
+    if (!(rpi_bias_of_pair(c->source, c->n_sources, c->args, k->b, k->h, i, 0, &unused) < bias - rpi_far(c->plan)))
+        return (real)-INFINITY;
+    if (c->plan->mask_keep)
+        rpi_mask_keep(c->args, k->b, k->h, i, j, 1, &keep);
+    if (!keep)
+        return (real)-INFINITY;
+    const rpi_view *q = &c->args->q, *key = &c->args->k;
+    const void *a = rpi_row_of(q, k->b, k->h, i), *b = rpi_row_of(key, k->b, k->h / (d->heads / d->kv_heads), j);
+    double product = d->scale * rows_dot(q, a, key, b, d->dim_k);
+    size += fabs(d->scale) * row_norm(q, a, d->dim_k) * row_norm(key, b, d->dim_k);
+    if (d->softcap > 0)
+        product = d->softcap * tanh(product / d->softcap);
+    const double start = product + bias - slack(c) * size;
+    return fabs(start) <= (double)RPI_MODERATE ? (real)start : (real)-INFINITY;
+}
+
+/* Start the running maximum and the sum of row r: with the sink, a key without a value, and the score of the own
+ * key. */
+static void start_row(block *k, int64_t r, real sink)
+{
+    const real own = start_of(k, r);
+    real sum[VL] = {0};
+    k->running_max[r] = own > sink ? own : sink;
+    k->sum[r] = sink == -INFINITY ? 0 : 1;
+    if (own > sink && sink != -INFINITY) {
+        vf_store(sum, vf_exp(vf_set1(sink - own)));
+        k->sum[r] = sum[0];
+    }
+}
+
+/* The largest of norm * |k| - running maximum over the rows of the block, with a softcap on the product. Backward it is
+ * their largest norm, and the least lse. */
+static double rows_above(const block *k, real norm)
+{
+    const double softcap = k->c->args->desc.softcap,
+                 most_product = softcap > 0 ? softcap * (1 + slack(k->c)) : (double)REAL_MAX;
+    if (k->bounds)
+        return fmin(k->bounds[0] * (double)norm, most_product) - k->bounds[1];
+    const vf factor = vf_set1(norm), cap = vf_set1((real)most_product);
+    vf top = vf_set1(-INFINITY);
+    int64_t r = 0;
+    for (; r + VL <= k->rows; r += VL) {
+        const vf x = vf_load(k->norm + r) * factor;
+        top = vf_max(vf_below(cap, x, cap, x) - vf_load(k->running_max + r), top);
+    }
+    real most = vf_max_lane(top);
+    for (; r < k->rows; r++) {
+        const real product = k->norm[r] * norm, x = product > cap[0] ? cap[0] : product;
+        most = x - k->running_max[r] > most ? x - k->running_max[r] : most;
+    }
+    return (double)most;
+}
+
+/* Whether every weight of the block's rows for keys j0 … j1-1, whose norms are up to `norm`, would be flushed to 0. */
+static bool norm_is_far(const block *k, real norm, int64_t j0, int64_t j1)
+{
+    const rpi_call *c = k->c;
+    const double more = 1 + slack(c);
+    double size;
+    if (!k->moderate || !(norm <= (real)RPI_MODERATE))
+        return false;
+    const double bias = rpi_largest_bias(c->source, c->n_sources, c->args, k->b, k->h, k->row0, k->rows, j0, j1, &size);
+    return rows_above(k, (real)((double)norm * more)) + bias + slack(c) * size < -rpi_far(c->plan);
+}
+
+static bool is_far(const block *k, int64_t j0, int64_t j1)
+{
+    real norm = 0;
+    j1 = rpi_min(j1, k->c->args->desc.len_k);
+    for (int64_t panel = (j0 - k->norms_from) / NR; k->norms_from + panel * NR < j1; panel++)
+        norm = k->key_norms[panel] > norm ? k->key_norms[panel] : norm;
+    return norm_is_far(k, norm, j0, j1);
+}
+
+/* The same of few queries and a tile whose keys are not read, by the norms that the caller keeps. */
+static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
+{
+    double norm = 0;
+    j1 = rpi_min(j1, k->c->args->desc.len_k);
+    for (int64_t n = j0 / RP_NORM_KEYS; n * RP_NORM_KEYS < j1; n++) {
+        const double x = rpi_at(&k->c->args->key_norms, k->b, g, n, 0);
+        norm = x <= norm ? norm : x < HUGE_VAL ? x : HUGE_VAL;
+    }
+    find_norms(k);
+    for (int64_t r = 0; r < k->rows; r++)
+        start_row(k, r, sink);
+    return norm_is_far(k, (real)norm, j0, j1);
+}
+
+/* Count the pairs of a tile that the rows' intervals allow, and those whose scores are computed; t NULL: none are. */
+static void count_pairs(const block *k, const tile *t, int64_t tile0)
+{
+    int64_t allowed = 0, computed = 0;
+    for (int64_t r = 0; r < k->rows; r++) {
+        const int64_t from = rpi_max(k->lo[r], tile0), to = rpi_min(k->hi[r], tile0 + TILE_KEYS);
+        allowed += rpi_max(to - from, 0);
+        if (t)
+            computed += rpi_max(rpi_min(to, tile0 + t->to[r / MR]) - rpi_max(from, tile0 + t->from[r / MR]), 0);
+    }
+    __atomic_fetch_add(&k->c->args->pairs[0], allowed, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&k->c->args->pairs[1], computed, __ATOMIC_RELAXED);
+}
+
+/* Leave out the columns of a tile before the first and after the last panel that is not far; true: none is left. */
+static bool narrow_tile(const block *k, tile *t)
+{
+    int64_t from = 0, to = t->end;
+    while (from < to && is_far(k, t->tile0 + from, t->tile0 + from + NR))
+        from += NR;
+    while (from < to && is_far(k, t->tile0 + to - NR, t->tile0 + to))
+        to -= NR;
+    bool any = false;
+    for (int64_t g = 0; g < k->groups; g++) {
+        /* forward, the first SUM_KEYS stay the first: their sum is rounded together with what the maximum rescales */
+        const int64_t last = k->bounds ? TILE_KEYS : (t->from[g] / SUM_KEYS + 1) * SUM_KEYS - NR;
+        t->from[g] = rpi_max(t->from[g], rpi_min(from, last));
+        t->to[g] = rpi_min(t->to[g], to);
+        if (t->from[g] >= t->to[g])
+            t->from[g] = t->to[g] = 0;
+        any |= t->from[g] < t->to[g];
+    }
+    return !any;
+}
