@@ -53,6 +53,16 @@ for draft in '--exact' '--draft int8'; do
     check 'acceptance on standard error' 1 "$(grep -c 'proposed, [1-9][0-9]* accepted ([0-9]* %), [1-9][0-9]* passes' "$T/err")"
 done
 
+# the model that comes with relpos, as its card has it
+printf '%s\n' attention phonetics knowingly philosopher encoder >"$T/words"
+printf '%s\n' 'AH T EH N SH AH N' 'F AH N EH T IH K S' 'N OW IH NG L IY' 'F IH L AA S AH F ER' 'EH N K OW D ER' >"$T/spoken"
+for type in bf16 f32; do
+    ok t5 generate lab/model/phonemes "$T/words" --type $type
+    same "five words in $type" "$T/spoken" "$T/out"
+done
+check 'the file of the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*\) |$/\1/p' lab/model/README.md)" \
+    "$(sha256sum lab/model/phonemes/model.safetensors | cut -d' ' -f1)"
+
 # encode: hidden states, vectors, padding
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
