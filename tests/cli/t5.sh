@@ -111,11 +111,21 @@ ok t5 verify $data/v11
 has '24 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
+
+# the bound tells rounded inputs of linear layers from inputs that are not
+for type in bf16 int8 int4; do
+    ok t5 verify $data/t5 --type $type --text '5' --tokens --json
+    told=$(sed -n 's/.*"check": "hidden states".*"bound": \([^,]*\), "unrounded": \(.*\)}/\1 \2/p' "$T/out")
+    check "$type: bound below what rounding changes: $told" below "$(echo "$told" | awk '$1 > 0 && $1 < $2 { print "below" }')"
+done
 head -c -512 "$T/made/packed" >"$T/made/spoilt"
 printf '%512s' '' | tr ' ' '\377' >>"$T/made/spoilt"
 run t5 verify "$T/made/spoilt"
 check 'exit code' 1 "$code"
 has 'FAILED$' '[1-9] failed; '
+run t5 verify "$T/made/spoilt" --json
+check 'JSON without nan and inf' 0 "$(grep -cE '(nan|inf)[,}]' "$T/out")"
+has '"error": null'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
