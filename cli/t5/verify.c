@@ -187,12 +187,6 @@ static int read_lines(const request *r, outcome *o)
 
 /* ------------------------------------------------------------------------------------------------ the fast path */
 
-static int stop_asked(void *context)
-{
-    (void)context;
-    return cli_stop_asked();
-}
-
 /* Hidden states, and targets of the likeliest tokens. */
 static int compute(request *r, outcome *o)
 {
@@ -210,14 +204,9 @@ static int compute(request *r, outcome *o)
         code = cli_t5_refused("t5 verify");
     if (code != CLI_OK || i->decoder_layers == 0)
         return code;
-    rp_t5_generation g = rp_t5_generation_of(r->common.model);
+    rp_t5_generation g = cli_t5_greedy(r->common.model);
     g.max_new_tokens = NEW;
-    g.min_new_tokens = g.no_repeat_ngram = 0;
-    g.beams = g.returned = g.scores = 1;
-    g.sample = 0;
-    g.repetition_penalty = 1;
-    g.forced_first = g.forced_last = -1;
-    g.cancelled = stop_asked;
+    g.scores = 1;
     if (rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results) != RP_OK)
         return cli_t5_refused("t5 verify");
     return CLI_OK;
