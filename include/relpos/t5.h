@@ -300,9 +300,12 @@ RP_API void rp_t5_attention_free(rp_t5_attention *attention);
 /* How the reference rounds, so that a bound on errors can be found by changing it. All zero: as the model does. */
 typedef struct rp_t5_rounding {
     double noise;  /* each input of a linear layer is off by up to this share of it, at random */
-    uint64_t seed; /* of the noise */
-    int32_t
-        exact_inputs; /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4 */
+    uint64_t seed; /* of the noise, and of which inputs are rounded the other way */
+    /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4 */
+    int32_t exact_inputs;
+    /* inputs that lie this close to the middle between two rounded values, as a share of the largest input of their
+     * row, are rounded to the other one: all of them with seed 0, else about half, drawn */
+    double other_way;
 } rp_t5_rounding;
 
 /* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what `relpos t5
