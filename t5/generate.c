@@ -387,9 +387,12 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
     if (g == NULL || g->size != sizeof *g)
         return t5_fail(RP_E_ARG, "generation is NULL, or not made by rp_t5_generation_of");
-    if (m->refused != NULL)
-        return t5_fail(RP_E_UNSUPPORTED, "generation_config.json sets \"%s\", which is not supported (remove it)",
-                       m->refused);
+    if (g->unsupported != NULL)
+        return t5_fail(
+            RP_E_UNSUPPORTED,
+            "generation_config.json sets \"%s\", which is not supported (remove it there; a packed file has to "
+            "be packed again then)",
+            g->unsupported);
     if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
         return out_of_range("max_new_tokens", (double)g->max_new_tokens, "at least 1");
     if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)

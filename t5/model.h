@@ -140,7 +140,7 @@ struct rp_t5 {
     t5_config config;
     t5_weights weights;
     rp_t5_generation generation;
-    char *refused; /* of generation_config.json */
+    char *refused; /* generation.unsupported, which is freed with the model */
     io_checkpoint *file;
     struct tokenizer *tokenizer; /* NULL: there is none */
     char *why_no_tokenizer;

@@ -177,6 +177,8 @@ typedef struct rp_t5_generation {
     const char *const *stop;   /* texts that end a target once they are in it; borrowed */
     int32_t n_stop;            /* how many */
     int32_t scores;            /* 1: rp_t5_sequence.score also where there is one beam */
+    const char *unsupported;   /* what generation_config.json sets and this library does not do, which rp_t5_generate
+                                  refuses; NULL: nothing, or write without it. It belongs to the model */
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
@@ -188,7 +190,7 @@ typedef struct rp_t5_generation {
 /* For rp_t5_generation.cancelled: cancel once the int32_t that context points to is not 0. Any thread may set it. */
 RP_API int rp_t5_is_set(void *context);
 
-/* What the model's generation_config.json asks for. */
+/* What the model's generation_config.json asks for; NULL: greedy, as without that file. */
 RP_API rp_t5_generation rp_t5_generation_of(const rp_t5 *model);
 
 /* One result. */

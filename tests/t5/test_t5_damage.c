@@ -148,9 +148,17 @@ static void test_unsupported(void **state)
     copy_model("v11");
     edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
     fine(rp_t5_open(&m, folder, NULL));
-    const rp_t5_generation g = rp_t5_generation_of(m);
+    rp_t5_generation g = rp_t5_generation_of(m);
     assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
     assert_non_null(strstr(rp_t5_last_error(), "bad_words_ids"));
+    assert_non_null(strstr(rp_t5_last_error(), "packed again"));
+    g.unsupported = NULL; /* the caller does without it */
+    fine(rp_t5_generate(m, 1, &source, &g, &r));
+    rp_t5_results_free(r);
+    g = rp_t5_generation_of(NULL);
+    assert_int_equal(g.beams, 1);
+    fine(rp_t5_generate(m, 1, &source, &g, &r));
+    rp_t5_results_free(r);
     rp_t5_close(m);
 }
 
