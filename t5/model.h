@@ -87,6 +87,10 @@ static inline bool t5_is_sparse(int64_t every, int64_t i)
 
 /* Read the text of config.json; `path` for messages. */
 rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
+/* Bounds of repetition_penalty, which is applied in f32. */
+#define T5_LEAST_PENALTY 1e-6
+#define T5_MOST_PENALTY  1e6
+
 /* Read the text of generation_config.json over the defaults in *g. *refused, to be freed, is what it asks for that is not supported; NULL. */
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
                              size_t size);

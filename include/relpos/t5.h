@@ -125,7 +125,7 @@ typedef struct rp_t5_tokens {
  * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
-/* The text of tokens, special ones left out; *bytes, which may be NULL, is its length without the final 0.
+/* The text of tokens (each 0 … V-1), special ones left out; *bytes, which may be NULL, is its length without the final 0.
  * Memory   *text is the caller's: rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 
@@ -169,12 +169,12 @@ typedef struct rp_t5_generation {
     double top_p;              /* draw among the likeliest that have this share; 1: all */
     uint64_t seed;             /* the same seed gives the same samples, whatever else is in the call */
     int64_t first;             /* number of the first source, where a caller hands them over in several calls */
-    double repetition_penalty; /* 1: none */
+    double repetition_penalty; /* 1e-6 to 1e6; 1: none */
     int64_t no_repeat_ngram;   /* no_repeat_ngram_size; 0: none */
     int32_t forced_first;      /* token that every target begins with after the start; -1: none */
     int32_t forced_last;       /* token that is written at max_new_tokens; -1: none */
     rp_t5_tokens prefix;       /* of every target, after the start token; borrowed */
-    const char *const *stop;   /* texts that end a target once they are in it; borrowed */
+    const char *const *stop;   /* texts that end a target once they are in it, none of them empty; borrowed */
     int32_t n_stop;            /* how many */
     int32_t scores;            /* 1: rp_t5_sequence.score also where there is one beam */
     const char *unsupported;   /* what generation_config.json sets and this library does not do, which rp_t5_generate

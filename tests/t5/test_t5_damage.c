@@ -427,11 +427,26 @@ static void test_arguments(void **state)
     FIELD(top_p, 0, "top_p is 0");
     FIELD(top_k, -1, "top_k is -1");
     FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
+    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
     g = settings_of(m);
     g.size = 8;
     REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
+    static const char *const stops[2][3] = {{"a", ""}, {"a", "b", NULL}};
+    const int32_t past = 384;
+    rp_t5 *bytes = open_model("byt5", NULL, NULL);
+    for (int n = 0; n < 2; n++) {
+        g = settings_of(bytes);
+        g.n_stop = n + 2;
+        g.stop = stops[n];
+        REFUSED(RP_E_ARG, n == 0 ? "stop[1] is empty" : "stop[2] is NULL",
+                rp_t5_generate(bytes, 1, &good_source, &g, &r));
+    }
+    REFUSED(RP_E_RANGE, "token 0 is 384, and the vocabulary has 384", rp_t5_detokenize(bytes, &past, 1, &text, NULL));
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, NULL));
+    REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_detokenize(bytes, &inside, -1, &text, NULL));
+    rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
     const int32_t zero = 0, one = 1;
     REFUSED(RP_E_RANGE, "parents[0] is 1: there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
