@@ -15,7 +15,8 @@
 /* Keep one line for rp_t5_last_error of this thread, and return the status. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
-rp_status t5_core_failed(rp_status status); /* what a call of relpos said */
+rp_status t5_core_failed(rp_status status);   /* what a call of relpos said */
+rp_status t5_linear_failed(rp_status status); /* and one of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
 /* Who watches a call, and stops it: asked between linear layers, by the thread that made the call. */
@@ -313,6 +314,9 @@ rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, in
 struct t5_prefix;
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
+/* The logits of n tokens as the whole head gives them, and -INFINITY for the others from `first` on; exact [n] is room to work in. */
+rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
+                         int64_t first, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ draft.c */
 
