@@ -99,11 +99,12 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has an encoder alone: there is nothing to draft (leave the draft out)");
     if (type < LINEAR_INT8 || type <= w->type)
-        return t5_fail(RP_E_ARG, "a draft of %s is no faster than weights of %s (%s)", linear_type_name(type),
+        return t5_fail(RP_E_ARG, "a draft of %s for weights of %s: a draft is %s", linear_type_name(type),
                        linear_type_name(w->type),
-                       w->type < LINEAR_INT8    ? "int8 and int4 are"
-                       : w->type == LINEAR_INT8 ? "int4 is"
-                                                : "leave the draft out");
+                       w->type < LINEAR_INT8 ? "int8 or int4"
+                       : w->type == LINEAR_INT8
+                           ? "int4, which takes fewer bits"
+                           : "int8 or int4 with fewer bits than the weights (leave the draft out)");
     m->draft = calloc(1, sizeof *m->draft);
     if (m->draft == NULL)
         return t5_no_memory();

@@ -294,6 +294,7 @@ int64_t t5_length(const rp_t5_session *s);
 typedef struct t5_screen {
     pthread_mutex_t lock; /* around making it */
     _Atomic bool made;
+    _Atomic bool without; /* there was no memory for it: the whole head is read from then on */
     linear_screen screen;
     void *memory;
     _Atomic int64_t before; /* steps until it was made */
@@ -304,7 +305,7 @@ typedef struct t5_screen {
 /* A screen for a model whose head is large enough; m->screen stays NULL for others. */
 rp_status t5_screen_open(rp_t5 *m);
 void t5_screen_close(rp_t5 *m);
-/* Make it now. */
+/* Make it now. Without memory for it the model goes on without. */
 rp_status t5_screen_make(const rp_t5 *m);
 /* Whether a step of greedy decoding of so many rows goes through the screen, which is made when it is time. */
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);

@@ -58,7 +58,8 @@ static rp_status make(const rp_t5 *m, t5_screen *k)
     const rp_status status = memory != NULL ? linear_screen_make(&k->screen, m->pool, head, memory) : RP_E_NOMEM;
     if (status != RP_OK) {
         free(memory);
-        return status == RP_E_NOMEM ? t5_no_memory_for("8 bits of the head", bytes) : t5_linear_failed(status);
+        k->without = status == RP_E_NOMEM;
+        return k->without ? RP_OK : t5_linear_failed(status);
     }
     k->memory = memory;
     k->made = true;
@@ -69,7 +70,7 @@ rp_status t5_screen_make(const rp_t5 *m)
 {
     rp_status status = RP_OK;
     pthread_mutex_lock(&m->screen->lock);
-    if (!m->screen->made)
+    if (!m->screen->made && !m->screen->without)
         status = make(m, m->screen);
     pthread_mutex_unlock(&m->screen->lock);
     return status;
@@ -82,7 +83,7 @@ rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready)
     *ready = false;
     if (k == NULL || rows > (m->weights.head.type == LINEAR_F32 ? F32_ROWS : BF16_ROWS))
         return RP_OK;
-    if (!k->made && ++k->before > STEPS_BEFORE)
+    if (!k->made && !k->without && ++k->before > STEPS_BEFORE)
         status = t5_screen_make(m);
     *ready = k->made && k->screen.bounds;
     return status;
