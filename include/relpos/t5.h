@@ -21,7 +21,7 @@
  *     x += wo act(wi n(x))                 or wo (act(wi_0 n(x)) * wi_1 n(x))
  *
  * The same bits: what comes out for a source does not depend on the other sources of the call, on threads, nor on how
- * the target was fed (token by token, or at once).
+ * the target was fed (token by token, or at once). It depends on the type of the weights and on the instruction set.
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status: RP_E_ARG for a file that cannot be read or is not valid and for arguments,
@@ -53,11 +53,13 @@ typedef struct rp_t5 rp_t5;
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
-    const char
-        *type;     /* of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The
-                         inputs of linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits */
+    /* Of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs of
+     * linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. */
+    const char *type;
     rp_pool *pool; /* threads for every call; NULL: the default pool */
-    const char *draft; /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none */
+    /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
+     * decoder's layers again, and makes 8 bits of a large head of f32 or bf16, a quarter or half of its memory. */
+    const char *draft;
 } rp_t5_opening;
 
 /* An opening with every default. */
@@ -182,7 +184,8 @@ typedef struct rp_t5_generation {
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called between layers of the encoder and before each step; other than 0 cancels the call. NULL: not called. */
+    /* Called between linear layers of the encoder and before each step, which with a draft is a pass of up to 8 tokens;
+     * other than 0 cancels the call. NULL: not called. */
     int (*cancelled)(void *context);
     void *context; /* handed to both */
 } rp_t5_generation;
