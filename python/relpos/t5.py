@@ -534,7 +534,7 @@ class T5:
 
     # ------------------------------------------------------------------------------------------- looking inside
 
-    def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=-1):
+    def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=0):
         """The steps that lead to one row of one head's attention: a `relpos.Explanation`, as `relpos.explain` gives, in float64.
 
         part     "encoder", "decoder" (to itself) or "cross" (decoder to encoder)
