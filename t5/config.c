@@ -334,7 +334,7 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, 
     g->temperature = real(&r, "temperature", 1, 0, 1e6);
     g->top_k = whole(&r, "top_k", g->top_k, 0, INT32_MAX);
     g->top_p = real(&r, "top_p", 1, 0, 1);
-    g->repetition_penalty = real(&r, "repetition_penalty", 1, 1e-6, 1e6);
+    g->repetition_penalty = real(&r, "repetition_penalty", 1, T5_LEAST_PENALTY, T5_MOST_PENALTY);
     g->no_repeat_ngram = whole(&r, "no_repeat_ngram_size", 0, 0, INT32_MAX);
     g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
     g->forced_last = (int32_t)whole(&r, "forced_eos_token_id", -1, 0, c->vocab - 1);

@@ -3,7 +3,6 @@
  * the screen's 8 bits, and those of the source. What it proposes is checked, so nothing depends on how good it is but the time.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,11 +99,12 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has an encoder alone: there is nothing to draft (leave the draft out)");
     if (type < LINEAR_INT8 || type <= w->type)
-        return t5_fail(RP_E_ARG, "a draft of %s is no faster than weights of %s (%s)", linear_type_name(type),
+        return t5_fail(RP_E_ARG, "a draft of %s for weights of %s: a draft is %s", linear_type_name(type),
                        linear_type_name(w->type),
-                       w->type < LINEAR_INT8    ? "int8 and int4 are"
-                       : w->type == LINEAR_INT8 ? "int4 is"
-                                                : "leave the draft out");
+                       w->type < LINEAR_INT8 ? "int8 or int4"
+                       : w->type == LINEAR_INT8
+                           ? "int4, which takes fewer bits"
+                           : "int8 or int4 with fewer bits than the weights (leave the draft out)");
     m->draft = calloc(1, sizeof *m->draft);
     if (m->draft == NULL)
         return t5_no_memory();
@@ -151,12 +151,6 @@ rp_status t5_draft_logits(t5_work *w, const float *hidden, const rp_t5_tokens *s
     float exact[RARE];
     const int64_t n = rare_tokens(source, frequent, RARE, tokens);
     head.out = frequent;
-    rp_status status = t5_linear(w, &head, 1, hidden, d, logits, frequent, LINEAR_STORE);
-    if (status == RP_OK)
-        status = linear_some(&m->weights.head, hidden, n, tokens, exact, NULL);
-    for (int64_t t = frequent; t < vocab; t++)
-        logits[t] = -INFINITY;
-    for (int64_t k = 0; status == RP_OK && k < n; k++)
-        logits[tokens[k]] = exact[k];
-    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+    const rp_status status = t5_linear(w, &head, 1, hidden, d, logits, frequent, LINEAR_STORE);
+    return status == RP_OK ? t5_some_logits(m, hidden, n, tokens, exact, frequent, logits) : status;
 }

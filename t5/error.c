@@ -33,6 +33,11 @@ rp_status t5_no_memory_for(const char *what, int64_t bytes)
                    (long long)bytes);
 }
 
+rp_status t5_linear_failed(rp_status status)
+{
+    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+}
+
 rp_status t5_cancelled(void)
 {
     return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");

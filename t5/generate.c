@@ -387,9 +387,12 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
     if (g == NULL || g->size != sizeof *g)
         return t5_fail(RP_E_ARG, "generation is NULL, or not made by rp_t5_generation_of");
-    if (m->refused != NULL)
-        return t5_fail(RP_E_UNSUPPORTED, "generation_config.json sets \"%s\", which is not supported (remove it)",
-                       m->refused);
+    if (g->unsupported != NULL)
+        return t5_fail(
+            RP_E_UNSUPPORTED,
+            "generation_config.json sets \"%s\", which is not supported (remove it there; a packed file has to "
+            "be packed again then)",
+            g->unsupported);
     if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
         return out_of_range("max_new_tokens", (double)g->max_new_tokens, "at least 1");
     if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)
@@ -410,14 +413,18 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
         return out_of_range("top_k", (double)g->top_k, "at least 0");
     if (!(g->top_p > 0 && g->top_p <= 1))
         return out_of_range("top_p", g->top_p, "above 0, up to 1");
-    if (!(g->repetition_penalty > 0 && g->repetition_penalty <= 1e6))
-        return out_of_range("repetition_penalty", g->repetition_penalty, "above 0");
+    if (!(g->repetition_penalty >= T5_LEAST_PENALTY && g->repetition_penalty <= T5_MOST_PENALTY))
+        return out_of_range("repetition_penalty", g->repetition_penalty, "1e-6 to 1e6");
     if (g->no_repeat_ngram < 0)
         return out_of_range("no_repeat_ngram", (double)g->no_repeat_ngram, "at least 0");
     if (g->forced_first >= m->config.vocab || g->forced_last >= m->config.vocab)
         return t5_fail(RP_E_RANGE, "forced_first or forced_last is no token of the vocabulary");
     if (g->n_stop < 0 || (g->n_stop > 0 && (g->stop == NULL || m->tokenizer == NULL)))
         return t5_fail(RP_E_ARG, "stop is NULL, or the model has no tokenizer to find texts with");
+    for (int32_t k = 0; k < g->n_stop; k++)
+        if (g->stop[k] == NULL || *g->stop[k] == 0)
+            return t5_fail(RP_E_ARG, "stop[%d] is %s: a text is needed that can be found", (int)k,
+                           g->stop[k] == NULL ? "NULL" : "empty");
     return t5_check_tokens(m, "prefix", 1, &g->prefix);
 }
 

@@ -111,8 +111,7 @@ rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const flo
     const linear_call call = {rows, x, ldx, y, ldy, then, w->scratch.data, NULL};
     if (t5_stopped(w->watch))
         return t5_cancelled();
-    const rp_status status = linear_apply(w->m->pool, l, &call);
-    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
+    return t5_linear_failed(linear_apply(w->m->pool, l, &call));
 }
 
 void t5_embed(t5_work *w, const int32_t *tokens, int64_t n, float *to)

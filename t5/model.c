@@ -237,17 +237,7 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (m == NULL)
         return t5_no_memory();
     m->pool = o.pool;
-    m->generation = (rp_t5_generation){.size = sizeof m->generation,
-                                       .max_new_tokens = 256,
-                                       .beams = 1,
-                                       .returned = 1,
-                                       .length_penalty = 1,
-                                       .temperature = 1,
-                                       .top_k = 50, /* as in transformers */
-                                       .top_p = 1,
-                                       .repetition_penalty = 1,
-                                       .forced_first = -1,
-                                       .forced_last = -1};
+    m->generation = rp_t5_generation_of(NULL);
     status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
     if (status == RP_OK)
         status = t5_screen_open(m);
@@ -258,6 +248,7 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
         return status;
     }
     fill_info(m);
+    m->generation.unsupported = m->refused;
     *model = m;
     return RP_OK;
 }
@@ -291,7 +282,18 @@ void rp_t5_free(void *memory)
 
 rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
 {
-    return m->generation;
+    const rp_t5_generation without = {.size = sizeof without,
+                                      .max_new_tokens = 256,
+                                      .beams = 1,
+                                      .returned = 1,
+                                      .length_penalty = 1,
+                                      .temperature = 1,
+                                      .top_k = 50, /* as in transformers */
+                                      .top_p = 1,
+                                      .repetition_penalty = 1,
+                                      .forced_first = -1,
+                                      .forced_last = -1};
+    return m != NULL ? m->generation : without;
 }
 
 /* ------------------------------------------------------------------------------------------------ packed files */

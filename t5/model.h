@@ -15,7 +15,8 @@
 /* Keep one line for rp_t5_last_error of this thread, and return the status. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
-rp_status t5_core_failed(rp_status status); /* what a call of relpos said */
+rp_status t5_core_failed(rp_status status);   /* what a call of relpos said */
+rp_status t5_linear_failed(rp_status status); /* and one of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
 /* Who watches a call, and stops it: asked between linear layers, by the thread that made the call. */
@@ -87,6 +88,10 @@ static inline bool t5_is_sparse(int64_t every, int64_t i)
 
 /* Read the text of config.json; `path` for messages. */
 rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
+/* Bounds of repetition_penalty, which is applied in f32. */
+#define T5_LEAST_PENALTY 1e-6
+#define T5_MOST_PENALTY  1e6
+
 /* Read the text of generation_config.json over the defaults in *g. *refused, to be freed, is what it asks for that is not supported; NULL. */
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
                              size_t size);
@@ -140,7 +145,7 @@ struct rp_t5 {
     t5_config config;
     t5_weights weights;
     rp_t5_generation generation;
-    char *refused; /* of generation_config.json */
+    char *refused; /* generation.unsupported, which is freed with the model */
     io_checkpoint *file;
     struct tokenizer *tokenizer; /* NULL: there is none */
     char *why_no_tokenizer;
@@ -289,6 +294,7 @@ int64_t t5_length(const rp_t5_session *s);
 typedef struct t5_screen {
     pthread_mutex_t lock; /* around making it */
     _Atomic bool made;
+    _Atomic bool without; /* there was no memory for it: the whole head is read from then on */
     linear_screen screen;
     void *memory;
     _Atomic int64_t before; /* steps until it was made */
@@ -299,7 +305,7 @@ typedef struct t5_screen {
 /* A screen for a model whose head is large enough; m->screen stays NULL for others. */
 rp_status t5_screen_open(rp_t5 *m);
 void t5_screen_close(rp_t5 *m);
-/* Make it now. */
+/* Make it now. Without memory for it the model goes on without. */
 rp_status t5_screen_make(const rp_t5 *m);
 /* Whether a step of greedy decoding of so many rows goes through the screen, which is made when it is time. */
 rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready);
@@ -309,6 +315,9 @@ rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, in
 struct t5_prefix;
 rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden, const rp_t5_generation *g,
                            const struct t5_prefix *p, float *bounds, float *logits);
+/* The logits of n tokens as the whole head gives them, and -INFINITY for the others from `first` on; exact [n] is room to work in. */
+rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
+                         int64_t first, float *logits);
 
 /* ------------------------------------------------------------------------------------------------ draft.c */
 

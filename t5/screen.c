@@ -50,11 +50,6 @@ void t5_screen_close(rp_t5 *m)
     m->screen = NULL;
 }
 
-static rp_status linear_failed(rp_status status)
-{
-    return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));
-}
-
 static rp_status make(const rp_t5 *m, t5_screen *k)
 {
     const linear_weights *head = &m->weights.head;
@@ -63,7 +58,8 @@ static rp_status make(const rp_t5 *m, t5_screen *k)
     const rp_status status = memory != NULL ? linear_screen_make(&k->screen, m->pool, head, memory) : RP_E_NOMEM;
     if (status != RP_OK) {
         free(memory);
-        return status == RP_E_NOMEM ? t5_no_memory_for("8 bits of the head", bytes) : linear_failed(status);
+        k->without = status == RP_E_NOMEM;
+        return k->without ? RP_OK : t5_linear_failed(status);
     }
     k->memory = memory;
     k->made = true;
@@ -74,7 +70,7 @@ rp_status t5_screen_make(const rp_t5 *m)
 {
     rp_status status = RP_OK;
     pthread_mutex_lock(&m->screen->lock);
-    if (!m->screen->made)
+    if (!m->screen->made && !m->screen->without)
         status = make(m, m->screen);
     pthread_mutex_unlock(&m->screen->lock);
     return status;
@@ -87,7 +83,7 @@ rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready)
     *ready = false;
     if (k == NULL || rows > (m->weights.head.type == LINEAR_F32 ? F32_ROWS : BF16_ROWS))
         return RP_OK;
-    if (!k->made && ++k->before > STEPS_BEFORE)
+    if (!k->made && !k->without && ++k->before > STEPS_BEFORE)
         status = t5_screen_make(m);
     *ready = k->made && k->screen.bounds;
     return status;
@@ -95,7 +91,7 @@ rp_status t5_screen_ready(const rp_t5 *m, int64_t rows, bool *ready)
 
 rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, int64_t ld, float *bounds)
 {
-    return linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, hidden, ld, bounds, NULL));
+    return t5_linear_failed(linear_screen_bounds(&m->screen->screen, m->pool, rows, hidden, ld, bounds, NULL));
 }
 
 /* Tokens whose upper bound reaches the largest lower one; more than `most`: how many does not matter. */
@@ -112,11 +108,11 @@ static int64_t candidates(const float *low, const float *high, int64_t vocab, in
     return n;
 }
 
-static rp_status exact_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
-                              float *logits)
+rp_status t5_some_logits(const rp_t5 *m, const float *hidden, int64_t n, const int32_t *tokens, float *exact,
+                         int64_t first, float *logits)
 {
-    const rp_status status = linear_failed(linear_some(&m->weights.head, hidden, n, tokens, exact, NULL));
-    for (int64_t t = 0; t < m->config.vocab; t++)
+    const rp_status status = t5_linear_failed(linear_some(&m->weights.head, hidden, n, tokens, exact, NULL));
+    for (int64_t t = first; t < m->config.vocab; t++)
         logits[t] = -INFINITY;
     for (int64_t k = 0; status == RP_OK && k < n; k++)
         logits[tokens[k]] = exact[k];
@@ -141,7 +137,7 @@ rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden
         status = t5_logits_of(s, hidden, logits);
     } else {
         m->screen->candidates += n;
-        status = exact_logits(m, hidden, n, tokens, (float *)(void *)(tokens + most), logits);
+        status = t5_some_logits(m, hidden, n, tokens, (float *)(void *)(tokens + most), 0, logits);
     }
     free(tokens);
     return status;

@@ -21,7 +21,7 @@
  *     x += wo act(wi n(x))                 or wo (act(wi_0 n(x)) * wi_1 n(x))
  *
  * The same bits: what comes out for a source does not depend on the other sources of the call, on threads, nor on how
- * the target was fed (token by token, or at once).
+ * the target was fed (token by token, or at once). It depends on the type of the weights and on the instruction set.
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status: RP_E_ARG for a file that cannot be read or is not valid and for arguments,
@@ -53,11 +53,13 @@ typedef struct rp_t5 rp_t5;
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
-    const char
-        *type;     /* of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The
-                         inputs of linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits */
+    /* Of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs of
+     * linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. */
+    const char *type;
     rp_pool *pool; /* threads for every call; NULL: the default pool */
-    const char *draft; /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none */
+    /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
+     * decoder's layers again, and makes 8 bits of a large head of f32 or bf16, a quarter or half of its memory. */
+    const char *draft;
 } rp_t5_opening;
 
 /* An opening with every default. */
@@ -125,7 +127,8 @@ typedef struct rp_t5_tokens {
  * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
-/* The text of tokens, special ones left out; *bytes, which may be NULL, is its length without the final 0.
+/* The text of tokens (each 0 … V-1), special ones left out; *bytes, which may be NULL, is its length without the
+ * final 0.
  * Memory   *text is the caller's: rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 
@@ -169,18 +172,21 @@ typedef struct rp_t5_generation {
     double top_p;              /* draw among the likeliest that have this share; 1: all */
     uint64_t seed;             /* the same seed gives the same samples, whatever else is in the call */
     int64_t first;             /* number of the first source, where a caller hands them over in several calls */
-    double repetition_penalty; /* 1: none */
+    double repetition_penalty; /* 1e-6 to 1e6; 1: none */
     int64_t no_repeat_ngram;   /* no_repeat_ngram_size; 0: none */
     int32_t forced_first;      /* token that every target begins with after the start; -1: none */
     int32_t forced_last;       /* token that is written at max_new_tokens; -1: none */
     rp_t5_tokens prefix;       /* of every target, after the start token; borrowed */
-    const char *const *stop;   /* texts that end a target once they are in it; borrowed */
+    const char *const *stop;   /* texts that end a target once they are in it, none of them empty; borrowed */
     int32_t n_stop;            /* how many */
     int32_t scores;            /* 1: rp_t5_sequence.score also where there is one beam */
+    const char *unsupported;   /* what generation_config.json sets and this library does not do, which rp_t5_generate
+                                  refuses; NULL: nothing, or write without it. It belongs to the model */
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */
     int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called between layers of the encoder and before each step; other than 0 cancels the call. NULL: not called. */
+    /* Called between linear layers of the encoder and before each step, which with a draft is a pass of up to 8 tokens;
+     * other than 0 cancels the call. NULL: not called. */
     int (*cancelled)(void *context);
     void *context; /* handed to both */
 } rp_t5_generation;
@@ -188,7 +194,7 @@ typedef struct rp_t5_generation {
 /* For rp_t5_generation.cancelled: cancel once the int32_t that context points to is not 0. Any thread may set it. */
 RP_API int rp_t5_is_set(void *context);
 
-/* What the model's generation_config.json asks for. */
+/* What the model's generation_config.json asks for; NULL: greedy, as without that file. */
 RP_API rp_t5_generation rp_t5_generation_of(const rp_t5 *model);
 
 /* One result. */

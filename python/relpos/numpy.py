@@ -13,6 +13,8 @@ np.random.seed(seed) and np.random.randn draw, and leaves NumPy's global state a
 key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
+import operator
+
 import numpy as np
 
 import relpos
@@ -28,6 +30,17 @@ def _matrix(x, name):
     if x.ndim != 2:
         raise ValueError(f"{name}: {x.ndim} axes: 2 are needed, a row for each token (relpos.attention takes batches and heads)")
     return x
+
+
+def _count(name, value):
+    """A whole number from 0 on, as an int."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}: a whole number is needed") from None
+    if number < 0:
+        raise ValueError(f"{name} is {number}: at least 0")
+    return number
 
 
 # ---------------------------------------------------------------------------------------------- a decay with distance
@@ -98,7 +111,7 @@ class RelativePositionEmbedding:
 
     def __init__(self, max_distance, d_k, d_v, seed=None):
         random = _random(seed)
-        self.max_distance = max_distance
+        self.max_distance = max_distance = _count("max_distance", max_distance)
         self.a_K, self.a_V = (_xavier(random, 2 * max_distance + 1, d) for d in (d_k, d_v))
 
     def get_key_embedding(self, rel_pos):
@@ -229,4 +242,5 @@ def count_position_pairs(max_len_train, max_len_test):
     >>> count_position_pairs(128, 256)
     (49152, 65536)
     """
-    return max_len_test**2 - min(max_len_train, max_len_test)**2, max_len_test**2
+    train, test = _count("max_len_train", max_len_train), _count("max_len_test", max_len_test)
+    return test**2 - min(train, test)**2, test**2

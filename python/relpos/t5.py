@@ -47,7 +47,7 @@ class _Generation(c.Structure):
     _fields_ = _fields("size_t size; int64_t max_new_tokens min_new_tokens; int32_t beams returned; double length_penalty;"
                        "int32_t early_stopping sample; double temperature; int64_t top_k; double top_p; uint64_t seed; int64_t first;"
                        "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last; tokens prefix;"
-                       "pointer stop; int32_t n_stop scores; pointer on_token cancelled context")
+                       "pointer stop; int32_t n_stop scores; char* unsupported; pointer on_token cancelled context")
 
 
 class _Sequence(c.Structure):
@@ -534,7 +534,7 @@ class T5:
 
     # ------------------------------------------------------------------------------------------- looking inside
 
-    def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=-1):
+    def explain(self, text=None, target=None, *, tokens=None, target_tokens=None, part="encoder", layer=0, head=0, query=0):
         """The steps that lead to one row of one head's attention: a `relpos.Explanation`, as `relpos.explain` gives, in float64.
 
         part     "encoder", "decoder" (to itself) or "cross" (decoder to encoder)

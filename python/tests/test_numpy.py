@@ -119,6 +119,13 @@ def test_without_a_seed_numpys_state_is_used():
 
 def test_counts_and_profiles():
     assert text.count_position_pairs(128, 256) == (49152, 65536)
+    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1: at least 0"),
+                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5: a whole number"),
+                               (lambda: text.count_position_pairs(2, -3), ValueError, "max_len_test is -3"),
+                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1: at least 0"),
+                               (lambda: text.RelativeSelfAttention(8, 4, 4, -1), ValueError, "max_distance is -1")):
+        with pytest.raises(error, match=words):
+            call()
     assert [text.clip_relative_position(j, 5, 4) for j in range(10)] == [-4, -4, -3, -2, -1, 0, 1, 2, 3, 4]
     w = np.random.default_rng(0).random((2, 4, 6))
     found = text.analyze_position_bias(w)

@@ -279,7 +279,7 @@ def test_a_draft_changes_nothing(draft):
 
 
 def test_drafts_that_are_refused():
-    with pytest.raises(ValueError, match="a draft of f32 is no faster than weights of f32"):
+    with pytest.raises(ValueError, match="a draft of f32 for weights of f32: a draft is int8 or int4"):
         relpos.t5.T5(DATA / "v11", type="f32", draft="f32")
     with pytest.raises(TypeError, match="draft is 4"):
         relpos.t5.T5(DATA / "v11", draft=4)
@@ -309,8 +309,9 @@ def test_explain_gives_the_attentions_of_transformers(name):
                         np.testing.assert_allclose(row.weights, rows[query], rtol=0, atol=2**-24)  # the file has f32
                         seen = np.isfinite(row.score)
                         np.testing.assert_allclose((row.raw + row.bias)[seen], row.score[seen], rtol=0, atol=1e-12)
-        last = model.explain(tokens=source, part="encoder", layer=-1, head=-1)
+        last = model.explain(tokens=source, part="encoder", layer=-1, head=-1, query=-1)
         np.testing.assert_array_equal(last.weights, model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
+        np.testing.assert_array_equal(model.explain(tokens=source).weights, model.explain(tokens=source, query=0).weights)
         for arguments, words in (({"layer": 2}, "layer is 2: -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
                                  ({"part": "both"}, "part is 'both'")):
             with pytest.raises(ValueError, match=words):

@@ -148,9 +148,17 @@ static void test_unsupported(void **state)
     copy_model("v11");
     edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
     fine(rp_t5_open(&m, folder, NULL));
-    const rp_t5_generation g = rp_t5_generation_of(m);
+    rp_t5_generation g = rp_t5_generation_of(m);
     assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
     assert_non_null(strstr(rp_t5_last_error(), "bad_words_ids"));
+    assert_non_null(strstr(rp_t5_last_error(), "packed again"));
+    g.unsupported = NULL; /* the caller does without it */
+    fine(rp_t5_generate(m, 1, &source, &g, &r));
+    rp_t5_results_free(r);
+    g = rp_t5_generation_of(NULL);
+    assert_int_equal(g.beams, 1);
+    fine(rp_t5_generate(m, 1, &source, &g, &r));
+    rp_t5_results_free(r);
     rp_t5_close(m);
 }
 
@@ -419,11 +427,26 @@ static void test_arguments(void **state)
     FIELD(top_p, 0, "top_p is 0");
     FIELD(top_k, -1, "top_k is -1");
     FIELD(repetition_penalty, (double)NAN, "repetition_penalty is nan");
+    FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
     g = settings_of(m);
     g.size = 8;
     REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
+    static const char *const stops[2][3] = {{"a", ""}, {"a", "b", NULL}};
+    const int32_t past = 384;
+    rp_t5 *bytes = open_model("byt5", NULL, NULL);
+    for (int n = 0; n < 2; n++) {
+        g = settings_of(bytes);
+        g.n_stop = n + 2;
+        g.stop = stops[n];
+        REFUSED(RP_E_ARG, n == 0 ? "stop[1] is empty" : "stop[2] is NULL",
+                rp_t5_generate(bytes, 1, &good_source, &g, &r));
+    }
+    REFUSED(RP_E_RANGE, "token 0 is 384, and the vocabulary has 384", rp_t5_detokenize(bytes, &past, 1, &text, NULL));
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, NULL));
+    REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_detokenize(bytes, &inside, -1, &text, NULL));
+    rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
     const int32_t zero = 0, one = 1;
     REFUSED(RP_E_RANGE, "parents[0] is 1: there are 1 sources", rp_t5_step(s, 1, &one, &zero, out));
@@ -435,7 +458,7 @@ static void test_arguments(void **state)
 /* Every allocation of opening, encoding and searching fails once, alone and with all after it. */
 static void test_out_of_memory(void **state)
 {
-#ifdef STARVES
+#if STARVES
     (void)state;
     for (int ever = 0; ever < 2; ever++)
         for (long n = 1, count = n; n <= count; n += 1 + n / 40) {
@@ -458,6 +481,7 @@ static void test_out_of_memory(void **state)
                 status = rp_t5_generate(m, 1, &source, &g, &r);
             }
             count = starve_end();
+            assert_true(count > 0);
             if (status != RP_OK && status != RP_E_NOMEM && strstr(rp_t5_last_error(), "out of memory") == NULL)
                 fail_msg("allocation %ld: %s: %s", n, rp_status_name(status), rp_t5_last_error());
             rp_t5_results_free(r);

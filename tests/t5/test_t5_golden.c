@@ -153,8 +153,8 @@ static void test_beams(void **state)
     }
 }
 
-/* Weights of 8 bits are off by half a step each: hidden states stay within some per cent. With bf16 they are as near to those of
- * f64 as transformers' own bf16, which rounds every result where relpos rounds the inputs of products alone. */
+/* Weights of 8 bits are off by half a step each: hidden states stay within some per cent. With bf16 they are no farther from those of
+ * f64 than transformers' own bf16, which rounds every result where relpos rounds the inputs of products alone. */
 static void test_types(void **state)
 {
     static const struct {

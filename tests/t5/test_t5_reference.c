@@ -73,13 +73,14 @@ static void test_reference(void **state)
     }
 }
 
-/* Noise moves the result, a seed decides how, and exact inputs are another rounding of int8 and of nothing else. */
+/* Noise moves the result, a seed decides how, and exact inputs are other numbers of every type but f32. */
 static void test_rounding(void **state)
 {
+    static const char *const types[] = {"f32", "bf16", "int8", "int4"};
     (void)state;
-    for (int type = 0; type < 2; type++) {
+    for (int type = 0; type < 4; type++) {
         expected e;
-        rp_t5 *m = open_model("v11", type ? "int8" : "f32", NULL);
+        rp_t5 *m = open_model("v11", types[type], NULL);
         read_expected(&e, "v11");
         const rp_t5_rounding how[] = {{0}, {.noise = 1e-6, .seed = 1}, {.noise = 1e-6, .seed = 2}, {.exact_inputs = 1}};
         const size_t bytes = (size_t)(e.source[1].n * rp_t5_about(m)->d_model) * sizeof(double);
