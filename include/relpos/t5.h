@@ -291,8 +291,8 @@ typedef struct rp_t5_attention {
     int64_t window; /* keys this far at most; -1: all */
 } rp_t5_attention;
 
-/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token i - 1
- * of the target, the first the start token, and its output is for token i.
+/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token
+ * i - 1 of the target, the first the start token, and its output is for token i.
  *
  * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
  * Memory   *attention is the caller's: rp_t5_attention_free. Progress as for rp_t5_encode.
@@ -314,8 +314,8 @@ typedef struct rp_t5_rounding {
     double other_way;
 } rp_t5_rounding;
 
-/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what `relpos t5
- * verify` and the tests compare the other calls with.
+/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what
+ * `relpos t5 verify` and the tests compare the other calls with.
  *
  * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V], of each token of the target given those before
  *          it. Either may be NULL. Experts of the encoder have their capacity, those of the decoder none.
