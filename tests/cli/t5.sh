@@ -73,7 +73,7 @@ ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
 refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
-refused 1 'a draft of int4 is no faster than weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
+refused 1 'a draft of int4 for weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
 has '^draft .* passes$'
 ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
