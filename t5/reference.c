@@ -71,12 +71,24 @@ static void release(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ linear layers */
 
-/* A number of f32's range with the 8 significant bits of bf16, ties to the even one. */
-static double nearest_bf16(double x)
+/* The nearest integer, ties to the even one; the second nearest if x is within `close` of the middle between both. */
+static double round_within(double x, double close)
+{
+    const double nearest = rint(x), off = x - nearest;
+    return close > 0 && 0.5 - fabs(off) <= close ? nearest + (off < 0 ? -1 : 1) : nearest;
+}
+
+/* A number of f32's range with the 8 significant bits of bf16. */
+static double round_bf16(double x, double close)
 {
     int exponent;
     const double fraction = frexp(x, &exponent);
-    return ldexp(rint(fraction * 256), exponent - 8);
+    return x != 0 ? ldexp(round_within(fraction * 256, ldexp(close, 8 - exponent)), exponent - 8) : 0;
+}
+
+static uint64_t draw(pass *p)
+{
+    return rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
 }
 
 /* An input as the layer takes it: with noise where it was asked for, and with bf16 rounded to it, with int8 and int4
@@ -84,20 +96,18 @@ static double nearest_bf16(double x)
 static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
 {
     double most = 0;
-    for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++) {
-        const uint64_t random = rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
-        x[i] *= 1 + p->rounding.noise * ((double)(random >> 11) * 0x1p-52 - 1);
-    }
+    for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++)
+        x[i] *= 1 + p->rounding.noise * ((double)(draw(p) >> 11) * 0x1p-52 - 1);
     if (type == LINEAR_F32 || p->rounding.exact_inputs)
-        return;
-    for (int64_t i = 0; type == LINEAR_BF16 && i < n; i++)
-        x[i] = nearest_bf16(x[i]);
-    if (type == LINEAR_BF16)
         return;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(x[i]));
-    for (int64_t i = 0; most > 0 && i < n; i++)
-        x[i] = rint(x[i] * (127 / most)) * (most / 127);
+    for (int64_t i = 0; most > 0 && i < n; i++) {
+        const bool goes = p->rounding.other_way > 0 && (p->rounding.seed == 0 || draw(p) >> 63);
+        const double close = goes ? p->rounding.other_way * most : 0;
+        x[i] = type == LINEAR_BF16 ? round_bf16(x[i], close)
+                                   : round_within(x[i] * (127 / most), close * (127 / most)) * (most / 127);
+    }
 }
 
 typedef struct product {

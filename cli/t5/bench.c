@@ -87,15 +87,12 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     const rp_t5_info *i = rp_t5_about(r->common.model);
     double *times = malloc((size_t)(N_TIMES * r->repeat) * sizeof *times), one[N_TIMES];
     float *hidden = malloc((size_t)(r->batch * r->source * i->d_model) * sizeof *hidden);
-    rp_t5_generation g = rp_t5_generation_of(r->common.model);
+    rp_t5_generation g = cli_t5_greedy(r->common.model);
     int code =
         times && hidden ? CLI_OK : cli_error(CLI_FAILED, "t5 bench: out of memory (take fewer --source or --batch)");
-    g.sample = 0;
-    g.returned = 1;
     g.beams = (int32_t)r->beams;
     g.max_new_tokens = g.min_new_tokens = r->new_tokens > 0 ? r->new_tokens : 1;
-    g.no_repeat_ngram = 0;
-    g.repetition_penalty = 1;
+    g.cancelled = NULL;
     for (int64_t k = 0; code == CLI_OK && k < r->repeat; k++) {
         code = run_once(r, sources, &g, hidden, one, &m->drafted);
         for (int t = 0; code == CLI_OK && t < N_TIMES; t++)
@@ -111,20 +108,29 @@ static int measure(const request *r, const rp_t5_tokens *sources, measured *m)
     return code;
 }
 
+static const char *number(char text[32], const char *format, double x)
+{
+    snprintf(text, 32, format, x);
+    return text;
+}
+
 static void print(const request *r, const measured *m)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
+    const bool timed = r->new_tokens > 0 && decode > 0; /* encoding may have been the slower one, by chance */
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
+    char whole[32], bytes[32], without[32];
     if (r->json) {
         printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld, \"load\": %.6f, "
                "\"encode\": %.6f, \"generate\": %.6f, \"encode_cpu\": %.6f, \"generate_cpu\": %.6f, "
-               "\"tokens_per_second\": %.3f, \"bytes_per_second\": %.0f, "
+               "\"tokens_per_second\": %s, \"bytes_per_second\": %s, "
                "\"bandwidth\": %.0f, \"proposed\": %lld, \"accepted\": %lld, \"passes\": %lld}\n",
                i->type, (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams,
-               m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu, tokens / m->generate, rate,
-               m->bandwidth, (long long)m->drafted.proposed, (long long)m->drafted.accepted,
-               (long long)m->drafted.passes);
+               m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu,
+               r->new_tokens > 0 ? number(whole, "%.3f", tokens / m->generate) : "null",
+               timed ? number(bytes, "%.0f", rate) : "null", m->bandwidth, (long long)m->drafted.proposed,
+               (long long)m->drafted.accepted, (long long)m->drafted.passes);
         return;
     }
     printf("load      %9.1f ms\n", m->load * 1e3);
@@ -132,12 +138,17 @@ static void print(const request *r, const measured *m)
            (long long)r->source, (double)(r->batch * r->source) / m->encode);
     if (r->new_tokens == 0)
         return;
-    printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens a second with encoding, %.1f without\n",
-           m->generate * 1e3, (long long)r->batch, (long long)r->new_tokens, tokens / m->generate, tokens / decode);
+    printf("generate  %9.1f ms    %lld x %lld tokens, %.1f tokens a second with encoding, %s without\n",
+           m->generate * 1e3, (long long)r->batch, (long long)r->new_tokens, tokens / m->generate,
+           timed ? number(without, "%.1f", tokens / decode) : "-");
     if (r->common.draft != NULL) {
         printf("draft     ");
         cli_t5_print_drafted(stdout, &m->drafted);
         putchar('\n');
+        return;
+    }
+    if (!timed) {
+        puts("weights           -       decoding took no longer than encoding alone (more --new or --repeat)");
         return;
     }
     printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,

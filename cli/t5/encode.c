@@ -69,9 +69,12 @@ static bool fit(const request *r, int32_t **tokens, int64_t *n)
     }
     if (!r->attend)
         return true;
-    int32_t *longer = realloc(*tokens, (size_t)r->pad_to * sizeof *longer);
+    int32_t *longer = malloc((size_t)r->pad_to * sizeof *longer);
     if (longer == NULL)
         return false;
+    if (*n > 0)
+        memcpy(longer, *tokens, (size_t)*n * sizeof *longer);
+    rp_t5_free(*tokens);
     *tokens = longer;
     while (*n < r->pad_to)
         longer[(*n)++] = i->pad;

@@ -81,22 +81,12 @@ static int read_text(const request *r, const char *what, const char *text, int32
     return n > 0 ? CLI_OK : cli_error(CLI_USAGE, "%s: there are no tokens in it (give some text)", what);
 }
 
-static int stop_asked(void *context)
-{
-    (void)context;
-    return cli_stop_asked();
-}
-
 /* What the model writes, the likeliest token each time. */
 static int write_target(request *r)
 {
     rp_t5_results *results;
-    rp_t5_generation g = rp_t5_generation_of(r->common.model);
-    g.sample = 0;
-    g.beams = g.returned = 1;
+    rp_t5_generation g = cli_t5_greedy(r->common.model);
     g.max_new_tokens = g.max_new_tokens < WRITTEN ? g.max_new_tokens : WRITTEN;
-    g.min_new_tokens = g.min_new_tokens < g.max_new_tokens ? g.min_new_tokens : g.max_new_tokens;
-    g.cancelled = stop_asked;
     if (rp_t5_generate(r->common.model, 1, &r->source, &g, &results) != RP_OK)
         return cli_t5_refused("t5 explain");
     const rp_t5_sequence *q = rp_t5_result(results, 0);

@@ -163,6 +163,43 @@ static int settings(const request *r, rp_t5_generation *g)
     return CLI_OK;
 }
 
+static bool within(double x, double least, double most)
+{
+    return x >= least && x <= most;
+}
+
+/* What an option asks for and cannot be had, in the words of the command line. */
+static int check_options(const request *r, const rp_t5_generation *g)
+{
+    const rp_t5_info *i = rp_t5_about(r->common.model);
+    const long long beams = g->beams, most = i->vocab / 2;
+    if (r->given[BEAMS] && beams > most)
+        return cli_error(CLI_USAGE, "--beams: %lld is above %lld, half of the vocabulary (take fewer)", beams, most);
+    if (r->given[SAMPLE] && beams > 1)
+        return cli_error(CLI_USAGE, "--sample: it goes with one beam, and --beams is %lld (leave one of them out)",
+                         beams);
+    if (r->given[RETURN] && !g->sample && g->returned > g->beams)
+        return cli_error(CLI_USAGE, "--return: %d is more than the beams, which are %lld (more --beams, or --sample)",
+                         (int)g->returned, beams);
+    if (r->given[MIN_NEW] && g->min_new_tokens > g->max_new_tokens)
+        return cli_error(CLI_USAGE, "--min-new-tokens: %lld is above --max-new-tokens, which is %lld (take fewer)",
+                         (long long)g->min_new_tokens, (long long)g->max_new_tokens);
+    if (r->given[PENALTY] && !within(g->length_penalty, -100, 100))
+        return cli_error(CLI_USAGE, "--length-penalty: %g is out of range (-100 to 100)", g->length_penalty);
+    if (r->given[TEMPERATURE] && !(g->temperature > 0 && g->temperature <= 1e6))
+        return cli_error(CLI_USAGE, "--temperature: %g is out of range (above 0, up to 1e6)", g->temperature);
+    if (r->given[TOP_P] && !(g->top_p > 0 && g->top_p <= 1))
+        return cli_error(CLI_USAGE, "--top-p: %g is out of range (above 0, up to 1)", g->top_p);
+    if (r->given[REPETITION] && !within(g->repetition_penalty, 1e-6, 1e6))
+        return cli_error(CLI_USAGE, "--repetition-penalty: %g is out of range (1e-6 to 1e6)", g->repetition_penalty);
+    for (int32_t k = 0; k < r->n_stop; k++)
+        if (*r->stop[k] == 0)
+            return cli_error(CLI_USAGE, "--stop: the text is empty (give what an output is to end with)");
+    if (r->n_stop > 0 && !i->has_tokenizer)
+        return cli_error(CLI_USAGE, "--stop: the model takes no text (leave --stop out)");
+    return CLI_OK;
+}
+
 /* Tokens that every output begins with: those of the text without the end. */
 static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
 {
@@ -249,12 +286,6 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     return ferror(s->to); /* nobody reads any more */
 }
 
-static int is_cancelled(void *context)
-{
-    (void)context;
-    return cli_stop_asked();
-}
-
 /* ------------------------------------------------------------------------------------------------ lines */
 
 static int print_results(const request *r, stream *s, const rp_t5_results *results)
@@ -307,7 +338,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
     return code;
 }
 
-static void print_stats(const request *r, int64_t lines, const stream *s, double seconds)
+static void print_stats(const request *r, const rp_t5_generation *g, int64_t lines, const stream *s, double seconds)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int64_t tokens = s->written;
@@ -317,7 +348,8 @@ static void print_stats(const request *r, int64_t lines, const stream *s, double
     if (r->common.draft != NULL) {
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &s->drafted);
-    } else if (rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK && r->batch == 1)
+    } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 &&
+               rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK)
         fprintf(stderr, ", weights of %.2f GB/s: %.0f %% of the memory's bandwidth",
                 (double)tokens / seconds * (double)i->step_bytes / 1e9,
                 100 * (double)tokens / seconds * (double)i->step_bytes / bandwidth);
@@ -332,7 +364,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
     int code = sources != NULL ? CLI_OK : cli_error(CLI_FAILED, "t5 generate: out of memory");
     s.progress.note = s.note;
     g->on_token = on_token;
-    g->cancelled = is_cancelled;
+    g->cancelled = cli_t5_stop_asked;
     g->context = &s;
     while (code == CLI_OK && length >= 0) {
         const char *line;
@@ -354,7 +386,7 @@ static int run_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l, FIL
         rp_t5_free((void *)(uintptr_t)sources[n - 1].tokens);
     cli_progress_end(&s.progress);
     if (code == CLI_OK && r->stats)
-        print_stats(r, lines, &s, cli_seconds() - s.from);
+        print_stats(r, g, lines, &s, cli_seconds() - s.from);
     free(s.tokens);
     free(sources);
     return code;
@@ -398,6 +430,8 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
         code = settings(&r, &g);
+    if (code == CLI_OK)
+        code = check_options(&r, &g);
     if (code == CLI_OK)
         code = begin_tokens(&r, &g, &begin);
     if (code == CLI_OK)

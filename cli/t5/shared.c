@@ -48,6 +48,24 @@ int cli_t5_progress(void *context, double share)
     return cli_stop_asked();
 }
 
+int cli_t5_stop_asked(void *context)
+{
+    (void)context;
+    return cli_stop_asked();
+}
+
+rp_t5_generation cli_t5_greedy(const rp_t5 *model)
+{
+    rp_t5_generation g = rp_t5_generation_of(model);
+    g.beams = g.returned = 1;
+    g.sample = 0;
+    g.min_new_tokens = g.no_repeat_ngram = 0;
+    g.repetition_penalty = 1;
+    g.forced_first = g.forced_last = -1;
+    g.cancelled = cli_t5_stop_asked;
+    return g;
+}
+
 int cli_t5_open(cli_t5_common *c, const char *path)
 {
     rp_t5_opening o = rp_t5_opening_init();
@@ -208,18 +226,21 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
                        int64_t length, int32_t **tokens, int64_t *n)
 {
     char why[128];
+    const size_t before = strlen(prefix);
+    char *text = malloc(before + (size_t)length + 2);
+    if (text == NULL)
+        return cli_error(CLI_FAILED, "line %lld: out of memory", (long long)l->number);
+    memcpy(text, prefix, before);
+    text[before] = ' '; /* between two numbers; of text the prefix has its own */
+    memcpy(text + before + c->tokens, line, (size_t)length);
     if (c->tokens) {
-        if (!cli_t5_numbers(line, length, tokens, n, why))
+        const bool read = cli_t5_numbers(text, (int64_t)before + 1 + length, tokens, n, why);
+        free(text);
+        if (!read)
             return cli_error(CLI_FAILED, "line %lld: %s (--tokens reads numbers between spaces)", (long long)l->number,
                              why);
         return CLI_OK;
     }
-    const size_t before = strlen(prefix);
-    char *text = malloc(before + (size_t)length + 1);
-    if (text == NULL)
-        return cli_error(CLI_FAILED, "line %lld: out of memory", (long long)l->number);
-    memcpy(text, prefix, before);
-    memcpy(text + before, line, (size_t)length);
     const rp_status status = rp_t5_tokenize(c->model, text, (int64_t)before + length, tokens, n);
     free(text);
     if (status != RP_OK)

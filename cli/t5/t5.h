@@ -51,6 +51,11 @@ int cli_t5_stopped(const char *command);
 /* An rp_progress: a bar, and Ctrl-C. Its context is a cli_progress, or NULL: Ctrl-C alone. */
 int cli_t5_progress(void *context, double share);
 
+/* The same question for rp_t5_generation.cancelled; the context is not used. */
+int cli_t5_stop_asked(void *context);
+/* The likeliest token each time, until the end token or max_new_tokens, whatever generation_config.json says. Ctrl-C stops it. */
+rp_t5_generation cli_t5_greedy(const rp_t5 *model);
+
 /* Whether a file may appear at this path: asked before work that takes long. CLI_OK, or CLI_FAILED after printing. */
 int cli_t5_check_output(const char *path);
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 enum { JSON = T5_OWN };
-enum { NEW = 12, NOISY = 3, MARGIN = 8, THREADS = 3, MAX_LINES = 64 };
+enum { NEW = 12, NOISY = 3, MARGIN = 8, OTHERS = 2, THREADS = 3, MAX_LINES = 64 };
 
 static const cli_option options[] = {
     {"text", T5_TEXT, "TEXT", "one line, in place of a file; without both, three short lines"},
@@ -21,7 +21,7 @@ static const cli_option options[] = {
 typedef struct request {
     cli_t5_common common;
     const char *path, *lines, *text;
-    bool json;
+    bool json, all_types;
     int checked, failed;
     double worst; /* largest error / bound */
     cli_progress progress;
@@ -59,6 +59,24 @@ static int on_progress(void *context, double share)
 
 /* ------------------------------------------------------------------------------------------------ what is printed */
 
+/* The line whose errors come closest to their bounds, of hidden states and of logits. unrounded: how far off a line is whose inputs of linear
+ * layers were not rounded. */
+typedef struct compared {
+    double error, bound, unrounded;
+} compared;
+
+static double share_of(double error, double bound)
+{
+    if (isnan(error) || isnan(bound))
+        return INFINITY;
+    return bound > 0 ? error / bound : error > 0 ? INFINITY : 0;
+}
+
+static bool rounds_inputs(const char *type)
+{
+    return strcmp(type, "f32") != 0;
+}
+
 static void begin_check(request *r, const char *what, bool good)
 {
     const char *type = rp_t5_about(r->common.model)->type;
@@ -79,14 +97,32 @@ static void print_law(request *r, const char *what, const char *holds, const cha
     fflush(stdout);
 }
 
-static void print_error(request *r, const char *what, double error, double bound)
+/* A number of JSON, which knows no NaN and no infinity. */
+static void print_number(const char *name, double x)
 {
-    const bool good = error <= bound; /* not for NaN */
+    if (isfinite(x))
+        printf(", \"%s\": %.9g", name, x);
+    else
+        printf(", \"%s\": null", name);
+}
+
+static void print_error(request *r, const char *what, const compared *c)
+{
+    const bool good = c->error <= c->bound; /* not for NaN */
+    const bool rounds = rounds_inputs(rp_t5_about(r->common.model)->type);
     begin_check(r, what, good);
-    r->worst = fmax(r->worst, bound > 0 ? error / bound : error > 0 ? INFINITY : 0);
-    printf(r->json ? ", \"error\": %.9g, \"bound\": %.9g}\n" : "error %.2e, bound %.2e", error, bound);
-    if (!r->json)
+    r->worst = fmax(r->worst, share_of(c->error, c->bound));
+    if (r->json) {
+        print_number("error", c->error);
+        print_number("bound", c->bound);
+        print_number("unrounded", c->unrounded);
+        puts("}");
+    } else {
+        printf("error %.2e, bound %.2e", c->error, c->bound);
+        if (rounds)
+            printf(", without rounding %.2e", c->unrounded);
         puts(good ? "" : "   FAILED");
+    }
     fflush(stdout);
 }
 
@@ -151,12 +187,6 @@ static int read_lines(const request *r, outcome *o)
 
 /* ------------------------------------------------------------------------------------------------ the fast path */
 
-static int stop_asked(void *context)
-{
-    (void)context;
-    return cli_stop_asked();
-}
-
 /* Hidden states, and targets of the likeliest tokens. */
 static int compute(request *r, outcome *o)
 {
@@ -174,14 +204,9 @@ static int compute(request *r, outcome *o)
         code = cli_t5_refused("t5 verify");
     if (code != CLI_OK || i->decoder_layers == 0)
         return code;
-    rp_t5_generation g = rp_t5_generation_of(r->common.model);
+    rp_t5_generation g = cli_t5_greedy(r->common.model);
     g.max_new_tokens = NEW;
-    g.min_new_tokens = g.no_repeat_ngram = 0;
-    g.beams = g.returned = g.scores = 1;
-    g.sample = 0;
-    g.repetition_penalty = 1;
-    g.forced_first = g.forced_last = -1;
-    g.cancelled = stop_asked;
+    g.scores = 1;
     if (rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results) != RP_OK)
         return cli_t5_refused("t5 verify");
     return CLI_OK;
@@ -221,16 +246,14 @@ static int step_logits(const request *r, rp_t5_tokens source, rp_t5_tokens targe
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int32_t parent = 0;
-    rp_t5_session *session;
+    rp_t5_session *session = NULL;
     rp_status status = rp_t5_begin(&session, r->common.model, 1, &source, target.n);
     for (int64_t k = 0; k < target.n && status == RP_OK; k++) {
         const int32_t token = k > 0 ? target.tokens[k - 1] : i->start;
         status = rp_t5_step(session, 1, &parent, &token, logits + k * i->vocab);
     }
-    if (status != RP_OK)
-        return cli_t5_refused("t5 verify");
     rp_t5_end(session);
-    return CLI_OK;
+    return status == RP_OK ? CLI_OK : cli_t5_refused("t5 verify");
 }
 
 /* A target's score is the same given at once, and its tokens are those of the largest logits. */
@@ -279,6 +302,12 @@ typedef struct exact {
     double *hidden, *logits;
 } exact;
 
+/* Passes of the reference for one line. */
+static int passes_of(const char *type)
+{
+    return 1 + NOISY + (rounds_inputs(type) ? NOISY + 1 : 0);
+}
+
 static int refer(request *r, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *how, exact *x)
 {
     const rp_status status = rp_t5_reference(r->common.model, source, target, how, x->hidden,
@@ -305,47 +334,62 @@ static double farthest_float(const float *x, const double *y, int64_t n)
     return most;
 }
 
-/* Errors and bounds of hidden states and of logits, the largest of all lines. */
-typedef struct compared {
-    double error[2], bound[2];
-} compared;
+/* What changes in hidden states and in logits. */
+static void find_changes(const exact *x, const exact *y, double changed[2])
+{
+    changed[0] = farthest(x->hidden, y->hidden, x->n_hidden);
+    changed[1] = farthest(x->logits, y->logits, x->n_logits);
+}
 
-/* Noise as large as sums of f32 may be off by, in all inputs of linear layers: what it changes, MARGIN times, is what may be wrong. Where
- * inputs are rounded, to bf16 or to 8 bits, one that is close to the middle may go either way: what the rounding of all changes may be wrong besides. */
-static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, const exact *x, exact *other,
-                       double bound[2])
+/* x[0] is the line as the model computes it. Noise as large as sums of f32 may be off by, in all inputs of linear layers: what it changes,
+ * MARGIN times, is what may be wrong. Where inputs are rounded, noise may also push one over the middle between two rounded values: what rounding those
+ * that are so close to a middle the other way changes, all of them or half of them, OTHERS times, may be wrong besides. */
+static int find_bounds(request *r, rp_t5_tokens source, rp_t5_tokens target, exact x[3], compared c[2])
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int64_t inner = i->heads * i->d_kv, wide = i->d_ff > i->d_model ? i->d_ff : i->d_model;
     const double noise = 0x1p-24 * sqrt((double)(inner > wide ? inner : wide));
+    const bool rounds = rounds_inputs(i->type);
+    const rp_t5_rounding unrounded = {.exact_inputs = 1};
+    double changed[2] = {0, 0}, noisy[2] = {0, 0}, other[2] = {0, 0};
     int code = CLI_OK;
-    bound[0] = bound[1] = 0;
-    for (int k = 0; k <= NOISY && code == CLI_OK; k++) {
-        const rp_t5_rounding how = {.noise = k > 0 ? noise : 0, .seed = (uint64_t)k, .exact_inputs = k == 0};
-        if (k == 0 && strcmp(i->type, "f32") == 0)
-            continue;
-        if ((code = refer(r, source, target, &how, other)) != CLI_OK)
-            break;
-        const double changed[2] = {farthest(x->hidden, other->hidden, x->n_hidden),
-                                   farthest(x->logits, other->logits, x->n_logits)};
+    for (int k = 0; k < NOISY && rounds && code == CLI_OK; k++) {
+        const rp_t5_rounding how = {.other_way = MARGIN * noise, .seed = (uint64_t)k};
+        code = refer(r, source, target, &how, &x[2]);
+        find_changes(&x[0], &x[2], changed);
         for (int m = 0; m < 2; m++)
-            bound[m] = k == 0 ? changed[m] : fmax(bound[m], MARGIN * changed[m]);
+            other[m] = fmax(other[m], changed[m]);
     }
+    if (rounds && code == CLI_OK) {
+        code = refer(r, source, target, &unrounded, &x[1]);
+        find_changes(&x[0], &x[1], changed);
+        for (int m = 0; m < 2; m++)
+            c[m].unrounded = changed[m];
+    }
+    for (int k = 1; k <= NOISY && code == CLI_OK; k++) {
+        const rp_t5_rounding how = {.noise = noise, .seed = (uint64_t)k, .exact_inputs = 1};
+        code = refer(r, source, target, &how, &x[2]);
+        find_changes(&x[rounds ? 1 : 0], &x[2], changed);
+        for (int m = 0; m < 2; m++)
+            noisy[m] = fmax(noisy[m], changed[m]);
+    }
+    for (int m = 0; m < 2; m++)
+        c[m].bound = MARGIN * noisy[m] + OTHERS * other[m];
     return code;
 }
 
-static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, const float *hidden, compared *c)
+static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, const float *hidden, compared worst[2])
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    exact x[2] = {{source.n * i->d_model, target.n * i->vocab, NULL, NULL}};
+    exact x[3] = {{source.n * i->d_model, target.n * i->vocab, NULL, NULL}};
     float *logits = malloc((size_t)(target.n * i->vocab + 1) * sizeof *logits);
-    double bound[2];
+    compared own[2] = {0};
     int code = logits != NULL ? CLI_OK : no_memory();
-    x[1] = x[0];
-    for (int k = 0; k < 2; k++) {
-        x[k].hidden = malloc((size_t)(x[k].n_hidden + 1) * sizeof(double));
-        x[k].logits = malloc((size_t)(x[k].n_logits + 1) * sizeof(double));
-        if (x[k].hidden == NULL || x[k].logits == NULL)
+    x[2] = x[1] = x[0];
+    for (int k = 0; k < 3; k++) {
+        x[k].hidden = calloc((size_t)(x[k].n_hidden + 1), sizeof(double));
+        x[k].logits = calloc((size_t)(x[k].n_logits + 1), sizeof(double));
+        if (code == CLI_OK && (x[k].hidden == NULL || x[k].logits == NULL))
             code = no_memory();
     }
     if (code == CLI_OK && target.n > 0)
@@ -353,16 +397,16 @@ static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, co
     if (code == CLI_OK)
         code = refer(r, source, target, NULL, &x[0]);
     if (code == CLI_OK)
-        code = find_bounds(r, source, target, &x[0], &x[1], bound);
+        code = find_bounds(r, source, target, x, own);
     if (code == CLI_OK) {
-        const double error[2] = {farthest_float(hidden, x[0].hidden, x[0].n_hidden),
-                                 farthest_float(logits, x[0].logits, x[0].n_logits)};
-        for (int m = 0; m < 2; m++) {
-            c->error[m] = error[m] > c->error[m] || isnan(error[m]) ? error[m] : c->error[m];
-            c->bound[m] = fmax(c->bound[m], bound[m]);
-        }
+        own[0].error = farthest_float(hidden, x[0].hidden, x[0].n_hidden);
+        own[1].error = farthest_float(logits, x[0].logits, x[0].n_logits);
     }
-    for (int k = 0; k < 2; k++) {
+    for (int m = 0; code == CLI_OK && m < 2; m++)
+        if ((worst[m].bound == 0 && worst[m].error == 0) ||
+            share_of(own[m].error, own[m].bound) > share_of(worst[m].error, worst[m].bound))
+            worst[m] = own[m];
+    for (int k = 0; k < 3; k++) {
         free(x[k].hidden);
         free(x[k].logits);
     }
@@ -373,17 +417,18 @@ static int compare_line(request *r, rp_t5_tokens source, rp_t5_tokens target, co
 static int check_reference(request *r, const outcome *o)
 {
     const rp_t5_info *i = rp_t5_about(r->common.model);
-    compared c = {{0}, {0}};
+    compared worst[2] = {0};
     const float *at = o->hidden;
     int code = CLI_OK;
+    r->all = (double)o->n * (r->all_types ? 3 * passes_of("int8") + passes_of("f32") : passes_of(i->type));
     for (int64_t s = 0; s < o->n && code == CLI_OK; at += o->source[s++].n * i->d_model) {
         const rp_t5_sequence *q = o->results != NULL ? rp_t5_result(o->results, s) : NULL;
-        code = compare_line(r, o->source[s], (rp_t5_tokens){q ? q->tokens : NULL, q ? q->n : 0}, at, &c);
+        code = compare_line(r, o->source[s], (rp_t5_tokens){q ? q->tokens : NULL, q ? q->n : 0}, at, worst);
     }
     if (code == CLI_OK)
-        print_error(r, "hidden states", c.error[0], c.bound[0]);
+        print_error(r, "hidden states", &worst[0]);
     if (code == CLI_OK && o->results != NULL)
-        print_error(r, "logits", c.error[1], c.bound[1]);
+        print_error(r, "logits", &worst[1]);
     return code;
 }
 
@@ -440,8 +485,7 @@ static int run(const cli_command *self, int argc, char **argv)
     only = r.common.type;
     const bool folder = stat(r.path, &st) == 0 && S_ISDIR(st.st_mode);
     const int n_types = folder && only == NULL ? 4 : 1;
-    /* of each line: itself, noise, and exact inputs with two of the types */
-    r.all = n_types * (1 + NOISY + 0.5) * (r.lines || r.text ? 1 : OWN_LINES);
+    r.all_types = n_types > 1;
     cli_progress_show(&r.progress, 0);
     code = CLI_OK;
     for (int t = 0; t < n_types && code == CLI_OK; t++)

@@ -291,8 +291,8 @@ typedef struct rp_t5_attention {
     int64_t window; /* keys this far at most; -1: all */
 } rp_t5_attention;
 
-/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token i - 1
- * of the target, the first the start token, and its output is for token i.
+/* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token
+ * i - 1 of the target, the first the start token, and its output is for token i.
  *
  * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
  * Memory   *attention is the caller's: rp_t5_attention_free. Progress as for rp_t5_encode.
@@ -306,13 +306,16 @@ RP_API void rp_t5_attention_free(rp_t5_attention *attention);
 /* How the reference rounds, so that a bound on errors can be found by changing it. All zero: as the model does. */
 typedef struct rp_t5_rounding {
     double noise;  /* each input of a linear layer is off by up to this share of it, at random */
-    uint64_t seed; /* of the noise */
-    int32_t
-        exact_inputs; /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4 */
+    uint64_t seed; /* of the noise, and of which inputs are rounded the other way */
+    /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4 */
+    int32_t exact_inputs;
+    /* inputs that lie this close to the middle between two rounded values, as a share of the largest input of their
+     * row, are rounded to the other one: all of them with seed 0, else about half, drawn */
+    double other_way;
 } rp_t5_rounding;
 
-/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what `relpos t5
- * verify` and the tests compare the other calls with.
+/* The definition of the model by plain loops in double, from the same weights as they are kept: slow, and what
+ * `relpos t5 verify` and the tests compare the other calls with.
  *
  * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V], of each token of the target given those before
  *          it. Either may be NULL. Experts of the encoder have their capacity, those of the decoder none.

@@ -28,8 +28,8 @@ static bool of_term(rp_field_of of)
     return of == RP_FIELD_TERM || of == RP_FIELD_TERM_ARRAY;
 }
 
-/* The kind of the term or mask that the field is of; 0: no description tells. The kind comes first in rp_term and rp_mask,
- * whose size in the description is the caller's. */
+/* The kind of the term or mask that the field is of; 0: no description tells. The kind comes first in rp_term and
+ * rp_mask, whose size in the description is the caller's. */
 static int kind_of(const rp_desc *d, const rp_field *f)
 {
     const bool term = of_term(f->of);

@@ -43,7 +43,17 @@ ok t5 generate $data/v11 --tokens --text "$source" --begin '7 8' --max-new-token
 has '^7 8 [0-9]+( [0-9]+)?$'
 ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # bytes need no tokenizer file
 run t5 generate $data/v11 --tokens --text "$source" --stats
-check 'speed on standard error' 1 "$(grep -c 'tokens a second' "$T/err")"
+check 'speed on standard error' 1 "$(grep -c "tokens a second, weights of .* of the memory's bandwidth" "$T/err")"
+for more in '--beams 2 --return 2' '--beams 2' '--sample --return 2' '--batch 2'; do
+    # shellcheck disable=SC2086
+    run t5 generate $data/v11 --tokens --text "$source" --stats $more
+    check "no bandwidth with $more" '1 0' "$(grep -c 'tokens a second' "$T/err") $(grep -c 'bandwidth' "$T/err")"
+done
+ok t5 generate $data/v11 --tokens --text "${source#5 }" --prefix 5 --max-new-tokens 6
+same 'numbers of --prefix' "$T/greedy" "$T/out"
+ok t5 encode $data/encoder --tokens --text "${source#5 }" --prefix 5 -o "$T/made/prefix.npz"
+ok t5 encode $data/encoder --tokens --text "$source" -o "$T/made/whole.npz"
+same 'numbers of --prefix' "$T/made/whole.npz" "$T/made/prefix.npz"
 for draft in '--exact' '--draft int8'; do
     run t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 40 --scores --type f32
     cp "$T/out" "$T/plain"
@@ -52,6 +62,16 @@ for draft in '--exact' '--draft int8'; do
     same "the same with $draft" "$T/plain" "$T/out"
     check 'acceptance on standard error' 1 "$(grep -c 'proposed, [1-9][0-9]* accepted ([0-9]* %), [1-9][0-9]* passes' "$T/err")"
 done
+
+# the model that comes with relpos, as its card has it
+printf '%s\n' attention phonetics knowingly philosopher encoder >"$T/words"
+printf '%s\n' 'AH T EH N SH AH N' 'F AH N EH T IH K S' 'N OW IH NG L IY' 'F IH L AA S AH F ER' 'EH N K OW D ER' >"$T/spoken"
+for type in bf16 f32; do
+    ok t5 generate lab/model/phonemes "$T/words" --type $type
+    same "five words in $type" "$T/spoken" "$T/out"
+done
+check 'the file of the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*\) |$/\1/p' lab/model/README.md)" \
+    "$(sha256sum lab/model/phonemes/model.safetensors | cut -d' ' -f1)"
 
 # encode: hidden states, vectors, padding
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
@@ -78,6 +98,14 @@ ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact
 has '^draft .* passes$'
 ok t5 bench $data/v11 --source 8 --new 4 --repeat 1 --json
 has '"tokens_per_second": [0-9.]+'
+ok t5 bench $data/v11 --source 8 --new 0 --repeat 1 --json
+has '"tokens_per_second": null, "bytes_per_second": null'
+for turn in 1 2 3 4 5 6 7 8; do # decoding one token may seem to take less than nothing; it is not printed
+    ok t5 bench $data/v11 --source 200 --new 1 --repeat 1 --json
+    check "turn $turn: no negative speed" 0 "$(grep -c ': -' "$T/out")"
+    ok t5 bench $data/v11 --source 200 --new 1 --repeat 1
+    check "turn $turn: no negative speed" 0 "$(grep -cE ' -[0-9]' "$T/out")"
+done
 
 # generate -o: the same lines in a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
@@ -111,11 +139,21 @@ ok t5 verify $data/v11
 has '24 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
+
+# the bound tells rounded inputs of linear layers from inputs that are not
+for type in bf16 int8 int4; do
+    ok t5 verify $data/t5 --type $type --text '5' --tokens --json
+    told=$(sed -n 's/.*"check": "hidden states".*"bound": \([^,]*\), "unrounded": \(.*\)}/\1 \2/p' "$T/out")
+    check "$type: bound below what rounding changes: $told" below "$(echo "$told" | awk '$1 > 0 && $1 < $2 { print "below" }')"
+done
 head -c -512 "$T/made/packed" >"$T/made/spoilt"
 printf '%512s' '' | tr ' ' '\377' >>"$T/made/spoilt"
 run t5 verify "$T/made/spoilt"
 check 'exit code' 1 "$code"
 has 'FAILED$' '[1-9] failed; '
+run t5 verify "$T/made/spoilt" --json
+check 'JSON without nan and inf' 0 "$(grep -cE '(nan|inf)[,}]' "$T/out")"
+has '"error": null'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
@@ -141,8 +179,19 @@ refusals t5 <<'END'
 1 | no tab | score tests/t5/data/v11 --tokens --text 5
 2 | --type: no type of weights is called "f64" | info tests/t5/data/v11 --type f64
 2 | --early-stopping: there is no "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
-1 | temperature is 0 | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
-1 | sample with 2 beams is not supported | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
+2 | --sample: it goes with one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2
+2 | --return: 3 is more than the beams, which are 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
+2 | --return: 3 is more than the beams, which are 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
+2 | --beams: 60 is above 32, half of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --beams 60
+2 | --top-p: 2 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --top-p 2
+2 | --top-p: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --top-p 0
+2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
+2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
+2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
+2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
+2 | --stop: the model takes no text | generate tests/t5/data/v11 --tokens --text 5 --stop x
+1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
 2 | -o is missing | encode tests/t5/data/v11
 2 | is of no known format | encode tests/t5/data/v11 -o x.txt
 2 | there is no padding | encode tests/t5/data/v11 -o x.npz --attend-padding
