@@ -57,6 +57,7 @@ int cli_t5_stop_asked(void *context)
 rp_t5_generation cli_t5_greedy(const rp_t5 *model)
 {
     rp_t5_generation g = rp_t5_generation_of(model);
+    g.unsupported = NULL; /* which none of these settings needs */
     g.beams = g.returned = 1;
     g.sample = 0;
     g.min_new_tokens = g.no_repeat_ngram = 0;
