@@ -45,6 +45,7 @@ static inline bool t5_stopped(const t5_watch *w)
     return w != NULL && w->progress != NULL && w->progress(w->context, w->share) != 0;
 }
 rp_status t5_cancelled(void);
+rp_status t5_ask(const rp_t5_generation *g); /* its callback `cancelled`, if there is one */
 
 /* A product of sizes and its sum with another; false where it does not fit. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
