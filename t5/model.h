@@ -173,6 +173,8 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 /* A model works without a tokenizer: why there is none is told when text is asked for. */
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
+/* What a packed file has in place of tokenizer_text, to be freed; NULL: that. */
+rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
 
