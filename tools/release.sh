@@ -1,7 +1,7 @@
 #!/bin/sh
 # release.sh -- what is given away, made from the last commit: dist/ with the wheel, the sdist, the explorer's page, the documentation
 # site and SHA256SUMS. The tree has to be clean. The wheel is built from the sdist and tested in an environment of its own.
-#   tools/release.sh            minutes; with the network, for pip and for Debian's sources of three libraries
+#   tools/release.sh            minutes; with the network, for pip and for Debian's sources of four libraries
 #   tools/release.sh --twice    makes all again in another folder, and fails where a file differs: the same commit gives the same bytes
 # It needs what ./check needs (Debian 12), and dpkg-dev. SPDX-License-Identifier: Apache-2.0
 set -eu

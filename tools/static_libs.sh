@@ -1,11 +1,12 @@
 #!/bin/sh
-# static_libs.sh PREFIX -- jansson, libzip and libpng as small static libraries, for the program of a wheel that runs where none of them is
-# installed (tools/release.sh). They are built from Debian's sources, whose signatures apt checks, without encryption and without any
-# compression but zlib's, which is Debian's own libz.a. PREFIX has their licences in licences/.
+# static_libs.sh PREFIX -- zlib, jansson, libzip and libpng as small static libraries, for the program of a wheel that runs where none of
+# them is installed (tools/release.sh). They are built from Debian's sources, whose signatures apt checks, without encryption and without
+# any compression but zlib's. PREFIX has their licences in licences/.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 prefix=$(realpath -m "${1:?usage: static_libs.sh PREFIX}")
-[ ! -e "$prefix/complete" ] || exit 0
+script=$(realpath "$0")
+! cmp -s "$script" "$prefix/complete" || exit 0 # made by this script as it is
 work=$prefix/build
 mkdir -p "$work/lists/partial" "$prefix/licences"
 cd "$work"
@@ -21,24 +22,29 @@ apt() {
         -o APT::Sandbox::User="$(id -un)" "$@"
 }
 apt update
+# unpack SOURCE: into SOURCE.src, with Debian's fixes; its licence goes to licences/
+unpack() {
+    rm -rf "$1.src" "$1.build"
+    apt source --download-only "$1" 2>"$1.err" || # a mirror may lack the files of the security archive
+        apt source --download-only "$1/$VERSION_CODENAME" || { cat "$1.err" >&2; exit 1; }
+    dpkg-source --no-check -x "$(echo "$1"_*.dsc)" "$1.src" >"$1.log"
+    cp "$1.src/debian/copyright" "$prefix/licences/$1"
+}
+flags="-Os -DNDEBUG -fPIC -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -ffile-prefix-map=$work=."
 # library SOURCE OPTION...
 library() {
     name=$1
     shift
-    rm -rf "$name.src" "$name.build"
-    apt source --download-only "$name" 2>"$name.err" || # a mirror may lack the files of the security archive
-        apt source --download-only "$name/$VERSION_CODENAME" || { cat "$name.err" >&2; exit 1; }
-    dpkg-source --no-check -x "$(echo "$name"_*.dsc)" "$name.src" >"$name.log" # with Debian's fixes
+    unpack "$name"
     cmake -G Ninja -S "$name.src" -B "$name.build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
         -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_PREFIX_PATH="$prefix" -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
-        -DCMAKE_C_FLAGS_RELEASE="-Os -DNDEBUG -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -ffile-prefix-map=$work=." \
-        "$@" >>"$name.log" 2>&1 &&
+        -DCMAKE_C_FLAGS_RELEASE="$flags" "$@" >>"$name.log" 2>&1 &&
         cmake --build "$name.build" --target install >>"$name.log" 2>&1 || { tail -n 40 "$name.log" >&2; exit 1; }
-    cp "$name.src/debian/copyright" "$prefix/licences/$name"
 }
+unpack zlib # Debian's source lacks a file that its CMakeLists.txt names
+(cd zlib.src && CFLAGS=$flags ./configure --static --prefix="$prefix" && make install) >>zlib.log 2>&1 || { tail -n 40 zlib.log >&2; exit 1; }
 library jansson -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON -DJANSSON_EXAMPLES=OFF
 library libpng1.6 -DPNG_SHARED=OFF -DPNG_TESTS=OFF -DPNG_EXECUTABLES=OFF
 library libzip -DENABLE_COMMONCRYPTO=OFF -DENABLE_GNUTLS=OFF -DENABLE_MBEDTLS=OFF -DENABLE_OPENSSL=OFF -DENABLE_BZIP2=OFF -DENABLE_LZMA=OFF \
     -DBUILD_TOOLS=OFF -DBUILD_REGRESS=OFF -DBUILD_EXAMPLES=OFF -DBUILD_DOC=OFF -DHAVE_ARC4RANDOM=OFF # which needs glibc 2.36
-cp /usr/share/doc/zlib1g/copyright "$prefix/licences/zlib"
-touch "$prefix/complete"
+cp "$script" "$prefix/complete"

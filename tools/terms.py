@@ -85,7 +85,9 @@ def of_arrays(term):
     for a in term["arrays"]:
         if a["name"] == "q_positions" and "k_positions" in names:
             result.append("`q_positions` and `k_positions` in place of i + q_offset and j, optional")
-        elif a["name"] != "k_positions":
+        elif a["name"] == "q_position_mask":
+            result.append("`q_position_mask` and `k_position_mask`, 0 where a token has no position, optional")
+        elif a["name"] not in ("k_positions", "k_position_mask"):
             result.append(f"`{a['name']}` {spoken(a['shape'])}, " + ("learned" if a["use"] == "learned" else "not learned") +
                           ("" if a["presence"] in ("needed", "conditional") else ", optional"))
     return result
@@ -202,14 +204,15 @@ def header_table():
     """The table of terms.h: what is added, arrays, and fields of rp_term that are read."""
     lines = []
     for term in TERMS:
-        star = bool(term["arrays"]) and term["arrays"][-1]["name"] == "k_positions"
+        last = term["arrays"][-1]["name"] if term["arrays"] else ""
+        star = {"k_positions": "(*)", "k_position_mask": "(**)"}.get(last)
         arrays = []
         for a in term["arrays"]:
-            if not star or a["name"] not in ("q_positions", "k_positions"):
+            if not star or a["use"] not in ("positions", "truth"):
                 one = f"{a['name']} {a['shape']}"
                 arrays.append(f"({one})" if a["presence"] in ("optional", "replaces") else one)
         reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}") for p in term["parameters"]]
-        parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + ["(*)"] * star) if arrays or star else "",
+        parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + [star] * bool(star)) if arrays or star else "",
                  "reads   " + ", ".join(reads) if reads else ""]
         for n, part in enumerate(p for p in parts if p):
             lead = f" *   {term['name'].upper() if n == 0 else '':<9}"

@@ -72,7 +72,7 @@ typedef enum rp_scaling {
  *            arrays  (*)
  *            reads   rate_left = 1, rate_right = 1
  *   ALIBI    -slope_h |delta|; without slopes those of the paper
- *            arrays  (slopes [H]) (*)
+ *            arrays  (slopes [H]) (**)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair
  *            arrays  bias [B?, H?, Lq?, Lk?]
  *   ROPE     rotates the first dim channels of q and k by position
@@ -82,10 +82,10 @@ typedef enum rp_scaling {
  *                    max_position_embeddings, beta_fast = 32, beta_slow = 1, attention_factor, mscale, mscale_all_dim,
  *                    truncate = 1, low_freq_factor = 1, high_freq_factor = 4
  *   RELKEY   scale <q_i, table[clamp(delta, -left, right) + left]>
- *            arrays  table [H?, left+right+1, Dk] (*)
+ *            arrays  table [H?, left+right+1, Dk] (**)
  *            reads   left, right
  *   RELVAL   adds table[clamp(delta, -left, right) + left] to v_j
- *            arrays  table [H?, left+right+1, Dv] (*)
+ *            arrays  table [H?, left+right+1, Dv] (**)
  *            reads   left, right
  *   KERPLE   -p_h log(1 + a_h |delta|), or with kind=power -a_h |delta|^p_h
  *            arrays  p [H], a [H] (*)
@@ -103,9 +103,8 @@ typedef enum rp_scaling {
  *   AXIAL    bh[h, dy + grid_h-1] + bw[h, dx + grid_w-1], dy and dx the key's row and column minus the query's
  *            arrays  bh [H?, 2*grid_h-1], bw [H?, 2*grid_w-1]
  *            reads   grid_h grid_w
- *   REAL     sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]; 0 where a mask says 0
- *            arrays  table [H?, 2*max_distance+1], (q_positions [B?, Lq]), (k_positions [B?, Lk]), (q_position_mask
- *                    [B?, Lq]), (k_position_mask [B?, Lk])
+ *   REAL     sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]
+ *            arrays  table [H?, 2*max_distance+1] (**)
  *            reads   max_distance, sign = -1
  *   BAND     sum over c of r[b,h,i,c] p[h,c,-delta] for 0 <= -delta < extent, else 0
  *            arrays  r [B, H, Lq, width], p [H?, width, extent]
@@ -126,6 +125,8 @@ typedef enum rp_scaling {
  *
  * (*) also takes (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or real, last in the order:
  * they stand in place of p_i and p_j, differences are taken in f64, and truncated toward zero where an index is needed.
+ * (**) takes those, and after them (q_position_mask [Lq] or [B,Lq]) and (k_position_mask [Lk] or [B,Lk]), 0 where a
+ * token has no position: a pair that lacks one gets 0 from the term, and attends all the same.
  * What is no bias (rp_term_role) may be given once in each role. Products add inside the softcap and use q and k before
  * RoPE rotates them. Any number of biases add up. */
 typedef struct rp_term {

@@ -148,6 +148,11 @@ class RelativePositionEmbedding(nn.Module):
         self.max_distance = max_distance
         self.a_K, self.a_V = (_xavier(2 * max_distance + 1, d, seed, at) for at, d in enumerate((d_k, d_v)))
 
+    def reset_parameters(self) -> None:
+        """First values, from torch's generator."""
+        nn.init.xavier_normal_(self.a_K)
+        nn.init.xavier_normal_(self.a_V)
+
     def get_key_embedding(self, rel_pos: int) -> Tensor:
         """a_K of an offset."""
         return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
@@ -461,7 +466,7 @@ class _MultiheadAttention(nn.Module):
             nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
 
     def reset_parameters(self) -> None:
-        """First values: matrices Xavier uniform, biases zero; what the class adds keeps its values."""
+        """First values: matrices Xavier uniform, biases zero, and what the class adds as it is made."""
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
             if linear.bias is not None:
@@ -472,11 +477,9 @@ class _MultiheadAttention(nn.Module):
         raise NotImplementedError
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
-        """What terms() takes for the positions of one side, "q" or "k"."""
-        if mask is not None:
-            raise ValueError(f"{side}_position_mask: {type(self).__name__} has no score without a position: leave it out, or use "
-                             "AdditiveRelMultiheadAttention, ClippedBiasMultiheadAttention or RoPEMultiheadAttention")
-        return {f"{side}_positions": positions}
+        """What terms() takes for the positions of one side, "q" or "k"; the term leaves the pairs of a masked one out."""
+        found = {f"{side}_positions": _known(positions, mask)}
+        return found if mask is None else found | {f"{side}_position_mask": mask}
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
                 k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
@@ -508,10 +511,10 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
         self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
 
-    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
-        """Masks too: a pair without a position gets no bias."""
-        found = {f"{side}_positions": _known(positions, mask)}
-        return found if mask is None else found | {f"{side}_position_mask": mask}
+    def reset_parameters(self) -> None:
+        """First values: as above, and a bias of zero."""
+        super().reset_parameters()
+        nn.init.zeros_(self.relative_bias)
 
     def terms(self, **positions) -> dict:
         """The options of relpos.attention that hold the table: Real where there are masks, or else Table, which is faster, reversed
@@ -525,7 +528,8 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
 class ShawMultiheadAttention(_MultiheadAttention):
     """Vectors for keys and values at each clipped offset, as RelativeSelfAttention, in every head.
 
-    Shapes   as AdditiveRelMultiheadAttention, infinite positions too; without masks of positions.
+    Shapes   as AdditiveRelMultiheadAttention, infinite positions and masks of positions too: False = no vectors, for keys and for
+             values.
     Weights  rel_embed.a_K and rel_embed.a_V (2 max_distance + 1, head_dim), shared by the heads; q_proj, k_proj, v_proj, out_proj.
     Sign     key - query.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
@@ -536,9 +540,10 @@ class ShawMultiheadAttention(_MultiheadAttention):
         self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
         self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
 
-    def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
-        """An infinite position is far, so its offsets take the last vector."""
-        return super()._positions(side, x, _known(positions, mask), mask)
+    def reset_parameters(self) -> None:
+        """First values: as above, and the vectors drawn anew."""
+        super().reset_parameters()
+        self.rel_embed.reset_parameters()
 
     def terms(self, **positions) -> dict:
         """The options of relpos.attention that hold the vectors."""
@@ -566,7 +571,7 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         if mask is not None:
             positions = torch.arange(x.shape[1], device=x.device) if positions is None else positions
             positions = positions.masked_fill(~mask, 0)
-        return super()._positions(side, x, positions, None)
+        return {f"{side}_positions": positions}
 
     def terms(self, **positions) -> dict:
         """The option rope of relpos.attention."""
@@ -610,10 +615,10 @@ class ALiBiMultiheadAttention(_MultiheadAttention):
     """A penalty that grows with the distance: A[i, j] = <q_i, k_j> / sqrt(d) - m_h |i - j|, m_h = 2^(-8 h / num_heads), h from 1,
     where the number of heads is a power of two, and the paper's slopes for other numbers.
 
-    Shapes   as AdditiveRelMultiheadAttention, but positions are finite; without masks of positions.
+    Shapes   as AdditiveRelMultiheadAttention, infinite positions and masks of positions too. A key that is infinitely far has
+             weight 0 beside one that is not; a query that is infinitely far from all its keys weighs them alike.
     Weights  q_proj, k_proj, v_proj, out_proj.
     Sign     none. The paper is causal: is_causal=True.
-    Errors   ValueError where a position is not finite.
     Source   Press, Smith, Lewis 2022, section 3.
     """
 

@@ -1,5 +1,22 @@
-"""Attention by its definition, in NumPy and float64: what the tests compare with.  SPDX-License-Identifier: Apache-2.0"""
+"""What the tests compare with: attention by its definition, in NumPy and float64; and where the program is.
+
+SPDX-License-Identifier: Apache-2.0"""
+import os
+import pathlib
+
 import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def program():
+    """The path of a built program relpos: RELPOS_PROGRAM, or that of a build folder."""
+    named = os.environ.get("RELPOS_PROGRAM")
+    for path in [named] if named else [ROOT / "build/release/relpos", ROOT / "build/dev/relpos"]:
+        if pathlib.Path(path).exists():
+            return path
+    pytest.skip("no program relpos is built (RELPOS_PROGRAM names one)")
 
 
 def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, softcap=0.0, softcap_after=False, sink=None):

@@ -3,17 +3,15 @@ the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
 The difference is that of our f32: the bound is one rounding of a loss of 3 nats (GELU by its exact formula differs by 9e-7)."""
 import json
-import os
-import pathlib
 import subprocess
 
+import oracle
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 LENGTH, BYTES = 16, 192
-TEXT = ROOT / "examples/data/gettysburg.txt"
+TEXT = oracle.ROOT / "examples/data/gettysburg.txt"
 SMALL = ["layers=2", "width=24", "heads=2", "mlp=40", f"length={LENGTH}", "batch=4", "steps=60", "warmup=5", "lr=0.01", "valid_share=0.2",
          f"text={TEXT}"]
 MODELS = {
@@ -32,13 +30,9 @@ REFUSED = [("position=t5,bidirectional=0", "position: t5,bidirectional=0: transf
 
 
 def relpos(*arguments, wanted=0):
-    named = os.environ.get("RELPOS_PROGRAM")
-    for path in [named] if named else [ROOT / "build/release/relpos", ROOT / "build/dev/relpos"]:
-        if pathlib.Path(path).exists():
-            done = subprocess.run([path, "lab", *map(str, arguments)], capture_output=True)
-            assert done.returncode == wanted, done.stderr.decode()
-            return done.stderr.decode() if wanted else done.stdout
-    pytest.skip("no program relpos is built (RELPOS_PROGRAM names one)")
+    done = subprocess.run([oracle.program(), "lab", *map(str, arguments)], capture_output=True)
+    assert done.returncode == wanted, done.stderr.decode()
+    return done.stderr.decode() if wanted else done.stdout
 
 
 def train(folder, keys):

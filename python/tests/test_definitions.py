@@ -102,6 +102,11 @@ class Case:
                       q=self.q, k=self.k, v=self.v, scale=D ** -0.5, **{("lambda_" if x == "lambda" else x): y for x, y in n.items()})
         space |= self.arrays
         exec(lines, space)
+        for mask, axis in (("q_position_mask", 3), ("k_position_mask", 2)):  # a pair that lacks a position gets nothing
+            name = self.facts["role"]
+            if mask in self.arrays:
+                known = np.expand_dims(self.arrays[mask], (1, axis))
+                space[name] = space[name] * (known[..., None] if name == "value" else known)
         q, k = (space["q"], space["k"]) if self.facts["role"] == "rotation" else (self.q, self.k)
         score = D ** -0.5 * q @ k.swapaxes(-1, -2) + space.get("product", 0)
         if self.facts["role"] == "bias":

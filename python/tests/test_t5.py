@@ -6,11 +6,11 @@ import os
 import pathlib
 import subprocess
 
+import oracle
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 N, NEW = 240, 16
 SEARCHES = {
     "greedy": ({}, []),
@@ -19,14 +19,6 @@ SEARCHES = {
                   ["--beams", "3", "--no-repeat-ngram", "2", "--repetition-penalty", "1.3", "--length-penalty", "0.8",
                    "--early-stopping", "true"]),
 }
-
-
-def program():
-    named = os.environ.get("RELPOS_PROGRAM")
-    for path in [named] if named else [ROOT / "build/release/relpos", ROOT / "build/dev/relpos"]:
-        if pathlib.Path(path).exists():
-            return path
-    pytest.skip("no program relpos is built (RELPOS_PROGRAM names one)")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +50,7 @@ def texts(tokenizer):
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_targets(folder, name):
-    relpos = program()
+    relpos = oracle.program()
     torch.set_num_threads(1)  # small layers, one after the other
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
     settings, options = SEARCHES[name]

@@ -338,10 +338,9 @@ def test_infinite_positions_are_far_from_any_other(make):
 
 def test_positions_that_have_to_be_finite():
     x, p = draw(B, 3, DIM), torch.tensor([0, 1, math.inf])
-    for make in (rt.RoPEMultiheadAttention, rt.ALiBiMultiheadAttention):
-        assert "positions are finite" in " ".join(make.__doc__.split())
-        with pytest.raises(ValueError, match="positions are finite"):
-            make(DIM, HEADS)(x, x, x, k_positions=p)
+    assert "positions are finite" in rt.RoPEMultiheadAttention.__doc__
+    with pytest.raises(ValueError, match="positions are finite"):
+        rt.RoPEMultiheadAttention(DIM, HEADS)(x, x, x, k_positions=p)
     with pytest.raises(IndexError, match="k_positions: 0 to inf: AdditivePosMultiheadAttention has vectors for the finite positions 0 to 8"):
         rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9)(x, x, x, k_positions=p)
 
@@ -364,8 +363,76 @@ def test_clipped_biases_where_positions_are_not_known(shared):
         agree(got, module.out_proj(join(out)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
     all_seen = torch.ones(LK, dtype=torch.bool)  # the two ways in agree
     torch.testing.assert_close(module(x, x, x, q_position_mask=all_seen)[0], module(x, x, x)[0])
-    with pytest.raises(ValueError, match="k_position_mask: ShawMultiheadAttention has no score without a position"):
-        rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3)(x, x, x, k_position_mask=seen_k)
+
+
+@pytest.mark.parametrize("given", [{}, {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
+@pytest.mark.parametrize("causal", [False, True])
+def test_shaw_where_positions_are_not_known(given, causal):
+    """Such a pair has no vectors; with autograd, and by loops over all pairs."""
+    module = shake(rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3))
+    x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
+    at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
+    both = seen_q[:, :, None] & seen_k
+    index = (at_k - at_q[:, None]).clamp(-3, 3).long() + 3
+    q, k, v = (split(f(x)) for f in (module.q_proj, module.k_proj, module.v_proj))
+    a_k, a_v = (a[index] * both[..., None] for a in (module.rel_embed.a_K, module.rel_embed.a_V))
+    scores = (q @ k.mT + torch.einsum("bhid,bijd->bhij", q, a_k)) / (DIM / HEADS)**0.5
+    plain, weights = softmax(scores, v, offsets(LK, LK) <= 0 if causal else None)
+    want = plain + torch.einsum("bhij,bijd->bhid", weights, a_v)
+    if given:
+        given = given | {"k_positions": REAL_K.masked_fill(~seen_k, math.nan)}
+    got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, is_causal=causal, need_weights=True)
+    torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
+    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+
+    q, k, v, tk, tv = (y.detach().numpy() for y in (q, k, v, module.rel_embed.a_K, module.rel_embed.a_V))
+    looped = np.zeros_like(v)
+    for b, h, i in np.ndindex(B, HEADS, LK):
+        pairs = range(i + 1 if causal else LK)
+        known = [bool(both[b, i, j]) for j in pairs]
+        s = np.array([q[b, h, i] @ (k[b, h, j] + (tk[index[i, j]] if known[j] else 0)) for j in pairs]) / (DIM / HEADS)**0.5
+        w = np.exp(s - s.max())
+        w /= w.sum()
+        looped[b, h, i] = sum(w[j] * (v[b, h, j] + (tv[index[i, j]] if known[j] else 0)) for j in pairs)
+    np.testing.assert_allclose(got.detach(), module.out_proj(join(torch.from_numpy(looped))).detach(), atol=1e-12)
+
+
+@pytest.mark.parametrize("given", [{}, {"q_positions": torch.arange(LK) * 3, "k_positions": torch.arange(LK).expand(B, LK) ** 2},
+                                   {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
+def test_alibi_where_positions_are_not_known(given):
+    """Such a pair has no penalty; with autograd, and by loops over all pairs."""
+    module = shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
+    x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(LK) < 0.6, torch.rand(B, LK) < 0.6
+    at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
+    both = seen_q[:, None] & seen_k[:, None]
+    distance = (at_k.expand(B, LK)[:, None] - at_q[:, None]).abs()
+    slopes = torch.tensor([2.0**-4, 2.0**-8])
+    q, k, v = (split(f(x)) for f in (module.q_proj, module.k_proj, module.v_proj))
+    want, weights = softmax(q @ k.mT / (DIM / HEADS)**0.5 - slopes[:, None, None] * (distance * both)[:, None], v)
+    if given and given["q_positions"].is_floating_point():
+        given = {"q_positions": given["q_positions"].masked_fill(~seen_q, math.nan), "k_positions": given["k_positions"]}
+    got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, need_weights=True)
+    torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
+    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+
+    q, k, v = (y.detach().numpy() for y in (q, k, v))
+    looped = np.zeros_like(v)
+    for b, h, i in np.ndindex(B, HEADS, LK):
+        s = [q[b, h, i] @ k[b, h, j] / (DIM / HEADS)**0.5 - (float(slopes[h] * distance[b, i, j]) if both[b, i, j] else 0) for j in range(LK)]
+        w = np.exp(np.array(s) - max(s))
+        looped[b, h, i] = (w / w.sum()) @ v[b, h]
+    np.testing.assert_allclose(got.detach(), module.out_proj(join(torch.from_numpy(looped))).detach(), atol=1e-12)
+
+
+def test_alibi_with_infinite_positions():
+    """An infinitely far key has weight 0 beside others; from infinitely far, a token sees those at the same place alone."""
+    module, x = shake(rt.ALiBiMultiheadAttention(DIM, HEADS)), draw(B, 4, DIM)
+    for dtype in (torch.float64, torch.float16):
+        p = torch.tensor([0, 1, -math.inf, math.inf], dtype=dtype)
+        out, weights = module(x, x, x, q_positions=p, k_positions=p, need_weights=True)
+        near = module(x[:, :2], x[:, :2], x[:, :2])[0]
+        torch.testing.assert_close(out[:, :2], near, atol=1e-12, rtol=0)
+        assert torch.equal(weights[:, 2:], torch.eye(4)[2:].expand(B, 2, 4))
 
 
 def test_a_mask_for_each_batch_entry():
@@ -417,20 +484,22 @@ def test_rotary_embedding():
     assert rotary(torch.arange(3))[0].shape == (3, DIM // HEADS // 2)
     module, x = shake(rt.RoPEMultiheadAttention(DIM, HEADS)), draw(B, LK, DIM)
     assert torch.equal(module(x, x, x, q_positions=p, q_position_mask=seen)[0], module(x, x, x, q_positions=p * seen)[0])
-    with pytest.raises(ValueError, match="q_position_mask: ALiBiMultiheadAttention has no score without a position"):
-        rt.ALiBiMultiheadAttention(DIM, HEADS)(x, x, x, q_position_mask=seen)
     with pytest.raises(ValueError, match="dim is 5"):
         rt.RotaryEmbedding(5)
 
 
 @pytest.mark.parametrize("make", [lambda: rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4),
-                                  lambda: rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9), lambda: rt.RoPEMultiheadAttention(DIM, HEADS)])
+                                  lambda: rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9), lambda: rt.RoPEMultiheadAttention(DIM, HEADS),
+                                  lambda: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=4),
+                                  lambda: rt.ALiBiMultiheadAttention(DIM, HEADS), lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
 def test_reset_parameters(make):
     module = shake(make())
     module.reset_parameters()
     for name, parameter in module.named_parameters():
-        if parameter.dim() == 1 or name == "pos_emb":
+        if parameter.dim() == 1 or name in ("pos_emb", "relative_bias"):
             assert not parameter.any()
+        elif name.startswith("rel_embed"):  # normal, not uniform
+            assert 0.5 < parameter.std() * ((9 + DIM / HEADS) / 2) ** 0.5 < 1.5
         else:
             assert 0 < parameter.abs().max() <= (6 / (2 * DIM)) ** 0.5
 
@@ -649,6 +718,8 @@ def test_positions_of_a_compiled_layer():
     p[3] = math.inf
     for module, given in ((rt.ClippedBiasMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "q_position_mask": seen}),
                           (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p}),
+                          (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "k_position_mask": seen}),
+                          (rt.ALiBiMultiheadAttention(8, 2), {"k_positions": p, "q_position_mask": seen}),
                           (rt.AdditivePosMultiheadAttention(8, 2, max_len=9), {"k_positions": torch.arange(6.0)}),
                           (rt.RoPEMultiheadAttention(8, 2), {"k_position_mask": seen})):
         torch._dynamo.reset()

@@ -36,6 +36,8 @@ int rpi_rows_worked(rpi_rows *s, int32_t term, int64_t h, int64_t i, int64_t j, 
 {
     rpi_row_at(&s->row, 0, h, i);
     const rpi_pair p = rpi_row_pair(&s->row, term, j);
+    if (p.absent)
+        return snprintf(to, size, "0 (a masked position)");
     return p.scheme->worked ? p.scheme->worked(&p, to, size) : snprintf(to, size, "%s", p.scheme->facts.formula);
 }
 

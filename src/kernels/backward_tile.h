@@ -26,7 +26,7 @@ static void value_products(backward_scratch *w, const tile *t, const real **rows
         if (run->gather)
             find_index(k, &run->index, t, r, rpi_min(t->end, c->args->desc.len_k - t->tile0));
         for (int64_t j = 0; j < t->end; j++)
-            to[j] = from[run->gather ? rpi_max(k->index[j], 0) : rpi_clamp(at + j, 0, v->count - 1)];
+            to[j] = !run->gather ? from[rpi_clamp(at + j, 0, v->count - 1)] : k->index[j] < 0 ? 0 : from[k->index[j]];
     }
 }
 

@@ -29,7 +29,7 @@ static void add_nonfinite(block *k, const tile *t)
             rpi_pair p = pair_of_row(k, s, r);
             rpi_pair_key(c->args, &p, t->tile0 + j);
             const int64_t e = rpi_source_index(s, &p);
-            for (int64_t n = 0; nonfinite_vector[e] && n < d->dim_v; n++)
+            for (int64_t n = 0; e >= 0 && nonfinite_vector[e] && n < d->dim_v; n++)
                 k->o[r * c->pad_v + n] += w * (real)s->values.run.vectors.product->vec(&p, e, n);
         }
 }

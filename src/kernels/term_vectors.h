@@ -44,7 +44,8 @@ static inline int64_t delta_of(const block *k, const tile *t, int64_t r)
     return t->tile0 - k->position[r];
 }
 
-/* k->index = the entry or vector of row r for each key of the tile, from q_at and k_at; -1: the definition is asked. */
+/* k->index = the entry or vector of row r for each key of the tile, from q_at and k_at; -1: none, or, of class
+ * tokens, the definition is asked. */
 static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r, int64_t real_keys)
 {
     const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);

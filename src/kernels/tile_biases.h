@@ -74,7 +74,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
     find_index(k, index, t, r, keys);
     for (int64_t j = 0; j < keys && index->has_masked; j++)
-        if (k->index[j] < 0) { /* gathered as entry 0, then asked of the definition */
+        if (k->index[j] < 0) { /* gathered as entry 0, then 0, or asked of the definition */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
         } else {
@@ -84,7 +84,9 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
         vf_store(to + j, vf_gather(entry, k->index + j));
     rpi_pair p = pair_of_row(k, s, r);
     for (int64_t j = 0; j < keys && index->has_masked; j++)
-        if (k->keep_scratch[j]) {
+        if (k->keep_scratch[j] && !s->scheme->class_token) {
+            to[j] = 0;
+        } else if (k->keep_scratch[j]) {
             rpi_pair_key(c->args, &p, t->tile0 + j);
             to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
         }

@@ -29,7 +29,10 @@ void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j)
     const int32_t at = p->scheme->positions;
     const bool takes = rpi_takes_positions(p->scheme), q = takes && p->array[at].data,
                k = takes && p->array[at + 1].data;
+    const int32_t mask = rpi_position_masks(p->scheme);
     p->j = j;
+    p->absent =
+        mask >= 0 && (rpi_no_position(&p->array[mask], p->b, p->i) || rpi_no_position(&p->array[mask + 1], p->b, j));
     if (!q && !k) {
         p->delta = (double)(j - p->position);
         return;

@@ -73,7 +73,8 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound, double *e
             if (plan->valvec >= 0) {
                 const rpi_pair p = rpi_row_pair(plain, plan->valvec, j);
                 const rpi_product *product = &p.scheme->product[0];
-                v += fabs(product->vec(&p, rpi_product_index(product, &p), x));
+                const int64_t e = rpi_product_index(product, &p);
+                v += e >= 0 ? fabs(product->vec(&p, e, x)) : 0;
             }
             v *= rpi_row_dropout(plain, j);
             spread += absolute->score[j] * v;

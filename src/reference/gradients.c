@@ -78,16 +78,13 @@ static void spread(kv_gradients *s)
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
                 spread_vectors(s, n, j, outside);
-            } else if (scheme->form == RPI_INDEX && scheme->entry_grad) {
+            } else if (scheme->form == RPI_INDEX || scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
-                scheme->entry_grad(&p, scheme->index(&p), outside, to);
-            } else if ((scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) && scheme->grad) {
-                const rpi_pair p = rpi_row_pair(r, n, j);
-                scheme->grad(&p, outside, to);
+                rpi_definition_grad(&p, outside, to);
             } else if (scheme->form == RPI_VALVEC) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 const int64_t e = rpi_product_index(&scheme->product[0], &p);
-                for (int64_t c = 0; c < d->dim_v; c++)
+                for (int64_t c = 0; e >= 0 && c < d->dim_v; c++)
                     scheme->product[0].vec_grad(&p, e, c, s->dw[j] * s->size.out[c], to);
             }
         }
@@ -105,7 +102,7 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     double sum = 0;
     rpi_pair p = {0};
     const rpi_product *product = NULL;
-    int64_t e = 0;
+    int64_t e = -1;
     *size = 0;
     if (r->plan->valvec >= 0) {
         p = rpi_row_pair(r, r->plan->valvec, j);
@@ -114,7 +111,7 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     }
     for (int64_t c = 0; c < d->dim_v && factor != 0; c++) {
         const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                     a = product ? product->vec(&p, e, c) : 0, o = rpi_at(dout, r->b, r->h, r->i, c) * factor;
+                     a = e >= 0 ? product->vec(&p, e, c) : 0, o = rpi_at(dout, r->b, r->h, r->i, c) * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
     }

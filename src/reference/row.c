@@ -223,7 +223,7 @@ void rpi_row_mix(rpi_row *r)
             continue;
         rpi_pair p = {0};
         const rpi_product *product = NULL;
-        int64_t e = 0;
+        int64_t e = -1;
         if (r->plan->valvec >= 0) {
             p = rpi_row_pair(r, r->plan->valvec, j);
             product = &p.scheme->product[0];
@@ -231,7 +231,7 @@ void rpi_row_mix(rpi_row *r)
         }
         for (int64_t c = 0; c < d->dim_v; c++) {
             const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                         a = product ? product->vec(&p, e, c) : 0;
+                         a = e >= 0 ? product->vec(&p, e, c) : 0;
             r->out[c] += r->weight[j] * factor * (r->absolute ? fabs(v) + fabs(a) : v + a);
         }
     }

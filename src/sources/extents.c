@@ -27,17 +27,15 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
 {
     const rpi_scheme *s = args->plan->scheme[term];
     const rpi_view *given = &args->term[term][s->positions + (key ? 1 : 0)];
-    const int mask_at = s->positions + 2 + (key ? 1 : 0);
-    const rpi_view *mask = mask_at < RP_MAX_ARRAYS && s->array[mask_at].name && s->array[mask_at].use == RP_USE_TRUTH
-                               ? &args->term[term][mask_at]
-                               : NULL;
+    const int32_t masks = rpi_position_masks(s);
+    const rpi_view *mask = masks < 0 ? NULL : &args->term[term][masks + (key ? 1 : 0)];
     const bool restart = args->segment_start && rpi_positions_given(s, args->term[term]);
     for (int64_t x = 0; x < n; x++) {
         const int64_t at = first + x, start = restart ? args->segment_start[b * args->desc.len_k + at] : 0;
         to[x] = given->data ? rpi_at(given, b, at, 0, 0)
                 : key       ? (double)(at - start)
                             : (double)(restart ? at - start : rpi_position(args, b, at));
-        if (mask && mask->data && !rpi_truth(mask->data, mask->dtype, rpi_index(mask, b, at, 0, 0)))
+        if (mask && rpi_no_position(mask, b, at))
             to[x] = NAN;
     }
 }

@@ -38,8 +38,8 @@ static inline int64_t rpi_segments_of(int64_t len)
     return (len + RPI_SEGMENT - 1) / RPI_SEGMENT;
 }
 
-/* Entry or vector of each pair: trunc(clamp(k_at - q_at)) - first, in [0, count). NaN in q_at or k_at asks the
- * definition. */
+/* Entry or vector of each pair: trunc(clamp(k_at - q_at)) - first, in [0, count). NaN in q_at or k_at: no
+ * position, and so none; of class tokens: the definition is asked. */
 typedef struct rpi_indices {
     int64_t count, first;
     double *q_at, *k_at;    /* [B or 1][Lq], [B or 1][Lk padded] */

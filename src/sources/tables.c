@@ -6,15 +6,6 @@
 
 #define ENTRIES RPI_ENTRIES_PER_TASK
 
-/* The arrays of a term without its positions and masks, for definitions that are asked about an offset and no pair. */
-static void without_masks(const rpi_scheme *s, const rpi_view *array, rpi_view *to)
-{
-    memcpy(to, array, RP_MAX_ARRAYS * sizeof *to);
-    for (int x = 0; x < RP_MAX_ARRAYS; x++)
-        if (s->array[x].use == RP_USE_TRUTH || s->array[x].use == RP_USE_POSITIONS)
-            to[x] = (rpi_view){0};
-}
-
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
@@ -22,23 +13,20 @@ int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
 }
 
 /* A pair of an offset and a head, without a query and a key. */
-static rpi_pair entry_pair(const rpi_args *args, int32_t term, rpi_view *array, int64_t h, double delta)
+static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t h, double delta)
 {
-    rpi_pair p = {.desc = &args->desc,
-                  .term = &args->desc.terms[term],
-                  .scheme = args->plan->scheme[term],
-                  .array = array,
-                  .prepared = args->prepared[term],
-                  .h = h,
-                  .delta = delta};
-    without_masks(p.scheme, args->term[term], array);
-    return p;
+    return (rpi_pair){.desc = &args->desc,
+                      .term = &args->desc.terms[term],
+                      .scheme = args->plan->scheme[term],
+                      .array = args->term[term],
+                      .prepared = args->prepared[term],
+                      .h = h,
+                      .delta = delta};
 }
 
 static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, int64_t e)
 {
-    rpi_view array[RP_MAX_ARRAYS];
-    const rpi_pair p = entry_pair(args, s->term, array, h, (double)(s->gather.index.first + e));
+    const rpi_pair p = entry_pair(args, s->term, h, (double)(s->gather.index.first + e));
     if (s->scheme->form == RPI_OFFSET)
         return s->scheme->pair(&p);
     return s->scheme->entry(&p, rpi_takes_positions(s->scheme) ? s->scheme->index(&p) : e);
@@ -49,8 +37,7 @@ static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64
                         rpi_term_sums *sums)
 {
     const rpi_scheme *scheme = args->plan->scheme[term];
-    rpi_view array[RP_MAX_ARRAYS];
-    rpi_pair p = entry_pair(args, term, array, 0, (double)delta);
+    rpi_pair p = entry_pair(args, term, 0, (double)delta);
     double shared;
     for (; p.h < args->desc.heads; p.h++) {
         if (g[p.h * step] == 0)

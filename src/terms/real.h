@@ -1,5 +1,5 @@
 /* terms/real.h -- a clipped table over positions that need not be whole: with M = max_distance and d = p_i - p_j, query
- * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]; 0 where a position is masked. Truncation is toward zero.
+ * minus key, sign * table[h, trunc(clamp(d, -M, M)) + M]. Truncation is toward zero.
  * It may not know other terms, nor kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -10,25 +10,15 @@ static const rp_param real_params[] = {
     {0},
 };
 
-/* One more than the table has: the 0 of masked pairs. */
 static int64_t real_entries(const rp_desc *d, const rp_term *t)
 {
     (void)d;
-    return 2 * t->max_distance + 2;
-}
-
-static bool real_masked(const rpi_pair *p, int array, int64_t n)
-{
-    const rpi_view *v = &p->array[array];
-    return v->data && !rpi_truth(v->data, v->dtype, rpi_index(v, p->b, n, 0, 0));
+    return 2 * t->max_distance + 1;
 }
 
 static int64_t real_index(const rpi_pair *p)
 {
-    const int64_t max = p->term->max_distance;
-    if (real_masked(p, 3, p->i) || real_masked(p, 4, p->j))
-        return 2 * max + 1;
-    return clip_to(-p->delta, max, max);
+    return clip_to(-p->delta, p->term->max_distance, p->term->max_distance);
 }
 
 static void real_reach(const rp_term *t, int64_t *left, int64_t *right)
@@ -38,35 +28,27 @@ static void real_reach(const rp_term *t, int64_t *left, int64_t *right)
 
 static double real_entry(const rpi_pair *p, int64_t e)
 {
-    return e > 2 * p->term->max_distance ? 0.0 : p->term->sign * rpi_at(&p->array[0], p->h, e, 0, 0);
+    return p->term->sign * rpi_at(&p->array[0], p->h, e, 0, 0);
 }
 
 static void real_entry_grad(const rpi_pair *p, int64_t e, double g, const rpi_sums *to)
 {
-    if (e <= 2 * p->term->max_distance)
-        rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
+    rpi_add(to, 0, p->h, e, 0, 0, p->term->sign * g);
 }
 
 static int real_worked(const rpi_pair *p, char *to, size_t size)
 {
     const int64_t e = real_index(p), max = p->term->max_distance;
-    if (e > 2 * max)
-        return snprintf(to, size, "0 (a masked position)");
     return snprintf(to, size, "%d * table[%lld, %lld + %lld]", (int)p->term->sign, (long long)p->h,
                     (long long)(e - max), (long long)max);
 }
 
 RPI_SCHEME(
     REAL, .form = RPI_INDEX,
-    .facts =
-        {.formula =
-             "sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]; 0 where a mask says 0",
-         .about = "a clipped table over real-valued positions",
-         .samples = {"max_distance=9", "max_distance=300,sign=1,q_position_mask=given,k_position_mask=given"},
-         .bench = {"max_distance=64"}},
-    .array = {{"table", .shape = "[H?, 2*max_distance+1]", .shows = "entry"},
-              RPI_TWO_POSITIONS,
-              {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},
-              {"k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"}},
+    .facts = {.formula = "sign table[h, trunc(clamp(-delta, -max_distance, max_distance)) + max_distance]",
+              .about = "a clipped table over real-valued positions",
+              .samples = {"max_distance=9", "max_distance=300,sign=1,q_position_mask=given,k_position_mask=given"},
+              .bench = {"max_distance=64"}},
+    .array = {{"table", .shape = "[H?, 2*max_distance+1]", .shows = "entry"}, RPI_TWO_POSITIONS, RPI_POSITION_MASKS},
     .positions = 1, .params = real_params, .entries = real_entries, .index = real_index, .reach = real_reach,
     .worked = real_worked, .entry = real_entry, .entry_grad = real_entry_grad)

@@ -277,7 +277,7 @@ double rpi_vec_factor(const rpi_scheme *s, const rp_desc *d)
 int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p)
 {
     const int64_t count = product->count(p->desc, p->term);
-    if (product->present && !product->present(p->array))
+    if (p->absent || (product->present && !product->present(p->array)))
         return -1;
     if (product->index)
         return product->index(p);

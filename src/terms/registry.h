@@ -33,7 +33,7 @@ rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const c
 /* How many distances from 0 on have a bucket of their own. */
 int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy);
 
-/* The factor of a term of form VEC, the vector that a product uses (-1: none), and a channel of its row. */
+/* The factor of a term of form VEC, the vector that a product or VALVEC uses (-1: none), and a channel of its row. */
 double rpi_vec_factor(const rpi_scheme *s, const rp_desc *d);
 int64_t rpi_product_index(const rpi_product *product, const rpi_pair *p);
 int64_t rpi_product_width(const rpi_product *product, const rpi_pair *p);
@@ -42,12 +42,14 @@ int64_t rpi_product_width(const rpi_product *product, const rpi_pair *p);
 static inline double rpi_definition(const rpi_pair *p)
 {
     const rpi_scheme *s = p->scheme;
-    return s->pair ? s->pair(p) : s->entry(p, s->index(p));
+    return p->absent ? 0 : s->pair ? s->pair(p) : s->entry(p, s->index(p));
 }
 
 static inline void rpi_definition_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
     const rpi_scheme *s = p->scheme;
+    if (p->absent)
+        return;
     if (s->grad)
         s->grad(p, g, to);
     else if (s->entry_grad)
@@ -68,10 +70,25 @@ static inline bool rpi_takes_positions(const rpi_scheme *s)
     return s->array[s->positions].use == RP_USE_POSITIONS;
 }
 
-/* Whether one of them is there, so that the term does not go by the index. */
+/* The index of q_position_mask, which k_position_mask follows; -1: the term has none. */
+static inline int32_t rpi_position_masks(const rpi_scheme *s)
+{
+    const int32_t at = s->positions + 2;
+    return rpi_takes_positions(s) && at < RP_MAX_ARRAYS && s->array[at].use == RP_USE_TRUTH ? at : -1;
+}
+
+/* Whether one of these four is there, so that the term does not go by the index. */
 static inline bool rpi_positions_given(const rpi_scheme *s, const rpi_view *array)
 {
-    return rpi_takes_positions(s) && (array[s->positions].data || array[s->positions + 1].data);
+    const int32_t mask = rpi_position_masks(s);
+    return rpi_takes_positions(s) && (array[s->positions].data || array[s->positions + 1].data ||
+                                      (mask >= 0 && (array[mask].data || array[mask + 1].data)));
+}
+
+/* Whether token n has no position: term_mask is q_position_mask or k_position_mask. */
+static inline bool rpi_no_position(const rpi_view *term_mask, int64_t b, int64_t n)
+{
+    return term_mask->data && !rpi_truth(term_mask->data, term_mask->dtype, rpi_index(term_mask, b, n, 0, 0));
 }
 
 #endif

@@ -26,8 +26,8 @@
  *   ROTATE   rotates q and k: rope, by code in sources    -
  *   SINK     a logit beside each row: array 0             -
  *
- * index(i, j) = a(i) - b(j), except for class tokens and masked positions; kernels store a and b. Where a and b are
- * given positions, the difference is then clamped and truncated.
+ * index(i, j) = a(i) - b(j), except for class tokens; kernels store a and b. Where a and b are given positions, the
+ * difference is then clamped and truncated.
  *
  * What is not named for a form is forbidden there; check, check_arrays, sizes, usual_sizes, worked, prepare and
  * prepare_size are optional everywhere. A term with a learned array also gives its derivative: grad beside pair,
@@ -51,6 +51,7 @@ typedef struct rpi_pair {
     int64_t b, h, i, j;
     int64_t position;     /* index of the query among positions: i + q_offset */
     double delta;         /* p_j - p_i: j - position, or the difference of given positions */
+    bool absent;          /* one of the two has no position: the term adds nothing, and its functions are not called */
     double at;            /* p_i: given, or counted within the segment */
     const double *q, *k;  /* rows i and j, not rotated; for VEC only */
     const double *shared; /* what the scheme's `shared` made of delta; NULL: not made */
@@ -89,6 +90,13 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
     {                                                                                                                  \
         "k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, Lk]"                                              \
+    }
+
+/* and those that leave out pairs of tokens without a position, after them: */
+#define RPI_POSITION_MASKS                                                                                             \
+    {"q_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lq]"},                                               \
+    {                                                                                                                  \
+        "k_position_mask", RP_USE_TRUTH, RP_REPLACES, .shape = "[B?, Lk]"                                              \
     }
 
 /* One sum of products of a term of form VEC: factor * sum over c of query(c) * vec(h, e, c), e = index(i, j) between 0

@@ -17,6 +17,8 @@ HELPER const struct {
     {"alibi", NULL},
     {"alibi,slopes=given", NULL},
     {"alibi,slopes=given,q_positions=x", NULL},
+    {"alibi,slopes=given,q_position_mask=given", NULL},
+    {"alibi,slopes=given,q_positions=x,k_position_mask=given", NULL},
     {"kerple", NULL},
     {"kerple,kind=power", NULL},
     {"fire,c=1,L=4,width=5", NULL},
@@ -39,8 +41,10 @@ HELPER const struct {
     {"rope,scaling=longrope,factor=4,original_max_position_embeddings=6", NULL},
     {"relkey,left=2,right=3", NULL},
     {"relkey,left=2,right=3,q_positions=x,k_positions=y", NULL},
+    {"relkey,left=2,right=3,q_position_mask=x,k_position_mask=y+band,width=2,extent=3", NULL},
     {"relval,left=3,right=2", NULL},
     {"relval,left=3,right=2,k_positions=y", NULL},
+    {"relval,left=3,right=2,k_positions=y,q_position_mask=x,k_position_mask=z", NULL},
     {"xl", NULL},
     {"axialkey,grid=2x4+axial,grid=2x4", "b2h2q8k8d4v3"},
     {"deberta,span=4", NULL},
@@ -78,6 +82,8 @@ enum {
 HELPER const char *const sums[] = {
     "b2h4g2q97k300d8v5:t5,buckets=8,max_distance=20+rope:causal",
     "b2h2g1q97k260d5v8o200:relkey,left=9,right=2+relval,left=2,right=9+alibi,slopes=x:",
+    "b2h2g1q97k260d5v8o200:relkey,left=9,right=2,k_position_mask=y+relval,left=2,right=9,q_position_mask=x+alibi,"
+    "slopes=z,k_position_mask=y:",
     "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2",
     "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
     "b2h2g1q97k260d6v6o250:forget+band,width=3,extent=9:",

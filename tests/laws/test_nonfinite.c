@@ -33,6 +33,8 @@ static const char *const cases[] = {
     "q40k70d6v5o9:alibi:window=7,2+softcap=3",
     "q40k70d6v5:t5:key_mask",
     "q40k70d6v5:relval,left=3,right=3:key_mask",
+    "q40k70d6v5:relval,left=3,right=3,q_position_mask=x,k_position_mask=y:key_mask",
+    "q40k70d6v5:relkey,left=3,right=3,k_position_mask=y:causal",
     "q40k70d6v5:dense:mask",
     "q40k70d6v5:dense+alibi:mask+softcap_after=4",
     "q40k70d6v5:rope:lengths",
@@ -247,6 +249,12 @@ static void one_bias_reaches_its_row_alone(void **state)
     }
 }
 
+/* Whether token n has a position, by q_position_mask or k_position_mask. */
+static bool placed(const rp_array *mask, int64_t b, int64_t n)
+{
+    return !mask->data || ((const uint8_t *)mask->data)[(mask->ndim == 2 ? b * mask->shape[1] : 0) + n];
+}
+
 /* NaN in an entry of a table that no open pair reads changes nothing; elsewhere it reaches the rows that read it. */
 static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
 {
@@ -268,10 +276,12 @@ static void one_entry_of_a_table_reaches_its_rows_alone(void **state)
                 const bool heads = a->ndim == (vector ? 3 : 2);
                 const float was = *one;
                 for (int64_t r = 0; r < c.rows; r++) {
+                    const int64_t b = r / c.Lq / 2;
                     c.row[r] = false;
                     for (int64_t j = 0; j < c.Lk; j++)
                         c.row[r] |=
                             c.open[r * c.Lk + j] && (!heads || r / c.Lq % 2 == 0) &&
+                            (!vector || (placed(&a[3], b, r % c.Lq) && placed(&a[4], b, j))) &&
                             clip(j - (r % c.Lq + c.p.desc.q_offset), -term->left, term->right) + term->left == e;
                 }
                 *one = NAN;

@@ -228,6 +228,14 @@ class Call:
         left, right = int(given["left"]), int(given["right"])
         return self.delta(given).trunc().clamp(-left, right).long() + left
 
+    def known(self, given):
+        """Whether neither token of a pair lacks its position, (B,Lq,Lk)."""
+        both = torch.ones(self.B, self.Lq, self.Lk, dtype=torch.bool)
+        for key, axis in (("q_position_mask", 2), ("k_position_mask", 1)):
+            if key in given:
+                both = both & (self.batched(self.arrays[given[key]]) != 0).unsqueeze(axis)
+        return both
+
     def per_head(self, table, index):
         """table (H or 1, n), index (B,Lq,Lk) -> (B,H,Lq,Lk)"""
         return table.expand(self.H, -1)[:, index].transpose(0, 1)
@@ -243,7 +251,8 @@ class Call:
         table, index = self.arrays[given["table"]], self.clipped(given)
         if table.dim() == 2:
             table = table[None]
-        return table.expand(self.H, -1, -1)[:, index].transpose(0, 1)
+        vectors = table.expand(self.H, -1, -1)[:, index].transpose(0, 1)
+        return torch.where(self.known(given)[:, None, :, :, None], vectors, torch.zeros((), dtype=F64))
 
 
 def bias_term(c, term, given):
@@ -262,7 +271,7 @@ def bias_term(c, term, given):
         return torch.where(r < 0, -num("left", 1) * r.abs(), -num("right", 1) * r)[:, None]
     if term == "alibi":
         slopes = a("slopes") if "slopes" in given else alibi_slopes(c.H)
-        return -slopes[None, :, None, None] * c.delta(given).abs()[:, None]
+        return torch.where(c.known(given)[:, None], -slopes[None, :, None, None] * c.delta(given).abs()[:, None], torch.zeros((), dtype=F64))
     if term == "kerple":
         p, s, d = a("p")[None, :, None, None], a("a")[None, :, None, None], c.delta(given).abs()[:, None]
         return -p * torch.log(1 + s * d) if given.get("kind", "log") == "log" else -s * d ** p
@@ -300,10 +309,7 @@ def bias_term(c, term, given):
         n = int(given["max_distance"])
         d = (-c.delta(given)).clamp(-n, n).trunc().long() + n
         value = float(given.get("sign", -1)) * c.per_head(a("table"), d)
-        for key, axis in (("q_position_mask", 2), ("k_position_mask", 1)):
-            if key in given:
-                value = torch.where((c.batched(a(key)) != 0).unsqueeze(axis)[:, None], value, torch.zeros((), dtype=F64))
-        return value
+        return torch.where(c.known(given)[:, None], value, torch.zeros((), dtype=F64))
     if term == "band":
         p = a("p")
         extent = p.shape[-1]

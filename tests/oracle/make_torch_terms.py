@@ -131,6 +131,8 @@ case("alibi_three_heads", "--bias alibi --causal --q-offset 2", H=3)
 case("alibi_slopes", "--bias alibi,slopes=m --q-offset off", lambda: {"m": positive(2), "off": ints(4, -5)}, B=2)
 case("alibi_positions_real", "--bias alibi,slopes=m,q_positions=qp,k_positions=kp",
      lambda: {"m": positive(2), "qp": randn(2, 7, scale=3), "kp": randn(9, scale=3)}, B=2)
+case("alibi_masks", "--bias alibi,slopes=m,q_position_mask=qm,k_position_mask=km --q-offset 2",
+     lambda: {"m": positive(2), "qm": torch.rand(2, 7) > 0.3, "km": torch.rand(9) > 0.3}, B=2)
 case("kerple_log", "--bias kerple,p=kp,a=ka,kind=log --causal --q-offset 2", lambda: {"kp": positive(2), "ka": positive(2)})
 case("kerple_default", "--bias kerple,p=kp,a=ka", lambda: {"kp": positive(2), "ka": positive(2)})
 case("kerple_power", "--bias kerple,p=kp,a=ka,kind=power", lambda: {"kp": positive(2), "ka": positive(2)})
@@ -222,6 +224,11 @@ case("relkey_heads", "--relkey table=t,left=3,right=2 --q-offset 2 --causal", la
 case("relkey_gqa_scale", "--relkey table=t,left=2,right=2 --scale 0.3", lambda: {"t": randn(4, 5, 4)}, H=4, Hk=2, D=4)
 case("relkey_positions", "--relkey table=t,left=3,right=3,q_positions=qp,k_positions=kp",
      lambda: {"t": randn(7, 4), "qp": randn(7, scale=3), "kp": ints(1, 0, 2, 8, 3, 4, 4, 5, 1)}, D=4)
+case("relkey_masks", "--relkey table=t,left=3,right=2,k_positions=kp,k_position_mask=km --softcap 2 --bias log",
+     lambda: {"t": randn(2, 6, 4), "kp": randn(9, scale=3), "km": torch.arange(9) % 4 != 0}, D=4)
+case("shaw_masks", "--relkey table=tk,left=2,right=2,q_position_mask=qm,k_position_mask=km "
+     "--relval table=tv,left=2,right=3,q_position_mask=qm,k_position_mask=km --causal --q-offset 2",
+     lambda: {"tk": randn(5, 4), "tv": randn(6, 4), "qm": torch.rand(2, 7) > 0.3, "km": torch.rand(2, 9) > 0.3}, D=4, B=2)
 case("relval", "--relval table=t,left=3,right=2", lambda: {"t": randn(6, 4)}, D=4)
 case("relval_heads_dv", "--relval table=t,left=3,right=2 --causal --q-offset -2", lambda: {"t": randn(2, 6, 5)}, Dv=5, D=4)
 case("shaw", "--relkey table=tk,left=4,right=4 --relval table=tv,left=2,right=2 --q-offset 1",

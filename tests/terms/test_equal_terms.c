@@ -48,7 +48,7 @@ static void real_of_table(problem *a, problem *b) /* a table turned round, and n
             array(b, 0, 0)[h * 11 + 10 - e] = -array(a, 0, 0)[h * 11 + e];
 }
 
-static void real_all_masked(problem *a, problem *b)
+static void all_masked(problem *a, problem *b)
 {
     (void)b;
     memset(a->t.term[0][3].data, 0, (size_t)problem_size(&a->t.term[0][3]));
@@ -177,7 +177,10 @@ static const struct {
     {"b1h2q12k12d6", "swin,grid=3x4:", "axial,grid=3x4:", swin_of_axial},
     {"b1h2q7k7d6", "swin,grid=2x3,extra=1:", "dense:", swin_of_dense},
     {"b2h2q20k30d6o5", "table,left=5,right=5:", "real,max_distance=5:", real_of_table},
-    {"b2h2q20k30d6o5", "real,max_distance=5,q_position_mask=x:", ":", real_all_masked},
+    {"b2h2q20k30d6o5", "real,max_distance=5,q_position_mask=x:", ":", all_masked},
+    {"b2h2q20k30d6o5", "alibi,slopes=x,q_position_mask=y:", ":", all_masked},
+    {"b2h2q20k30d6o5", "relkey,left=2,right=3,q_position_mask=x:softcap=2", ":softcap=2", all_masked},
+    {"b2h2q20k30d6o5", "relval,left=2,right=3,q_position_mask=x:", ":", all_masked},
     {"b2h2q20k30d6o10", "forget:", "alibi,slopes=x:causal", forget_of_alibi},
     {"b1h2q20k30d6o10", "band,width=1,extent=40:causal", "table,left=39,right=0:causal", band_of_table},
     {"b2h2q20k30d6", "xl:causal", ":causal", xl_of_nothing},
