@@ -10,7 +10,7 @@ typedef struct backward_scratch {
     void *packed_keys; /* as pack_keys makes them */
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk of rotated keys */
     real *dk_plain;    /* the same of keys that are not rotated */
-    real *dout;        /* [group][Dv][MR] */
+    real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then times the slope of the softcap */
     real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
     real *run_queries; /* columns of BLOCK_ROWS rows of one source */
@@ -61,7 +61,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->dk = take_reals(a, rows, wide_k);
     w->dv = take_reals(a, rows, wide_v);
     w->dk_plain = take_reals(a, rows, wide_k);
-    w->dout = take_reals(a, BLOCK_ROWS, d->dim_v);
+    w->dout = take_reals(a, BLOCK_ROWS, wide_v);
     w->dp = take_reals(a, BLOCK_ROWS, ROW_STEP);
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
     if (d->softcap > 0)

@@ -151,9 +151,10 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
                        low, v->padded, w->run_dq + g * MR * wide, wide, ones, -1);
     }
     if (wanted) {
-        to_columns(queries, MR, k->groups * MR, v->width, w->run_queries, BLOCK_ROWS, w->extreme_rows);
+        const real *columns =
+            rows_as_columns(queries, k->groups * MR, wide, w->run_queries, BLOCK_ROWS, w->extreme_rows);
         for (int64_t e = 0; e < high - low; e += MR)
-            add_transposed(w->sums + e, step, 0, k->groups * MR, w->run_queries, BLOCK_ROWS,
+            add_transposed(w->sums + e, step, 0, k->groups * MR, columns, BLOCK_ROWS,
                            w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
     }
 }

@@ -1,6 +1,6 @@
 /* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
  * products are made.
- * Parameters: BLOCK_ROWS, TILE_KEYS, NR.
+ * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. */
@@ -10,10 +10,11 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
     memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
-        const int64_t j = panel * NR;
-        pack_keys(k, b, g, j, NR, keys_at(c, at, j), extreme_k + panel);
+        const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
+        pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
         /* v may be absent where out is not asked for */
-        pack_values(k, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j);
+        pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
+        memset(extreme_v + j + n, 0, (size_t)(NR - n));
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
                 panel_norm(c, b, g, j, extreme_k[panel] || memchr(extreme_v + j, 1, NR));

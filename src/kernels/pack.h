@@ -104,7 +104,7 @@ static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64
     }
 }
 
-/* Pack rows of groups, [group][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
+/* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
  * extreme[r] is set. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
                               uint8_t *extreme)
@@ -129,4 +129,23 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         extreme[r] = 0;
     if (!is_finite(&w))
         clear_extreme(to, pad, 0, rows, wide, extreme);
+}
+
+/* Rows, [rows][width padded], as columns of `pad` rows: in place where they are one column and finite, else packed in
+ * `to`. There, rows that are not finite become 0, and extreme[r] is set. */
+static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, real *to, int64_t pad,
+                                   uint8_t *extreme)
+{
+    magnitude w = {vf_set1(0)};
+    for (int64_t x = 0; x < rows * wide; x += VL)
+        note_magnitude(&w, vf_load(from + x));
+    memset(extreme, 0, (size_t)rows);
+    if (wide <= NR && is_finite(&w))
+        return from;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t x = 0; x < wide; x += VL)
+            vf_store(in_column(to, pad, r, wide, x), vf_load(from + r * wide + x));
+    if (!is_finite(&w))
+        clear_extreme(to, pad, 0, rows, wide, extreme);
+    return to;
 }

@@ -62,7 +62,8 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    const bool finish = !keys || t->edge || c->plan->desc.softcap > 0;
+    /* columns past the last key: register tiles mask them */
+    const bool finish = !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
         vf_store(k->tile_max + r * VL, vf_set1(-INFINITY));
     if (keys)

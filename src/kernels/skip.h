@@ -192,7 +192,7 @@ static void count_pairs(const block *k, const tile *t, int64_t tile0)
 /* Leave out the columns of a tile before the first and after the last panel that is not far; true: none is left. */
 static bool narrow_tile(const block *k, tile *t)
 {
-    int64_t from = 0, to = t->end;
+    int64_t from = 0, to = rpi_round_up(t->end, NR);
     while (from < to && is_far(k, t->tile0 + from, t->tile0 + from + NR))
         from += NR;
     while (from < to && is_far(k, t->tile0 + to - NR, t->tile0 + to))

@@ -80,16 +80,32 @@ static void load_queries(block *k)
     load_groups(k);
 }
 
+/* The first `there` columns of a panel, or all, for ROWS rows: of vectors that have none, nothing is computed. */
+#define SCORE_COLUMNS(NAME, ROWS)                                                                                      \
+    static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
+                     real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
+    {                                                                                                                  \
+        enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
+        switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
+        case 1: score_rows(ROWS, 1, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                      \
+        case 2: score_rows(ROWS, TWO, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                    \
+        case 3: score_rows(ROWS, THREE, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                  \
+        default: score_rows(ROWS, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, there);              \
+        }                                                                                                              \
+    }
+SCORE_COLUMNS(score_columns, MR)
+SCORE_COLUMNS(single_columns, 1)
+
 /* k->s = in + q k^T of the tile; max[VL] of each row, unless it is NULL, has the largest score in some lane. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
-    const int64_t D = k->c->plan->desc.dim_k;
+    const int64_t D = k->c->plan->desc.dim_k, step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
-                score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
-                           (const real *)keys + (col + NR) * D + g * (NR * D / 16));
+                score_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
+                              k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
+                              (const real *)keys + (col + NR) * D + g * (NR * D / 16), there - col);
 }
 
 /* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add these to the rows'
@@ -105,13 +121,20 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
         RPI_UNROLL
         for (int n = 0; n < ROW_VECTORS; n++)
             sum[n] = vf_set1(0);
-        for (int64_t j = there ? t->from[r / MR] : 0; there && j < t->to[r / MR]; j += NR) {
+        const int64_t to = there ? t->to[r / MR] : 0;
+        int64_t j = there ? t->from[r / MR] : 0;
+        for (; j + NR <= to; j += NR) {
             RPI_UNROLL
             for (int n = 0; n < ROW_VECTORS; n++) {
                 const vf w = vf_exp(vf_load(s + j + n * VL) - base);
                 vf_store(s + j + n * VL, w);
                 sum[n] = sum[n] + w;
             }
+        }
+        for (int n = 0; j < to; j += VL, n++) { /* of the last panel */
+            const vf w = vf_exp(vf_load(s + j) - base);
+            vf_store(s + j, w);
+            sum[n] = sum[n] + w;
         }
         for (int n = 1; n < ROW_VECTORS; n++)
             sum[0] = sum[0] + sum[n];
