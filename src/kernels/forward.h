@@ -80,13 +80,18 @@ static void write_rows(block *k)
         const real sum = k->sum[r];
         const int64_t i = k->row0 + r;
         if (a->out.data) {
-            real *row = k->o + r * c->pad_v;
+            real *row = k->o + r * c->pad_v, *to = row;
+            const int64_t at = rpi_index(&a->out, k->b, k->h, i, 0);
+            const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
+            if (in_place)
+                to = (real *)a->out.data + at;
             /* + 0: a sum that fell below 2^-126 from below is -0, and becomes 0 where another tile adds 0 to it */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
-                vf_store(row + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
-            for (int64_t x = 0; sum == 0 && x < c->pad_v; x++)
-                row[x] = 0;
-            store_channels(a->out.data, a->out.dtype, rpi_index(&a->out, k->b, k->h, i, 0), row, d->dim_v);
+                vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
+            for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)
+                vf_store(to + x, vf_set1(0));
+            if (!in_place)
+                store_channels(a->out.data, a->out.dtype, at, row, d->dim_v);
         }
         if (a->lse.data)
             rpi_put(a->lse.data, a->lse.dtype, rpi_index(&a->lse, k->b, k->h, i, 0),
@@ -118,9 +123,8 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         k->vector_weights.low = k->vector_weights.high = 0;
         load_queries(k);
         find_intervals(k);
-        for (int64_t r = 0; r < k->groups * MR; r++) {
-            start_row(k, r, sink);
-            k->entropy[r] = k->weight_sum[r] = 0;
+        start_rows(k, sink);
+        for (int64_t r = 0; r < k->rows; r++) {
             if (k->lo[r] < k->hi[r]) {
                 first = rpi_min(first, k->lo[r]);
                 past = rpi_max(past, k->hi[r]);

@@ -158,12 +158,13 @@ static inline int64_t row_of(const block *k, int64_t r)
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
     const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
+    const head_rows rows = rows_of_head(v, k->b, k->h, k->c->args->desc.len_q);
     const vf times = vf_set1(factor);
     magnitude all = *w;
     real scratch[CHANNELS];
     for (int64_t r = 0; r < k->rows; r++, to += wide) {
-        const void *row = rpi_row_of(v, k->b, k->h, k->row0 + r);
-        const char *ahead = row_ahead(v, k->b, k->h, k->row0 + r, k->c->args->desc.len_q);
+        const void *row = head_row(&rows, k->row0 + r);
+        const char *ahead = row_ahead(&rows, k->row0 + r);
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
             const int64_t m = rpi_min(CHANNELS, width - x0);
             const real *from = load_channels(v, row, x0, m, scratch);

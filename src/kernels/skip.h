@@ -116,6 +116,18 @@ static void start_row(block *k, int64_t r, real sink)
     }
 }
 
+/* Start all rows of the block. */
+static void start_rows(block *k, real sink)
+{
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        k->running_max[r] = sink;
+        k->sum[r] = sink == -INFINITY ? 0 : 1;
+        k->entropy[r] = k->weight_sum[r] = 0;
+    }
+    for (int64_t r = 0; k->c->starts && r < k->rows; r++)
+        start_row(k, r, sink);
+}
+
 /* The largest of norm * |k| - running maximum over the rows of the block, with a softcap on the product. Backward it is
  * their largest norm, and the least lse. */
 static double rows_above(const block *k, real norm)

@@ -24,11 +24,12 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 {
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
+    const head_rows rows = rows_of_head(v, b, h, real_rows);
     magnitude all = {vf_set1(0)};
     real scratch[CHANNELS];
     for (int64_t r = 0; r < there; r++) {
-        const void *row = rpi_row_of(v, b, h, j0 + r);
-        const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
+        const void *row = head_row(&rows, j0 + r);
+        const char *ahead = row_ahead(&rows, j0 + r);
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
             const int64_t m = rpi_min(CHANNELS, width - x0);
             const real *from = load_channels(v, row, x0, m, scratch);
@@ -114,7 +115,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
     vf sums[VL];
     for (int64_t r = r0; r < r0 + VL; r++) {
-        const bool there = r < (is_single(k) ? 1 : k->groups * MR);
+        const bool there = r < k->rows;
         const vf base = there ? score_shift(k, r) : vf_set1(0);
         real *s = k->s + r * ROW_STEP;
         vf sum[ROW_VECTORS];
