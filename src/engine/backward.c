@@ -166,6 +166,10 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
+/* Eight doubles, wherever they begin. */
+typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
+
 /* lse in two numbers, and <dout, out>, of ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
@@ -181,13 +185,15 @@ static void stats_task(void *context, int64_t n, int32_t worker)
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
         for (int64_t x0 = 0; to[0] != -HUGE_VAL && x0 < d->dim_v; x0 += 64) {
-            double y[64], z[64];
+            double y[64], z[64] = {0};
             const int64_t m = rpi_min(64, d->dim_v - x0);
             rpi_load_f64(y, (const char *)dout + (size_t)x0 * rp_dtype_size(c->grads->dout.dtype), c->grads->dout.dtype,
                          m);
             rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
-            for (int64_t x = 0; x < m; x++) /* of a row without a key dout may be anything */
-                sum[x & 7] += z[x] != 0 ? y[x] * z[x] : 0;
+            for (int64_t x = 0; x < m; x += 8) { /* of a row without a key dout may be anything */
+                const eight of_dout = *(const eight *)(y + x), of_out = *(const eight *)(z + x);
+                *(eight *)sum += (eight)((eight_bits)(of_out != 0) & (eight_bits)(of_dout * of_out));
+            }
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
     }
@@ -259,8 +265,11 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     for (int64_t i = row0; i < row1; i++) {
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
-        for (int64_t x = 0; x < d->dim_k; x++)
-            row[x] = (row[x] + 0.0) * d->scale; /* -0 becomes 0, as where another tile adds 0 */
+        int64_t x0 = 0; /* -0 becomes 0, as where another tile adds 0 */
+        for (; x0 + 8 <= d->dim_k; x0 += 8)
+            *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
+        for (; x0 < d->dim_k; x0++)
+            row[x0] = (row[x0] + 0.0) * d->scale;
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);

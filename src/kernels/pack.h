@@ -137,13 +137,13 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         clear_extreme(to, pad, 0, rows, wide, extreme);
 }
 
-/* Rows, [rows][width padded], as columns of `pad` rows: in place where they are one column and finite, else packed in
- * `to`. There, rows that are not finite become 0, and extreme[r] is set. */
-static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, real *to, int64_t pad,
+/* Rows, [rows][width padded], as columns of `pad` rows: in place where they are one column and finite, which `finite`
+ * may say, else packed in `to`. There, rows that are not finite become 0, and extreme[r] is set. */
+static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
                                    uint8_t *extreme)
 {
     magnitude w = {vf_set1(0)};
-    for (int64_t x = 0; x < rows * wide; x += VL)
+    for (int64_t x = 0; x < rows * wide && !finite; x += VL)
         note_magnitude(&w, vf_load(from + x));
     memset(extreme, 0, (size_t)rows);
     if (wide <= NR && is_finite(&w))

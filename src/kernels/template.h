@@ -162,6 +162,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .name = RPI_NAME(RPI_ISA),
     .vl = VL,
     .nr = NR,
+    .column_step = COLUMN_STEP,
     .block_rows = BLOCK_ROWS,
     .tile_keys = TILE_KEYS,
     .sum_keys = SUM_KEYS,

@@ -20,7 +20,11 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
     const rp_desc *d = &c->args->desc;
     const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
     pack_keys(&w->k, b, g, j0, n, w->keys, w->extreme_k);
-    to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows); /* rotated already */
+    if (c->plan->rotate >= 0)
+        to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows);
+    else
+        pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, w->products.key_rows, 0, BACKWARD_KEYS,
+                     w->extreme_rows);
     memset(w->extreme_rows, 0, BACKWARD_KEYS);
     pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
     for (int64_t j = 0; j < BACKWARD_KEYS; j++)
@@ -39,9 +43,10 @@ static void load_dout(backward_scratch *w)
     block *k = &w->k;
     const rpi_view *dout = &k->c->grads->dout;
     const int64_t Dv = k->c->args->desc.dim_v;
-    load_rows(k, dout, Dv, 1, w->dout, &(magnitude){0});
-    w->products.dout_columns = rows_as_columns(w->dout, k->groups * MR, rpi_round_up(Dv, VL), w->products.dout_scratch,
-                                               BLOCK_ROWS, w->extreme_dout);
+    magnitude seen = {vf_set1(0)};
+    load_rows(k, dout, Dv, 1, w->dout, &seen);
+    w->products.dout_columns = rows_as_columns(w->dout, k->groups * MR, rpi_round_up(Dv, VL), is_finite(&seen),
+                                               w->products.dout_scratch, BLOCK_ROWS, w->extreme_dout);
 }
 
 /* The groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
@@ -92,7 +97,7 @@ static void dk_products(backward_scratch *w, const tile *t)
     const block *k = &w->k;
     const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, VL);
     const real *columns =
-        rows_as_columns(k->q, k->groups * MR, wide, w->products.q_scratch, BLOCK_ROWS, w->extreme_rows);
+        rows_as_columns(k->q, k->groups * MR, wide, !k->extreme_q, w->products.q_scratch, BLOCK_ROWS, w->extreme_rows);
     add_keys(k, t, w->dp, columns, wide, w->dk);
 }
 
