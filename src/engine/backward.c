@@ -170,6 +170,17 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
 
+/* y = elements x … x+n-1 of a row, at most eight; the others are 0. */
+static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t x, int64_t n)
+{
+    typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
+    *y = (eight){0};
+    if (dtype == RP_F32 && n == 8)
+        *y = __builtin_convertvector(*(const narrow *)(const void *)(row + 4 * x), eight);
+    else
+        rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
+}
+
 /* lse in two numbers, and <dout, out>, of ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
@@ -184,16 +195,12 @@ static void stats_task(void *context, int64_t n, int32_t worker)
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
-        for (int64_t x0 = 0; to[0] != -HUGE_VAL && x0 < d->dim_v; x0 += 64) {
-            double y[64], z[64] = {0};
-            const int64_t m = rpi_min(64, d->dim_v - x0);
-            rpi_load_f64(y, (const char *)dout + (size_t)x0 * rp_dtype_size(c->grads->dout.dtype), c->grads->dout.dtype,
-                         m);
-            rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
-            for (int64_t x = 0; x < m; x += 8) { /* of a row without a key dout may be anything */
-                const eight of_dout = *(const eight *)(y + x), of_out = *(const eight *)(z + x);
-                *(eight *)sum += (eight)((eight_bits)(of_out != 0) & (eight_bits)(of_dout * of_out));
-            }
+        for (int64_t x = 0; to[0] != -HUGE_VAL && x < d->dim_v; x += 8) {
+            eight y, z;
+            load_eight(&y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
+            load_eight(&z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
+            /* of a row without a key dout may be anything */
+            *(eight *)sum += (eight)((eight_bits)(z != 0) & (eight_bits)(y * z));
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
     }

@@ -3,8 +3,9 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. */
-static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`, which
+ * are finite, keys alone. */
+static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
     uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
@@ -12,9 +13,9 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     for (int64_t panel = panel0; panel < panel1; panel++) {
         const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
         pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
-        /* v may be absent where out is not asked for */
-        pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
-        memset(extreme_v + j + n, 0, (size_t)(NR - n));
+        memset(extreme_v + j, 0, NR);
+        if (values) /* v may be absent where out is not asked for */
+            pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
                 panel_norm(c, b, g, j, extreme_k[panel] || memchr(extreme_v + j, 1, NR));
@@ -35,7 +36,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     const int64_t heads = c->args->desc.kv_heads;
     block k;
     worker_block(c, &k, worker);
-    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
+    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1, true);
 }
 
 /* One tile for all rows of the block: scores, running maximum, weights, values. */
@@ -52,7 +53,7 @@ static void tile_attend(block *k, const tile *t)
             for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
                 vf_store(k->vector_weights.at + r * k->vector_weights.step + n,
                          vf_load(k->vector_weights.at + r * k->vector_weights.step + n) * vf_set1(alpha[r]));
-    weigh_tile(k, t, c->args->out.data ? values_at(c, k->kv) : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
+    weigh_tile(k, t, c->args->out.data ? k->values : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
                k->vector_weights.at || extreme);
     if (!c->args->out.data)
         return;
@@ -166,6 +167,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     k.b = b;
     k.h = h;
     k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    k.values = values_at(c, k.kv);
     attend_rows(&k, row0, row1, partial);
     amx_end();
     rpi_float_end(before);
@@ -184,7 +186,9 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
     for (int64_t kv = kv0; kv < kv1; kv++) {
         const int64_t g = kv % d->kv_heads;
         k.b = kv / d->kv_heads;
-        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR);
+        const void *values = values_in_place(c, k.b, g);
+        k.values = values ? values : values_at(c, worker);
+        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
         for (k.h = g * share; k.h < (g + 1) * share; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }

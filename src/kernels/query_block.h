@@ -32,6 +32,7 @@ typedef struct block {
     real *diagonal, *column;                     /* [BLOCK_ROWS + TILE_KEYS], [TILE_KEYS]: sums of one tile */
     real *keys_scratch;                          /* keys, not rotated, for KEYS: panels, or [TILE_KEYS][Dk padded] */
     const real *tile_keys;                       /* packed keys of the tile; NULL: unpacked */
+    const void *values;      /* packed values of the kv head, or the caller's, where those lie as packed ones do */
     void *unpacked;          /* scratch where keys and values are not packed; NULL: they are packed */
     double *row;             /* [Dk or more] one query, for definitions; [TILE_KEYS] biases of one row */
     uint8_t *keep_scratch;   /* [TILE_KEYS] 1: the definition is asked for this key of a row */

@@ -70,7 +70,8 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
         key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
     else if (!unpacked_scores(k, t, in))
         return false;
-    for (int64_t r = 0; finish && r < (!keys && is_single(k) ? 1 : k->groups * MR); r++) {
+    /* AMX tiles weigh the rows that fill up the last group, too */
+    for (int64_t r = 0; finish && r < (RPI_AMX && !is_single(k) ? k->groups * MR : k->rows); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);
     }

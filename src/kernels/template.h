@@ -63,6 +63,7 @@
  * A family of products, fma or amx, has all of these and sees nothing of the other.
  *   key_bytes, value_bytes   size of a packed key or value
  *   pack_keys, pack_values   n rows from j0 on; both are multiples of NR, and rows may lie past Lk
+ *   values_in_place          the caller's values of a kv head, where no packing is needed; NULL: it is
  *   load_queries             the block's queries in the family's layout; and as rows, where a source multiplies them
  *                            or one is extreme
  *   key_scores               k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be overwritten.

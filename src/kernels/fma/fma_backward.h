@@ -27,8 +27,8 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
                      w->extreme_rows);
     memset(w->extreme_rows, 0, BACKWARD_KEYS);
     pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
-    for (int64_t j = 0; j < BACKWARD_KEYS; j++)
-        w->extreme_v[j] = w->extreme_rows[j / NR];
+    for (int64_t j = 0; j < BACKWARD_KEYS; j += NR)
+        memset(w->extreme_v + j, w->extreme_rows[j / NR], NR);
     memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
     memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
 }

@@ -75,6 +75,24 @@ static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
 }
 
+/* The values of a kv head in the caller's array, where they lie as pack_values would lay them and are finite; else
+ * NULL. */
+static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
+{
+    const rpi_view *v = &c->args->v;
+    const int64_t width = c->args->desc.dim_v, n = c->args->desc.len_k * width;
+    if (!v->data || v->page || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || v->stride[2] != width || width > NR ||
+        width % VL != 0)
+        return NULL;
+    const real *from = rpi_row_of(v, b, g, 0);
+    magnitude all = {vf_set1(0)};
+    for (int64_t x = 0; x < n; x += VL) {
+        __builtin_prefetch((const void *)((uintptr_t)(from + x) + (uintptr_t)(AHEAD * width) * sizeof(real)), 0, 2);
+        note_magnitude(&all, vf_load(from + x));
+    }
+    return is_finite(&all) ? from : NULL;
+}
+
 /* Load the block's queries, and find which are extreme. */
 static void load_queries(block *k)
 {
@@ -103,7 +121,11 @@ static void key_scores(block *k, const tile *t, const void *keys, const real *co
     const int64_t D = k->c->plan->desc.dim_k, step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
-            if (col >= t->from[g] && col < t->to[g])
+            if (col >= t->from[g] && col < t->to[g] && k->rows - g * MR == 1)
+                single_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL,
+                               col, k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL, k->q,
+                               there - col);
+            else if (col >= t->from[g] && col < t->to[g])
                 score_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
                               k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
                               (const real *)keys + (col + NR) * D + g * (NR * D / 16), there - col);
@@ -147,6 +169,17 @@ _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
 
+/* add_values of one row, for columns [from, to) that lie between two multiples of SUM_KEYS. */
+static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
+                           real *o, int64_t pad_v, const real *alpha)
+{
+    for (int64_t x = 0; x < pad_v; x += NR) {
+        const int64_t width = rpi_min(NR, pad_v - x);
+        const real *at = v + x * pad_keys + (first + from) * width;
+        BY_WIDTH(single_tile, width, (w + from, 0, to - from, at, width, o + x, pad_v, alpha, NULL));
+    }
+}
+
 /* Turn scores into weights, add up the weights, and o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS keys at a time
  * from zero. Each sum of SUM_KEYS keys has an o of its own, `sum_step` numbers after the one before (0: all have the
  * same), and alpha counts in a row's first sum. Column 0 is row `first` of the packed values; values NULL: there is no
@@ -167,7 +200,11 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
     for (int64_t col = 0; values && col < t->end; col += SUM_KEYS) /* these values stay in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
-            if (from < to)
+            if (from < to && k->rows - g * MR == 1)
+                add_row_values(k->s + g * MR * ROW_STEP, from, to, values, first, pad,
+                               o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
+                               col <= t->from[g] ? alpha + g * MR : ones);
+            else if (from < to)
                 add_values(k->s + g * MR * ROW_STEP, ROW_STEP, from, to, values, first, pad,
                            o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
                            col <= t->from[g] ? alpha + g * MR : ones, g);
