@@ -39,6 +39,9 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
 CLIP, WINDOW = 64, 7
+SHORT = (16, 32, 64, 128)  # lengths of short problems, alone and in batches
+BATCH = 32
+WINDOWS = 4096  # of a Swin, with the heads of its first stages
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
 FLEX_LENGTHS = (512, 2048, 8192)  # it compiles for seconds at each length
 SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds of a call: a peer that took longer at one length is not tried at the next
@@ -72,7 +75,8 @@ class Problem:
 
     @property
     def case(self):
-        return ("decode, " if self.lq == 1 else "") + CASES[self.term] + (", causal" if self.causal else "")
+        return ("decode, " if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH else f"{self.b:,} of {self.h} heads, "
+                if self.b == WINDOWS else "") + CASES[self.term] + (", causal" if self.causal else "")
 
     @property
     def scores(self):
@@ -114,6 +118,11 @@ def problems(quick):
             yield Problem("fwdbwd", "f32", n, n)
             yield Problem("fwdbwd", "f32", n, n, "t5")
     yield Problem("fwd", "f32", WINDOW ** 2, WINDOW ** 2, "swin,grid=7x7", b=512, d=32)
+    for passes in ("fwd", "fwdbwd"):
+        for n, b, term in ((n, b, term) for b in (1, BATCH) for n in SHORT for term in ("", "t5") if b > 1 or n < lengths[0]):
+            yield Problem(passes, "f32", n, n, term, b=b)
+        for h in () if quick else (3, 4):
+            yield Problem(passes, "f32", WINDOW ** 2, WINDOW ** 2, "swin,grid=7x7", b=WINDOWS, h=h, d=32)
     for n in (1024, 2048) if quick else (1024, 2048, 4096, 8192, 16384, 32768):
         yield Problem("fwd", "f32", 1, n)
         yield Problem("fwd", "f32", 1, n, "t5,bidirectional=0")

@@ -166,6 +166,21 @@ size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
 
+/* Eight doubles, wherever they begin. */
+typedef double eight __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t eight_bits __attribute__((vector_size(64), aligned(8), may_alias));
+
+/* y = elements x … x+n-1 of a row, at most eight; the others are 0. */
+static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t x, int64_t n)
+{
+    typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
+    *y = (eight){0};
+    if (dtype == RP_F32 && n == 8)
+        *y = __builtin_convertvector(*(const narrow *)(const void *)(row + 4 * x), eight);
+    else
+        rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
+}
+
 /* lse in two numbers, and <dout, out>, of ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
@@ -180,14 +195,12 @@ static void stats_task(void *context, int64_t n, int32_t worker)
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
         const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
-        for (int64_t x0 = 0; to[0] != -HUGE_VAL && x0 < d->dim_v; x0 += 64) {
-            double y[64], z[64];
-            const int64_t m = rpi_min(64, d->dim_v - x0);
-            rpi_load_f64(y, (const char *)dout + (size_t)x0 * rp_dtype_size(c->grads->dout.dtype), c->grads->dout.dtype,
-                         m);
-            rpi_load_f64(z, (const char *)out + (size_t)x0 * rp_dtype_size(c->args->out.dtype), c->args->out.dtype, m);
-            for (int64_t x = 0; x < m; x++) /* of a row without a key dout may be anything */
-                sum[x & 7] += z[x] != 0 ? y[x] * z[x] : 0;
+        for (int64_t x = 0; to[0] != -HUGE_VAL && x < d->dim_v; x += 8) {
+            eight y, z;
+            load_eight(&y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
+            load_eight(&z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
+            /* of a row without a key dout may be anything */
+            *(eight *)sum += (eight)((eight_bits)(z != 0) & (eight_bits)(y * z));
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
     }
@@ -245,8 +258,11 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     for (int64_t i = row0; i < row1; i++) {
         const char *dq_row = (const char *)bw->dq + (head * bw->pad_rows + i) * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
-        for (int64_t x = 0; x < d->dim_k; x++)
-            row[x] = (row[x] + 0.0) * d->scale; /* -0 becomes 0, as where another tile adds 0 */
+        int64_t x0 = 0; /* -0 becomes 0, as where another tile adds 0 */
+        for (; x0 + 8 <= d->dim_k; x0 += 8)
+            *(eight *)(row + x0) = (*(const eight *)(row + x0) + 0.0) * d->scale;
+        for (; x0 < d->dim_k; x0++)
+            row[x0] = (row[x0] + 0.0) * d->scale;
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);

@@ -9,8 +9,8 @@ typedef struct backward_scratch {
     real *keys;        /* panels of the keys; on AMX tiles only where some are extreme */
     void *packed_keys; /* as pack_keys makes them */
     real *dk, *dv;     /* [BACKWARD_KEYS and a group][Dk or Dv padded]; dk of rotated keys */
-    real *dk_plain;    /* the same of keys that are not rotated */
-    real *dout;        /* [group][Dv][MR] */
+    real *dk_plain;    /* the same of keys that are not rotated; NULL: no term has any */
+    real *dout;        /* [BLOCK_ROWS][Dv padded] */
     real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then times the slope of the softcap */
     real *dq;          /* [BLOCK_ROWS][Dk padded] of the tile */
     real *run_queries; /* columns of BLOCK_ROWS rows of one source */
@@ -55,13 +55,13 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     const rp_desc *d = &c->plan->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL),
                   rows = rpi_round_up(BACKWARD_KEYS, MR) + MR;
+    bool plain = false;
     memset(w, 0, sizeof *w);
     block_layout(c, &w->k, a);
     w->keys = take_reals(a, BACKWARD_KEYS, d->dim_k);
     w->dk = take_reals(a, rows, wide_k);
     w->dv = take_reals(a, rows, wide_v);
-    w->dk_plain = take_reals(a, rows, wide_k);
-    w->dout = take_reals(a, BLOCK_ROWS, d->dim_v);
+    w->dout = take_reals(a, BLOCK_ROWS, wide_v);
     w->dp = take_reals(a, BLOCK_ROWS, ROW_STEP);
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
     if (d->softcap > 0)
@@ -69,6 +69,10 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
+        if ((s->kind == RPI_KEYS || s->kind == RPI_COLUMN) && !plain) {
+            plain = true;
+            w->dk_plain = take_reals(a, rows, wide_k);
+        }
         if (sums_of(s))
             w->entries[n] = rpi_arena_take(a, sums_of(s), 1, sizeof(double));
         if (!v)

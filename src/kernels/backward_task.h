@@ -56,9 +56,11 @@ static void begin_head(backward_scratch *w, int64_t j0)
 {
     const rpi_call *c = w->k.c;
     const rp_desc *d = &c->args->desc;
-    memset(w->strip, 0, (size_t)(d->len_q + BACKWARD_KEYS) * sizeof(double));
-    memset(w->column, 0, BACKWARD_KEYS * sizeof(double));
-    memset(w->fold_column, 0, BACKWARD_KEYS * sizeof(double));
+    const size_t keys = (size_t)rpi_round_up(rpi_min(BACKWARD_KEYS, d->len_k - j0), VL);
+    if (c->backward->strips)
+        memset(w->strip, 0, ((size_t)d->len_q + keys) * sizeof(double));
+    memset(w->column, 0, keys * sizeof(double));
+    memset(w->fold_column, 0, keys * sizeof(double));
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
@@ -120,11 +122,11 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         real *from = w->dk + j * wide_k;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        for (int64_t x = 0; x < d->dim_k; x++)
-            from[x] += w->dk_plain[j * wide_k + x];
+        for (int64_t x = 0; x < wide_k; x += VL) /* -0 becomes 0, as where another tile adds 0 */
+            vf_store(from + x, vf_load(from + x) + (w->dk_plain ? vf_load(w->dk_plain + j * wide_k + x) : vf_set1(0)));
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
-        for (int64_t x = 0; x < wide_v; x += VL) /* -0 becomes 0, as where another tile adds 0: dk has had dk_plain */
+        for (int64_t x = 0; x < wide_v; x += VL)
             vf_store(w->dv + j * wide_v + x, vf_load(w->dv + j * wide_v + x) + vf_set1(0));
         if (dv->data)
             store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
@@ -156,7 +158,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     const int64_t b = (c->g0 + kv) / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, share = d->heads / d->kv_heads;
     const int64_t j0 = key_block * BACKWARD_KEYS, keys = rpi_min(BACKWARD_KEYS, d->len_k - j0),
                   wide_k = rpi_round_up(d->dim_k, VL);
-    const int64_t padded = rpi_round_up(keys, NR);
+    const int64_t padded = rpi_round_up(keys, COLUMN_STEP);
     rpi_backward *bw = c->backward;
     backward_scratch w;
     block *k = &w.k;
@@ -169,7 +171,8 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->kv = kv;
     memset(w.extreme_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
-    memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
+    if (w.dk_plain)
+        memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, wide_k));
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < share; n++) {

@@ -11,7 +11,7 @@ static void strip_gradient(backward_scratch *w, const tile *t)
     block *k = &w->k;
     const rp_desc *d = &k->c->args->desc;
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
-    memset(k->diagonal, 0, (BLOCK_ROWS + TILE_KEYS) * sizeof(real));
+    memset(k->diagonal + BLOCK_ROWS - k->rows, 0, reals(k->rows + t->end, 1));
     for (int64_t r = 0; r < k->rows; r++) { /* row by row: sums of neighbouring rows overlap in all but one element */
         const real *ds = w->dp + r * ROW_STEP;
         real *to = k->diagonal + BLOCK_ROWS - 1 - r;
@@ -151,9 +151,10 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
                        low, v->padded, w->run_dq + g * MR * wide, wide, ones, -1);
     }
     if (wanted) {
-        to_columns(queries, MR, k->groups * MR, v->width, w->run_queries, BLOCK_ROWS, w->extreme_rows);
+        const real *columns =
+            rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->extreme_rows);
         for (int64_t e = 0; e < high - low; e += MR)
-            add_transposed(w->sums + e, step, 0, k->groups * MR, w->run_queries, BLOCK_ROWS,
+            add_transposed(w->sums + e, step, 0, k->groups * MR, columns, BLOCK_ROWS,
                            w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
     }
 }

@@ -10,14 +10,14 @@ static void value_products(backward_scratch *w, const tile *t, const real **rows
     const rpi_call *c = k->c;
     const rpi_run *run = &c->value_vectors->values.run;
     const rpi_vectors *v = &run->vectors;
-    const int64_t Dv = v->width, last = k->groups * MR - 1;
+    const int64_t Dv = v->width, wide = rpi_round_up(Dv, VL), last = k->groups * MR - 1;
     const int64_t low = run->gather ? 0 : rpi_clamp(vector_of(k, v, t, last), 0, v->count - 1) / NR * NR;
     const int64_t high = run->gather ? v->count : rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, v->count);
     const real *packed = (const real *)run->panels + k->h * run->panels_step;
     for (int64_t n = low; n < high; n += NR)
         for (int64_t g = 0; g < k->groups; g++)
-            score_tile(w->dout + g * MR * Dv, packed + n * Dv, Dv, NULL, 0, w->sums + g * MR * w->sums_step + n - low,
-                       w->sums_step, NULL, packed);
+            score_tile(w->dout + g * MR * wide, wide, packed + n * Dv, Dv, NULL, 0,
+                       w->sums + g * MR * w->sums_step + n - low, w->sums_step, NULL, packed);
     for (int64_t r = 0; r <= last; r++) {
         const real *from = w->sums + r * w->sums_step - low;
         real *to = k->sum_in + r * ROW_STEP;

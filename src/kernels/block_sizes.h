@@ -13,6 +13,8 @@ enum {
     TILE_KEYS = 512,
     /* numbers between two rows of scores: a power of two would crowd the rows into a few sets of the cache */
     ROW_STEP = TILE_KEYS + 16,
+    /* columns of a tile are computed in multiples of this: of the last panel, only the vectors that have keys */
+    COLUMN_STEP = RPI_AMX ? NR : VL,
     /* keys between two additions to out: this bounds the error, and their values stay in L1 */
     SUM_KEYS = RPI_AMX ? TILE_KEYS : 128,
     /* keys of a task of the backward pass: their gradients stay in L2 */

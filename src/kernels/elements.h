@@ -64,24 +64,41 @@ static inline void store_channels(void *data, rp_dtype dtype, int64_t at, const 
         rpi_put(data, dtype, at + x, (double)from[x]);
 }
 
+/* The rows of one head of an array, of which there are `rows`. */
+typedef struct head_rows {
+    const rpi_view *v;
+    int64_t b, h, rows;
+    const char *first, *next; /* row 0 of this head, and of the next one; NULL: in pages */
+    int64_t step;             /* bytes from row to row */
+} head_rows;
+
+static inline head_rows rows_of_head(const rpi_view *v, int64_t b, int64_t h, int64_t rows)
+{
+    head_rows s = {.v = v, .b = b, .h = h, .rows = rows};
+    if (v->page || !v->data)
+        return s;
+    const bool last = h + 1 >= v->len[1];
+    s.first = rpi_row_of(v, b, h, 0);
+    s.next = !last ? rpi_row_of(v, b, h + 1, 0) : b + 1 < v->len[0] ? rpi_row_of(v, b + 1, 0, 0) : s.first;
+    s.step = v->stride[2] * rpi_floating_size(v->dtype);
+    return s;
+}
+
+static inline const char *head_row(const head_rows *s, int64_t j)
+{
+    return s->first ? s->first + j * s->step : rpi_row_of(s->v, s->b, s->h, j);
+}
+
 /* The address of the row that comes AHEAD rows after row j, in the next head where this one ends. It is prefetched
  * while row j is packed; the processor's own prefetcher does as well for long arrays alone. Of pages, only that of row
  * j is looked up. */
 enum { AHEAD = 32 };
-static inline const char *row_ahead(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t rows)
+static inline const char *row_ahead(const head_rows *s, int64_t j)
 {
-    int64_t next = j + AHEAD;
-    if (v->page)
-        return rpi_row_of(v, b, h, next < rows && next / v->page_keys == j / v->page_keys ? next : j);
-    if (next >= rows) {
-        const bool last = h + 1 >= v->len[1];
-        if (last && b + 1 >= v->len[0])
-            return rpi_row_of(v, b, h, j);
-        next = rpi_min(next - rows, rows - 1);
-        b += last;
-        h = last ? 0 : h + 1;
-    }
-    return rpi_row_of(v, b, h, next);
+    const int64_t n = j + AHEAD;
+    if (!s->first)
+        return head_row(s, n < s->rows && n / s->v->page_keys == j / s->v->page_keys ? n : j);
+    return n < s->rows ? s->first + n * s->step : s->next + rpi_min(n - s->rows, s->rows - 1) * s->step;
 }
 
 /* The largest magnitude of the numbers that were noted, lane by lane. They are compared as integers, so NaN is larger

@@ -1,19 +1,21 @@
 /* kernels/forward.h -- the forward pass: pack, walk over the tiles of a block, store its rows. May not know how
  * products are made.
- * Parameters: BLOCK_ROWS, TILE_KEYS, NR.
+ * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads. */
-static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1)
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`, which
+ * are finite, keys alone. */
+static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;
     uint8_t *extreme_k = c->extreme_k + at * (c->pad_k / NR), *extreme_v = c->extreme_v + at * c->pad_k;
     memset(extreme_k + panel0, 0, (size_t)(panel1 - panel0));
     for (int64_t panel = panel0; panel < panel1; panel++) {
-        const int64_t j = panel * NR;
-        pack_keys(k, b, g, j, NR, keys_at(c, at, j), extreme_k + panel);
-        /* v may be absent where out is not asked for */
-        pack_values(k, b, g, j, NR, values_at(c, at), j, c->pad_k, extreme_v + j);
+        const int64_t j = panel * NR, n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
+        pack_keys(k, b, g, j, n, keys_at(c, at, j), extreme_k + panel);
+        memset(extreme_v + j, 0, NR);
+        if (values) /* v may be absent where out is not asked for */
+            pack_values(k, b, g, j, n, values_at(c, at), j, c->pad_k, extreme_v + j);
         if (c->skips)
             ((real *)c->key_norms)[at * (c->pad_k / NR) + panel] =
                 panel_norm(c, b, g, j, extreme_k[panel] || memchr(extreme_v + j, 1, NR));
@@ -34,7 +36,7 @@ static void pack_kv(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel
     const int64_t heads = c->args->desc.kv_heads;
     block k;
     worker_block(c, &k, worker);
-    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1);
+    pack_at(&k, (c->g0 + kv) / heads, (c->g0 + kv) % heads, kv, panel0, panel1, true);
 }
 
 /* One tile for all rows of the block: scores, running maximum, weights, values. */
@@ -51,7 +53,7 @@ static void tile_attend(block *k, const tile *t)
             for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
                 vf_store(k->vector_weights.at + r * k->vector_weights.step + n,
                          vf_load(k->vector_weights.at + r * k->vector_weights.step + n) * vf_set1(alpha[r]));
-    weigh_tile(k, t, c->args->out.data ? values_at(c, k->kv) : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
+    weigh_tile(k, t, c->args->out.data ? k->values : NULL, t->tile0, c->pad_k, alpha, k->o, 0,
                k->vector_weights.at || extreme);
     if (!c->args->out.data)
         return;
@@ -79,13 +81,18 @@ static void write_rows(block *k)
         const real sum = k->sum[r];
         const int64_t i = k->row0 + r;
         if (a->out.data) {
-            real *row = k->o + r * c->pad_v;
+            real *row = k->o + r * c->pad_v, *to = row;
+            const int64_t at = rpi_index(&a->out, k->b, k->h, i, 0);
+            const bool in_place = a->out.dtype == (RPI_F64 ? RP_F64 : RP_F32) && d->dim_v == c->pad_v;
+            if (in_place)
+                to = (real *)a->out.data + at;
             /* + 0: a sum that fell below 2^-126 from below is -0, and becomes 0 where another tile adds 0 to it */
             for (int64_t x = 0; sum != 0 && x < c->pad_v; x += VL)
-                vf_store(row + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
-            for (int64_t x = 0; sum == 0 && x < c->pad_v; x++)
-                row[x] = 0;
-            store_channels(a->out.data, a->out.dtype, rpi_index(&a->out, k->b, k->h, i, 0), row, d->dim_v);
+                vf_store(to + x, (vf_load(row + x) + vf_set1(0)) / vf_set1(sum));
+            for (int64_t x = 0; sum == 0 && x < c->pad_v; x += VL)
+                vf_store(to + x, vf_set1(0));
+            if (!in_place)
+                store_channels(a->out.data, a->out.dtype, at, row, d->dim_v);
         }
         if (a->lse.data)
             rpi_put(a->lse.data, a->lse.dtype, rpi_index(&a->lse, k->b, k->h, i, 0),
@@ -117,9 +124,8 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
         k->vector_weights.low = k->vector_weights.high = 0;
         load_queries(k);
         find_intervals(k);
-        for (int64_t r = 0; r < k->groups * MR; r++) {
-            start_row(k, r, sink);
-            k->entropy[r] = k->weight_sum[r] = 0;
+        start_rows(k, sink);
+        for (int64_t r = 0; r < k->rows; r++) {
             if (k->lo[r] < k->hi[r]) {
                 first = rpi_min(first, k->lo[r]);
                 past = rpi_max(past, k->hi[r]);
@@ -161,6 +167,7 @@ static void attend(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_
     k.b = b;
     k.h = h;
     k.kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    k.values = values_at(c, k.kv);
     attend_rows(&k, row0, row1, partial);
     amx_end();
     rpi_float_end(before);
@@ -179,7 +186,9 @@ static void attend_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
     for (int64_t kv = kv0; kv < kv1; kv++) {
         const int64_t g = kv % d->kv_heads;
         k.b = kv / d->kv_heads;
-        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR);
+        const void *values = values_in_place(c, k.b, g);
+        k.values = values ? values : values_at(c, worker);
+        pack_at(&k, k.b, g, worker, 0, c->pad_k / NR, !values);
         for (k.h = g * share; k.h < (g + 1) * share; k.h++)
             attend_rows(&k, 0, d->len_q, NULL);
     }

@@ -3,10 +3,12 @@
  * Parameters: VL, NR, the verbs.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. Meanwhile rows from
- * `ahead` on are prefetched, of elements of `size` bytes, ahead_gap bytes apart; any address will do. */
-static inline void transpose_rows(const real *from, int64_t gap, uintptr_t ahead, int64_t ahead_gap, int64_t size,
-                                  int64_t n, real *to, int64_t step, magnitude *w)
+/* Transpose VL rows of n channels, `gap` numbers apart: to[x * step + r] = from[r * gap + x]. The first `there` rows
+ * exist, the others become 0. Meanwhile rows from `ahead` on are prefetched, of elements of `size` bytes, ahead_gap
+ * bytes apart; any address will do. */
+static inline __attribute__((always_inline)) void transpose_rows(const real *from, int64_t gap, int64_t there,
+                                                                 uintptr_t ahead, int64_t ahead_gap, int64_t size,
+                                                                 int64_t n, real *to, int64_t step, magnitude *w)
 {
     int64_t x = 0;
     for (; x + VL <= n; x += VL) {
@@ -15,11 +17,15 @@ static inline void transpose_rows(const real *from, int64_t gap, uintptr_t ahead
         uintptr_t next = ahead + (uintptr_t)(x * size);
         RPI_UNROLL
         for (int r = 0; r < VL; r++) {
-            __builtin_prefetch((const void *)next, 0, 2);
-            y[r] = vf_load(row);
-            note_magnitude(w, y[r]);
-            row += r + 1 < VL ? gap : 0;
-            next += (uintptr_t)ahead_gap;
+            if (r < there) {
+                __builtin_prefetch((const void *)next, 0, 2);
+                y[r] = vf_load(row);
+                note_magnitude(w, y[r]);
+                row += r + 1 < VL ? gap : 0;
+                next += (uintptr_t)ahead_gap;
+            } else {
+                y[r] = vf_set1(0);
+            }
         }
         vf_transpose(y);
         RPI_UNROLL
@@ -29,17 +35,17 @@ static inline void transpose_rows(const real *from, int64_t gap, uintptr_t ahead
     for (; x < n; x++) {
         real lane[VL];
         for (int r = 0; r < VL; r++)
-            lane[r] = from[r * gap + x];
+            lane[r] = r < there ? from[r * gap + x] : 0;
         note_magnitude(w, vf_load(lane));
         vf_store(to + x * step, vf_load(lane));
     }
 }
 
-/* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head with `rows` rows. The first `there`
- * of them exist; the others become 0. */
-static void transpose_channels(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t there, int64_t rows,
-                               int64_t x0, int64_t n, real *to, int64_t step, magnitude *w)
+/* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head. */
+static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to,
+                               int64_t step, magnitude *w)
 {
+    const rpi_view *v = s->v;
     const int64_t size = rpi_floating_size(v->dtype), gap = v->stride[2];
     real scratch[VL][CHANNELS];
     if (there <= 0) {
@@ -47,19 +53,19 @@ static void transpose_channels(const rpi_view *v, int64_t b, int64_t h, int64_t 
             vf_store(to + x * step, vf_set1(0));
         return;
     }
-    const uintptr_t ahead = (uintptr_t)row_ahead(v, b, h, j, rows) + (uintptr_t)(x0 * size);
-    if (there == VL && size == sizeof(real) && (!v->page || j % v->page_keys + VL <= v->page_keys)) {
-        transpose_rows((const real *)rpi_row_of(v, b, h, j) + x0, gap, ahead, gap * size, size, n, to, step, w);
-        return;
+    const uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
+    const bool in_place = size == sizeof(real) && (!v->page || j % v->page_keys + there <= v->page_keys);
+    const real *from = in_place ? (const real *)(const void *)head_row(s, j) + x0 : scratch[0];
+    for (int64_t r = 0; r < there && !in_place; r++) {
+        const real *row = load_channels(v, head_row(s, j + r), x0, n, scratch[r]);
+        if (row != scratch[r])
+            memcpy(scratch[r], row, (size_t)n * sizeof(real));
     }
-    for (int64_t r = 0; r < VL; r++) {
-        const real *from = r < there ? load_channels(v, rpi_row_of(v, b, h, j + r), x0, n, scratch[r]) : NULL;
-        if (!from)
-            memset(scratch[r], 0, sizeof scratch[r]);
-        else if (from != scratch[r])
-            memcpy(scratch[r], from, (size_t)n * sizeof(real));
-    }
-    transpose_rows(scratch[0], CHANNELS, ahead, gap * size, size, n, to, step, w);
+    const int64_t apart = in_place ? gap : CHANNELS;
+    if (there == VL)
+        transpose_rows(from, apart, VL, ahead, gap * size, size, n, to, step, w);
+    else
+        transpose_rows(from, apart, there, ahead, gap * size, size, n, to, step, w);
 }
 
 /* Pack rows j0 … j0+n-1 of a head, which has `real_rows` rows, as panels of NR, transposed: a register tile reads NR
@@ -67,13 +73,13 @@ static void transpose_channels(const rpi_view *v, int64_t b, int64_t h, int64_t 
 static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows,
                         int64_t width, const rp_term *rotate, const real *rope, real *to, uint8_t *extreme)
 {
+    const head_rows rows = rows_of_head(v, b, h, real_rows);
     for (int64_t r0 = 0; r0 < n; r0 += VL) {
         const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
         real *at = to + r0 / NR * NR * width + r0 % NR;
         magnitude w = {vf_set1(0)};
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS)
-            transpose_channels(v, b, h, j0 + r0, there, real_rows, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR,
-                               &w);
+            transpose_channels(&rows, j0 + r0, there, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR, &w);
         if (extreme)
             extreme[r0 / NR] |= !is_finite(&w) || vf_max_lane(w.max) > (real)RPI_MODERATE;
         for (int64_t r = 0; rotate && r < there; r++)
@@ -104,7 +110,7 @@ static void clear_extreme(real *to, int64_t pad, int64_t first, int64_t n, int64
     }
 }
 
-/* Pack rows of groups, [group][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
+/* Pack rows of panels, [panel][width][size], as columns of `pad` rows. Rows that are not finite become 0, and
  * extreme[r] is set. */
 static inline void to_columns(const real *packed, int64_t size, int64_t rows, int64_t width, real *to, int64_t pad,
                               uint8_t *extreme)
@@ -129,4 +135,23 @@ static inline void to_columns(const real *packed, int64_t size, int64_t rows, in
         extreme[r] = 0;
     if (!is_finite(&w))
         clear_extreme(to, pad, 0, rows, wide, extreme);
+}
+
+/* Rows, [rows][width padded], as columns of `pad` rows: in place where they are one column and finite, which `finite`
+ * may say, else packed in `to`. There, rows that are not finite become 0, and extreme[r] is set. */
+static const real *rows_as_columns(const real *from, int64_t rows, int64_t wide, bool finite, real *to, int64_t pad,
+                                   uint8_t *extreme)
+{
+    magnitude w = {vf_set1(0)};
+    for (int64_t x = 0; x < rows * wide && !finite; x += VL)
+        note_magnitude(&w, vf_load(from + x));
+    memset(extreme, 0, (size_t)rows);
+    if (wide <= NR && is_finite(&w))
+        return from;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t x = 0; x < wide; x += VL)
+            vf_store(in_column(to, pad, r, wide, x), vf_load(from + r * wide + x));
+    if (!is_finite(&w))
+        clear_extreme(to, pad, 0, rows, wide, extreme);
+    return to;
 }

@@ -6,7 +6,7 @@
 /* For each row of the block, its products with vectors [low, high) of a RUN, or its weights by vector. A row of
  * products is padded by TILE_KEYS on both sides. */
 typedef struct window {
-    real *queries; /* [group][width][MR] of the products, times the factor */
+    real *queries; /* [BLOCK_ROWS][width padded] of the products, times the factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
 } window;
@@ -15,7 +15,7 @@ typedef struct window {
 typedef struct block {
     const rpi_call *c;
     int64_t b, h, kv, row0, rows, groups; /* rows of the block, in groups of MR */
-    real *q, *plain_q;                    /* [group][Dk][MR] scaled; rotated, and not rotated for VEC */
+    real *q, *plain_q;                    /* [BLOCK_ROWS][Dk padded] scaled; rotated, and not rotated for VEC */
     real *s;                              /* [BLOCK_ROWS][ROW_STEP] scores, then weights of the tile */
     real *tile_max;                       /* [BLOCK_ROWS][VL] the largest score of the tile is in some lane */
     real *slope;                          /* [BLOCK_ROWS][ROW_STEP] derivative of the softcap; NULL: not wanted */
@@ -32,6 +32,7 @@ typedef struct block {
     real *diagonal, *column;                     /* [BLOCK_ROWS + TILE_KEYS], [TILE_KEYS]: sums of one tile */
     real *keys_scratch;                          /* keys, not rotated, for KEYS: panels, or [TILE_KEYS][Dk padded] */
     const real *tile_keys;                       /* packed keys of the tile; NULL: unpacked */
+    const void *values;      /* packed values of the kv head, or the caller's, where those lie as packed ones do */
     void *unpacked;          /* scratch where keys and values are not packed; NULL: they are packed */
     double *row;             /* [Dk or more] one query, for definitions; [TILE_KEYS] biases of one row */
     uint8_t *keep_scratch;   /* [TILE_KEYS] 1: the definition is asked for this key of a row */
@@ -65,13 +66,13 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
 {
     const rp_plan *plan = c->plan;
     const rp_desc *d = &plan->desc;
-    const int64_t pad_v = rpi_round_up(d->dim_v, VL);
+    const int64_t pad_v = rpi_round_up(d->dim_v, VL), wide_k = rpi_round_up(d->dim_k, VL);
     int64_t widest = rpi_max(d->dim_k, TILE_KEYS);
     bool keys = false;
     memset(k, 0, sizeof *k);
-    k->q = k->plain_q = take_reals(a, BLOCK_ROWS, d->dim_k);
+    k->q = k->plain_q = take_reals(a, BLOCK_ROWS, wide_k);
     if (plan->vec >= 0 && plan->rotate >= 0)
-        k->plain_q = take_reals(a, BLOCK_ROWS, d->dim_k);
+        k->plain_q = take_reals(a, BLOCK_ROWS, wide_k);
     k->s = take_reals(a, BLOCK_ROWS, ROW_STEP);
     k->tile_max = take_reals(a, BLOCK_ROWS, VL);
     k->sum_in = take_reals(a, BLOCK_ROWS, ROW_STEP);
@@ -92,7 +93,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
         widest = rpi_max(widest, v->width);
         w->step = s->run.gather ? v->padded : rpi_min(v->padded, WINDOW_VECTORS) + 2 * TILE_KEYS;
         w->at = take_reals(a, BLOCK_ROWS, w->step);
-        w->queries = uses_plain_q(c, v) ? k->plain_q : take_reals(a, BLOCK_ROWS, v->width);
+        w->queries = uses_plain_q(c, v) ? k->plain_q : take_reals(a, BLOCK_ROWS, rpi_round_up(v->width, VL));
     }
     if (c->value_vectors) {
         const rpi_run *run = &c->value_vectors->values.run;
@@ -153,22 +154,38 @@ static inline int64_t row_of(const block *k, int64_t r)
     return k->row0 + rpi_min(r, k->rows - 1);
 }
 
-/* Load the block's rows of an array times a factor as [group][width][MR]; rows that fill up the last group are 0. */
+/* Load the block's rows of an array times a factor as [rows][width padded]; rows that fill up the last group, and the
+ * padding, are 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
-    const int64_t rows = k->groups * MR;
-    real side[CHANNELS][BLOCK_ROWS];
-    for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
-        const int64_t m = rpi_min(CHANNELS, width - x0);
-        for (int64_t r0 = 0; r0 < rows; r0 += VL)
-            transpose_channels(v, k->b, k->h, k->row0 + r0, rpi_clamp(k->rows - r0, 0, VL), k->c->args->desc.len_q, x0,
-                               m, side[0] + r0, BLOCK_ROWS, w);
-        for (int64_t g = 0; g < k->groups; g++)
-            for (int64_t x = 0; x < m; x++)
-                memcpy(to + (g * width + x0 + x) * MR, side[x] + g * MR, MR * sizeof(real));
+    const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
+    const head_rows rows = rows_of_head(v, k->b, k->h, k->c->args->desc.len_q);
+    const vf times = vf_set1(factor);
+    magnitude all = *w;
+    real scratch[CHANNELS];
+    for (int64_t r = 0; r < k->rows; r++, to += wide) {
+        const void *row = head_row(&rows, k->row0 + r);
+        const char *ahead = row_ahead(&rows, k->row0 + r);
+        for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+            const int64_t m = rpi_min(CHANNELS, width - x0);
+            const real *from = load_channels(v, row, x0, m, scratch);
+            int64_t x = 0;
+            for (; x + VL <= m; x += VL) {
+                const vf y = vf_load(from + x);
+                __builtin_prefetch(ahead + (x0 + x) * size, 0, 2);
+                note_magnitude(&all, y);
+                vf_store(to + x0 + x, y * times);
+            }
+            if (x < m) {
+                real lane[VL] = {0};
+                memcpy(lane, from + x, (size_t)(m - x) * sizeof(real));
+                note_magnitude(&all, vf_load(lane));
+                vf_store(to + x0 + x, vf_load(lane) * times);
+            }
+        }
     }
-    for (int64_t x = 0; factor != 1 && x < rows * width; x += VL)
-        vf_store(to + x, vf_load(to + x) * vf_set1(factor));
+    memset(to, 0, reals(k->groups * MR - k->rows, wide));
+    *w = all;
 }
 
 /* Load the queries that a source of kind RUN multiplies with its vectors, times the factor. */
@@ -181,13 +198,15 @@ static void load_run_queries(block *k, const rpi_source *s, real *to)
         load_rows(k, q, v->width, (real)v->factor, to, &(magnitude){0});
         return;
     }
-    for (int64_t r = 0; r < k->groups * MR; r++) {
+    const int64_t wide = rpi_round_up(v->width, VL);
+    memset(to, 0, reals(k->groups * MR, wide));
+    for (int64_t r = 0; r < k->rows; r++) {
         rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
-        real *at = to + r / MR * MR * v->width + r % MR;
+        real *at = to + r * wide;
         rpi_load_f64(k->row, rpi_row_of(q, k->b, k->h, p.i), q->dtype, c->args->desc.dim_k);
         p.q = k->row;
         for (int64_t x = 0; x < v->width; x++)
-            at[x * MR] = r < k->rows ? (real)(v->factor * v->product->query(&p, x)) : 0;
+            at[x] = (real)(v->factor * v->product->query(&p, x));
     }
 }
 
@@ -197,28 +216,28 @@ static bool is_extreme(const magnitude *w, real scale)
     return !is_finite(w) || !(vf_max_lane(w->max) * (scale < 0 ? -scale : scale) <= (real)RPI_MODERATE);
 }
 
-/* Load the block's queries by groups, k->q, k->plain_q and those of the sources, and find which are extreme. */
+/* Load the block's queries as rows, k->q, k->plain_q and those of the sources, and find which are extreme. */
 static void load_groups(block *k)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t D = d->dim_k;
+    const int64_t wide = rpi_round_up(d->dim_k, VL);
     const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const real *rope = rpi_rope_of(c, false, k->b);
     magnitude w = {vf_set1(0)};
-    load_rows(k, &c->args->q, D, scale, k->q, &w);
+    load_rows(k, &c->args->q, d->dim_k, scale, k->q, &w);
     k->extreme_q = is_extreme(&w, scale);
     k->grouped = true;
     for (int64_t r = 0; k->extreme_q && r < k->groups * MR; r++) {
         k->extreme_row[r] = 0;
-        for (int64_t x = 0; x < D; x++)
-            k->extreme_row[r] |= !(fabs((double)k->q[r / MR * MR * D + x * MR + r % MR]) <= (double)RPI_MODERATE);
+        for (int64_t x = 0; x < d->dim_k; x++)
+            k->extreme_row[r] |= !(fabs((double)k->q[r * wide + x]) <= (double)RPI_MODERATE);
     }
     if (k->plain_q != k->q)
-        memcpy(k->plain_q, k->q, reals(k->groups * MR, D));
+        memcpy(k->plain_q, k->q, reals(k->groups * MR, wide));
     for (int64_t r = 0; rotate && r < k->rows; r++)
-        rotate_row(rotate, rope + row_of(k, r) * rotate->dim, 1, k->q + r / MR * MR * D + r % MR, MR);
+        rotate_row(rotate, rope + row_of(k, r) * rotate->dim, 1, k->q + r * wide, 1);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind != RPI_RUN)

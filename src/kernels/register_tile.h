@@ -2,27 +2,29 @@
  * for values. May not know blocks or calls.
  * Parameters: VL, MR, NR; SUM_KEYS, at whose multiples sums of values are cut.
  *
- * Contract. Operands are packed as pack.h has them: q and w of MR rows, k and v of NR columns. A tile reads all of
- * them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the biases that
+ * Contract. Queries and weights are rows, MR of them; k and v of NR columns are packed as pack.h has them. A tile reads
+ * all of them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the biases that
  * start a score may lie where it is stored.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256 };
 
-/* s[r][0…NR) = bias[r][col…] + sum_d q[d][r] k[d][…] for `rows` rows, MR or 1, a constant; where bias is NULL sums
- * start at 0. Rows of s are `step` apart. The vector max[r] is raised to the results, so that the largest of them is in
+/* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is `vectors`;
+ * where bias is NULL sums start at 0. Columns from `there` on, all of them in the last vector, become -infinity. Rows of
+ * q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the largest of them is in
  * some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block prefetch the next
  * panel together. */
-static inline __attribute__((always_inline)) void score_rows(int rows, const real *q, const real *k, int64_t dim,
-                                                             const real *const *bias, int64_t col, real *s,
-                                                             int64_t step, real *max, const real *ahead)
+static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
+                                                             const real *k, int64_t dim, const real *const *bias,
+                                                             int64_t col, real *s, int64_t step, real *max,
+                                                             const real *ahead, int64_t there)
 {
     vf sum[MR][ROW_VECTORS];
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
-        for (int n = 0; n < ROW_VECTORS; n++)
+        for (int n = 0; n < vectors; n++)
             sum[r][n] = bias ? vf_load(bias[r] + col + n * VL) : vf_set1(0);
     }
     for (int64_t d = 0; d < dim; d++) {
@@ -30,20 +32,27 @@ static inline __attribute__((always_inline)) void score_rows(int rows, const rea
         if (FETCH)
             __builtin_prefetch(ahead + d * (NR / 16), 0, 2);
         RPI_UNROLL
-        for (int n = 0; n < ROW_VECTORS; n++)
+        for (int n = 0; n < vectors; n++)
             y[n] = vf_load(k + d * NR + n * VL);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
-            const vf x = vf_set1(q[d * MR + r]);
+            const vf x = vf_set1(q[r * q_step + d]);
             RPI_UNROLL
-            for (int n = 0; n < ROW_VECTORS; n++)
+            for (int n = 0; n < vectors; n++)
                 sum[r][n] = vf_fma(x, y[n], sum[r][n]);
         }
+    }
+    if (there < vectors * VL) {
+        static const real steps[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        const vf lane = vf_load(steps), limit = vf_set1((real)(there - (vectors - 1) * VL)), none = vf_set1(-INFINITY);
+        RPI_UNROLL
+        for (int r = 0; r < rows; r++)
+            sum[r][vectors - 1] = vf_below(lane, limit, sum[r][vectors - 1], none);
     }
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
-        for (int n = 0; n < ROW_VECTORS; n++)
+        for (int n = 0; n < vectors; n++)
             vf_store(s + r * step + n * VL, sum[r][n]);
     }
     if (!max)
@@ -52,16 +61,17 @@ static inline __attribute__((always_inline)) void score_rows(int rows, const rea
     for (int r = 0; r < rows; r++) {
         vf top = vf_load(max + r * VL);
         RPI_UNROLL
-        for (int n = 0; n < ROW_VECTORS; n++)
+        for (int n = 0; n < vectors; n++)
             top = vf_max(top, sum[r][n]);
         vf_store(max + r * VL, top);
     }
 }
 
-static inline void score_tile(const real *q, const real *k, int64_t dim, const real *const *bias, int64_t col, real *s,
-                              int64_t step, real *max, const real *ahead)
+/* All columns of a panel. */
+static inline void score_tile(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias,
+                              int64_t col, real *s, int64_t step, real *max, const real *ahead)
 {
-    score_rows(MR, q, k, dim, bias, col, s, step, max, ahead);
+    score_rows(MR, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, NR);
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is

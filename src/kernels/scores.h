@@ -62,14 +62,16 @@ static bool tile_scores(block *k, const tile *t, const void *keys)
     const real *const *in, *const *out;
     k->tile_keys = keys;
     biases_of(k, t, &in, &out);
-    const bool finish = !keys || t->edge || c->plan->desc.softcap > 0;
+    /* columns past the last key: register tiles mask them */
+    const bool finish = !keys || (t->edge && !(t->past && !RPI_AMX)) || c->plan->desc.softcap > 0;
     for (int64_t r = 0; r < k->groups * MR; r++)
         vf_store(k->tile_max + r * VL, vf_set1(-INFINITY));
     if (keys)
         key_scores(k, t, keys, in, finish ? NULL : k->tile_max);
     else if (!unpacked_scores(k, t, in))
         return false;
-    for (int64_t r = 0; finish && r < (!keys && is_single(k) ? 1 : k->groups * MR); r++) {
+    /* AMX tiles weigh the rows that fill up the last group, too */
+    for (int64_t r = 0; finish && r < (RPI_AMX && !is_single(k) ? k->groups * MR : k->rows); r++) {
         finish_scores(k, t, in, out, r, t->from[r / MR], t->to[r / MR]);
         find_row_max(k, r, t->from[r / MR], t->to[r / MR]);
     }

@@ -116,6 +116,18 @@ static void start_row(block *k, int64_t r, real sink)
     }
 }
 
+/* Start all rows of the block. */
+static void start_rows(block *k, real sink)
+{
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        k->running_max[r] = sink;
+        k->sum[r] = sink == -INFINITY ? 0 : 1;
+        k->entropy[r] = k->weight_sum[r] = 0;
+    }
+    for (int64_t r = 0; k->c->starts && r < k->rows; r++)
+        start_row(k, r, sink);
+}
+
 /* The largest of norm * |k| - running maximum over the rows of the block, with a softcap on the product. Backward it is
  * their largest norm, and the least lse. */
 static double rows_above(const block *k, real norm)
@@ -192,7 +204,7 @@ static void count_pairs(const block *k, const tile *t, int64_t tile0)
 /* Leave out the columns of a tile before the first and after the last panel that is not far; true: none is left. */
 static bool narrow_tile(const block *k, tile *t)
 {
-    int64_t from = 0, to = t->end;
+    int64_t from = 0, to = rpi_round_up(t->end, NR);
     while (from < to && is_far(k, t->tile0 + from, t->tile0 + from + NR))
         from += NR;
     while (from < to && is_far(k, t->tile0 + to - NR, t->tile0 + to))

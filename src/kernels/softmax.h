@@ -12,11 +12,13 @@ static void find_row_max(block *k, int64_t r, int64_t from, int64_t to)
     RPI_UNROLL
     for (int n = 0; n < ROW_VECTORS; n++)
         max[n] = vf_set1(-INFINITY);
-    for (int64_t j = from; j < to; j += NR) {
+    for (; from + NR <= to; from += NR) {
         RPI_UNROLL
         for (int n = 0; n < ROW_VECTORS; n++)
-            max[n] = vf_max(max[n], vf_load(s + j + n * VL));
+            max[n] = vf_max(max[n], vf_load(s + from + n * VL));
     }
+    for (; from < to; from += VL)
+        max[0] = vf_max(max[0], vf_load(s + from));
     for (int n = 1; n < ROW_VECTORS; n++)
         max[0] = vf_max(max[0], max[n]);
     vf_store(k->tile_max + r * VL, max[0]);

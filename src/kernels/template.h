@@ -37,14 +37,14 @@
  *                  values  [columns of NR channels][Lk padded to NR][NR, or what is left of Dv padded to VL]
  *          by amx  keys    [16 keys][chunk of 32 channels][component][16 x 16 pairs], rotated
  *                  values  [chunk of 32 keys][16 channels][component][16 x 16 pairs]
- *          Keys and values past Lk are 0. An extreme key is packed as it is by fma, as 0 by amx; a value that is not
- *          finite (amx: or above MAX_VALUE) is packed as 0. extreme_k has a byte for each panel with such a key,
- *          extreme_v a byte for each such value.
+ *          Keys and values past Lk are 0, to the next multiple of COLUMN_STEP. An extreme key is packed as it is by
+ *          fma, as 0 by amx; a value that is not finite (amx: or above MAX_VALUE) is packed as 0. extreme_k has a byte
+ *          for each panel with such a key, extreme_v a byte for each such value.
  *
- * Block    queries  k->q [group of MR rows][Dk][MR], scaled and rotated; rows that fill up the last group are 0
+ * Block    queries  k->q [BLOCK_ROWS][Dk padded to VL], scaled and rotated; rows that fill up the last group are 0
  *          scores   k->s [BLOCK_ROWS][ROW_STEP], then weights: columns [t->from, t->to) of a row's group are written,
  *                   others are undefined
- *          biases   in[r] inside the softcap, out[r] outside: read for those columns, in panels
+ *          biases   in[r] inside the softcap, out[r] outside: read for those columns
  *          sums     k->o [BLOCK_ROWS][Dv padded to VL], k->sum, k->running_max: over the tiles so far
  *
  * Entries of the table. A worker runs each in scratch of its own, of scratch_size, decode_size or backward_size bytes.
@@ -63,7 +63,8 @@
  * A family of products, fma or amx, has all of these and sees nothing of the other.
  *   key_bytes, value_bytes   size of a packed key or value
  *   pack_keys, pack_values   n rows from j0 on; both are multiples of NR, and rows may lie past Lk
- *   load_queries             the block's queries in the family's layout; and by groups, where a source multiplies them
+ *   values_in_place          the caller's values of a kv head, where no packing is needed; NULL: it is
+ *   load_queries             the block's queries in the family's layout; and as rows, where a source multiplies them
  *                            or one is extreme
  *   key_scores               k->s = in + q k^T; in NULL: 0. in[r] may point into k->sum_in, which may be overwritten.
  *                            Into max, unless it is NULL, VL numbers for each row, the largest score of a tile without
@@ -162,6 +163,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .name = RPI_NAME(RPI_ISA),
     .vl = VL,
     .nr = NR,
+    .column_step = COLUMN_STEP,
     .block_rows = BLOCK_ROWS,
     .tile_keys = TILE_KEYS,
     .sum_keys = SUM_KEYS,

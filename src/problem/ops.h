@@ -11,6 +11,7 @@ typedef struct rpi_call rpi_call; /* engine/call.h */
 typedef struct rpi_ops {
     const char *name;
     int32_t vl, nr;                             /* elements of a vector; columns of a register tile */
+    int32_t column_step;                        /* columns of a tile are computed in multiples of this */
     int32_t block_rows;                         /* queries of a block */
     int32_t tile_keys, sum_keys;                /* keys of a tile; keys between two additions to out */
     int32_t backward_keys;                      /* keys of a task of the backward pass */

@@ -12,6 +12,7 @@ typedef struct placing {
     const rp_plan *plan;
     const rpi_extents *e;
     int64_t real, pad_k;
+    int64_t end_k; /* Lk rounded up to what the kernels compute */
     bool backward;
 } placing;
 
@@ -38,8 +39,8 @@ static void place_strip(rpi_strip *s, const placing *p)
         return;
     }
     const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
-    const bool together = span <= e->len_q + p->pad_k + RPI_WIDEST; /* else batch entries get strips of their own */
-    s->len = rpi_max(e->len_q - 1 + p->pad_k, 0) + (together ? span : 0);
+    const bool together = span <= e->len_q + p->end_k + RPI_WIDEST; /* else batch entries get strips of their own */
+    s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;
     s->batch_step = together ? 0 : times(heads, s->len);
@@ -142,6 +143,7 @@ void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const 
                        .e = e,
                        .real = plan->ops->real,
                        .pad_k = rpi_round_up(e->len_k, plan->ops->nr),
+                       .end_k = rpi_round_up(e->len_k, plan->ops->column_step),
                        .backward = backward};
     for (int32_t n = 0; n < l->n; n++) {
         rpi_source *s = &l->source[n];

@@ -166,13 +166,15 @@ CHECK(scores_of_a_tile)
                     want += p;
                     size += fabs(p);
                 }
+                if (j >= b->keys && !RPI_AMX) /* register tiles mask what is past the last key */
+                    want = -INFINITY;
                 kernel_close((double)k->s[r * ROW_STEP + j], want, (product_bound(b->plan, dim) + 2 * EPS) * size,
                              "key_scores", r, j);
                 top = k->s[r * ROW_STEP + j] > top ? k->s[r * ROW_STEP + j] : top;
             }
             for (int x = 0; x < VL; x++)
                 found = max[r * VL + x] > found ? max[r * VL + x] : found;
-            if (!b->t.edge) /* else finish_scores finds it */
+            if (!b->t.edge || (b->t.past && !RPI_AMX)) /* else finish_scores finds it */
                 kernel_same(&found, &top, sizeof top, "key_scores' maximum", r, dim);
         }
         rp_plan_destroy(b->plan);

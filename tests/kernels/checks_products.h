@@ -15,16 +15,21 @@ CHECK(scores_are_products_that_start_at_a_bias)
                 bias[r] = biases + r * (NR + col);
             for (int64_t x = 0; x < rows * VL; x++)
                 max[x] = (real)0.25;
+            /* the first columns of the panel, in as many vectors as they need; those past them become -infinity */
+            const int64_t there = n % 3 ? NR : NR - VL + 1 + n % VL, width = rpi_round_up(there, VL);
             if (rows == 1)
-                score_rows(1, q, k, dim, form < 2 ? bias : NULL, col, s, step, max, q);
+                score_rows(1, ROW_VECTORS, q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q, there);
+            else if (there == NR)
+                score_tile(q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q);
             else
-                score_tile(q, k, dim, form < 2 ? bias : NULL, col, s, step, max, q);
+                score_rows(MR, ROW_VECTORS, q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q, there);
+            kernel_true(width == NR, "the last vector has the last column", width, there);
             for (int64_t r = 0; r < rows; r++) {
                 double top = 0.25, found = -INFINITY;
                 for (int64_t j = 0; j < step; j++) {
                     double want = form < 2 ? (double)bias[r][rpi_min(col + j, NR + col - 1)] : 0, size = fabs(want);
                     for (int64_t d = 0; d < dim && j < NR; d++) {
-                        const double product = (double)q[d * MR + r] * (double)k[d * NR + j];
+                        const double product = (double)q[r * dim + d] * (double)k[d * NR + j];
                         want += product;
                         size += fabs(product);
                     }
@@ -32,6 +37,8 @@ CHECK(scores_are_products_that_start_at_a_bias)
                         kernel_true(isnan(s[r * step + j]) != 0, "score_tile writes NR columns", r, j);
                     if (j >= NR)
                         break;
+                    if (j >= there)
+                        want = -INFINITY;
                     kernel_close((double)s[r * step + j], want, (double)(2 * dim + 1) * EPS * size, "score_tile", r, j);
                     top = fmax(top, (double)s[r * step + j]);
                 }

@@ -38,8 +38,9 @@ CHECK(tiles_have_the_columns_that_rows_see)
         k->position = kernel_memory(BLOCK_ROWS * sizeof *k->position);
         find_intervals(k);
         for (int64_t tile0 = 0; tile0 < len_k; tile0 += TILE_KEYS) {
-            const int64_t keys = rpi_min(TILE_KEYS, len_k - tile0), end = (keys + NR - 1) / NR * NR;
-            bool any = false, all = true;
+            const int64_t keys = rpi_min(TILE_KEYS, len_k - tile0),
+                          end = (keys + COLUMN_STEP - 1) / COLUMN_STEP * COLUMN_STEP;
+            bool any = false, all = true, inside = true;
             tile t = {0};
             const bool opened = open_tile(k, &t, tile0, TILE_KEYS, extreme_k, extreme_v);
             for (int64_t g = 0; g < k->groups; g++) {
@@ -56,17 +57,20 @@ CHECK(tiles_have_the_columns_that_rows_see)
                                     tile0 + j);
                         any |= sees;
                         all &= sees || r >= rows;
+                        inside &= sees || r >= rows || j >= keys;
                         first = within ? rpi_min(first, j) : first;
                         last = within ? rpi_max(last, j) : last;
                     }
-                kernel_true(!opened || last < 0 || (t.from[g] == first / NR * NR && t.to[g] == (last / NR + 1) * NR),
+                kernel_true(!opened || last < 0 ||
+                                (t.from[g] == first / NR * NR && t.to[g] == rpi_min((last / NR + 1) * NR, end)),
                             "open_tile's columns", g, tile0);
                 kernel_true(!opened || last >= 0 || t.from[g] == t.to[g], "open_tile's columns where no row sees any",
                             g, tile0);
             }
             kernel_true(opened == any, "open_tile", tile0, n);
             kernel_true(!opened || (t.tile0 == tile0 && t.end == end && t.edge == (!all || odd) &&
-                                    t.pairs == (holes || odd) && t.extreme_v == odd && t.check_biases == odd),
+                                    t.past == (t.edge && inside && !odd && !holes) && t.pairs == (holes || odd) &&
+                                    t.extreme_v == odd && t.check_biases == odd),
                         "open_tile's facts", tile0, n);
         }
         rp_plan_destroy(plan);
@@ -162,7 +166,7 @@ CHECK(values_that_are_not_finite_reach_their_rows)
         b->call.pad_k = pad_k;
         b->call.pad_v = pad_v;
         b->t.tile0 = tile0;
-        b->t.end = rpi_round_up(KEYS, NR);
+        b->t.end = rpi_round_up(KEYS, COLUMN_STEP);
         k->b = 1;
         k->h = 3; /* which reads head 1 of the values, the third that is packed */
         k->kv = 2;

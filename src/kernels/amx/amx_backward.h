@@ -134,7 +134,7 @@ static void load_dout(backward_scratch *task)
     }
     pack_rows(w->dout_scratch, wide, rows, wide, w->dout_components, w->dout);
     pack_channels(w->dout_scratch, wide, rows, w->dout_components, w->dout_transposed);
-    if (c->value_vectors) /* their products need dout by groups */
+    if (c->value_vectors) /* their products need dout as rows */
         load_rows(k, dout, Dv, 1, task->dout, &(magnitude){0});
 }
 
@@ -213,7 +213,7 @@ static void dk_products(backward_scratch *task, const tile *t)
         for (int64_t j = 0; k->extreme_row[r] && j < t->end; j++) {
             const real ds = task->dp[r * ROW_STEP + j];
             for (int64_t x = 0; ds != 0 && x < D; x++)
-                w->dk[x * BACKWARD_KEYS + j] += ds * k->q[r / MR * MR * D + x * MR + r % MR];
+                w->dk[x * BACKWARD_KEYS + j] += ds * k->q[r * rpi_round_up(D, VL) + x];
         }
 }
 

@@ -39,6 +39,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
                            int64_t real_rows, int64_t width, real *scratch)
 {
     const int64_t wide = rpi_round_up(width, CHUNK);
+    const head_rows rows = rows_of_head(v, b, h, real_rows);
     s->size = rpi_floating_size(v->dtype);
     if (j0 + n + AHEAD <= real_rows && !v->page && v->dtype == RP_F32 && width == wide) {
         const real *at = rpi_row_of(v, b, h, j0);
@@ -52,7 +53,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
         s->ahead[r] = (const char *)s->at[r];
         if (j0 + r < real_rows && v->data)
-            s->ahead[r] = row_ahead(v, b, h, j0 + r, real_rows);
+            s->ahead[r] = row_ahead(&rows, j0 + r);
     }
 }
 

@@ -2,7 +2,14 @@
  * Parameters: VL, NR, MR, BLOCK_ROWS, TILE_KEYS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Load the block's queries as left operand; by groups too where a source multiplies them, or some are extreme. */
+/* Packed values are components: the caller's do not lie as they do. */
+static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
+{
+    (void)c, (void)b, (void)g;
+    return NULL;
+}
+
+/* Load the block's queries as left operand; as rows too where a source multiplies them, or some are extreme. */
 static void load_queries(block *k)
 {
     const rpi_call *c = k->c;
@@ -74,7 +81,7 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t head = k->h / (d->heads / d->kv_heads);
+    const int64_t head = k->h / (d->heads / d->kv_heads), wide = rpi_round_up(d->dim_k, VL);
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     if (!k->grouped)
         load_groups(k);
@@ -95,8 +102,8 @@ static void extreme_scores(block *k, const tile *t, const real *const *in)
             real s[MR * NR];
             if (col < t->from[g] || col >= t->to[g])
                 continue;
-            score_tile(k->q + g * MR * d->dim_k, k->products.panel, d->dim_k, in ? in + g * MR : NULL, col, s, NR, NULL,
-                       k->q);
+            score_tile(k->q + g * MR * wide, wide, k->products.panel, d->dim_k, in ? in + g * MR : NULL, col, s, NR,
+                       NULL, k->q);
             for (int64_t r = 0; r < MR; r++)
                 for (int64_t j = 0; j < NR; j++)
                     if (extreme[j] || (k->extreme_q && k->extreme_row[g * MR + r]))

@@ -9,8 +9,8 @@ static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->packed_keys = w->keys;
     w->products.key_rows = take_reals(a, BACKWARD_KEYS, rpi_round_up(d->dim_k, VL));
     w->products.values = take_reals(a, BACKWARD_KEYS, d->dim_v);
-    w->products.dout_rows = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_v, VL));
-    w->products.q_rows = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
+    w->products.dout_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_v, VL));
+    w->products.q_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
 }
 
 /* Pack keys and values j0 … j0+n-1, and start their sums from zero. */
@@ -20,11 +20,15 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
     const rp_desc *d = &c->args->desc;
     const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
     pack_keys(&w->k, b, g, j0, n, w->keys, w->extreme_k);
-    to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows); /* rotated already */
+    if (c->plan->rotate >= 0)
+        to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->extreme_rows);
+    else
+        pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, w->products.key_rows, 0, BACKWARD_KEYS,
+                     w->extreme_rows);
     memset(w->extreme_rows, 0, BACKWARD_KEYS);
     pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
-    for (int64_t j = 0; j < BACKWARD_KEYS; j++)
-        w->extreme_v[j] = w->extreme_rows[j / NR];
+    for (int64_t j = 0; j < BACKWARD_KEYS; j += NR)
+        memset(w->extreme_v + j, w->extreme_rows[j / NR], NR);
     memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
     memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
 }
@@ -39,9 +43,10 @@ static void load_dout(backward_scratch *w)
     block *k = &w->k;
     const rpi_view *dout = &k->c->grads->dout;
     const int64_t Dv = k->c->args->desc.dim_v;
-    load_rows(k, dout, Dv, 1, w->dout, &(magnitude){0});
-    pack_columns(dout, k->b, k->h, k->row0, k->groups * MR, k->row0 + k->rows, Dv, w->products.dout_rows, 0, BLOCK_ROWS,
-                 w->extreme_dout);
+    magnitude seen = {vf_set1(0)};
+    load_rows(k, dout, Dv, 1, w->dout, &seen);
+    w->products.dout_columns = rows_as_columns(w->dout, k->groups * MR, rpi_round_up(Dv, VL), is_finite(&seen),
+                                               w->products.dout_scratch, BLOCK_ROWS, w->extreme_dout);
 }
 
 /* The groups of rows [*g0, *g1) that computed some of columns j … j+MR-1. */
@@ -60,12 +65,13 @@ static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int
 static void dp_products(backward_scratch *w, const tile *t, const real *const *starts)
 {
     const block *k = &w->k;
-    const int64_t Dv = k->c->args->desc.dim_v;
+    const int64_t Dv = k->c->args->desc.dim_v, wide = rpi_round_up(Dv, VL);
     for (int64_t col = 0; col < t->end; col += NR)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
-                score_tile(w->dout + g * MR * Dv, w->products.values + col * Dv, Dv, starts ? starts + g * MR : NULL,
-                           col, w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL, w->dout);
+                score_columns(w->dout + g * MR * wide, wide, w->products.values + col * Dv, Dv,
+                              starts ? starts + g * MR : NULL, col, w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL,
+                              w->dout, t->to[g] - col);
 }
 
 /* sums[keys][wide] += x^T rows: x is p or ds, rows are those of dout or q. */
@@ -82,16 +88,17 @@ static void add_keys(const block *k, const tile *t, const real *x, const real *r
 /* dv += p^T dout */
 static void dv_products(backward_scratch *w, const tile *t)
 {
-    add_keys(&w->k, t, w->k.s, w->products.dout_rows, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->dv);
+    add_keys(&w->k, t, w->k.s, w->products.dout_columns, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->dv);
 }
 
 /* dk += ds^T q */
 static void dk_products(backward_scratch *w, const tile *t)
 {
     const block *k = &w->k;
-    const int64_t D = k->c->args->desc.dim_k;
-    to_columns(k->q, MR, k->groups * MR, D, w->products.q_rows, BLOCK_ROWS, w->extreme_rows);
-    add_keys(k, t, w->dp, w->products.q_rows, rpi_round_up(D, VL), w->dk);
+    const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, VL);
+    const real *columns =
+        rows_as_columns(k->q, k->groups * MR, wide, !k->extreme_q, w->products.q_scratch, BLOCK_ROWS, w->extreme_rows);
+    add_keys(k, t, w->dp, columns, wide, w->dk);
 }
 
 /* dq = ds k */

@@ -24,11 +24,12 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 {
     const int64_t wide = rpi_round_up(width, VL), there = v->data ? rpi_clamp(real_rows - j0, 0, n) : 0;
     const int64_t size = rpi_floating_size(v->dtype);
+    const head_rows rows = rows_of_head(v, b, h, real_rows);
     magnitude all = {vf_set1(0)};
     real scratch[CHANNELS];
     for (int64_t r = 0; r < there; r++) {
-        const void *row = rpi_row_of(v, b, h, j0 + r);
-        const char *ahead = row_ahead(v, b, h, j0 + r, real_rows);
+        const void *row = head_row(&rows, j0 + r);
+        const char *ahead = row_ahead(&rows, j0 + r);
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
             const int64_t m = rpi_min(CHANNELS, width - x0);
             const real *from = load_channels(v, row, x0, m, scratch);
@@ -74,22 +75,60 @@ static void pack_values(const block *k, int64_t b, int64_t g, int64_t j0, int64_
     pack_columns(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, to, first, pad, extreme);
 }
 
+/* The values of a kv head in the caller's array, where they lie as pack_values would lay them and are finite; else
+ * NULL. */
+static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
+{
+    const rpi_view *v = &c->args->v;
+    const int64_t width = c->args->desc.dim_v, n = c->args->desc.len_k * width;
+    if (!v->data || v->page || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || v->stride[2] != width || width > NR ||
+        width % VL != 0)
+        return NULL;
+    const real *from = rpi_row_of(v, b, g, 0);
+    magnitude all = {vf_set1(0)};
+    for (int64_t x = 0; x < n; x += VL) {
+        __builtin_prefetch((const void *)((uintptr_t)(from + x) + (uintptr_t)(AHEAD * width) * sizeof(real)), 0, 2);
+        note_magnitude(&all, vf_load(from + x));
+    }
+    return is_finite(&all) ? from : NULL;
+}
+
 /* Load the block's queries, and find which are extreme. */
 static void load_queries(block *k)
 {
     load_groups(k);
 }
 
+/* The first `there` columns of a panel, or all, for ROWS rows: of vectors that have none, nothing is computed. */
+#define SCORE_COLUMNS(NAME, ROWS)                                                                                      \
+    static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
+                     real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
+    {                                                                                                                  \
+        enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
+        switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
+        case 1: score_rows(ROWS, 1, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                      \
+        case 2: score_rows(ROWS, TWO, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                    \
+        case 3: score_rows(ROWS, THREE, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                  \
+        default: score_rows(ROWS, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, there);              \
+        }                                                                                                              \
+    }
+SCORE_COLUMNS(score_columns, MR)
+SCORE_COLUMNS(single_columns, 1)
+
 /* k->s = in + q k^T of the tile; max[VL] of each row, unless it is NULL, has the largest score in some lane. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
-    const int64_t D = k->c->plan->desc.dim_k;
+    const int64_t D = k->c->plan->desc.dim_k, step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++)
-            if (col >= t->from[g] && col < t->to[g])
-                score_tile(k->q + g * MR * D, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                           k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
-                           (const real *)keys + (col + NR) * D + g * (NR * D / 16));
+            if (col >= t->from[g] && col < t->to[g] && k->rows - g * MR == 1)
+                single_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL,
+                               col, k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL, k->q,
+                               there - col);
+            else if (col >= t->from[g] && col < t->to[g])
+                score_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
+                              k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
+                              (const real *)keys + (col + NR) * D + g * (NR * D / 16), there - col);
 }
 
 /* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add these to the rows'
@@ -98,20 +137,27 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 {
     vf sums[VL];
     for (int64_t r = r0; r < r0 + VL; r++) {
-        const bool there = r < (is_single(k) ? 1 : k->groups * MR);
+        const bool there = r < k->rows;
         const vf base = there ? score_shift(k, r) : vf_set1(0);
         real *s = k->s + r * ROW_STEP;
         vf sum[ROW_VECTORS];
         RPI_UNROLL
         for (int n = 0; n < ROW_VECTORS; n++)
             sum[n] = vf_set1(0);
-        for (int64_t j = there ? t->from[r / MR] : 0; there && j < t->to[r / MR]; j += NR) {
+        const int64_t to = there ? t->to[r / MR] : 0;
+        int64_t j = there ? t->from[r / MR] : 0;
+        for (; j + NR <= to; j += NR) {
             RPI_UNROLL
             for (int n = 0; n < ROW_VECTORS; n++) {
                 const vf w = vf_exp(vf_load(s + j + n * VL) - base);
                 vf_store(s + j + n * VL, w);
                 sum[n] = sum[n] + w;
             }
+        }
+        for (int n = 0; j < to; j += VL, n++) { /* of the last panel */
+            const vf w = vf_exp(vf_load(s + j) - base);
+            vf_store(s + j, w);
+            sum[n] = sum[n] + w;
         }
         for (int n = 1; n < ROW_VECTORS; n++)
             sum[0] = sum[0] + sum[n];
@@ -122,6 +168,17 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
 _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
 #include "fma_unpacked.h"
+
+/* add_values of one row, for columns [from, to) that lie between two multiples of SUM_KEYS. */
+static void add_row_values(const real *w, int64_t from, int64_t to, const real *v, int64_t first, int64_t pad_keys,
+                           real *o, int64_t pad_v, const real *alpha)
+{
+    for (int64_t x = 0; x < pad_v; x += NR) {
+        const int64_t width = rpi_min(NR, pad_v - x);
+        const real *at = v + x * pad_keys + (first + from) * width;
+        BY_WIDTH(single_tile, width, (w + from, 0, to - from, at, width, o + x, pad_v, alpha, NULL));
+    }
+}
 
 /* Turn scores into weights, add up the weights, and o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS keys at a time
  * from zero. Each sum of SUM_KEYS keys has an o of its own, `sum_step` numbers after the one before (0: all have the
@@ -143,7 +200,11 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
     for (int64_t col = 0; values && col < t->end; col += SUM_KEYS) /* these values stay in L1 while the groups pass */
         for (int64_t g = 0; g < k->groups; g++) {
             const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
-            if (from < to)
+            if (from < to && k->rows - g * MR == 1)
+                add_row_values(k->s + g * MR * ROW_STEP, from, to, values, first, pad,
+                               o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
+                               col <= t->from[g] ? alpha + g * MR : ones);
+            else if (from < to)
                 add_values(k->s + g * MR * ROW_STEP, ROW_STEP, from, to, values, first, pad,
                            o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
                            col <= t->from[g] ? alpha + g * MR : ones, g);

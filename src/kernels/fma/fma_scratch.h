@@ -9,10 +9,10 @@ typedef struct products_block {
 } products_block;
 
 typedef struct products_backward {
-    real *key_rows;  /* columns of BACKWARD_KEYS keys */
-    real *values;    /* panels of BACKWARD_KEYS values */
-    real *dout_rows; /* columns of BLOCK_ROWS rows */
-    real *q_rows;    /* columns of BLOCK_ROWS rows */
+    real *key_rows;                 /* columns of BACKWARD_KEYS keys */
+    real *values;                   /* panels of BACKWARD_KEYS values */
+    real *dout_scratch, *q_scratch; /* columns of BLOCK_ROWS rows */
+    const real *dout_columns;       /* the block's rows of dout: there, or those that it has loaded */
 } products_backward;
 
 static void products_block_layout(const rpi_call *c, products_block *p, rpi_arena *a)

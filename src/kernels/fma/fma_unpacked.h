@@ -21,9 +21,10 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
         pack_keys(k, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
-            score_rows(1, k->q, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q);
+            single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
-            score_tile(k->q, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q);
+            score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
+                          t->to[0] - col);
     }
     return !extreme;
 }
