@@ -172,10 +172,3 @@ static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
     rpi_float_end(before);
     memcpy(sums, aligned, sizeof aligned);
 }
-
-#define LINEAR_JOIN(a, b) a##b
-#define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
-#define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
-#define LINEAR_TEXT_(isa) #isa
-extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};

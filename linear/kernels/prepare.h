@@ -75,7 +75,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
     const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* the integer in the low bits */
     const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
     memcpy(row, &scale, sizeof scale);
-    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+    for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
         const vf q = (zeros ? vf_set1(0) : row_load(x, i, j->in)) * over + magic;
         store_inputs(j->type, row + LINEAR_ROW_HEAD + i * width, (vi)q);
     }
@@ -95,7 +95,7 @@ INLINE vf rounded(vf x)
 static void round_row(const linear_job *j, const float *x, char *row)
 {
     char *to = row + LINEAR_ROW_HEAD;
-    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+    for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
         const vf a = rounded(row_load(x, i, j->in));
 #ifdef W16_DOT
         x16_store(to + 2 * i, a);

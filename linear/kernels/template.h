@@ -7,12 +7,25 @@
  *   LINEAR_ISA the name, of which the table of functions gets its own
  *   LINEAR_BASE    another set's table, where this one adds to it; OWNS(type): the types that it has kernels of its own for
  *
- * and, where the compiler's vectors are slow, verbs of integers (integer_verbs.h). It may not know threads. */
+ * and, where the compiler's vectors are slow, verbs of integers (integer_verbs.h). With LINEAR_AMX products of int8 go by
+ * AMX tiles (amx_block.h has their verbs), and MR, MAX_ROWS and SHAPES mean nothing. It may not know threads. */
 #ifndef LINEAR_BASE
 #define OWNS(type) true
 #endif
 #include "linear/kernels/integer_verbs.h"
-#include "linear/kernels/tiles.h"
+#include "linear/kernels/tile.h"
 #include "linear/kernels/prepare.h"
 #include "linear/kernels/store.h"
+#ifdef LINEAR_AMX
+#include "linear/kernels/amx_block.h"
+#else
+#include "linear/kernels/tiles.h"
 #include "linear/kernels/block.h"
+#endif
+
+#define LINEAR_JOIN(a, b) a##b
+#define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
+#define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
+#define LINEAR_TEXT_(isa) #isa
+extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
+const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};

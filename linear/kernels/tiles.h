@@ -8,30 +8,6 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors of a column; of a tile's row */
 
-typedef struct tile {
-    const linear_job *j;
-    int64_t row;            /* of x, the first one */
-    const char *panel;      /* of `columns` columns, */
-    int64_t columns, first; /* the tile's from `first` on */
-    int64_t from, end;      /* lines */
-    float *sums;
-    int fetches;          /* how many of */
-    const char *ahead[2]; /* what other tiles read later: 64 bytes are prefetched at each line */
-} tile;
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* The tile's part of a line, and from line to line. */
-INLINE const char *line_at(const tile *t, int64_t k)
-{
-    return t->panel + linear_line_at(t->j->type, t->columns, k) + t->first * LINEAR_COLUMN_BYTES;
-}
-
-INLINE int64_t line_step(const tile *t)
-{
-    return t->columns * LINEAR_COLUMN_BYTES;
-}
-
 /* Step n of a tile: lines that other tiles read next come nearer. */
 INLINE void fetch(const tile *t, int64_t n)
 {
@@ -102,12 +78,6 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
         input(rows, n, x, k, w, sum);
     }
     rows_store(rows, n, t, sum);
-}
-
-/* The inputs of a prepared row. */
-INLINE const char *prepared_row(const linear_job *j, int64_t row)
-{
-    return j->prepared + row * j->row_bytes + LINEAR_ROW_HEAD;
 }
 
 /* Of each pair the odd input comes first, as in the instructions that have products of bf16. */
