@@ -80,6 +80,13 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
             __builtin_prefetch(y + r * j->ldy + c, 1, 3);
 }
 
+/* Whether tiles make outputs of their sums, where all of theirs are outputs. */
+static bool ends_itself(const linear_job *j)
+{
+    return INT8_ENDS && j->type == LINEAR_INT8 &&
+           (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
+}
+
 /* A block of rows by a panel. */
 typedef struct part {
     const linear_job *j;
@@ -105,8 +112,9 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
+        t->y = t->end == j->lines && ends_itself(j) && n == width * LINEAR_COLUMN ? y : NULL;
         each((int)(end - begin), t);
-        if (t->end == j->lines)
+        if (t->end == j->lines && !t->y)
             store(t, (int)(end - begin), y, n);
     }
 }
@@ -116,7 +124,8 @@ static void panel_of_block(const part *p)
     const linear_job *j = p->j;
     const int64_t most = linear_ceil(p->rows, p->groups);
     tile t = {.j = j, .panel = j->packed + p->panel * j->panel_bytes, .columns = linear_columns(j->out, p->panel)};
-    sums_begin(&t, p->rows, p->sums);
+    if (!INT8_ENDS || j->type != LINEAR_INT8)
+        sums_begin(&t, p->rows, p->sums);
     for (; t.from < j->lines; t.from = t.end) {
         int64_t width, before = 0;
         widest(j->type, most, t.columns, &width);

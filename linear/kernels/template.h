@@ -12,6 +12,10 @@
 #ifndef LINEAR_BASE
 #define OWNS(type) true
 #endif
+#ifndef INT8_ENDS
+#define INT8_ENDS                                                                                                      \
+    0 /* 1: sums of int8 begin and end in registers; where products take long it gains little for its code */
+#endif
 #include "linear/kernels/integer_verbs.h"
 #include "linear/kernels/tile.h"
 #include "linear/kernels/prepare.h"

@@ -8,6 +8,7 @@ typedef struct tile {
     int64_t columns, first; /* the tile's from `first` on */
     int64_t from, end;      /* lines */
     float *sums;
+    float *y;             /* not NULL: int8 ends here, with j->then, and not in sums */
     int fetches;          /* how many of */
     const char *ahead[2]; /* what other tiles read later: 64 bytes are prefetched at each line */
 } tile;

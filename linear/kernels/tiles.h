@@ -170,18 +170,48 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
 }
 #endif
 
+/* Where the sums of int8 begin: what takes 128 Σ q away, the same for all rows, or with INT8_ENDS unset and past the
+ * first lines what t->sums has. */
+INLINE const float *int8_begin(const tile *t, int64_t *row)
+{
+    const bool first = INT8_ENDS && t->from == 0;
+    *row = first ? 0 : LINEAR_PANEL;
+    return first ? (const float *)(const void *)(t->panel + (t->columns + t->first) * LINEAR_COLUMN_BYTES) : t->sums;
+}
+
+/* Whole sums become outputs without a way through memory. -infinity is the smaller beside every number. `add` is a constant:
+ * where y is not needed, waiting for it would take long. */
+INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const linear_job *j = t->j;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    const vf least = vf_set1(j->then == LINEAR_RELU ? 0 : -INFINITY);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *y = t->y + r * j->ldy, x;
+        memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++) {
+            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x);
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
+        }
+    }
+}
+
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
     vi sum[MAX_ROWS][MAX_VECTORS];
+    int64_t row;
+    const float *begin = int8_begin(t, &row);
     inputs x;
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            sum[r][c] = vi_load(t->sums + r * LINEAR_PANEL + c * VL);
+            sum[r][c] = vi_load(begin + r * row + c * VL);
     }
     inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
     int64_t k = 0;
@@ -201,6 +231,13 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         inputs_step(&x, rows, 4 * X8_BYTES);
         line += step;
     } while (++k < t->end - t->from);
+    if (INT8_ENDS && t->y) {
+        if (t->j->then == LINEAR_ADD)
+            int8_end(rows, n, t, true, sum);
+        else
+            int8_end(rows, n, t, false, sum);
+        return;
+    }
     float *sums = t->sums;
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
