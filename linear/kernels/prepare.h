@@ -22,18 +22,18 @@ INLINE vf row_load(const float *x, int64_t i, int64_t n)
 /* The largest |x|; infinity or NaN where the row is not finite. */
 static float row_max(const float *x, int64_t n)
 {
-    float lane[VL], most = 0;
+    int32_t lane[VL], bits = 0; /* in the order of integers infinity and NaN come last */
+    float most;
     vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
     for (int64_t i = 0; i < n; i += 4 * VL) {
         RPI_UNROLL
         for (int c = 0; c < 4; c++)
             max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
     }
-    vf_store(lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
+    vf_store((float *)(void *)lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
     for (int c = 0; c < VL; c++)
-        most = lane[c] <= most ? most : lane[c]; /* NaN is taken, and kept */
-    for (int c = 0; c < VL; c++)
-        most = isnan(lane[c]) ? lane[c] : most;
+        bits = lane[c] > bits ? lane[c] : bits;
+    memcpy(&most, &bits, sizeof most);
     return most;
 }
 
