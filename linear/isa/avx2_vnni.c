@@ -24,7 +24,6 @@ extern const linear_ops linear_ops_avx2;
 /* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
-#define INT8_ENDS         1
 #define w8_load(p)        vi_load(p)
 #define x8_load(p)        vi_set1(p)
 #define W8_DOT(sum, w, x) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w)))

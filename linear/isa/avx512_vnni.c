@@ -24,7 +24,6 @@ extern const linear_ops linear_ops_avx512;
 /* VPDPBUSD multiplies unsigned bytes by signed ones: inputs by weights of 8 bits, weights of 4 bits by inputs. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
-#define INT8_ENDS         1
 #define w8_load(p)        vi_load(p)
 #define x8_load(p)        vi_set1(p)
 #define W8_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w)))
@@ -32,6 +31,8 @@ extern const linear_ops linear_ops_avx512;
 #define W4_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define s4_sum(sum)       (sum)
 typedef vi w8, x8, w4, x4, s4;
+/* The tiles of whole panels: four columns of up to 6 rows, and two of more. */
+#define INT8_ENDS(rows, columns) ((columns) == 4 || ((columns) == 2 && (rows) > 6))
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -61,15 +61,13 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
     return NULL;
 }
 
-/* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
+/* Sums begin at zero; those of int8 with unsigned inputs elsewhere (int8_begin). */
 static void sums_begin(const tile *t, int64_t rows, float *sums)
 {
-    for (int64_t c = 0; c < t->columns * LINEAR_COLUMN; c += VL) {
-        const int32_t *bias = (const int32_t *)(const void *)t->panel + t->columns * LINEAR_COLUMN + c;
-        const vi first = t->j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(bias) : (vi){0};
-        for (int64_t r = 0; r < rows; r++)
-            vi_store(sums + r * LINEAR_PANEL + c, first);
-    }
+    if (t->j->type == LINEAR_INT8 && X8_UNSIGNED)
+        return;
+    for (int64_t r = 0; r < rows; r++)
+        memset(sums + r * LINEAR_PANEL, 0, (size_t)t->columns * LINEAR_COLUMN * sizeof *sums);
 }
 
 /* Rows of y that are written next come into the cache while their sums are made. */
@@ -80,10 +78,12 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
             __builtin_prefetch(y + r * j->ldy + c, 1, 3);
 }
 
-/* Whether tiles make outputs of their sums, where all of theirs are outputs. */
-static bool ends_itself(const linear_job *j)
+/* Whether a tile of so many rows and columns makes outputs of its sums. */
+static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
 {
-    return INT8_ENDS && j->type == LINEAR_INT8 &&
+    (void)rows;
+    (void)columns;
+    return j->type == LINEAR_INT8 && INT8_ENDS(rows, columns) &&
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
@@ -112,7 +112,7 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
-        t->y = t->end == j->lines && ends_itself(j) && n == width * LINEAR_COLUMN ? y : NULL;
+        t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
         each((int)(end - begin), t);
         if (t->end == j->lines && !t->y)
             store(t, (int)(end - begin), y, n);
@@ -124,8 +124,7 @@ static void panel_of_block(const part *p)
     const linear_job *j = p->j;
     const int64_t most = linear_ceil(p->rows, p->groups);
     tile t = {.j = j, .panel = j->packed + p->panel * j->panel_bytes, .columns = linear_columns(j->out, p->panel)};
-    if (!INT8_ENDS || j->type != LINEAR_INT8)
-        sums_begin(&t, p->rows, p->sums);
+    sums_begin(&t, p->rows, p->sums);
     for (; t.from < j->lines; t.from = t.end) {
         int64_t width, before = 0;
         widest(j->type, most, t.columns, &width);

@@ -6,6 +6,7 @@
  *   SHAPES(X)  its widths in columns: X(columns, the most rows), widest first, the last X(1, MAX_ROWS)
  *   LINEAR_ISA the name, of which the table of functions gets its own
  *   LINEAR_BASE    another set's table, where this one adds to it; OWNS(type): the types that it has kernels of its own for
+ *   INT8_ENDS(rows, columns)  the tiles that make outputs of their sums of int8, where that is worth its code
  *
  * and, where the compiler's vectors are slow, verbs of integers (integer_verbs.h). With LINEAR_AMX products of int8 go by
  * AMX tiles (amx_block.h has their verbs), and MR, MAX_ROWS and SHAPES mean nothing. It may not know threads. */
@@ -13,8 +14,7 @@
 #define OWNS(type) true
 #endif
 #ifndef INT8_ENDS
-#define INT8_ENDS                                                                                                      \
-    0 /* 1: sums of int8 begin and end in registers; where products take long it gains little for its code */
+#define INT8_ENDS(rows, columns) 0
 #endif
 #include "linear/kernels/integer_verbs.h"
 #include "linear/kernels/tile.h"

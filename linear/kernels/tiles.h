@@ -170,11 +170,11 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
 }
 #endif
 
-/* Where the sums of int8 begin: what takes 128 Σ q away, the same for all rows, or with INT8_ENDS unset and past the
- * first lines what t->sums has. */
+/* Where the sums of int8 begin: where inputs are unsigned, at what takes 128 Σ q away, the same for all rows; else, and
+ * past the first lines, at what t->sums has. */
 INLINE const float *int8_begin(const tile *t, int64_t *row)
 {
-    const bool first = INT8_ENDS && t->from == 0;
+    const bool first = X8_UNSIGNED && t->from == 0;
     *row = first ? 0 : LINEAR_PANEL;
     return first ? (const float *)(const void *)(t->panel + (t->columns + t->first) * LINEAR_COLUMN_BYTES) : t->sums;
 }
@@ -231,7 +231,7 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         inputs_step(&x, rows, 4 * X8_BYTES);
         line += step;
     } while (++k < t->end - t->from);
-    if (INT8_ENDS && t->y) {
+    if (INT8_ENDS(rows, columns) && t->y) {
         if (t->j->then == LINEAR_ADD)
             int8_end(rows, n, t, true, sum);
         else
