@@ -1,36 +1,91 @@
-/* json.c -- read JSON, and tell text that is not JSON from memory that ran out: jansson 2.14 calls both malformed, and may omit letters of
- * a string whose buffer could not grow. It knows nothing of what the JSON means.
+/* json.c -- read JSON, and tell text that is not JSON from memory that ran out: jansson 2.14 calls both malformed. It knows nothing of
+ * what the JSON means.
+ *
+ * Where the buffer of a string cannot grow, jansson goes on without the letter, and may end the program over what is left. So memory for
+ * that buffer is put aside first: once an allocation fails, the next ones take that, and the text ends before the next string.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
 
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
-static _Thread_local bool allocation_failed; /* of jansson, in this thread */
+/* What this thread reads. */
+static _Thread_local struct {
+    const char *text, *end;
+    char *aside; /* NULL: nothing is being read */
+    size_t aside_bytes, aside_taken;
+    bool failed; /* an allocation of jansson */
+} reading;
+/* What jansson called before: malloc and free, or functions of the program that this is a part of. */
+static json_malloc_t plain_malloc;
+static json_free_t plain_free;
 
 static void *allocate(size_t size)
 {
-    void *memory = malloc(size);
-    if (memory == NULL && size > 0)
-        allocation_failed = true;
+    void *memory = reading.failed ? NULL : plain_malloc(size);
+    if (memory == NULL && size > 0 && reading.aside != NULL) {
+        const size_t bytes = (size + 15) / 16 * 16;
+        reading.failed = true;
+        if (bytes <= reading.aside_bytes - reading.aside_taken) {
+            memory = reading.aside + reading.aside_taken;
+            reading.aside_taken += bytes;
+        }
+    }
     return memory;
+}
+
+static void release(void *memory)
+{
+    const uintptr_t at = (uintptr_t)memory, aside = (uintptr_t)reading.aside;
+    if (reading.aside == NULL || at < aside || at >= aside + reading.aside_bytes)
+        plain_free(memory);
 }
 
 static void set_allocator(void)
 {
-    json_set_alloc_funcs(allocate, free);
+    json_get_alloc_funcs(&plain_malloc, &plain_free);
+    json_set_alloc_funcs(allocate, release);
+}
+
+/* The text up to the next quotation mark: at the end of a string jansson has what it needs, or gets no more. */
+static size_t next_piece(void *buffer, size_t size, void *context)
+{
+    const size_t left = (size_t)(reading.end - reading.text);
+    (void)context;
+    if (reading.failed || left == 0)
+        return 0;
+    const size_t most = left < size ? left : size;
+    const char *quote = memchr(reading.text + 1, '"', most - 1);
+    const size_t n = quote != NULL ? (size_t)(quote - reading.text) : most;
+    memcpy(buffer, reading.text, n);
+    reading.text += n;
+    return n;
 }
 
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_allocator);
-    allocation_failed = false;
-    json_t *json = json_loadb(text, size, flags, error);
-    *no_memory = allocation_failed;
-    if (allocation_failed) {
+    const size_t aside = 4 * size + 4096; /* the buffer of the longest string as it doubles, and that string itself */
+    char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
+    *no_memory = memory == NULL;
+    if (*no_memory)
+        return NULL;
+    reading.text = text;
+    reading.end = text + size;
+    reading.aside = memory;
+    reading.aside_bytes = aside;
+    reading.aside_taken = 0;
+    reading.failed = false;
+    json_t *json = json_load_callback(next_piece, NULL, flags, error);
+    *no_memory = reading.failed;
+    if (reading.failed) {
         json_decref(json);
         json = NULL;
     }
+    reading.aside = NULL;
+    free(memory);
     return json;
 }

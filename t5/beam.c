@@ -248,9 +248,9 @@ static rp_status run(beams *b)
         const int64_t rows = next_rows(b);
         if (status != RP_OK || rows == 0)
             break;
-        if (b->g->cancelled != NULL && b->g->cancelled(b->g->context) != 0)
-            return t5_cancelled();
-        status = t5_decode(b->session, rows, b->parents, 1, b->tokens, b->logits, NULL, NULL);
+        status = t5_ask(b->g);
+        if (status == RP_OK)
+            status = t5_decode(b->session, rows, b->parents, 1, b->tokens, b->logits, NULL, NULL);
     }
     return status;
 }

@@ -99,12 +99,10 @@ rp_status t5_draft_open(rp_t5 *m, linear_type type)
         return t5_fail(RP_E_UNSUPPORTED,
                        "the checkpoint has an encoder alone: there is nothing to draft (leave the draft out)");
     if (type < LINEAR_INT8 || type <= w->type)
-        return t5_fail(RP_E_ARG, "a draft of %s for weights of %s: a draft is %s", linear_type_name(type),
-                       linear_type_name(w->type),
-                       w->type < LINEAR_INT8 ? "int8 or int4"
-                       : w->type == LINEAR_INT8
-                           ? "int4, which takes fewer bits"
-                           : "int8 or int4 with fewer bits than the weights (leave the draft out)");
+        return t5_fail(
+            RP_E_ARG,
+            "a draft of %s for weights of %s (give int8 or int4 with fewer bits than the weights, or no draft)",
+            linear_type_name(type), linear_type_name(w->type));
     m->draft = calloc(1, sizeof *m->draft);
     if (m->draft == NULL)
         return t5_no_memory();

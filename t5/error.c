@@ -43,6 +43,11 @@ rp_status t5_cancelled(void)
     return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
 }
 
+rp_status t5_ask(const rp_t5_generation *g)
+{
+    return g->cancelled != NULL && g->cancelled(g->context) != 0 ? t5_cancelled() : RP_OK;
+}
+
 rp_status t5_core_failed(rp_status status)
 {
     return status == RP_E_CANCELLED ? t5_cancelled() : t5_fail(status, "%s", rp_last_error());

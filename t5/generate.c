@@ -273,11 +273,6 @@ static rp_status pass(run *r, target *t)
 
 /* ------------------------------------------------------------------------------------------------ steps of all rows */
 
-static rp_status cancelled(const run *r)
-{
-    return r->g->cancelled != NULL && r->g->cancelled(r->g->context) != 0 ? t5_cancelled() : RP_OK;
-}
-
 static rp_status run_steps(run *r, int64_t n_sources)
 {
     const int64_t returned = r->n_targets / n_sources, vocab = r->m->config.vocab;
@@ -303,14 +298,14 @@ static rp_status run_steps(run *r, int64_t n_sources)
         if (rows == 1 && r->m->draft != NULL)
             break;
         if (status == RP_OK && rows > 0)
-            status = cancelled(r);
+            status = t5_ask(r->g);
         if (status == RP_OK && rows > 0)
             status = decode(r, rows, 1, r->tokens);
     }
     if (status == RP_OK && rows == 1) /* the others are done */
         status = t5_keep_row(r->session, r->parents[0]);
     for (target *t = &r->targets[r->row_target[0]]; status == RP_OK && rows == 1 && !t->done;)
-        if ((status = cancelled(r)) == RP_OK)
+        if ((status = t5_ask(r->g)) == RP_OK)
             status = pass(r, t);
     return status;
 }
@@ -441,9 +436,8 @@ static int64_t batch_end(const rp_t5_tokens *sources, int64_t first, int64_t n, 
 /* The caller is asked between the layers of the encoder too, which may take long. */
 static int ask_caller(void *context, double share)
 {
-    const rp_t5_generation *g = context;
     (void)share;
-    return g->cancelled != NULL && g->cancelled(g->context) != 0;
+    return t5_ask(context) != RP_OK;
 }
 
 rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, const rp_t5_generation *g,

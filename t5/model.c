@@ -305,9 +305,15 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = t5_weights_list(&m->weights, &m->config, &set);
-    const int64_t size = (int64_t)m->tokenizer_size;
+    char *compact = NULL;
+    int64_t size = 0;
+    if (status == RP_OK && m->tokenizer != NULL && m->tokenizer_text != NULL)
+        status = t5_compact_tokenizer(m, &compact, &size);
+    if (compact == NULL)
+        size = (int64_t)m->tokenizer_size;
     if (status == RP_OK && m->tokenizer_text != NULL && /* last: its size is no multiple of 64 */
-        io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
+        io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, compact != NULL ? (void *)compact : m->tokenizer_text,
+               true) != 0)
         status = t5_no_memory();
     if (status == RP_OK &&
         (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
@@ -318,6 +324,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
         status = t5_fail(RP_E_ARG, "%s", err);
     io_free(&set);
+    free(compact);
     return status;
 }
 

@@ -45,6 +45,7 @@ static inline bool t5_stopped(const t5_watch *w)
     return w != NULL && w->progress != NULL && w->progress(w->context, w->share) != 0;
 }
 rp_status t5_cancelled(void);
+rp_status t5_ask(const rp_t5_generation *g); /* its callback `cancelled`, if there is one */
 
 /* A product of sizes and its sum with another; false where it does not fit. */
 static inline bool t5_mul(int64_t a, int64_t b, int64_t *product)
@@ -172,6 +173,8 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 /* A model works without a tokenizer: why there is none is told when text is asked for. */
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
+/* What a packed file has in place of tokenizer_text, to be freed; NULL: that. */
+rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
 

@@ -95,6 +95,13 @@ static rp_status tokenizer_failed(tok_status status, const char *err)
     return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
 }
 
+rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)
+{
+    char err[TOK_ERR_MAX] = "";
+    const tok_status status = tok_compact((const char *)m->tokenizer_text, (int64_t)m->tokenizer_size, made, size, err);
+    return status == TOK_OK ? RP_OK : tokenizer_failed(status, err);
+}
+
 rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
 {
     char err[TOK_ERR_MAX] = "";

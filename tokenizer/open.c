@@ -70,12 +70,13 @@ tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, con
     int64_t at = 0;
     while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
         at++;
-    const bool json = at < size && bytes[at] == '{';
-    tokenizer *t = empty(json ? TOK_JSON : TOK_SENTENCEPIECE);
+    const bool compact = tok_is_compact(bytes, size), json = at < size && bytes[at] == '{';
+    tokenizer *t = empty(json || compact ? TOK_JSON : TOK_SENTENCEPIECE);
     if (t == NULL)
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);
-    status =
-        json ? tok_read_json(t, bytes, size, safe, err) : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, err);
+    status = compact ? tok_read_compact(t, bytes, size, safe, err)
+             : json  ? tok_read_json(t, bytes, size, safe, err)
+                     : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, err);
     if (status == TOK_OK)
         *made = t;
     else

@@ -132,6 +132,8 @@ bool tok_matchers_make(tokenizer *t);
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   char err[TOK_ERR_MAX]);
+bool tok_is_compact(const char *data, int64_t size);
+tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
 
 /* ---- one call of tok_encode */
 typedef struct tok_node tok_node;

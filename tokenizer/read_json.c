@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 tok_status tok_reader_fail(const tok_reader *r, tok_status status, const char *format, ...)
 {
@@ -87,22 +88,45 @@ static double as_serde_reads(double x)
     return x < 0 ? -read : read;
 }
 
+double tok_json_score(const json_t *score)
+{
+    return as_serde_reads(json_number_value(score));
+}
+
+static tok_status set_piece(tok_reader *r, int32_t id, const char *piece, int64_t size, double score)
+{
+    if (size < 0 || size > TOK_MAX_PIECE)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %lld bytes: at most %d", id, (long long)size,
+                               TOK_MAX_PIECE);
+    if (!isfinite(score))
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: a finite one", id, score);
+    r->t->min_score = fmin(r->t->min_score, score);
+    return tok_token_set(r->t, id, piece, size, TOK_NORMAL, score) ? TOK_OK : tok_reader_memory(r);
+}
+
 static tok_status read_piece(tok_reader *r, const json_t *pair, int32_t id)
 {
     const json_t *piece = json_array_get(pair, 0), *score = json_array_get(pair, 1);
     if (json_array_size(pair) != 2 || !json_is_string(piece) || !json_is_number(score))
         return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] is not a piece and its score, such as [\"the\", -3.5]",
                                id);
-    if (json_string_length(piece) > TOK_MAX_PIECE)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has %zu bytes: at most %d", id,
-                               json_string_length(piece), TOK_MAX_PIECE);
-    const double value = as_serde_reads(json_number_value(score));
-    if (!isfinite(value))
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab[%d] has the score %g: a finite one", id, value);
-    r->t->min_score = fmin(r->t->min_score, value);
-    if (!tok_token_set(r->t, id, json_string_value(piece), (int64_t)json_string_length(piece), TOK_NORMAL, value))
-        return tok_reader_memory(r);
-    return TOK_OK;
+    return set_piece(r, id, json_string_value(piece), (int64_t)json_string_length(piece), tok_json_score(score));
+}
+
+/* The bytes of all pieces were counted when the file was opened. */
+static tok_status take_pieces(tok_reader *r)
+{
+    tok_status status = TOK_OK;
+    int64_t at = 0;
+    for (int32_t k = 0; k < r->vocab->n && status == TOK_OK; k++) {
+        double score;
+        int32_t size;
+        memcpy(&score, r->vocab->scores + 8 * (size_t)k, sizeof(score));
+        memcpy(&size, r->vocab->sizes + 4 * (size_t)k, sizeof(size));
+        status = set_piece(r, k, r->vocab->pieces + at, size, score);
+        at += size;
+    }
+    return status;
 }
 
 static bool is_piece(const tok_entry *token)
@@ -113,17 +137,17 @@ static bool is_piece(const tok_entry *token)
 static tok_status read_pieces(tok_reader *r, const json_t *vocab)
 {
     tokenizer *t = r->t;
-    const size_t n = json_array_size(vocab);
+    const size_t n = r->vocab != NULL ? (size_t)r->vocab->n : json_array_size(vocab);
     if (!json_is_array(vocab) || n < 1 || n > TOK_MAX_TOKENS)
         return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %zu pieces: a list of 1 to %d", n, TOK_MAX_TOKENS);
     if (!tok_tokens_make(t, (int32_t)n))
         return tok_reader_memory(r);
     t->min_score = INFINITY;
-    for (size_t k = 0; k < n; k++) {
-        const tok_status status = read_piece(r, json_array_get(vocab, k), (int32_t)k);
-        if (status != TOK_OK)
-            return status;
-    }
+    tok_status status = r->vocab != NULL ? take_pieces(r) : TOK_OK;
+    for (size_t k = 0; k < n && r->vocab == NULL && status == TOK_OK; k++)
+        status = read_piece(r, json_array_get(vocab, k), (int32_t)k);
+    if (status != TOK_OK)
+        return status;
     if (!tok_pieces_trie(t, &t->pieces, is_piece))
         return tok_reader_memory(r);
     if (t->pieces.units == NULL)
@@ -302,7 +326,13 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
 
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX])
 {
-    tok_reader r = {t, name, err};
+    return tok_read_json_with(t, data, size, NULL, name, err);
+}
+
+tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
+                              char err[TOK_ERR_MAX])
+{
+    tok_reader r = {t, name, err, vocab};
     json_error_t error;
     bool no_memory;
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);

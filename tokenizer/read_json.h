@@ -7,10 +7,17 @@
 #include "tokenizer/parts.h"
 #include <jansson.h>
 
+/* The pieces of model.vocab outside the JSON: compact.c. */
+typedef struct tok_vocab {
+    int32_t n;
+    const char *scores, *sizes, *pieces; /* [n] double, [n] int32, and the bytes one after the other; at any address */
+} tok_vocab;
+
 typedef struct tok_reader {
     tokenizer *t;
     const char *name; /* of the file, safe to print */
     char *err;
+    const tok_vocab *vocab; /* NULL: they are in the JSON */
 } tok_reader;
 
 /* A failure: "<name>: <text>". */
@@ -26,6 +33,13 @@ tok_status tok_json_bool(const tok_reader *r, const json_t *object, const char *
 
 /* The "type" of an object, such as "Metaspace". */
 tok_status tok_json_type(const tok_reader *r, const json_t *object, const char *where, const char **type);
+
+/* The number that `tokenizers` reads for a score in the JSON. */
+double tok_json_score(const json_t *score);
+
+/* Read a tokenizer.json, with its pieces elsewhere unless vocab is NULL. */
+tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
+                              char err[TOK_ERR_MAX]);
 
 /* read_steps.c */
 tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer);

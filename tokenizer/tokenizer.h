@@ -23,7 +23,8 @@ typedef enum tok_status {
 } tok_status;
 
 /* Read a tokenizer. path is a file, or a directory: then its tokenizer.json is read, or, where there is none, its
- * spiece.model. A file that begins with "{" is a tokenizer.json, another is a SentencePiece model.
+ * spiece.model. A file that begins with "{" is a tokenizer.json, another is a SentencePiece model, or comes
+ * from tok_compact.
  *
  * tokenizer.json   equals the library `tokenizers` of Hugging Face (0.23.3), without the truncation and padding that the
  *                  file may ask for. Unigram is read, with the steps that models of T5's family have; others are refused
@@ -37,6 +38,11 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
 /* The same from memory, which may be freed afterwards; name stands for the file in err. */
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX]);
+
+/* A tokenizer.json as bytes that tok_open_memory opens several times as fast, on machines with the same order of bytes:
+ * *made, which the caller frees with free(), has *made_size of them. Any other tokenizer is fast as it is: *made is NULL
+ * and *made_size 0. */
+tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX]);
 
 /* The tokenizer of ByT5, which has no file: <pad>, </s>, <unk>, then the 256 bytes, then extra_ids tokens from
  * <extra_id_0> upward (ByT5: 125). */

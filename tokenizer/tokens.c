@@ -43,16 +43,48 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
+/* A key and its first eight bytes as a number, which tells most apart. */
+typedef struct sorting {
+    uint64_t first;
+    tok_key key;
+} sorting;
+
+static int by_first(const void *a, const void *b)
+{
+    const sorting *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return tok_key_order(&x->key, &y->key);
+}
+
+static uint64_t first_bytes(const tok_key *key)
+{
+    uint64_t first = 0;
+    for (int64_t x = 0; x < 8; x++)
+        first = first << 8 | (x < key->size ? (unsigned char)key->bytes[x] : 0);
+    return first;
+}
+
 /* The pieces that takes (NULL: all), sorted; NULL if memory runs out. */
 static tok_key *sorted_keys(const tokenizer *t, bool (*takes)(const tok_entry *), int64_t *n)
 {
     tok_key *keys = malloc(((size_t)t->n_tokens + 1) * sizeof(*keys));
+    sorting *sorted = malloc(((size_t)t->n_tokens + 1) * sizeof(*sorted));
     *n = 0;
-    for (int32_t id = 0; keys != NULL && id < t->n_tokens; id++)
-        if (t->tokens[id].piece >= 0 && (takes == NULL || (t->tokens[id].size > 0 && takes(&t->tokens[id]))))
-            keys[(*n)++] = key_of(t, id);
-    if (keys != NULL)
-        qsort(keys, (size_t)*n, sizeof(*keys), by_key);
+    for (int32_t id = 0; keys != NULL && sorted != NULL && id < t->n_tokens; id++)
+        if (t->tokens[id].piece >= 0 && (takes == NULL || (t->tokens[id].size > 0 && takes(&t->tokens[id])))) {
+            const tok_key key = key_of(t, id);
+            sorted[(*n)++] = (sorting){first_bytes(&key), key};
+        }
+    if (keys != NULL && sorted != NULL) {
+        qsort(sorted, (size_t)*n, sizeof(*sorted), by_first);
+        for (int64_t k = 0; k < *n; k++)
+            keys[k] = sorted[k].key;
+    } else {
+        free(keys);
+        keys = NULL;
+    }
+    free(sorted);
     return keys;
 }
 

@@ -158,15 +158,53 @@ static int64_t first_difference(const rp_array *want, const void *found)
     return -1;
 }
 
-static const char *check_threads(trial *t, request *r, char line[256])
+/* A second call that has to give the same bits. */
+typedef struct variant {
+    const char *name; /* "3 threads" */
+    const char *against;
+    int32_t threads;
+    const char *skip; /* RELPOS_SKIP; NULL: as it is */
+} variant;
+static const variant with_threads = {"3 threads", "1", 3, NULL};
+static const variant without_skipping = {"every tile", "tiles left out", 1, "0"};
+
+/* Plans that are made until the next call leave no tile out, or do as they did before. */
+static void set_skipping(const variant *v, bool begin)
+{
+    static char before[8];
+    const char *now = getenv("RELPOS_SKIP");
+    if (v->skip == NULL)
+        return;
+    if (begin) {
+        snprintf(before, sizeof before, "%s", now ? now : "1");
+        setenv("RELPOS_SKIP", v->skip, 1);
+    } else {
+        setenv("RELPOS_SKIP", before, 1);
+    }
+}
+
+static const char *check_again(trial *t, const variant *v, char line[256])
 {
     void *again = problem_alloc(&t->p, (size_t)t->n * rp_dtype_size(t->p.desc.dtype));
-    const char *wrong = again ? attend(t, 3, again) : "out of memory";
+    set_skipping(v, true);
+    const char *wrong = again ? attend(t, v->threads, again) : "out of memory";
+    set_skipping(v, false);
     const int64_t x = wrong ? -1 : first_difference(&t->p.t.out, again);
-    (void)r;
     if (x >= 0)
-        snprintf(line, 256, "3 threads against 1: element %lld differs", (long long)x);
+        snprintf(line, 256, "%s against %s: element %lld differs", v->name, v->against, (long long)x);
     return wrong ? wrong : x >= 0 ? line : NULL;
+}
+
+static const char *check_threads(trial *t, request *r, char line[256])
+{
+    (void)r;
+    return check_again(t, &with_threads, line);
+}
+
+static const char *check_skipping(trial *t, request *r, char line[256])
+{
+    (void)r;
+    return check_again(t, &without_skipping, line);
 }
 
 /* Cut an array of a shorter problem: the axis that went from `whole` to `tail` entries keeps the last. */
@@ -324,33 +362,50 @@ static const char *check_gradients(trial *t, request *r, char line[256])
     return wrong ? wrong : judge(&w, r, line);
 }
 
-static const char *check_gradient_threads(trial *t, request *r, char line[256])
+static const char *check_gradients_again(trial *t, const variant *v, char line[256])
 {
     rp_grads again;
     const char *wrong = gradients_like(t, &again, t->p.desc.dtype) ? NULL : "out of memory";
-    (void)r;
+    set_skipping(v, true);
     if (!wrong)
-        wrong = call(&t->p.desc, &t->p.t, &again, 3);
+        wrong = call(&t->p.desc, &t->p.t, &again, v->threads);
+    set_skipping(v, false);
     for (int n = 0; !wrong && n < GRADIENTS; n++) {
         const rp_array *first = gradient(&t->p.g, n);
         const int64_t x = first->data ? first_difference(first, gradient(&again, n)->data) : -1;
         if (x >= 0) {
-            snprintf(line, 256, "3 threads against 1: element %lld of the gradient %s differs", (long long)x,
-                     gradient_name(&t->p.desc, n));
+            snprintf(line, 256, "%s against %s: element %lld of the gradient %s differs", v->name, v->against,
+                     (long long)x, gradient_name(&t->p.desc, n));
             wrong = line;
         }
     }
     return wrong;
 }
 
+static const char *check_gradient_threads(trial *t, request *r, char line[256])
+{
+    (void)r;
+    return check_gradients_again(t, &with_threads, line);
+}
+
+static const char *check_gradient_skipping(trial *t, request *r, char line[256])
+{
+    (void)r;
+    return check_gradients_again(t, &without_skipping, line);
+}
+
 static const struct {
     const char *name;
     check run;
     int pass;
-} checks[] = {
-    {"oracle", check_oracle, PROBLEM_FORWARD},        {"threads", check_threads, PROBLEM_FORWARD},
-    {"decode", check_decode, PROBLEM_FORWARD},        {"rows", check_rows, PROBLEM_FORWARD},
-    {"gradients", check_gradients, PROBLEM_BACKWARD}, {"gradient threads", check_gradient_threads, PROBLEM_BACKWARD}};
+} checks[] = {{"oracle", check_oracle, PROBLEM_FORWARD},
+              {"threads", check_threads, PROBLEM_FORWARD},
+              {"skipping", check_skipping, PROBLEM_FORWARD},
+              {"decode", check_decode, PROBLEM_FORWARD},
+              {"rows", check_rows, PROBLEM_FORWARD},
+              {"gradients", check_gradients, PROBLEM_BACKWARD},
+              {"gradient threads", check_gradient_threads, PROBLEM_BACKWARD},
+              {"gradient skipping", check_gradient_skipping, PROBLEM_BACKWARD}};
 
 /* What the reference path finds. NULL, or what went wrong */
 static const char *reference(trial *t)
@@ -472,8 +527,11 @@ static const char *const masks[] = {"",
                                     "positions+causal",
                                     "q_offsets+causal",
                                     "dropout=0.2+seed=5"};
-/* Longer gradients, and what asks for sizes of its own. */
-static const char *const others[] = {"fwd:f32:b1h2q130k130d16:t5:segments+causal",
+/* Longer gradients, what asks for sizes of its own, and biases so steep that tiles are left out. */
+static const char *const others[] = {"fwdbwd:f32:b1h2q700k700d16:linear,left=0.5,right=0.5:causal",
+                                     "fwdbwd:f64:b1h2g1q200k900d16:linear,left=1,right=0.6+sink:key_mask",
+                                     "fwd:bf16:b1h2q300k1400d16o900:linear,left=0.5,right=1+t5:",
+                                     "fwd:f32:b1h2q130k130d16:t5:segments+causal",
                                      "bwd:f32:b1h2q40k40d16:t5+rope:segments",
                                      "fwdbwd:f32:b1h2g1q130k600d16:t5+rope:causal",
                                      "bwd:f64:b1h1q70k1100d16v24:alibi+sink:window=60,0",

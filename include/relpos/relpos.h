@@ -457,8 +457,9 @@ typedef struct rp_tensors {
     rp_progress *progress;  /* NULL: not reported */
     void *progress_context; /* handed to progress */
     rp_array key_norms;     /* [B,Hk,ceil(Lk/64) or more] made by rp_key_norms; absent: every key is read */
-    int64_t *pairs; /* [2] receives how many pairs the intervals of the masks allow, and how many scores of these a
-                           forward call computed: tiles whose weights are all 0 are left out; NULL: not counted */
+    /* [2] receives how many pairs the intervals of the masks allow, and how many scores of these a forward call
+     * computed: tiles whose weights are all 0 are left out; NULL: not counted */
+    int64_t *pairs;
 } rp_tensors;
 
 /* A call with every array absent, on the default pool. */

@@ -5,23 +5,6 @@
 #include "engine/call.h"
 #include <math.h>
 
-/* The norm of a row; infinite where a number is not finite, or is larger than `most`. */
-static double norm_of(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width, double most)
-{
-    const char *row = rpi_row_of(v, b, h, j);
-    double x[64], sum = 0;
-    for (int64_t x0 = 0; x0 < width; x0 += 64) {
-        const int64_t n = rpi_min(64, width - x0);
-        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
-        for (int64_t c = 0; c < n; c++) {
-            if (!(fabs(x[c]) <= most))
-                return HUGE_VAL;
-            sum += x[c] * x[c];
-        }
-    }
-    return sqrt(sum + (double)width * DBL_MIN);
-}
-
 rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms)
 {
     static const double somewhere = 0; /* stands in for q, which is not read */
@@ -51,8 +34,10 @@ rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, c
             for (int64_t j = from; j < d->len_k; j++) {
                 const int64_t at = rpi_index(&to, b, g, j / RP_NORM_KEYS, 0);
                 const double before = j % RP_NORM_KEYS ? rpi_value(to.data, to.dtype, at) : 0;
-                const double norm = fmax(norm_of(&args.k, b, g, j, d->dim_k, (double)RPI_MODERATE),
-                                         norm_of(&args.v, b, g, j, d->dim_v, DBL_MAX) < HUGE_VAL ? 0 : HUGE_VAL);
+                const double of_key = rpi_row_norm(&args.k, b, g, j, d->dim_k);
+                const bool read =
+                    !(of_key <= (double)RPI_MODERATE && rpi_row_norm(&args.v, b, g, j, d->dim_v) < HUGE_VAL);
+                const double norm = read ? HUGE_VAL : of_key;
                 if (!(norm <= before))
                     rpi_put(to.data, to.dtype, at, norm);
             }

@@ -84,6 +84,9 @@ static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, in
     return base + at * rpi_floating_size(v->dtype);
 }
 
+/* A number that the norm of a row does not exceed; infinite or NaN where that is. */
+double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width);
+
 /* The element [a, b, c, d] of a view, as double. */
 static inline double rpi_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
 {

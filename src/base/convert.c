@@ -2,6 +2,8 @@
  * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* The two 16-bit floats: bits of the fraction and of the exponent, and the value of their last place near zero. */
@@ -144,4 +146,17 @@ rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from
     for (int64_t x = 0; to_type != from_type && x < n; x++)
         rpi_put(to, to_type, x, rpi_value(from, from_type, x));
     return RP_OK;
+}
+
+double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t width)
+{
+    const char *row = rpi_row_of(v, b, h, j);
+    double x[64], sum = 0;
+    for (int64_t x0 = 0; x0 < width; x0 += 64) {
+        const int64_t n = width - x0 < 64 ? width - x0 : 64;
+        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
+        for (int64_t c = 0; c < n; c++)
+            sum += x[c] * x[c];
+    }
+    return sqrt(sum + (double)width * DBL_MIN);
 }

@@ -193,20 +193,6 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     }
 }
 
-/* The norm of a row. */
-static double row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t i, int64_t width)
-{
-    const char *row = rpi_row_of(v, b, h, i);
-    double x[64], sum = 0;
-    for (int64_t x0 = 0; x0 < width; x0 += 64) {
-        const int64_t n = rpi_min(64, width - x0);
-        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
-        for (int64_t c = 0; c < n; c++)
-            sum += x[c] * x[c];
-    }
-    return sqrt(sum + (double)width * DBL_MIN);
-}
-
 /* What kernels/skip.h needs to know of a block of rows of one head. Where the weights are 0 and these numbers are
  * moderate, ds is 0 too. */
 static void bounds_task(void *context, int64_t n, int32_t worker)
@@ -222,10 +208,10 @@ static void bounds_task(void *context, int64_t n, int32_t worker)
     for (int64_t i = first; i < rpi_min(first + rows, d->len_q); i++) {
         const double *stats = c->backward->row_stats + 3 * (head * d->len_q + i);
         const double lse = (stats[0] == -HUGE_VAL ? 0 : stats[0]) + stats[1],
-                     norm = row_norm(&c->args->q, b, h, i, d->dim_k);
+                     norm = rpi_row_norm(&c->args->q, b, h, i, d->dim_k);
         const double scaled = norm * fabs(d->scale);
         const bool moderate = norm <= (double)RPI_MODERATE && scaled <= (double)RPI_MODERATE &&
-                              row_norm(&c->grads->dout, b, h, i, d->dim_v) <= (double)RPI_MODERATE &&
+                              rpi_row_norm(&c->grads->dout, b, h, i, d->dim_v) <= (double)RPI_MODERATE &&
                               fabs(stats[2]) <= (double)RPI_MODERATE * (double)RPI_MODERATE && !isnan(lse);
         to[0] = fmax(to[0], scaled);
         to[1] = moderate ? fmin(to[1], lse) : -HUGE_VAL;

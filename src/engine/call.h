@@ -56,12 +56,11 @@ typedef struct rpi_backward {
     void *dq;                      /* [head of the group][pad_rows][Dk padded] of rotated queries, without scale */
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] of each RUN's own queries */
     double *row_stats;             /* [B * H][Lq][3] largest score and log of the sum, which make lse; <dout, out> */
-    double
-        *bounds; /* [B * H][blocks][2] of blocks of rows: the largest norm of a query, scaled; the least lse, -infinity
-                       where a number is extreme. NULL: not wanted */
-    rpi_term_sums sums;                     /* of the arrays of the terms */
-    rpi_term_sums *private_sums;            /* for each worker: of terms that go pair by pair; NULL: none */
-    bool direct[RPI_MAX_SOURCES];           /* gradients that tasks write themselves */
+    double *bounds;               /* NULL, or [B * H][blocks][2] of blocks of rows: the largest norm of a query, scaled;
+                                      the least lse, -infinity where a number is extreme */
+    rpi_term_sums sums;           /* of the arrays of the terms */
+    rpi_term_sums *private_sums;  /* for each worker: of terms that go pair by pair; NULL: none */
+    bool direct[RPI_MAX_SOURCES]; /* gradients that tasks write themselves */
     bool pairs[RPI_MAX_SOURCES], any_pairs; /* gradients of arrays of pairs that heads or batch entries share */
     double *strips;                         /* [1 or B][H][strip.len] gradients of the entries of the STRIP */
     double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */

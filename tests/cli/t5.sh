@@ -92,6 +92,18 @@ has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
 ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
+# a tokenizer.json is packed as arrays, and once more as it was packed
+mkdir "$T/made/words"
+cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"
+cp tests/tokenizer/data/t5.json "$T/made/words/tokenizer.json"
+ok t5 tokenize "$T/made/words" --text 'the text, as it was'
+cp "$T/out" "$T/words"
+ok t5 pack "$T/made/words" -o "$T/made/once"
+ok t5 pack "$T/made/once" -o "$T/made/twice"
+same 'packed twice' "$T/made/once" "$T/made/twice"
+ok t5 tokenize "$T/made/twice" --text 'the text, as it was'
+same 'words of a packed tokenizer' "$T/words" "$T/out"
+check 'pieces are no JSON in a packed file' 0 "$(grep -c '"vocab":\[\[' "$T/made/twice")"
 refused 2 '--draft: "f32" proposes nothing' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'a draft of int4 for weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact

@@ -386,11 +386,12 @@ static void test_bf16_is_one_chain_bit_for_bit(void **state)
                              n % OUT, (double)y[n], (double)want[n]);
         }
     }
-    assert_true(tiny > 300);
+    printf("%d results underflowed to 0\n", (int)tiny);
+    assert_true(tiny > 200);
+    free(want);
     free(x);
     free(w);
     free(y);
-    free(want);
     free(packed);
 }
 

@@ -103,6 +103,8 @@ static void test_same(void **state)
 {
     (void)state;
     for (int n = 0; n < N_MODELS * WAYS; n++) {
+        if (EMULATED && n % WAYS != n / WAYS % WAYS)
+            continue; /* qemu takes two minutes for all of them */
         const char *name = model_names[n / WAYS], *type = ways[n % WAYS].type;
         char what[100];
         expected e;
@@ -133,7 +135,7 @@ static void test_wrong_drafts(void **state)
 {
     static const char *const names[] = {"v11", "umt5", "switch", "byt5"};
     (void)state;
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; n < (EMULATED ? 2 : 4); n++) {
         expected e;
         rp_t5_drafted sum = {0};
         uint32_t random = 1;
@@ -163,10 +165,10 @@ static void test_refusals(void **state)
         const char *name, *type, *draft, *says;
         rp_status status;
     } of[] = {
-        {"v11", "f32", "f32", "a draft is int8 or int4", RP_E_ARG},
-        {"v11", "f32", "bf16", "a draft of bf16 for weights of f32: a draft is int8 or int4", RP_E_ARG},
-        {"v11", "int8", "int8", "a draft is int4", RP_E_ARG},
-        {"v11", "int4", "int4", "leave the draft", RP_E_ARG},
+        {"v11", "f32", "f32", "a draft of f32 for weights of f32", RP_E_ARG},
+        {"v11", "f32", "bf16", "a draft of bf16 for weights of f32 (give int8 or int4", RP_E_ARG},
+        {"v11", "int8", "int8", "with fewer bits than the weights", RP_E_ARG},
+        {"v11", "int4", "int4", "or no draft", RP_E_ARG},
         {"v11", "f32", "int5", "int5", RP_E_ARG},
         {"encoder", "f32", "int8", "encoder alone", RP_E_UNSUPPORTED},
     };

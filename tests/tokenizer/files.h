@@ -32,6 +32,21 @@ HELPER file load(const char *path)
     return f;
 }
 
+/* The bytes of tok_compact in place of a tokenizer.json, with a NUL after them. */
+HELPER void make_compact(file *f)
+{
+    file made;
+    if (tok_compact(f->bytes, f->size, &made.bytes, &made.size, err) != TOK_OK)
+        fail_msg("%s", err);
+    assert_true(made.size > 0);
+    free(f->bytes);
+    f->bytes = malloc((size_t)made.size + 1);
+    assert_non_null(f->bytes);
+    memcpy(f->bytes, made.bytes, (size_t)made.size);
+    f->bytes[f->size = made.size] = 0;
+    free(made.bytes);
+}
+
 HELPER tokenizer *opened(const char *name)
 {
     char path[200];

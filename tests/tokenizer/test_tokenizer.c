@@ -72,11 +72,31 @@ static void check_decoded(const tokenizer *t, const char *name, const char *hex,
     free(wanted);
 }
 
+/* Each as it is, then those of a tokenizer.json as the bytes of tok_compact. */
+static tokenizer *opened_as(const char *name, bool compact)
+{
+    char path[200];
+    tokenizer *t;
+    if (!compact)
+        return opened(name);
+    snprintf(path, sizeof(path), DATA "%s", name);
+    file f = load(path), again;
+    make_compact(&f);
+    assert_int_equal(tok_open_memory(&t, f.bytes, f.size, name, 0, err), TOK_OK);
+    assert_int_equal(tok_compact(f.bytes, f.size, &again.bytes, &again.size, err), TOK_OK);
+    assert_true(again.bytes == NULL && again.size == 0);
+    free(f.bytes);
+    return t;
+}
+
 static void tokens_and_texts_are_those_of_the_oracles(void **state)
 {
     (void)state;
-    for (int k = 0; k < N_NAMES; k++) {
-        tokenizer *t = opened(names[k]);
+    for (int n = 0; n < 2 * N_NAMES; n++) {
+        const int k = n % N_NAMES;
+        if (n >= N_NAMES && strstr(names[k], ".json") == NULL)
+            continue;
+        tokenizer *t = opened_as(names[k], n >= N_NAMES);
         char path[200];
         snprintf(path, sizeof(path), DATA "%s.cases", names[k]);
         json_error_t error;
@@ -92,7 +112,8 @@ static void tokens_and_texts_are_those_of_the_oracles(void **state)
             if (decoded != NULL)
                 check_decoded(t, names[k], decoded, json_is_true(json_object_get(one, "skip")), ids), numbers++;
         }
-        print_message("%s: %d texts, %d lists of tokens\n", names[k], texts, numbers);
+        print_message("%s%s: %d texts, %d lists of tokens\n", names[k], n >= N_NAMES ? ", compact" : "", texts,
+                      numbers);
         assert_true(texts > 200 && numbers > 150);
         json_decref(cases);
         tok_close(t);

@@ -46,15 +46,19 @@ static bool try(const char *bytes, int64_t size)
     return true;
 }
 
-static const char *const names[] = {"t5.model", "fallback.model", "suffix.model",
-                                    "t5.json",  "first.json",     "fallback.json"};
+static const char *const names[] = {"t5.model",   "fallback.model", "suffix.model",   "t5.json",
+                                    "first.json", "fallback.json",  "compact t5.json"};
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
 static file load_data(const char *name)
 {
     char path[200];
-    snprintf(path, sizeof(path), DATA "%s", name);
-    return load(path);
+    const bool compact = strncmp(name, "compact ", 8) == 0;
+    snprintf(path, sizeof(path), DATA "%s", compact ? name + 8 : name);
+    file f = load(path);
+    if (compact)
+        make_compact(&f);
+    return f;
 }
 
 static uint64_t number_state = 1;
@@ -270,9 +274,9 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     if (!STARVES)
         skip();
-    static const char *const small[] = {"suffix.model", "never.json", "bytes"};
-    for (int k = 0; k < 3; k++) {
-        const bool bytes = k == 2;
+    static const char *const small[] = {"suffix.model", "never.json", "compact never.json", "bytes"};
+    for (int k = 0; k < 4; k++) {
+        const bool bytes = k == 3;
         const file f = bytes ? (file){0} : load_data(small[k]);
         long n_allocations = 1;
         for (long n = 1; n <= n_allocations; n += 1 + n / 40) {
@@ -286,6 +290,14 @@ static void every_allocation_may_fail(void **state)
             else
                 assert_int_equal(status, TOK_FAILED);
             n_allocations = status == TOK_OK ? 0 : count > n ? count : n + 1;
+        }
+        for (long n = 1, more = 1; more && !bytes; n += 1 + n / 40) {
+            file made;
+            starve(n, true);
+            const tok_status status = tok_compact(f.bytes, f.size, &made.bytes, &made.size, err);
+            more = starve_end() >= n;
+            assert_true(status == (more ? TOK_FAILED : TOK_OK));
+            free(made.bytes);
         }
         tokenizer *t;
         assert_int_equal(bytes ? tok_open_bytes(&t, 3, err) : tok_open_memory(&t, f.bytes, f.size, "x", 3, err),
