@@ -88,11 +88,18 @@ static inline int64_t linear_panel_bytes(linear_type type, int64_t in, int64_t c
     return linear_line_at(type, columns, last) + columns * LINEAR_COLUMN_BYTES;
 }
 
+/* Inputs of a prepared row, zeros past the last: whole groups, and of int8 whole rows of an AMX tile. */
+static inline int64_t linear_row_inputs(linear_type type, int64_t in)
+{
+    const int64_t step = type == LINEAR_INT8 ? LINEAR_COLUMN_BYTES : LINEAR_GROUP;
+    return linear_ceil(in, step) * step;
+}
+
 /* Bytes of one prepared row: two for an input of int8, because instruction sets without VNNI keep 16 bits, and four for
  * one of bf16, which those without products of bf16 keep as f32. */
 static inline int64_t linear_row_bytes(linear_type type, int64_t in)
 {
-    const int64_t groups = linear_ceil(in, LINEAR_GROUP), inputs = groups * LINEAR_GROUP;
+    const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
     const int64_t bytes = type == LINEAR_BF16 ? 4 * inputs : type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
 }

@@ -29,7 +29,7 @@ MAY = {
     # clients of the public header
     "linear": [],
     "linear/kernels": ["linear"],  # templates: isa/*.c include linear/ops.h before them
-    "linear/isa": ["linear", "linear/kernels", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/neon.h"],
+    "linear/isa": ["linear", "linear/kernels", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "io": [],
     "support": [],
     "tokenizer": ["io"],

@@ -19,6 +19,17 @@ static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
 }
+
+static bool avx512_bf16_found(void)
+{
+    return rp_isa_found("avx512") == 1 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+
+static bool amx_int8_found(void) /* the core asks for tiles, and the system for their memory */
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 25);
+}
 #endif
 
 static const linear_ops *const list[] = {
@@ -43,19 +54,20 @@ static int named(const char *name)
 static const linear_ops *fastest(void)
 {
     int n = SETS - 1;
-    while (!has[n])
+    while (!has[n] || strcmp(list[n]->name, "amx_emulated") == 0)
         n--;
     return list[n]; /* generic is first, and always there */
 }
 
-/* An instruction set by a name of this list, or of the core's, which for AMX means the best here and else plain code.
- * */
+/* An instruction set by a name of this list, or of the core's: one that is not here means plain code, and amx, where its
+ * bytes are missing, the best of the rest. */
 static rp_status choose(const char *name, const linear_ops **ops)
 {
     const int n = named(name);
-    const int found = n < SETS ? has[n] : rp_isa_found(name);
-    *ops = n < SETS ? list[n] : strcmp(name, "amx") == 0 ? fastest() : list[0];
-    return found < 0 ? RP_E_ARG : found ? RP_OK : RP_E_UNSUPPORTED;
+    const bool here = n < SETS && has[n];
+    const int found = here ? 1 : rp_isa_found(name);
+    *ops = here ? list[n] : strcmp(name, "amx") == 0 ? fastest() : list[0];
+    return found == 1 ? RP_OK : found == 0 || n < SETS ? RP_E_UNSUPPORTED : RP_E_ARG;
 }
 
 static void ask(void)

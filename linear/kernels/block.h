@@ -61,15 +61,13 @@ static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *w
     return NULL;
 }
 
-/* Sums begin at zero, or where inputs are unsigned at what takes 128 Σ q away. */
+/* Sums begin at zero; those of int8 with unsigned inputs elsewhere (int8_begin). */
 static void sums_begin(const tile *t, int64_t rows, float *sums)
 {
-    for (int64_t c = 0; c < t->columns * LINEAR_COLUMN; c += VL) {
-        const int32_t *bias = (const int32_t *)(const void *)t->panel + t->columns * LINEAR_COLUMN + c;
-        const vi first = t->j->type == LINEAR_INT8 && X8_UNSIGNED ? vi_load(bias) : (vi){0};
-        for (int64_t r = 0; r < rows; r++)
-            vi_store(sums + r * LINEAR_PANEL + c, first);
-    }
+    if (t->j->type == LINEAR_INT8 && X8_UNSIGNED)
+        return;
+    for (int64_t r = 0; r < rows; r++)
+        memset(sums + r * LINEAR_PANEL, 0, (size_t)t->columns * LINEAR_COLUMN * sizeof *sums);
 }
 
 /* Rows of y that are written next come into the cache while their sums are made. */
@@ -78,6 +76,15 @@ static void fetch_rows(const linear_job *j, int64_t rows, const float *y, int64_
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < n; c += LINEAR_COLUMN)
             __builtin_prefetch(y + r * j->ldy + c, 1, 3);
+}
+
+/* Whether a tile of so many rows and columns makes outputs of its sums. */
+static bool ends_itself(const linear_job *j, int64_t rows, int64_t columns)
+{
+    (void)rows;
+    (void)columns;
+    return j->type == LINEAR_INT8 && INT8_ENDS(rows, columns) &&
+           (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
 /* A block of rows by a panel. */
@@ -105,8 +112,9 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
         t->ahead[1] = next + smaller(share + of, LINEAR_COLUMNS - 1) * lines * 64;
         if (t->end == j->lines)
             fetch_rows(j, end - begin, y, n);
+        t->y = t->end == j->lines && ends_itself(j, end - begin, width) && n == width * LINEAR_COLUMN ? y : NULL;
         each((int)(end - begin), t);
-        if (t->end == j->lines)
+        if (t->end == j->lines && !t->y)
             store(t, (int)(end - begin), y, n);
     }
 }
@@ -172,10 +180,3 @@ static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
     rpi_float_end(before);
     memcpy(sums, aligned, sizeof aligned);
 }
-
-#define LINEAR_JOIN(a, b) a##b
-#define LINEAR_TABLE(isa) LINEAR_JOIN(linear_ops_, isa)
-#define LINEAR_TEXT(isa)  LINEAR_TEXT_(isa)
-#define LINEAR_TEXT_(isa) #isa
-extern const linear_ops LINEAR_TABLE(LINEAR_ISA);
-const linear_ops LINEAR_TABLE(LINEAR_ISA) = {LINEAR_TEXT(LINEAR_ISA), prepare, block, column};

@@ -42,7 +42,7 @@ static inline vi vi_madd(vi a, vi b)
 }
 #endif
 
-#ifndef W8_DOT
+#ifndef X8_BYTES
 #define X8_BYTES    2 /* of inputs 0-3 the even ones as a pair, then the odd ones */
 #define X8_UNSIGNED 0
 typedef struct w8 {
@@ -66,7 +66,9 @@ static inline x8 x8_load(const char *p)
 #ifndef W4_DOT
 typedef vh s4; /* 8 times 2 products of 15 * 127 fit */
 typedef vi w4;
-typedef w8 x4;
+typedef struct x4 {
+    vi even, odd;
+} x4;
 
 static inline x4 x4_load(const char *p)
 {

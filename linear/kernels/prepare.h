@@ -22,18 +22,18 @@ INLINE vf row_load(const float *x, int64_t i, int64_t n)
 /* The largest |x|; infinity or NaN where the row is not finite. */
 static float row_max(const float *x, int64_t n)
 {
-    float lane[VL], most = 0;
+    int32_t lane[VL], bits = 0; /* in the order of integers infinity and NaN come last */
+    float most;
     vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
     for (int64_t i = 0; i < n; i += 4 * VL) {
         RPI_UNROLL
         for (int c = 0; c < 4; c++)
             max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
     }
-    vf_store(lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
+    vf_store((float *)(void *)lane, vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
     for (int c = 0; c < VL; c++)
-        most = lane[c] <= most ? most : lane[c]; /* NaN is taken, and kept */
-    for (int c = 0; c < VL; c++)
-        most = isnan(lane[c]) ? lane[c] : most;
+        bits = lane[c] > bits ? lane[c] : bits;
+    memcpy(&most, &bits, sizeof most);
     return most;
 }
 
@@ -75,7 +75,7 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
     const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* the integer in the low bits */
     const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
     memcpy(row, &scale, sizeof scale);
-    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+    for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
         const vf q = (zeros ? vf_set1(0) : row_load(x, i, j->in)) * over + magic;
         store_inputs(j->type, row + LINEAR_ROW_HEAD + i * width, (vi)q);
     }
@@ -95,7 +95,7 @@ INLINE vf rounded(vf x)
 static void round_row(const linear_job *j, const float *x, char *row)
 {
     char *to = row + LINEAR_ROW_HEAD;
-    for (int64_t i = 0; i < linear_ceil(j->in, LINEAR_GROUP) * LINEAR_GROUP; i += VL) {
+    for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
         const vf a = rounded(row_load(x, i, j->in));
 #ifdef W16_DOT
         x16_store(to + 2 * i, a);

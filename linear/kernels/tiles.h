@@ -8,30 +8,6 @@
 
 enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors of a column; of a tile's row */
 
-typedef struct tile {
-    const linear_job *j;
-    int64_t row;            /* of x, the first one */
-    const char *panel;      /* of `columns` columns, */
-    int64_t columns, first; /* the tile's from `first` on */
-    int64_t from, end;      /* lines */
-    float *sums;
-    int fetches;          /* how many of */
-    const char *ahead[2]; /* what other tiles read later: 64 bytes are prefetched at each line */
-} tile;
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* The tile's part of a line, and from line to line. */
-INLINE const char *line_at(const tile *t, int64_t k)
-{
-    return t->panel + linear_line_at(t->j->type, t->columns, k) + t->first * LINEAR_COLUMN_BYTES;
-}
-
-INLINE int64_t line_step(const tile *t)
-{
-    return t->columns * LINEAR_COLUMN_BYTES;
-}
-
 /* Step n of a tile: lines that other tiles read next come nearer. */
 INLINE void fetch(const tile *t, int64_t n)
 {
@@ -65,17 +41,47 @@ INLINE void rows_load(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTO
 
 INLINE void rows_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
 {
+    float *sums = t->sums;
     RPI_UNROLL
     for (int r = 0; r < rows; r++)
-        sums_store(n, sum[r], t->sums + r * LINEAR_PANEL);
+        sums_store(n, sum[r], sums + r * LINEAR_PANEL);
+}
+
+/* Where the next inputs of each row lie. Of three rows one address is kept, since with one for each row there are more than
+ * registers, and compilers would keep the rest in those of vectors. */
+typedef struct inputs {
+    const char *at[(MAX_ROWS + 2) / 3];
+    int64_t row; /* bytes from row to row */
+} inputs;
+
+INLINE void inputs_begin(inputs *x, int rows, const char *first, int64_t row)
+{
+    x->row = row;
+    RPI_UNROLL
+    for (int r = 0; r < rows; r += 3)
+        x->at[r / 3] = first + r * row;
+}
+
+INLINE const char *inputs_of(const inputs *x, int r)
+{
+    return x->at[r / 3] + r % 3 * x->row;
+}
+
+INLINE void inputs_step(inputs *x, int rows, int64_t bytes)
+{
+    RPI_UNROLL
+    for (int r = 0; r < rows; r += 3) {
+        x->at[r / 3] += bytes;
+        __asm__("" : "+r"(x->at[r / 3])); /* or the compiler makes an address for each row of them */
+    }
 }
 
 /* One input times the weights of all columns. */
-INLINE void input(int rows, int n, const float *const *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
+INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
-        const vf a = vf_set1(x[r][k]);
+        const vf a = vf_set1(((const float *)(const void *)inputs_of(x, r))[k]);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             sum[r][c] = vf_fma(a, w[c], sum[r][c]);
@@ -88,26 +94,21 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
-    const float *x[MAX_ROWS];
+    inputs x;
     rows_load(rows, n, t, sum);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        x[r] = t->j->x + (t->row + r) * t->j->ldx;
-    for (int64_t k = t->from; k < t->end; k++, line += step) {
+    inputs_begin(&x, rows, (const char *)(t->j->x + t->row * t->j->ldx + t->from), t->j->ldx * 4);
+    int64_t k = 0;
+    do { /* there are lines, and compilers keep sums apart for the case that there are none */
         vf w[MAX_VECTORS];
-        fetch(t, k - t->from);
+        fetch(t, k);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = vf_load((const float *)(const void *)line + c * VL);
-        input(rows, n, x, k, w, sum);
-    }
+        input(rows, n, &x, 0, w, sum);
+        inputs_step(&x, rows, 4);
+        line += step;
+    } while (++k < t->end - t->from);
     rows_store(rows, n, t, sum);
-}
-
-/* The inputs of a prepared row. */
-INLINE const char *prepared_row(const linear_job *j, int64_t row)
-{
-    return j->prepared + row * j->row_bytes + LINEAR_ROW_HEAD;
 }
 
 /* Of each pair the odd input comes first, as in the instructions that have products of bf16. */
@@ -118,25 +119,26 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
-    const char *x[MAX_ROWS];
+    inputs x;
     rows_load(rows, n, t, sum);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        x[r] = prepared_row(t->j, t->row + r);
-    for (int64_t k = t->from; k < t->end; k++, line += step) {
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4, t->j->row_bytes);
+    int64_t k = 0;
+    do {
         vi w[MAX_VECTORS];
-        fetch(t, k - t->from);
+        fetch(t, k);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = vi_load(line + c * VL * 4);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
-            const vi a = vi_set1(x[r] + 4 * k);
+            const vi a = vi_set1(inputs_of(&x, r));
             RPI_UNROLL
             for (int c = 0; c < n; c++)
                 sum[r][c] = W16_DOT(sum[r][c], w[c], a);
         }
-    }
+        inputs_step(&x, rows, 4);
+        line += step;
+    } while (++k < t->end - t->from);
     rows_store(rows, n, t, sum);
 }
 #else
@@ -146,26 +148,55 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
-    const float *x[MAX_ROWS];
+    inputs x;
     rows_load(rows, n, t, sum);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
-        x[r] = (const float *)(const void *)prepared_row(t->j, t->row + r);
-    for (int64_t k = t->from; k < t->end; k++, line += step) {
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 8, t->j->row_bytes);
+    int64_t k = 0;
+    do {
         vf w[MAX_VECTORS];
-        fetch(t, k - t->from);
+        fetch(t, k);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = (vf)((vu)vi_load(line + c * VL * 4) & 0xffff0000u);
-        input(rows, n, x, 2 * k + 1, w, sum);
+        input(rows, n, &x, 1, w, sum);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
-        input(rows, n, x, 2 * k, w, sum);
-    }
+        input(rows, n, &x, 0, w, sum);
+        inputs_step(&x, rows, 8);
+        line += step;
+    } while (++k < t->end - t->from);
     rows_store(rows, n, t, sum);
 }
 #endif
+
+/* Where the sums of int8 begin: where inputs are unsigned, at what takes 128 Σ q away, the same for all rows; else, and
+ * past the first lines, at what t->sums has. */
+INLINE const float *int8_begin(const tile *t, int64_t *row)
+{
+    const bool first = X8_UNSIGNED && t->from == 0;
+    *row = first ? 0 : LINEAR_PANEL;
+    return first ? (const float *)(const void *)(t->panel + (t->columns + t->first) * LINEAR_COLUMN_BYTES) : t->sums;
+}
+
+/* Whole sums become outputs without a way through memory. -infinity is the smaller beside every number. `add` is a constant:
+ * where y is not needed, waiting for it would take long. */
+INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const linear_job *j = t->j;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    const vf least = vf_set1(j->then == LINEAR_RELU ? 0 : -INFINITY);
+    RPI_UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *y = t->y + r * j->ldy, x;
+        memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
+        RPI_UNROLL
+        for (int c = 0; c < n; c++) {
+            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x);
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
+        }
+    }
+}
 
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
@@ -173,33 +204,46 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
     const char *line = line_at(t, t->from);
     const int64_t step = line_step(t);
     vi sum[MAX_ROWS][MAX_VECTORS];
-    const char *x[MAX_ROWS];
+    int64_t row;
+    const float *begin = int8_begin(t, &row);
+    inputs x;
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            sum[r][c] = vi_load(t->sums + r * LINEAR_PANEL + c * VL);
-        x[r] = prepared_row(t->j, t->row + r);
+            sum[r][c] = vi_load(begin + r * row + c * VL);
     }
-    for (int64_t k = t->from; k < t->end; k++, line += step) {
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
+    int64_t k = 0;
+    do {
         w8 w[MAX_VECTORS];
-        fetch(t, k - t->from);
+        fetch(t, k);
         RPI_UNROLL
         for (int c = 0; c < n; c++)
             w[c] = w8_load(line + c * VL * 4);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
-            const x8 a = x8_load(x[r] + k * 4 * X8_BYTES);
+            const x8 a = x8_load(inputs_of(&x, r));
             RPI_UNROLL
             for (int c = 0; c < n; c++)
                 sum[r][c] = W8_DOT(sum[r][c], w[c], a);
         }
+        inputs_step(&x, rows, 4 * X8_BYTES);
+        line += step;
+    } while (++k < t->end - t->from);
+    if (INT8_ENDS(rows, columns) && t->y) {
+        if (t->j->then == LINEAR_ADD)
+            int8_end(rows, n, t, true, sum);
+        else
+            int8_end(rows, n, t, false, sum);
+        return;
     }
+    float *sums = t->sums;
     RPI_UNROLL
     for (int r = 0; r < rows; r++) {
         RPI_UNROLL
         for (int c = 0; c < n; c++)
-            vi_store(t->sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
+            vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
     }
 }
 

@@ -1,0 +1,151 @@
+/* amx_block.h -- a block of rows of x by some panels of int8, on the eight tiles of AMX. Other types, and the few rows
+ * that gain nothing, go to LINEAR_BASE, whose prepared rows have the same form; sums of integers are exact either way.
+ * May not know threads or calls.
+ * Parameters: FEWEST_ROWS, and verbs with R, the tiles: amx_begin(R, rows) and amx_end(R) around a task; amx_fence();
+ * amx_load and amx_store(R, tile, address, bytes from row to row); amx_dot(R, c, a, b): c += a b, each sum the products
+ * of 64 unsigned bytes of a row of a with the signed ones of a column of b. Tiles are constants.
+ *
+ * Sums are tiles 0 to 3, those of the second 16 rows from 2 on; rows of x are 4 and 5; weights, 16 lines of a column, 6
+ * and 7. 32 rows by two columns load a tile for each product, half as many as one row of tiles; 16 rows take all four
+ * columns, so that four products are under way at a time. */
+
+enum { TILE_ROWS = 16, TILE_LINES = 16 };
+
+/* One or two tiles of rows by some columns of a panel. */
+typedef struct strip {
+    tile t;
+    const char *x[2];    /* the inputs of each tile of rows; NULL: one alone */
+    float *sums[4];      /* where each tile of sums goes; NULL: there is none */
+    const char *bias[4]; /* where they begin, the same in each row: what takes 128 Σ q away */
+    const char *rest;    /* the last lines of the panel, and zeros up to 16 */
+} strip;
+
+/* Tile n of the sums: with one tile of rows of column n, with two of column n % 2. */
+INLINE void strip_sum(strip *s, int n, int64_t columns, float *sums)
+{
+    const int64_t c = s->x[1] ? n % 2 : n;
+    s->sums[n] = c < columns ? sums + c * LINEAR_COLUMN : NULL;
+    s->bias[n] = s->t.panel + (s->t.columns + s->t.first + c) * LINEAR_COLUMN_BYTES;
+}
+
+/* 16 lines, from line k on, which lie at w. */
+INLINE void strip_lines(amx_tiles *R, const strip *s, int64_t k, const char *w)
+{
+    const int64_t step = line_step(&s->t), row = s->t.j->row_bytes;
+    (void)R;
+    amx_load(R, 4, s->x[0] + 4 * k, row);
+    amx_load(R, 6, w, step);
+    amx_dot(R, 0, 4, 6);
+    if (s->sums[1]) {
+        amx_load(R, 7, w + LINEAR_COLUMN_BYTES, step);
+        amx_dot(R, 1, 4, 7);
+    }
+    if (s->x[1]) {
+        amx_load(R, 5, s->x[1] + 4 * k, row);
+        amx_dot(R, 2, 5, 6);
+        if (s->sums[3])
+            amx_dot(R, 3, 5, 7);
+        return;
+    }
+    if (s->sums[2]) {
+        amx_load(R, 6, w + 2 * LINEAR_COLUMN_BYTES, step);
+        amx_dot(R, 2, 4, 6);
+    }
+    if (s->sums[3]) {
+        amx_load(R, 7, w + 3 * LINEAR_COLUMN_BYTES, step);
+        amx_dot(R, 3, 4, 7);
+    }
+}
+
+#define EACH_SUM(X) X(0) X(1) X(2) X(3)
+#define SUM_LOAD(n)                                                                                                    \
+    if (s->sums[n])                                                                                                    \
+        amx_load(R, n, s->bias[n], 0);
+#define SUM_STORE(n)                                                                                                   \
+    if (s->sums[n])                                                                                                    \
+        amx_store(R, n, s->sums[n], LINEAR_PANEL *(int64_t)sizeof(float));
+static void strip_sums(amx_tiles *R, const strip *s)
+{
+    const int64_t lines = s->t.j->lines, whole = lines / TILE_LINES * TILE_LINES;
+    EACH_SUM(SUM_LOAD)
+    for (int64_t k = 0; k < whole; k += TILE_LINES)
+        strip_lines(R, s, k, line_at(&s->t, k));
+    if (whole < lines)
+        strip_lines(R, s, whole, s->rest + s->t.first * LINEAR_COLUMN_BYTES);
+    EACH_SUM(SUM_STORE)
+}
+
+/* How a block is cut into tiles of as many rows each. The last begins where it ends with the block: what it has in
+ * common with the one before is computed twice, so that all tiles have one shape. */
+static int64_t tiles_of(int64_t rows)
+{
+    return linear_ceil(rows, TILE_ROWS);
+}
+
+static int64_t tile_rows(int64_t rows)
+{
+    return linear_ceil(rows, tiles_of(rows));
+}
+
+static int64_t tile_begin(int64_t rows, int64_t n)
+{
+    const int64_t begin = n * tile_rows(rows), last = rows - tile_rows(rows);
+    return begin < last ? begin : last;
+}
+
+/* The sums of the panel of `s`: two tiles of rows at a time by two columns, one by all. */
+static void panel_sums(amx_tiles *R, strip *s, int64_t rows)
+{
+    const int64_t tiles = tiles_of(rows);
+    for (int64_t m = 0; m < tiles; m += 2) {
+        const bool two = m + 1 < tiles;
+        const int64_t begin = tile_begin(rows, m), next = tile_begin(rows, m + 1), width = two ? 2 : LINEAR_COLUMNS;
+        s->x[0] = prepared_row(s->t.j, s->t.row + begin);
+        s->x[1] = two ? prepared_row(s->t.j, s->t.row + next) : NULL;
+        for (s->t.first = 0; s->t.first < s->t.columns; s->t.first += width) {
+            float *sums = s->t.sums + s->t.first * LINEAR_COLUMN;
+            for (int n = 0; n < 4; n++)
+                strip_sum(s, n, s->t.columns - s->t.first, sums + (two && n >= 2 ? next : begin) * LINEAR_PANEL);
+            strip_sums(R, s);
+        }
+    }
+    s->t.first = 0;
+}
+
+static void amx_panel(amx_tiles *R, const linear_job *j, int64_t row, int64_t rows, int64_t panel, float *sums)
+{
+    char rest[TILE_LINES * LINEAR_COLUMNS * LINEAR_COLUMN_BYTES] __attribute__((aligned(64))) = {0};
+    const int64_t lines = j->lines % TILE_LINES, left = j->out - panel * LINEAR_PANEL;
+    const tile t = {.j = j,
+                    .row = row,
+                    .panel = j->packed + panel * j->panel_bytes,
+                    .columns = linear_columns(j->out, panel),
+                    .sums = sums};
+    strip s = {.t = t, .rest = rest};
+    memcpy(rest, line_at(&t, j->lines - lines), (size_t)(lines * line_step(&t)));
+    amx_fence();
+    panel_sums(R, &s, rows);
+    amx_fence();
+    store(&t, (int)rows, j->y + row * j->ldy + panel * LINEAR_PANEL, left < LINEAR_PANEL ? left : LINEAR_PANEL);
+}
+
+static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
+{
+    float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
+    amx_tiles R;
+    if (!OWNS(j->type) || rows < FEWEST_ROWS) {
+        LINEAR_BASE.block(j, row, rows, panel, panels);
+        return;
+    }
+    const unsigned before = rpi_float_begin(RPI_FLOAT_PLAIN);
+    amx_begin(&R, (int)tile_rows(rows));
+    for (int64_t n = panel; n < panel + panels; n++)
+        amx_panel(&R, j, row, rows, n, sums);
+    amx_end(&R);
+    rpi_float_end(before);
+}
+
+static void column(const linear_job *j, int64_t panel, int64_t n, float *sums)
+{
+    LINEAR_BASE.column(j, panel, n, sums);
+}
