@@ -98,11 +98,11 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
 }
 
 /* Add the arrays of the terms, and write the options that name them. */
-static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
+static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t, FILE *to)
 {
     const nn_stack *s = &m->stack[0];
     int code = 0;
-    for (int32_t n = 0; n < s->n_terms; n++) {
+    for (int32_t n = 0; n < nn_layer_terms(m, 0, layer); n++) {
         const rp_term_kind kind = s->terms[n].term.kind;
         char text[1024];
         if (rp_term_print(&s->terms[n].term, text, sizeof text) != RP_OK)
@@ -134,12 +134,12 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *
 }
 
 /* All options of the layer's attention, for the metadata and for the command that is shown. NULL if memory runs out. */
-static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
+static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t)
 {
     char *shown = NULL;
     size_t size;
     FILE *to = open_memstream(&shown, &size);
-    int code = to ? add_terms(set, m, t, to) : -1;
+    int code = to ? add_terms(set, m, layer, t, to) : -1;
     if (to && m->c.scale > 0) {
         char text[NN_REAL_MAX];
         nn_print_real(text, m->c.scale);
@@ -257,7 +257,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (state == 0) {
         snprintf(err, sizeof err, "out of memory for the arrays (a shorter prompt)");
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
-                        !(shown = add_options(&set, &look.m, &t)) || add_view(&set, "out", &t.out) != 0 ||
+                        !(shown = add_options(&set, &look.m, q.layer, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0
                     ? -1
                     : 0;

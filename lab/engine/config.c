@@ -74,6 +74,9 @@ static const key keys[] = {
      "own: every head has arrays of its own; shared: one for all heads, where a term allows it"},
     {"scale", KEY_REAL, AT(scale), NULL, 0, 1e6, "0",
      "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
+    {"nope_every", KEY_INT, AT(nope_every), NULL, 0, 1024, "0",
+     "layers N, 2N, 3N and so on have no terms of position, so that 4 leaves them out of every fourth; 0: all have "
+     "them"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
      "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
      "learned: times a number of each head, which begins at 1/log(length)"},

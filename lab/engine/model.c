@@ -38,6 +38,12 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
     return 0;
 }
 
+int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer)
+{
+    const bool none = m->c.nope_every > 0 && (layer + 1) % m->c.nope_every == 0;
+    return none ? 0 : m->stack[stack].n_terms;
+}
+
 int32_t nn_model_find(const nn_model *m, const char *name)
 {
     for (int32_t n = 0; n < m->n_params; n++)
@@ -204,17 +210,18 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
 {
     const nn_config *c = &m->c;
     const int64_t d = c->width;
+    const int32_t n_terms = nn_layer_terms(m, (int32_t)(s - m->stack), layer);
     char name[64];
     int code;
     snprintf(name, sizeof name, "%slayers.%lld.attn_norm", s->prefix, (long long)layer);
     code = add_norm(m, name, err);
     snprintf(name, sizeof name, "%slayers.%lld.attn", s->prefix, (long long)layer);
-    if (!c->position_layers)
+    if (!c->position_layers && n_terms > 0)
         s->columns = 3 * d;
-    for (int32_t n = 0; n < s->n_terms && !c->position_layers && code == 0; n++)
+    for (int32_t n = 0; n < n_terms && !c->position_layers && code == 0; n++)
         code = add_arrays(m, s, n, name, named[n], err);
     if (code == 0)
-        code = add_param(m, err, true, 2, (int64_t[]){s->columns, d}, "%s.qkv.weight", name);
+        code = add_param(m, err, true, 2, (int64_t[]){n_terms > 0 ? s->columns : 3 * d, d}, "%s.qkv.weight", name);
     if (code == 0 && c->log_scale == NN_LOG_LEARNED) {
         code = add_param(m, err, false, 1, &c->heads, "%s.log_scale", name);
         m->params[m->n_params - 1].of_term |= code == 0;

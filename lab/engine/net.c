@@ -91,12 +91,12 @@ static bool reserve_all(nn_net *n, bool allocate)
             e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
         if (e->kind != ATTENTION)
             continue;
-        if (nn_uses_sinusoids(s, NULL, &param))
+        if (nn_uses_sinusoids(s, e, &param))
             e->r = reserve(n, allocate, (n->cache + 2 * q->capacity) * d, &enough);
         if (n->cache > 0 && s->causal)
             e->cache = reserve(n, allocate, n->batch * (n->cache + q->capacity) * 2 * d, &enough);
         int64_t all = 0;
-        for (int32_t t = 0; t < s->n_terms; t++)
+        for (int32_t t = 0; t < e->n_terms; t++)
             for (int y = 0; y < RP_MAX_ARRAYS; y++)
                 if (s->terms[t].source[y] == NN_LEARNED) {
                     all += m->params[e->array[t][y]].size;

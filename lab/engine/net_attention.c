@@ -41,7 +41,7 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
     const nn_stack *s = nn_stack_of(n, e);
     const int64_t d = m->c.width, heads = m->c.heads, length = n->of[e->stack].length, rows = n->batch * length;
     real *scratch = n->scratch;
-    for (int32_t t = 0; t < s->n_terms; t++)
+    for (int32_t t = 0; t < e->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (s->terms[t].source[x] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[t][x]];
@@ -65,7 +65,7 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
             } else if (s->terms[t].source[x] == NN_COLUMNS) {
                 const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
                 to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)
-                                     : heads_view(n, qkv + column, heads, length, width, s->columns);
+                                     : heads_view(n, qkv + column, heads, length, width, n->slots[e->in].width);
             }
 }
 
@@ -92,10 +92,9 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
     const int64_t length = n->of[e->stack].length, before = cross ? 0 : nn_before(n, e->stack);
     const int64_t keys = cross ? n->of[0].length : before + length;
     rp_desc desc = nn_model_attention(n->m, e->stack, n->batch, length, keys, terms, mask);
-    if (cross) {
+    desc.n_terms = e->n_terms;
+    if (cross)
         *mask = (rp_mask){.kind = RP_MASK_LENGTHS};
-        desc.n_terms = 0;
-    }
     desc.q_offset = before;
     desc.dropout = nn_dropout(n);
     desc.seed = nn_seed(n, e);
@@ -145,7 +144,7 @@ static void scale_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *q = n->slots[j->e->in].data + h * D;
     (void)worker;
     for (int64_t r = 0; r < n->batch * length; r++) {
@@ -161,7 +160,7 @@ static void unscale_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *q = n->slots[j->e->in].data + h * D;
     double sum = 0;
     (void)worker;
@@ -185,7 +184,7 @@ static void gate_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t heads = n->m->c.heads, length = n->of[j->e->stack].length, step = nn_cache_rows(n, j->e);
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *y = n->slots[j->e->in].data + j->column + h, bias = nn_weight(n, j->bias)[h];
     (void)worker;
     for (int64_t r = 0; r < n->batch * length; r++) {
@@ -222,7 +221,7 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
 {
     const nn_model *m = n->m;
     const int64_t length = n->of[e->stack].length, keys = keys_of(n, e);
-    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = nn_stack_of(n, e)->columns;
+    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = n->slots[e->in].width;
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
     const int64_t shape[3] = {n->batch, heads, length};
     if (make_plan(n, e, g != NULL, plan) != 0)
@@ -263,7 +262,7 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
 
 bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
 {
-    for (int32_t t = 0; t < s->n_terms; t++)
+    for (int32_t t = 0; t < (e ? e->n_terms : s->n_terms); t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (s->terms[t].source[x] == NN_SINUSOID) {
                 *param = e ? e->array[t][x] : -1;
@@ -275,7 +274,7 @@ bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
 int nn_attention_forward(nn_net *n, const node *e)
 {
     const sequence *q = &n->of[e->stack];
-    const int64_t d = n->m->c.width, ld = nn_stack_of(n, e)->columns;
+    const int64_t d = n->m->c.width, ld = n->slots[e->in].width;
     rp_plan *plan;
     rp_tensors t;
     int32_t param;
@@ -286,7 +285,7 @@ int nn_attention_forward(nn_net *n, const node *e)
         memcpy(e->cache + to * 2 * d, n->slots[e->in].data + r * ld + d, 2 * (size_t)d * sizeof(real));
     }
     const nn_stack *s = nn_stack_of(n, e);
-    for (int32_t x = 0; x < s->n_terms; x++)
+    for (int32_t x = 0; x < e->n_terms; x++)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
             if (s->terms[x].source[y] == NN_GATE)
                 rp_pool_run(n->pool, n->m->c.heads, gate_head,
@@ -314,7 +313,7 @@ int nn_attention_backward(nn_net *n, const node *e)
     if (status != RP_OK)
         return nn_fail(n->err, "attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
     const real *scratch = n->scratch;
-    for (int32_t x = 0; x < s->n_terms; x++)
+    for (int32_t x = 0; x < e->n_terms; x++)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
             if (s->terms[x].source[y] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[x][y]];

@@ -22,14 +22,14 @@ typedef struct slot {
 
 typedef struct node {
     node_kind kind;
-    int32_t in, in2, out; /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
-    int32_t layer, stack;
-    int32_t param[2]; /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
-    bool add;         /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
-    real *aux;        /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
-    real *r;          /* ATTENTION: products of the sinusoids, for xl */
-    real *gate;       /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
-    real *cache;      /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
+    int32_t in, in2, out;          /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
+    int32_t layer, stack, n_terms; /* n_terms: ATTENTION: those of the stack, or none */
+    int32_t param[2];              /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
+    bool add;                      /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
+    real *aux;                     /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
+    real *r;                       /* ATTENTION: products of the sinusoids, for xl */
+    real *gate;                    /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
+    real *cache; /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
 } node;
 

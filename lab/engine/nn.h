@@ -48,6 +48,7 @@ typedef struct nn_config {
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
+    int64_t nope_every;                      /* layers N, 2N, ... have no terms; 0: all have them */
     int32_t log_scale;                       /* nn_log_scale */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
@@ -271,7 +272,7 @@ typedef struct nn_stack {
     bool sinusoidal, learned; /* absolute positions */
     nn_term terms[RP_MAX_TERMS];
     int32_t n_terms;
-    int64_t columns; /* of the projection: 3 width, and the columns of the terms */
+    int64_t columns; /* of the projection in layers with terms: 3 width, and the columns of the terms */
 } nn_stack;
 enum { NN_STACKS = 2 }; /* an encoder-decoder has its encoder first; other models have one stack */
 
@@ -301,6 +302,8 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
  * many. */
 int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
+/* How many of a stack's terms layer `layer` has: all, or none as nope_every says. */
+int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer);
 
 /* ------------------------------------------------------------------------------------------------ forward and backward */
 
@@ -327,7 +330,7 @@ int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int3
 /* Logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache the tokens follow those of earlier
  * calls. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
-/* The attention that every layer of a stack computes; terms and mask are the caller's memory, to which the description points. */
+/* The attention of a stack's layers that have terms; terms and mask are the caller's memory, to which the description points. */
 rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
                            rp_term terms[RP_MAX_TERMS], rp_mask *mask);
 /* The arrays of a layer's attention in the last call: q, k, v, out and those of the terms, as views that the next call overwrites.

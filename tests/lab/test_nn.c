@@ -253,6 +253,64 @@ static void gradients_of_log_scale_equal_differences(void **state)
         }
 }
 
+/* Some layers without terms, among layers that have arrays, projections and gates of their own, or share them. */
+static void gradients_of_layers_without_terms_equal_differences(void **state)
+{
+    static const char *const some[] = {"rope", "t5,buckets=8,max_distance=9", "xl+learned", "band,width=3,extent=4",
+                                       "forget+alibi,slopes=learned"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++)
+        for (int shared = 0; shared < 2; shared++) {
+            const nn_config c = small("position", some[n], "nope_every", "2", "layers", "3", "position_layers",
+                                      shared ? "shared" : "own", "log_scale", shared ? "learned" : "none", NULL);
+            check_gradients(&c, some[n]);
+        }
+}
+
+/* The loss of a model whose weights have been stirred. */
+static double loss_of(const nn_config *c, bool train)
+{
+    char err[NN_ERR_MAX];
+    nn_model m;
+    nn_net *net;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    double loss[BATCH * LENGTH], mean;
+    good(nn_model_create(&m, c, train, err), err);
+    stir(&m);
+    good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, train, 0, NULL, err), err);
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+    good(nn_net_loss(net, LENGTH, tokens, target, train ? 5 : 0, loss, &mean, err), err);
+    nn_net_destroy(net);
+    nn_model_destroy(&m);
+    return mean;
+}
+
+/* Terms in no layer are no terms; in some layers they are neither that nor terms in all. */
+static void layers_without_terms_are_those_of_none(void **state)
+{
+    static const char *const some[] = {"rope", "band,width=3,extent=4", "xl", "t5,buckets=8,max_distance=9"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        nn_config c = small("position", "none", NULL);
+        nn_model m;
+        char err[NN_ERR_MAX];
+        const double none = loss_of(&c, false);
+        c = small("position", some[n], "nope_every", "1", NULL);
+        assert_true(loss_of(&c, false) == none);
+        c.nope_every = 2;
+        const double first = loss_of(&c, false);
+        good(nn_model_plan(&m, &c, err), err);
+        assert_int_equal(nn_layer_terms(&m, 0, 0), 1);
+        assert_int_equal(nn_layer_terms(&m, 0, 1), 0);
+        assert_int_equal(m.params[nn_model_find(&m, "layers.1.attn.qkv.weight")].shape[0], 3 * c.width);
+        nn_model_destroy(&m);
+        c.nope_every = 3; /* of two layers */
+        const double both = loss_of(&c, false);
+        c.nope_every = 0;
+        assert_true(first != none && first != both && both == loss_of(&c, false));
+    }
+}
+
 /* Every scheme in both stacks of an encoder-decoder, of different depths. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
@@ -321,7 +379,8 @@ static void decoding_equals_one_pass(void **state)
     char err[NN_ERR_MAX];
     (void)state;
     for (int n = 0; n < N_POSITIONS; n++) {
-        nn_config c = small("position", positions[n], "log_scale", n % 2 ? "learned" : "none", NULL);
+        nn_config c = small("position", positions[n], "log_scale", n % 2 ? "learned" : "none", "nope_every",
+                            n % 3 ? "0" : "2", NULL);
         c.length = 2 * LENGTH; /* learned positions reach that far */
         nn_model m;
         nn_net *whole, *steps;
@@ -586,6 +645,8 @@ int main(void)
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
         cmocka_unit_test(gradients_of_log_scale_equal_differences),
         cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
+        cmocka_unit_test(gradients_of_layers_without_terms_equal_differences),
+        cmocka_unit_test(layers_without_terms_are_those_of_none),
         cmocka_unit_test(gradients_of_an_encoder_decoder_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),
         cmocka_unit_test(a_decoder_sees_nothing_after_a_place),
