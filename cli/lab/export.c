@@ -49,7 +49,8 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
     int64_t n = 1, at[RP_MAX_AXES] = {0};
     for (int32_t x = 0; x < a->ndim; x++)
         n *= a->shape[x];
-    real *to = malloc((size_t)n * sizeof *to + 1);
+    const size_t size = a->dtype == NN_REAL ? sizeof(real) : sizeof(int64_t); /* else positions that were drawn */
+    char *to = malloc((size_t)n * size + 1);
     if (!to || io_add(set, name, a->dtype, a->ndim, a->shape, to, false) != 0) {
         free(to);
         return -1;
@@ -58,7 +59,7 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
         int64_t from = 0;
         for (int32_t y = 0; y < a->ndim; y++)
             from += at[y] * a->stride[y];
-        to[x] = ((const real *)a->data)[from];
+        memcpy(to + (size_t)x * size, (const char *)a->data + from * (int64_t)size, size);
         for (int32_t y = a->ndim - 1; y >= 0 && ++at[y] == a->shape[y]; y--)
             at[y] = 0;
     }

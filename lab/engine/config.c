@@ -77,6 +77,8 @@ static const key keys[] = {
     {"nope_every", KEY_INT, AT(nope_every), NULL, 0, 1024, "0",
      "layers N, 2N, 3N and so on have no terms of position, so that 4 leaves them out of every fourth; 0: all have "
      "them"},
+    {"random_positions", KEY_INT, AT(random_positions), NULL, 0, 1 << 24, "0",
+     "above 0: the positions of a window are so many of 0 to N - 1 as it has tokens, drawn and sorted (Ruoss 2023)"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
      "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
      "learned: times a number of each head, which begins at 1/log(length)"},
@@ -307,6 +309,13 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
                        (long long)c->vocab, NN_TOKENS);
     if (c->log_scale != NN_LOG_NONE && (c->task != NN_DECODER || c->length < 2))
         return nn_fail(err, "log_scale: it is for decoders that read two tokens or more (log_scale = none)");
+    if (c->random_positions > 0 && c->task == NN_ENCODER_DECODER)
+        return nn_fail(err,
+                       "random_positions: %lld, and an encoder-decoder has no such positions (random_positions = 0)",
+                       (long long)c->random_positions);
+    if (c->random_positions > 0 && c->random_positions < c->length)
+        return nn_fail(err, "random_positions: %lld, fewer than length, %lld (at least as many, such as %lld)",
+                       (long long)c->random_positions, (long long)c->length, 4 * (long long)c->length);
     if (c->bos && c->task != NN_DECODER)
         return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
     if (c->warmup > c->steps)

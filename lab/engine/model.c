@@ -44,6 +44,12 @@ int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer)
     return none ? 0 : m->stack[stack].n_terms;
 }
 
+int64_t nn_positions_end(const nn_model *m, int32_t stack)
+{
+    const nn_stack *s = &m->stack[stack];
+    return m->c.random_positions > 0 ? m->c.random_positions : s->learned ? s->length : INT64_MAX;
+}
+
 int32_t nn_model_find(const nn_model *m, const char *name)
 {
     for (int32_t n = 0; n < m->n_params; n++)
@@ -116,6 +122,24 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
     return 0;
 }
 
+/* Let a term take the positions that are drawn. */
+static int add_positions(nn_term *t, char err[NN_ERR_MAX])
+{
+    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these read no positions */
+    for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
+        const char *array = rp_term_array(t->term.kind, x);
+        const bool queries = strcmp(array, "q_positions") == 0, keys = strcmp(array, "k_positions") == 0;
+        if (queries || keys)
+            t->source[x] = queries ? NN_QUERIES : NN_KEYS;
+        found |= queries;
+    }
+    return found ? 0
+                 : nn_fail(err,
+                           "random_positions: %s takes no positions, it counts tokens (random_positions = 0, or "
+                           "another term)",
+                           t->name);
+}
+
 /* Decide where the arrays of term n come from, and add their parameters, which are named "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
@@ -183,7 +207,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         if (about->min != 0)
             m->params[m->n_params - 1].min = about->min;
     }
-    return 0;
+    return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
 
 static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
@@ -249,8 +273,8 @@ static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN
     s->columns = 3 * c->width;
     if (read_terms(s, position, named, err) != 0)
         return -1;
-    if (s->learned &&
-        add_param(m, err, true, 2, (int64_t[]){s->length, c->width}, "%spositions.weight", s->prefix) != 0)
+    if (s->learned && add_param(m, err, true, 2, (int64_t[]){nn_positions_end(m, (int32_t)(s - m->stack)), c->width},
+                                "%spositions.weight", s->prefix) != 0)
         return -1;
     snprintf(name, sizeof name, "%sattn", s->prefix);
     for (int32_t n = 0; n < s->n_terms && c->position_layers; n++)

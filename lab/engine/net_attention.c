@@ -62,6 +62,11 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
                 }
                 to[t][x].stride[0] = heads * step;
                 to[t][x].stride[1] = step;
+            } else if (s->terms[t].source[x] == NN_QUERIES && !gradients) {
+                to[t][x] = rp_array_of(n->of[e->stack].positions + nn_before(n, e->stack), RP_I64, 1, &length);
+            } else if (s->terms[t].source[x] == NN_KEYS && !gradients) {
+                const int64_t keys = keys_of(n, e);
+                to[t][x] = rp_array_of(n->of[e->stack].positions, RP_I64, 1, &keys);
             } else if (s->terms[t].source[x] == NN_COLUMNS) {
                 const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
                 to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)

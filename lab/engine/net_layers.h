@@ -41,6 +41,7 @@ typedef struct sequence {
     const int32_t *tokens; /* [batch, length] */
     int32_t *lengths;      /* of a padded stack [batch] */
     real *sinusoids;       /* of distances, for xl [2 capacity - 1, width] */
+    int64_t *positions;    /* of the tokens in the cache and of the call [cache + capacity]; NULL: 0, 1, 2, ... */
 } sequence;
 
 struct nn_net {
@@ -71,6 +72,7 @@ struct nn_net {
     double share; /* that gradients are multiplied by */
     bool add;     /* to the gradients that the model has */
     uint64_t seed;
+    uint64_t draws; /* of positions, for losses without a seed */
     double *loss;
     char *err;
 };

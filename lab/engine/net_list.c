@@ -66,7 +66,7 @@ static void find_arrays(nn_net *n, node *e)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const nn_term *term = &s->terms[t];
             e->array[t][x] = -1;
-            if (term->source[x] == NN_ABSENT || term->source[x] == NN_COLUMNS)
+            if (term->source[x] == NN_ABSENT || term->source[x] == NN_COLUMNS || term->source[x] >= NN_QUERIES)
                 continue;
             const char *array = rp_term_array(term->term.kind, x), *tail = term->source[x] == NN_SINUSOID ? ".weight"
                                                                            : term->source[x] == NN_GATE   ? ".bias"

@@ -49,6 +49,7 @@ typedef struct nn_config {
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
     int64_t nope_every;                      /* layers N, 2N, ... have no terms; 0: all have them */
+    int64_t random_positions;                /* above 0: positions are drawn out of so many */
     int32_t log_scale;                       /* nn_log_scale */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
@@ -253,7 +254,9 @@ typedef enum nn_source {
     NN_LEARNED,  /* a parameter */
     NN_SINUSOID, /* sinusoids of the distance times a matrix: xl's r */
     NN_COLUMNS,  /* columns of the projection that gives q, k and v: band's r */
-    NN_GATE      /* log sigmoid of such columns, one for each head, and a bias: forget's logf */
+    NN_GATE,     /* log sigmoid of such columns, one for each head, and a bias: forget's logf */
+    NN_QUERIES,  /* positions that were drawn, of the queries */
+    NN_KEYS      /* and of the keys */
 } nn_source;
 typedef struct nn_term {
     rp_term term;
@@ -304,6 +307,10 @@ int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
 /* How many of a stack's terms layer `layer` has: all, or none as nope_every says. */
 int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer);
+/* How many positions a stack has, where they are learned or drawn; INT64_MAX: there is no end to them. */
+int64_t nn_positions_end(const nn_model *m, int32_t stack);
+/* n positions of 0 ... range - 1, each once and in order, which depend on the arguments alone; n is at most range. */
+void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to);
 
 /* ------------------------------------------------------------------------------------------------ forward and backward */
 
@@ -316,7 +323,10 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
                   size_t *bytes, char err[NN_ERR_MAX]);
 void nn_net_destroy(nn_net *net);
 
-/* tokens [batch, length]; target [batch, length], or [batch] for a classifier; -1: this one has no loss. seed: of dropout, 0: no
+/* With random_positions, a seed above 0 in training draws the positions of the call, which all of its windows have; other losses draw anew in
+ * each call, from the first draw of the net on, and logits have one draw, of which shorter texts are the beginning.
+ *
+ * tokens [batch, length]; target [batch, length], or [batch] for a classifier; -1: this one has no loss. seed: of dropout, 0: no
  * dropout. loss [batch * length] gets the loss of each target in nats (0 without one), *mean their mean. A net with `train` also sets
  * the model's gradients g. length may be below the net's. */
 int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
