@@ -125,6 +125,8 @@ static const key keys[] = {
     {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
      "0: relpos lab sweep measures in windows that do not overlap; above: each moves on by so many tokens and predicts "
      "its last ones, the same for all lengths"},
+    {"eval_ngrams", KEY_INT, AT(eval_ngrams), NULL, 0, NN_MAX_ORDER, "0",
+     "above 0: results of sweeps also have what counts of up to so many neighbouring bytes reach on the same bytes"},
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
      "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
