@@ -1,7 +1,7 @@
 """The section of a sweep over rates: perplexity by the learning rate and by the rate of the arrays, the order of the schemes at the best of them, with ties, and when
 there is no order to show. Beside them, what counts of bytes reach.
 SPDX-License-Identifier: Apache-2.0"""
-from curves import curves
+from curves import curves, perplexity_axis
 from intervals import pieces
 from results import mean, over, short
 from sweeps import by_pieces, rises, shown, sweep, yardsticks
@@ -39,10 +39,12 @@ def by_rate(grid, n):
                 x, middle, low, high = zip(*points)
                 at.plot(x, middle, style, markersize=3, color=f"C{k}", label=short(what) + (f", arrays × {multiplier:g}" if multiplier != 1 else ""))
                 at.fill_between(x, low, high, alpha=0.15, color=f"C{k}")
+        found = [line["lengths"][n]["perplexity"] for some in grid.values() for lines in some.values() for line in lines if line["lengths"][n]["perplexity"]]
+        perplexity_axis(plt, at, min(found), max(found))
         at.set_xscale("log", base=2)
-        at.set_yscale("log", base=2)
+        at.set_xticks(sorted({rate for some in grid.values() for rate, _ in some}))
+        at.xaxis.set_minor_locator(plt.NullLocator())
         at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         at.set_xlabel("learning rate")
         at.set_ylabel("perplexity")
         at.grid(alpha=0.3, which="both")
