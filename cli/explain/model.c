@@ -60,7 +60,7 @@ static void describe(explain_request *r, const nn_model *m, int64_t n)
 static int take_layer(explain_request *r, explain_source *s, int64_t layer)
 {
     char err[NN_ERR_MAX];
-    r->problem.desc.n_terms = nn_layer_terms(&s->look->m, 0, layer);
+    r->problem.desc.n_terms = nn_layer_terms(&s->look->m, 0, layer, r->problem.terms);
     if (nn_net_attention(s->look->net, layer, &s->t, NULL, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     s->t.out = rp_tensors_init().out; /* the model's output is not overwritten */
@@ -226,9 +226,8 @@ int explain_heads(explain_request *r, explain_source *s)
     }
     cli_progress_show(&progress, 0);
     for (int64_t layer = from; layer < to && code == CLI_OK; layer++) {
-        const int32_t n_terms = r->problem.desc.n_terms;
         code = take_layer(r, s, layer);
-        if (code == CLI_OK && r->problem.desc.n_terms != n_terms) /* a layer without terms, or the one after it */
+        if (code == CLI_OK) /* layers may have no terms, or fire with a c of their own */
             code = explain_plans(r, s);
         for (r->head = 0; r->head < m->c.heads && code == CLI_OK; r->head++) {
             head_sum h;

@@ -103,10 +103,12 @@ static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_ten
 {
     const nn_stack *s = &m->stack[0];
     int code = 0;
-    for (int32_t n = 0; n < nn_layer_terms(m, 0, layer); n++) {
+    rp_term terms[RP_MAX_TERMS];
+    const int32_t n_terms = nn_layer_terms(m, 0, layer, terms);
+    for (int32_t n = 0; n < n_terms; n++) {
         const rp_term_kind kind = s->terms[n].term.kind;
         char text[1024];
-        if (rp_term_print(&s->terms[n].term, text, sizeof text) != RP_OK)
+        if (rp_term_print(&terms[n], text, sizeof text) != RP_OK)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind), name = rp_term_takes_name(kind);

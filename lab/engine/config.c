@@ -79,6 +79,8 @@ static const key keys[] = {
      "them"},
     {"random_positions", KEY_INT, AT(random_positions), NULL, 0, 1 << 24, "0",
      "above 0: the positions of a window are so many of 0 to N - 1 as it has tokens, drawn and sorted (Ruoss 2023)"},
+    {"fire_scales", KEY_CHOICE, AT(fire_scales), "fixed|learned", 0, 0, "fixed",
+     "c of fire and a factor of its L: fixed, or learned in each layer, beginning as position says"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
      "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
      "learned: times a number of each head, which begins at 1/log(length)"},

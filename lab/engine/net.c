@@ -76,7 +76,7 @@ static bool reserve_all(nn_net *n, bool allocate)
 {
     const nn_model *m = n->m;
     const int64_t d = m->c.width;
-    int64_t longest = 0, scratch = 0;
+    int64_t longest = 0, scratch = 0, pairs = 0;
     bool enough = true;
     int32_t param;
     for (int32_t x = 0; x < n->n_slots; x++)
@@ -107,6 +107,8 @@ static bool reserve_all(nn_net *n, bool allocate)
                     all += rows * m->c.heads;
                 }
         n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
+        if (n->train && nn_has_fire_scales(n, e) && m->c.heads * q->capacity * q->capacity > pairs)
+            pairs = m->c.heads * q->capacity * q->capacity;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
         n->buffer[b] = reserve(n, allocate, n->buffer_size[b], &enough);
@@ -130,6 +132,8 @@ static bool reserve_all(nn_net *n, bool allocate)
         n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
         n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
     }
+    if (pairs > 0)
+        n->pairs = reserve(n, allocate, pairs, &enough);
     if (m->c.log_scale != NN_LOG_NONE)
         n->scaled = reserve(n, allocate, rows * d, &enough);
     n->logits = reserve(n, allocate, (rows < HEAD_ROWS ? rows : HEAD_ROWS) * vocab, &enough);

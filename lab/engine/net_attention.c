@@ -97,7 +97,7 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
     const int64_t length = n->of[e->stack].length, before = cross ? 0 : nn_before(n, e->stack);
     const int64_t keys = cross ? n->of[0].length : before + length;
     rp_desc desc = nn_model_attention(n->m, e->stack, n->batch, length, keys, terms, mask);
-    desc.n_terms = e->n_terms;
+    desc.n_terms = cross ? 0 : nn_layer_terms(n->m, e->stack, e->layer, terms);
     if (cross)
         *mask = (rp_mask){.kind = RP_MASK_LENGTHS};
     desc.q_offset = before;
@@ -111,7 +111,13 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
 {
     rp_term terms[RP_MAX_TERMS];
     rp_mask mask;
-    const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    if (backward && e->kind == ATTENTION &&
+        nn_has_fire_scales(n, e)) { /* biases of 0, for the gradients of all pairs */
+        if (desc.n_terms == RP_MAX_TERMS)
+            return nn_fail(n->err, "fire_scales: learned, beside %d terms (leave one of them out)", RP_MAX_TERMS - 1);
+        terms[desc.n_terms++] = rp_term_init(RP_TERM_DENSE);
+    }
     if (rp_plan_create(plan, &desc) != RP_OK)
         return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
     const size_t size = backward ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
@@ -261,6 +267,13 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
         g->dk = heads_view(n, dqkv + all, heads, length, D, d);
         g->dv = heads_view(n, dqkv + 2 * all, heads, length, D, d);
         term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
+        if (nn_has_fire_scales(n, e)) {
+            static real zero;
+            const int64_t pairs[4] = {1, heads, length, length};
+            t->term[e->n_terms][0] = rp_array_of(&zero, NN_REAL, 4, pairs);
+            memset(t->term[e->n_terms][0].stride, 0, sizeof t->term[e->n_terms][0].stride);
+            g->term[e->n_terms][0] = rp_array_of(n->pairs, NN_REAL, 4, pairs);
+        }
     }
     return 0;
 }
@@ -330,6 +343,8 @@ int nn_attention_backward(nn_net *n, const node *e)
                             &(heads_job){.n = n, .e = e, .from = scratch, .to = to, .bias = e->array[x][y]});
                 scratch += rows * m->c.heads;
             }
+    if (nn_has_fire_scales(n, e) && nn_fire_backward(n, e) != 0)
+        return -1;
     if (m->c.log_scale != NN_LOG_NONE)
         rp_pool_run(n->pool, m->c.heads, unscale_head, &(heads_job){.n = n, .e = e, .to = nn_grad(n, e->in)});
     if (nn_uses_sinusoids(s, e, &param))

@@ -61,6 +61,8 @@ struct nn_net {
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
     real *scaled; /* queries of one attention, multiplied by log(n) */
+    real
+        *pairs; /* gradients of the biases of one attention, where fire's c and L are learned [heads, length, length] */
     real *logits; /* of HEAD_ROWS rows at most */
     void *work;   /* of the operator */
     size_t work_size;
@@ -92,6 +94,10 @@ int nn_attention_forward(nn_net *n, const node *e);
 int nn_attention_backward(nn_net *n, const node *e);
 int nn_cross_forward(nn_net *n, const node *e);
 int nn_cross_backward(nn_net *n, const node *e);
+
+/* net_fire.c: whether c and L of fire are learned in a layer; add their gradients, from those of the biases of all pairs. */
+bool nn_has_fire_scales(const nn_net *n, const node *e);
+int nn_fire_backward(nn_net *n, const node *e);
 
 /* Rows of a batch entry's keys and values in the cache. */
 static inline int64_t nn_cache_rows(const nn_net *n, const node *e)

@@ -118,7 +118,7 @@ static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
     n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);
     for (int32_t l = 0; l < (int32_t)s->layers; l++) {
         y = add_node(n, NORM, x, d, l, "%slayers.%d.attn_norm", in, (int)l);
-        const int32_t n_terms = nn_layer_terms(n->m, stack, l);
+        const int32_t n_terms = nn_layer_terms(n->m, stack, l, NULL);
         y = add_node(n, LINEAR, y, n_terms > 0 ? s->columns : 3 * d, l, "%slayers.%d.attn.qkv", in, (int)l);
         split_projection(n->m, n_terms, &n->slots[y]);
         y = add_node(n, ATTENTION, y, d, l, "%slayers.%d.attn", in, (int)l);

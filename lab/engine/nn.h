@@ -51,6 +51,7 @@ typedef struct nn_config {
     int64_t nope_every;                      /* layers N, 2N, ... have no terms; 0: all have them */
     int64_t random_positions;                /* above 0: positions are drawn out of so many */
     int32_t log_scale;                       /* nn_log_scale */
+    int32_t fire_scales;                     /* c and L of fire: 0: as position says; 1: learned */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
     double init, embedding_init, embedding_scale, sinusoidal_scale;
@@ -305,8 +306,11 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
  * many. */
 int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
-/* How many of a stack's terms layer `layer` has: all, or none as nope_every says. */
-int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer);
+/* The terms of a layer: those of its stack, or none as nope_every says, with c and L of fire as the layer has learned them. Returns how many;
+ * terms may be NULL. */
+int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer, rp_term terms[RP_MAX_TERMS]);
+/* The parameters, [0] and [1], by which fire's c is replaced and its L multiplied in a layer; false: it has none. */
+bool nn_fire_scales(const nn_model *m, int32_t stack, int64_t layer, int32_t term, int32_t param[2]);
 /* How many positions a stack has, where they are learned or drawn; INT64_MAX: there is no end to them. */
 int64_t nn_positions_end(const nn_model *m, int32_t stack);
 /* n positions of 0 ... range - 1, each once and in order, which depend on the arguments alone; n is at most range. */

@@ -23,10 +23,10 @@ for file in x y; do
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 
-# gates, queries multiplied by log(n), and positions that were drawn, as the layer has them
-for set in 'position=forget log_scale=learned' 'position=rope+alibi random_positions=64'; do
-    ok lab train "$T/small.lab" -o "$T/${set%%=*}.${set##*=}" --set "${set% *}" --set "${set#* }" --set steps=3
-    ok lab export "$T/${set%%=*}.${set##*=}" --prompt 'We are met' -o "$T/x.safetensors"
+# gates, queries multiplied by log(n), positions that were drawn, and fire's learned c and L, as the layer has them
+for set in 'position=forget log_scale=learned' 'position=rope+alibi random_positions=64' 'position=fire,c=0.1,L=8 fire_scales=learned'; do
+    ok lab train "$T/small.lab" -o "$T/run.${set#* }" --set "${set% *}" --set "${set#* }" --set steps=3
+    ok lab export "$T/run.${set#* }" --prompt 'We are met' -o "$T/x.safetensors"
     options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
     command="relpos $options"
     # shellcheck disable=SC2086

@@ -300,8 +300,8 @@ static void layers_without_terms_are_those_of_none(void **state)
         c.nope_every = 2;
         const double first = loss_of(&c, false);
         good(nn_model_plan(&m, &c, err), err);
-        assert_int_equal(nn_layer_terms(&m, 0, 0), 1);
-        assert_int_equal(nn_layer_terms(&m, 0, 1), 0);
+        assert_int_equal(nn_layer_terms(&m, 0, 0, NULL), 1);
+        assert_int_equal(nn_layer_terms(&m, 0, 1, NULL), 0);
         assert_int_equal(m.params[nn_model_find(&m, "layers.1.attn.qkv.weight")].shape[0], 3 * c.width);
         nn_model_destroy(&m);
         c.nope_every = 3; /* of two layers */
@@ -309,6 +309,27 @@ static void layers_without_terms_are_those_of_none(void **state)
         c.nope_every = 0;
         assert_true(first != none && first != both && both == loss_of(&c, false));
     }
+}
+
+/* fire's own c and L of each layer, or of all; with heads that share, other terms beside, and positions that are drawn. With these numbers no unit
+ * of a network switches within the differences. */
+static void gradients_of_fire_scales_equal_differences(void **state)
+{
+    static const char *const some[] = {"fire,c=0.5,L=4.3,width=6", "fire,c=0.7,L=4.3,width=6,width2=5",
+                                       "fire,c=2,L=2.6,width=4+rope",
+                                       "t5,buckets=8,max_distance=9+fire,c=0.1,L=40,width=4+fire,c=0.3,L=5.5,width=3"};
+    double worst = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++)
+        for (int kind = 0; kind < 4; kind++) {
+            nn_config c = small("position", some[n], "fire_scales", "learned", "dropout", "0.2", "nope_every", "3",
+                                "layers", "4", NULL);
+            c.position_layers = kind == 1;
+            c.position_heads = kind == 2;
+            c.random_positions = kind == 3 ? 30 : 0;
+            worst = fmax(worst, check_gradients(&c, some[n]));
+        }
+    print_message("worst error over its bound: %.3f\n", worst);
 }
 
 /* Positions that are drawn: in tables, biases, rotations and vectors, in what is added to the embedding, and beside terms that read none. */
@@ -744,6 +765,7 @@ int main(void)
         cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
         cmocka_unit_test(gradients_of_layers_without_terms_equal_differences),
         cmocka_unit_test(layers_without_terms_are_those_of_none),
+        cmocka_unit_test(gradients_of_fire_scales_equal_differences),
         cmocka_unit_test(gradients_with_drawn_positions_equal_differences),
         cmocka_unit_test(drawn_positions_are_sorted_and_all_equally_likely),
         cmocka_unit_test(drawn_positions_reach_every_term),
