@@ -117,6 +117,8 @@ def by_pieces(page, groups, lengths, n):
     page.text(f"At {lengths[n]:,}, with 95 % intervals over {len(pieces(some[first], n))} pieces of the text. Rows with places in common are ties: two differ where a paired t-test over "
               "the pieces says so (at 5 % for all pairs together, Holm), and every start has them in the same order.")
     page.table(["", "place", "perplexity", f"above {first}"], rows)
+    if any(len(lines) == 1 for lines in some.values()):
+        page.text("Where there is one start, the places say nothing of the chance in the training.")
 
 
 def sweep(page, stem, lines):
