@@ -87,9 +87,12 @@ static rp_desc plain_of(const rp_desc *d)
     return plain;
 }
 
-static int make_plans(const explain_request *r, explain_source *s)
+int explain_plans(const explain_request *r, explain_source *s)
 {
     const rp_desc *d = &r->problem.desc, plain = plain_of(d);
+    rp_plan_destroy(s->plan);
+    rp_plan_destroy(s->plain);
+    s->plan = s->plain = NULL;
     if (rp_plan_create(&s->plan, d) == RP_OK && rp_plan_create(&s->plain, &plain) == RP_OK)
         return CLI_OK;
     refuse(r);
@@ -410,7 +413,7 @@ int explain_show(explain_request *r, explain_source *s)
     explain_trace t = {0};
     explain_share share = {0};
     double *outputs = NULL;
-    int code = make_plans(r, s);
+    int code = explain_plans(r, s);
     if (code == CLI_OK && r->head < 0)
         return explain_heads(r, s);
     if (code == CLI_OK)

@@ -90,6 +90,8 @@ int explain_heads(explain_request *r,
 /* command.c: all that is shown of a source whose desc and tensors are set. */
 int explain_show(explain_request *r, explain_source *s);
 int explain_check_output(const char *path); /* a name of a picture */
+/* Make the plans of the request's attention, in place of those that the source has. */
+int explain_plans(const explain_request *r, explain_source *s);
 /* The numbers. They return exit codes. */
 int explain_no_memory(void);
 int explain_range(const char *option, int64_t at, int64_t n);

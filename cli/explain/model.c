@@ -40,7 +40,7 @@ static int split_text(explain_source *s, const char *text)
     return CLI_OK;
 }
 
-/* Describe the model's attention, which is the same for every layer. */
+/* Describe the model's attention: that of the layers that have terms. */
 static void describe(explain_request *r, const nn_model *m, int64_t n)
 {
     const nn_stack *s = &m->stack[0];
@@ -56,10 +56,11 @@ static void describe(explain_request *r, const nn_model *m, int64_t n)
     }
 }
 
-/* Set the source's tensors to those of a layer. */
-static int take_layer(explain_source *s, int64_t layer)
+/* Set the source's tensors and the number of terms to those of a layer. */
+static int take_layer(explain_request *r, explain_source *s, int64_t layer)
 {
     char err[NN_ERR_MAX];
+    r->problem.desc.n_terms = nn_layer_terms(&s->look->m, 0, layer, r->problem.terms);
     if (nn_net_attention(s->look->net, layer, &s->t, NULL, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     s->t.out = rp_tensors_init().out; /* the model's output is not overwritten */
@@ -92,7 +93,7 @@ int explain_from_model(explain_request *r, explain_source *s)
     s->shares = true;
     snprintf(s->place, sizeof s->place, "layer %lld, ", (long long)(r->layer < 0 ? 0 : r->layer));
     describe(r, m, n);
-    return take_layer(s, r->layer < 0 ? 0 : r->layer);
+    return take_layer(r, s, r->layer < 0 ? 0 : r->layer);
 }
 
 void explain_model_end(explain_source *s)
@@ -225,7 +226,9 @@ int explain_heads(explain_request *r, explain_source *s)
     }
     cli_progress_show(&progress, 0);
     for (int64_t layer = from; layer < to && code == CLI_OK; layer++) {
-        code = take_layer(s, layer);
+        code = take_layer(r, s, layer);
+        if (code == CLI_OK) /* layers may have no terms, or fire with a c of their own */
+            code = explain_plans(r, s);
         for (r->head = 0; r->head < m->c.heads && code == CLI_OK; r->head++) {
             head_sum h;
             if ((code = sum_head(r, s, &h)) == CLI_OK)

@@ -49,7 +49,8 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
     int64_t n = 1, at[RP_MAX_AXES] = {0};
     for (int32_t x = 0; x < a->ndim; x++)
         n *= a->shape[x];
-    real *to = malloc((size_t)n * sizeof *to + 1);
+    const size_t size = a->dtype == NN_REAL ? sizeof(real) : sizeof(int64_t); /* else positions that were drawn */
+    char *to = malloc((size_t)n * size + 1);
     if (!to || io_add(set, name, a->dtype, a->ndim, a->shape, to, false) != 0) {
         free(to);
         return -1;
@@ -58,7 +59,7 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
         int64_t from = 0;
         for (int32_t y = 0; y < a->ndim; y++)
             from += at[y] * a->stride[y];
-        to[x] = ((const real *)a->data)[from];
+        memcpy(to + (size_t)x * size, (const char *)a->data + from * (int64_t)size, size);
         for (int32_t y = a->ndim - 1; y >= 0 && ++at[y] == a->shape[y]; y--)
             at[y] = 0;
     }
@@ -98,14 +99,16 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
 }
 
 /* Add the arrays of the terms, and write the options that name them. */
-static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *to)
+static int add_terms(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t, FILE *to)
 {
     const nn_stack *s = &m->stack[0];
     int code = 0;
-    for (int32_t n = 0; n < s->n_terms; n++) {
+    rp_term terms[RP_MAX_TERMS];
+    const int32_t n_terms = nn_layer_terms(m, 0, layer, terms);
+    for (int32_t n = 0; n < n_terms; n++) {
         const rp_term_kind kind = s->terms[n].term.kind;
         char text[1024];
-        if (rp_term_print(&s->terms[n].term, text, sizeof text) != RP_OK)
+        if (rp_term_print(&terms[n], text, sizeof text) != RP_OK)
             return -1;
         const char *parameters = strchr(text, ',');
         const bool bias = rp_term_is_bias(kind), name = rp_term_takes_name(kind);
@@ -134,12 +137,12 @@ static int add_terms(io_set *set, const nn_model *m, const rp_tensors *t, FILE *
 }
 
 /* All options of the layer's attention, for the metadata and for the command that is shown. NULL if memory runs out. */
-static char *add_options(io_set *set, const nn_model *m, const rp_tensors *t)
+static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp_tensors *t)
 {
     char *shown = NULL;
     size_t size;
     FILE *to = open_memstream(&shown, &size);
-    int code = to ? add_terms(set, m, t, to) : -1;
+    int code = to ? add_terms(set, m, layer, t, to) : -1;
     if (to && m->c.scale > 0) {
         char text[NN_REAL_MAX];
         nn_print_real(text, m->c.scale);
@@ -257,7 +260,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (state == 0) {
         snprintf(err, sizeof err, "out of memory for the arrays (a shorter prompt)");
         state = add_view(&set, "q", &t.q) != 0 || add_view(&set, "k", &t.k) != 0 || add_view(&set, "v", &t.v) != 0 ||
-                        !(shown = add_options(&set, &look.m, &t)) || add_view(&set, "out", &t.out) != 0 ||
+                        !(shown = add_options(&set, &look.m, q.layer, &t)) || add_view(&set, "out", &t.out) != 0 ||
                         add_tokens(&set, &look.m, look.tokens, look.n) != 0
                     ? -1
                     : 0;

@@ -215,7 +215,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         return NULL;
     json_t *all = json_array();
     for (int x = 0; x < n; x++) {
-        const bool ends = m->stack[0].learned && lengths[x] > m->c.length; /* beyond the positions that were learned */
+        const bool ends = lengths[x] > nn_positions_end(m, 0); /* beyond the positions that were learned, or drawn */
         json_t *at = ends && classifier ? json_pack("{s:I, s:n, s:n, s:i, s:[]}", "length", (json_int_t)lengths[x],
                                                     "loss", "accuracy", "windows", 0, "taken")
                      : ends ? json_pack("{s:I, s:n, s:n, s:n, s:i, s:i, s:[]}", "length", (json_int_t)lengths[x],

@@ -312,8 +312,8 @@ int64_t lab_position_weights(const nn_model *m)
                 of_position |= strstr(m->params[p].name, part) != NULL;
             }
         n += of_position ? m->params[p].size : 0;
+        if (strstr(m->params[p].name, ".qkv.weight")) /* its rows that terms use */
+            n += (m->params[p].shape[0] - 3 * m->c.width) * m->c.width;
     }
-    for (int32_t k = 0; k < m->n_stacks; k++)
-        n += (m->stack[k].columns - 3 * m->c.width) * m->c.width * m->stack[k].layers;
     return n;
 }

@@ -237,12 +237,15 @@ typedef struct trained {
     lab_run r;
     char config[NN_PRINT_MAX]; /* without eval_position; "": there is no model */
     double loss, ms;
+    char counted[NN_PRINT_MAX]; /* the text and the places of `ngrams` */
+    json_t *ngrams;             /* what counts of bytes reach; NULL: they are not counted */
 } trained;
 
 static void free_trained(trained *t)
 {
     lab_end(&t->r);
-    memset(t, 0, sizeof *t);
+    memset(&t->r, 0, sizeof t->r);
+    t->config[0] = 0;
 }
 
 /* Train c's model, unless it is the one that was trained last. *stopped: Ctrl-C ended it, and there is no model. */
@@ -298,6 +301,31 @@ static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
+/* The settings that say which text is measured, and where, as text. */
+static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
+{
+    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", c->text, c->valid,
+             c->tokenizer, c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
+             (long long)c->length, (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride,
+             (int)c->bos, (long long)c->eval_ngrams);
+}
+
+/* Count bytes, unless the last result is of the same text at the same places. */
+static int count_bytes(trained *t, const nn_config *c, const lab_how *how, const int64_t *lengths, int n,
+                       char err[NN_ERR_MAX])
+{
+    char key[NN_PRINT_MAX];
+    text_key(c, key);
+    if (t->ngrams && strcmp(key, t->counted) == 0)
+        return 0;
+    json_decref(t->ngrams);
+    t->ngrams = NULL;
+    memcpy(t->counted, key, sizeof key);
+    if (c->eval_ngrams > 0)
+        t->ngrams = lab_measure_ngrams(&t->r.m, &t->r.valid, how, lengths, n, (int32_t)c->eval_ngrams, err);
+    return c->eval_ngrams > 0 && !t->ngrams ? -1 : 0;
+}
+
 /* Measure a trained model: the line of results, or NULL with err. */
 static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
@@ -312,13 +340,15 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
     const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
     json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, &how, lengths, n, err);
     nn_model_destroy(&other);
-    if (!measured)
+    if (!measured || count_bytes(t, c, &how, lengths, n, err) != 0) {
+        json_decref(measured);
         return NULL;
+    }
     nn_config_print(c, text);
-    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o}", "experiment", text, "vary", vary, "seed",
-                     (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
+    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*}", "experiment", text, "vary", vary,
+                     "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
                      (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
-                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool));
+                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", t->ngrams);
 }
 
 /* The path of the weights that --keep writes: DIR/VALUE+VALUE-SEED.safetensors. */
@@ -427,6 +457,8 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     nn_tokenizer *tokenizer = NULL;
     lab_run r = {.c = *c};
     const int n = lengths_of(c, lengths, err);
+    if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0]))
+        return nn_fail(err, "eval_ngrams: counts are a yardstick for decoders of bytes (eval_ngrams = 0)");
     if (c->task == NN_ENCODER_DECODER)
         return nn_fail(err, "task: a sweep has no measure for an encoder-decoder (relpos lab train has)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
@@ -440,15 +472,6 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     nn_text_free(&r.valid);
     nn_tokenizer_free(tokenizer);
     return code;
-}
-
-/* The settings on which check_texts depends, as text. */
-static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
-{
-    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d", c->text, c->valid, c->tokenizer,
-             c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
-             (long long)c->length, (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride,
-             (int)c->bos);
 }
 
 /* Check every experiment before the first is trained, which may take hours. An exit code. */
@@ -528,6 +551,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     }
     cli_progress_end(&bar);
     free_trained(&t);
+    json_decref(t.ngrams);
     free_known(&done);
     free(index);
     if (to && fclose(to) != 0 && code == CLI_OK)

@@ -248,7 +248,7 @@ static int eval_run(const cli_command *self, int argc, char **argv)
             const double loss = number(at, "loss", NAN);
             if (json_object_get(at, "tokens") ? !json_integer_value(json_object_get(at, "tokens"))
                                               : !json_integer_value(json_object_get(at, "windows"))) {
-                printf("length %6lld   beyond the learned positions\n",
+                printf("length %6lld   beyond the last position\n",
                        (long long)json_integer_value(json_object_get(at, "length")));
                 continue;
             }
@@ -419,9 +419,9 @@ static int sample_run(const cli_command *self, int argc, char **argv)
                     ? 0
                     : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m.c.vocab);
     int64_t max = q.bytes; /* tokens to write */
-    const nn_stack *last = &m.stack[m.n_stacks - 1];
-    if (last->learned && state == 0 && given + max > last->length)
-        max = last->length > given ? last->length - given : 0; /* no further positions were learned */
+    const int64_t end = nn_positions_end(&m, m.n_stacks - 1);
+    if (state == 0 && given > end - max)
+        max = end > given ? end - given : 0; /* there are no further positions */
     const int64_t chunk = given < CHUNK ? given : CHUNK;
     if (state == 0)
         state = lab_net(&net, &m, pool, 1, chunk, false, given + max, err);

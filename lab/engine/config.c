@@ -74,6 +74,13 @@ static const key keys[] = {
      "own: every head has arrays of its own; shared: one for all heads, where a term allows it"},
     {"scale", KEY_REAL, AT(scale), NULL, 0, 1e6, "0",
      "factor of the products of queries and keys; 0: 1/sqrt(width / heads)"},
+    {"nope_every", KEY_INT, AT(nope_every), NULL, 0, 1024, "0",
+     "layers N, 2N, 3N and so on have no terms of position, so that 4 leaves them out of every fourth; 0: all have "
+     "them"},
+    {"random_positions", KEY_INT, AT(random_positions), NULL, 0, 1 << 24, "0",
+     "above 0: the positions of a window are so many of 0 to N - 1 as it has tokens, drawn and sorted (Ruoss 2023)"},
+    {"fire_scales", KEY_CHOICE, AT(fire_scales), "fixed|learned", 0, 0, "fixed",
+     "c of fire and a factor of its L: fixed, or learned in each layer, beginning as position says"},
     {"log_scale", KEY_CHOICE, AT(log_scale), "none|fixed|learned", 0, 0, "none",
      "a decoder's queries are multiplied by log(n), n the tokens up to the query; fixed: and divided by log(length); "
      "learned: times a number of each head, which begins at 1/log(length)"},
@@ -120,6 +127,8 @@ static const key keys[] = {
     {"eval_stride", KEY_INT, AT(eval_stride), NULL, 0, 1 << 24, "0",
      "0: relpos lab sweep measures in windows that do not overlap; above: each moves on by so many tokens and predicts "
      "its last ones, the same for all lengths"},
+    {"eval_ngrams", KEY_INT, AT(eval_ngrams), NULL, 0, NN_MAX_ORDER, "0",
+     "above 0: results of sweeps also have what counts of up to so many neighbouring bytes reach on the same bytes"},
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
      "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",
@@ -304,6 +313,13 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
                        (long long)c->vocab, NN_TOKENS);
     if (c->log_scale != NN_LOG_NONE && (c->task != NN_DECODER || c->length < 2))
         return nn_fail(err, "log_scale: it is for decoders that read two tokens or more (log_scale = none)");
+    if (c->random_positions > 0 && c->task == NN_ENCODER_DECODER)
+        return nn_fail(err,
+                       "random_positions: %lld, and an encoder-decoder has no such positions (random_positions = 0)",
+                       (long long)c->random_positions);
+    if (c->random_positions > 0 && c->random_positions < c->length)
+        return nn_fail(err, "random_positions: %lld, fewer than length, %lld (at least as many, such as %lld)",
+                       (long long)c->random_positions, (long long)c->length, 4 * (long long)c->length);
     if (c->bos && c->task != NN_DECODER)
         return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
     if (c->warmup > c->steps)

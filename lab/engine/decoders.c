@@ -31,6 +31,11 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
         return nn_fail(err, "task: classifiers have no class in transformers here (task = decoder, or --model)");
     if (c->log_scale != NN_LOG_NONE)
         return nn_fail(err, "log_scale: no class of transformers has it (log_scale = none, or --model)");
+    if (c->random_positions > 0)
+        return nn_fail(err, "random_positions: these classes count tokens (random_positions = 0, or --model)");
+    if (c->nope_every > 0 && s->n_terms > 0)
+        return nn_fail(err,
+                       "nope_every: these classes have the same position in every layer (nope_every = 0, or --model)");
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
         return nn_fail(err, "scale: %g, and these classes divide by the root of a head's width (scale = 0, or --model)",
                        c->scale);

@@ -76,6 +76,10 @@ void nn_first_values(const nn_model *m, const nn_param *p)
             const size_t name = strlen(term->name), tail = name + 1 + strlen(array);
             if (n <= tail || p->name[n - tail - 1] != '.' || strncmp(p->name + n - tail, term->name, name) != 0)
                 continue;
+            if (strcmp(array, "c") == 0 || strcmp(array, "L_factor") == 0) { /* of fire */
+                fill_with(m, p, *array == 'c' ? (real)term->term.c : 1);
+                return;
+            }
             const rp_array_facts *about = NULL;
             for (int x = 0; (about = rp_term_array_about(term->term.kind, x)) && strcmp(about->name, array) != 0; x++)
                 ;

@@ -38,6 +38,52 @@ static int add_param(nn_model *m, char err[NN_ERR_MAX], bool decay, int32_t ndim
     return 0;
 }
 
+static const char *const fire_scale_names[2] = {"c", "L_factor"};
+
+/* Where the parameters of a term are, such as "layers.3.attn". */
+static void term_prefix(const nn_model *m, int32_t stack, int64_t layer, char name[64])
+{
+    if (m->c.position_layers)
+        snprintf(name, 64, "%sattn", m->stack[stack].prefix);
+    else
+        snprintf(name, 64, "%slayers.%lld.attn", m->stack[stack].prefix, (long long)layer);
+}
+
+bool nn_fire_scales(const nn_model *m, int32_t stack, int64_t layer, int32_t term, int32_t param[2])
+{
+    const nn_term *t = &m->stack[stack].terms[term];
+    char prefix[64], name[128];
+    if (!m->c.fire_scales || t->term.kind != RP_TERM_FIRE)
+        return false;
+    term_prefix(m, stack, layer, prefix);
+    for (int x = 0; x < 2; x++) {
+        snprintf(name, sizeof name, "%s.%s.%s", prefix, t->name, fire_scale_names[x]);
+        param[x] = nn_model_find(m, name);
+    }
+    return param[0] >= 0 && param[1] >= 0;
+}
+
+int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer, rp_term terms[RP_MAX_TERMS])
+{
+    const bool none = m->c.nope_every > 0 && (layer + 1) % m->c.nope_every == 0;
+    const int32_t n_terms = none ? 0 : m->stack[stack].n_terms;
+    for (int32_t n = 0; n < n_terms && terms; n++) {
+        int32_t param[2];
+        terms[n] = m->stack[stack].terms[n].term;
+        if (m->w && nn_fire_scales(m, stack, layer, n, param)) {
+            terms[n].c = (double)m->w[m->params[param[0]].offset];
+            terms[n].L *= (double)m->w[m->params[param[1]].offset];
+        }
+    }
+    return n_terms;
+}
+
+int64_t nn_positions_end(const nn_model *m, int32_t stack)
+{
+    const nn_stack *s = &m->stack[stack];
+    return m->c.random_positions > 0 ? m->c.random_positions : s->learned ? s->length : INT64_MAX;
+}
+
 int32_t nn_model_find(const nn_model *m, const char *name)
 {
     for (int32_t n = 0; n < m->n_params; n++)
@@ -110,6 +156,24 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
     return 0;
 }
 
+/* Let a term take the positions that are drawn. */
+static int add_positions(nn_term *t, char err[NN_ERR_MAX])
+{
+    bool found = t->term.kind == RP_TERM_SINK || t->term.kind == RP_TERM_FORGET; /* these read no positions */
+    for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(t->term.kind, x); x++) {
+        const char *array = rp_term_array(t->term.kind, x);
+        const bool queries = strcmp(array, "q_positions") == 0, keys = strcmp(array, "k_positions") == 0;
+        if (queries || keys)
+            t->source[x] = queries ? NN_QUERIES : NN_KEYS;
+        found |= queries;
+    }
+    return found ? 0
+                 : nn_fail(err,
+                           "random_positions: %s takes no positions, it counts tokens (random_positions = 0, or "
+                           "another term)",
+                           t->name);
+}
+
 /* Decide where the arrays of term n come from, and add their parameters, which are named "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
 {
@@ -177,7 +241,13 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         if (about->min != 0)
             m->params[m->n_params - 1].min = about->min;
     }
-    return 0;
+    for (int x = 0; x < 2 && kind == RP_TERM_FIRE && m->c.fire_scales; x++) {
+        if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
+            return -1;
+        m->params[m->n_params - 1].of_term = true;
+        m->params[m->n_params - 1].min = 1e-4; /* c < 0 would be |c|, and with L < 0 each query has its own */
+    }
+    return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
 
 static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
@@ -204,17 +274,18 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
 {
     const nn_config *c = &m->c;
     const int64_t d = c->width;
+    const int32_t n_terms = nn_layer_terms(m, (int32_t)(s - m->stack), layer, NULL);
     char name[64];
     int code;
     snprintf(name, sizeof name, "%slayers.%lld.attn_norm", s->prefix, (long long)layer);
     code = add_norm(m, name, err);
     snprintf(name, sizeof name, "%slayers.%lld.attn", s->prefix, (long long)layer);
-    if (!c->position_layers)
+    if (!c->position_layers && n_terms > 0)
         s->columns = 3 * d;
-    for (int32_t n = 0; n < s->n_terms && !c->position_layers && code == 0; n++)
+    for (int32_t n = 0; n < n_terms && !c->position_layers && code == 0; n++)
         code = add_arrays(m, s, n, name, named[n], err);
     if (code == 0)
-        code = add_param(m, err, true, 2, (int64_t[]){s->columns, d}, "%s.qkv.weight", name);
+        code = add_param(m, err, true, 2, (int64_t[]){n_terms > 0 ? s->columns : 3 * d, d}, "%s.qkv.weight", name);
     if (code == 0 && c->log_scale == NN_LOG_LEARNED) {
         code = add_param(m, err, false, 1, &c->heads, "%s.log_scale", name);
         m->params[m->n_params - 1].of_term |= code == 0;
@@ -242,8 +313,8 @@ static int add_stack(nn_model *m, nn_stack *s, const char *position, char err[NN
     s->columns = 3 * c->width;
     if (read_terms(s, position, named, err) != 0)
         return -1;
-    if (s->learned &&
-        add_param(m, err, true, 2, (int64_t[]){s->length, c->width}, "%spositions.weight", s->prefix) != 0)
+    if (s->learned && add_param(m, err, true, 2, (int64_t[]){nn_positions_end(m, (int32_t)(s - m->stack)), c->width},
+                                "%spositions.weight", s->prefix) != 0)
         return -1;
     snprintf(name, sizeof name, "%sattn", s->prefix);
     for (int32_t n = 0; n < s->n_terms && c->position_layers; n++)
@@ -286,6 +357,11 @@ int nn_model_plan(nn_model *m, const nn_config *c, char err[NN_ERR_MAX])
         if (add_stack(m, &m->stack[k], m->stack[k].padded && c->encoder_position[0] ? c->encoder_position : c->position,
                       err) != 0)
             return -1;
+    bool fire = !c->fire_scales;
+    for (int32_t n = 0; n < m->n_params; n++)
+        fire |= strstr(m->params[n].name, ".L_factor") != NULL;
+    if (!fire)
+        return nn_fail(err, "fire_scales: learned, and no layer has fire (fire_scales = fixed, or another position)");
     if (c->task == NN_CLASSIFIER || !c->tied)
         return add_param(m, err, true, 2, (int64_t[]){c->task == NN_CLASSIFIER ? c->classes : c->vocab, c->width},
                          "head.weight");

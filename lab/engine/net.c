@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DRAWS = 0x706f73 }; /* the stream of random numbers that draws positions */
+
 /* ------------------------------------------------------------------------------------------------ memory */
 
 /* The numbers of a slot in the longest call. */
@@ -74,7 +76,7 @@ static bool reserve_all(nn_net *n, bool allocate)
 {
     const nn_model *m = n->m;
     const int64_t d = m->c.width;
-    int64_t longest = 0, scratch = 0;
+    int64_t longest = 0, scratch = 0, pairs = 0;
     bool enough = true;
     int32_t param;
     for (int32_t x = 0; x < n->n_slots; x++)
@@ -91,12 +93,12 @@ static bool reserve_all(nn_net *n, bool allocate)
             e->aux = reserve(n, allocate, rows * m->c.heads, &enough);
         if (e->kind != ATTENTION)
             continue;
-        if (nn_uses_sinusoids(s, NULL, &param))
+        if (nn_uses_sinusoids(s, e, &param))
             e->r = reserve(n, allocate, (n->cache + 2 * q->capacity) * d, &enough);
         if (n->cache > 0 && s->causal)
             e->cache = reserve(n, allocate, n->batch * (n->cache + q->capacity) * 2 * d, &enough);
         int64_t all = 0;
-        for (int32_t t = 0; t < s->n_terms; t++)
+        for (int32_t t = 0; t < e->n_terms; t++)
             for (int y = 0; y < RP_MAX_ARRAYS; y++)
                 if (s->terms[t].source[y] == NN_LEARNED) {
                     all += m->params[e->array[t][y]].size;
@@ -105,12 +107,18 @@ static bool reserve_all(nn_net *n, bool allocate)
                     all += rows * m->c.heads;
                 }
         n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
+        if (n->train && nn_has_fire_scales(n, e) && m->c.heads * q->capacity * q->capacity > pairs)
+            pairs = m->c.heads * q->capacity * q->capacity;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
         n->buffer[b] = reserve(n, allocate, n->buffer_size[b], &enough);
     for (int32_t k = 0; k < m->n_stacks; k++) {
         sequence *q = &n->of[k];
         longest = q->capacity > longest ? q->capacity : longest;
+        if (m->c.random_positions > 0) {
+            q->positions =
+                reserve(n, allocate, (n->cache + q->capacity) * (int64_t)(sizeof(int64_t) / sizeof(real)), &enough);
+        }
         if (m->stack[k].padded)
             q->lengths = reserve(n, allocate, n->batch, &enough);
         if (!nn_uses_sinusoids(&m->stack[k], NULL, &param))
@@ -124,6 +132,8 @@ static bool reserve_all(nn_net *n, bool allocate)
         n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
         n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
     }
+    if (pairs > 0)
+        n->pairs = reserve(n, allocate, pairs, &enough);
     if (m->c.log_scale != NN_LOG_NONE)
         n->scaled = reserve(n, allocate, rows * d, &enough);
     n->logits = reserve(n, allocate, (rows < HEAD_ROWS ? rows : HEAD_ROWS) * vocab, &enough);
@@ -140,11 +150,15 @@ static int set_sizes(nn_net *n, int64_t length, char err[NN_ERR_MAX])
         const int64_t tokens = k == last ? length : s->length,
                       longest = s->causal && n->cache > tokens ? n->cache : tokens;
         int64_t numbers;
-        if (s->learned && longest > s->length)
-            return nn_fail(err,
-                           "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
-                           "training, or another position)",
-                           (long long)s->length, (long long)longest);
+        if (longest > nn_positions_end(m, k))
+            return nn_fail(
+                err,
+                m->c.random_positions > 0
+                    ? "random_positions: positions end at %lld, and the length is %lld (a shorter text, or a "
+                      "training with more random_positions)"
+                    : "position: learned positions end at %lld, and the length is %lld (a shorter text, a longer "
+                      "training, or another position)",
+                (long long)nn_positions_end(m, k), (long long)longest);
         if (__builtin_mul_overflow(n->batch, tokens, &numbers) || numbers > (int64_t)1 << 31)
             return nn_fail(err,
                            "lab: %lld windows of %lld tokens (at most 2^31 tokens in all: a smaller batch or length)",
@@ -243,6 +257,14 @@ void nn_net_destroy(nn_net *n)
 
 /* ------------------------------------------------------------------------------------------------ calls */
 
+void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to)
+{
+    int64_t left = n;
+    for (int64_t at = 0; left > 0; at++) /* each set of n is equally likely: Knuth, algorithm S */
+        if (nn_uniform(seed, DRAWS, (uint64_t)at) * (double)(range - at) < (double)left)
+            to[n - left--] = at;
+}
+
 /* Take the tokens of a stack. */
 static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
@@ -266,7 +288,8 @@ static int start_stack(nn_net *n, int32_t stack, int64_t length, const int32_t *
     return 0;
 }
 
-static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
+/* draw: seed of the positions of this call; 0: those that every call has. */
+static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t draw, char err[NN_ERR_MAX])
 {
     n->err = err;
     if (n->cache > 0 && n->cached + length > n->cache)
@@ -274,7 +297,16 @@ static int start_call(nn_net *n, int64_t length, const int32_t *tokens, char err
                        (long long)(n->cached + length), (long long)n->cache);
     if (n->of[0].length == 0 && n->m->n_stacks > 1)
         return nn_fail(err, "lab: no source (nn_net_source takes one)");
-    return start_stack(n, n->m->n_stacks - 1, length, tokens, err);
+    if (start_stack(n, n->m->n_stacks - 1, length, tokens, err) != 0)
+        return -1;
+    sequence *q = &n->of[n->m->n_stacks - 1];
+    if (q->positions)
+        nn_draw_positions(draw ? draw : nn_random((uint64_t)n->m->c.seed, DRAWS, 0), n->m->c.random_positions,
+                          draw           ? length
+                          : n->cache > 0 ? n->cache
+                                         : q->capacity,
+                          q->positions);
+    return 0;
 }
 
 int nn_net_source(nn_net *n, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX])
@@ -313,7 +345,8 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     const int64_t classes = n->m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     int64_t targets = 0;
     double sum = 0;
-    if (start_call(n, length, tokens, err) != 0)
+    if (start_call(n, length, tokens, n->train && seed ? seed : nn_random((uint64_t)n->m->c.seed, DRAWS, ++n->draws),
+                   err) != 0)
         return -1;
     const int64_t rows = n->batch * (n->m->c.task == NN_CLASSIFIER ? 1 : length);
     for (int64_t r = 0; r < rows; r++)
@@ -339,7 +372,7 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
 
 int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX])
 {
-    if (start_call(n, length, tokens, err) != 0)
+    if (start_call(n, length, tokens, 0, err) != 0)
         return -1;
     n->seed = 0;
     if (forward(n, n->n_nodes - 1) != 0)

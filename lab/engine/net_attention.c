@@ -41,7 +41,7 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
     const nn_stack *s = nn_stack_of(n, e);
     const int64_t d = m->c.width, heads = m->c.heads, length = n->of[e->stack].length, rows = n->batch * length;
     real *scratch = n->scratch;
-    for (int32_t t = 0; t < s->n_terms; t++)
+    for (int32_t t = 0; t < e->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (s->terms[t].source[x] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[t][x]];
@@ -62,10 +62,15 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
                 }
                 to[t][x].stride[0] = heads * step;
                 to[t][x].stride[1] = step;
+            } else if (s->terms[t].source[x] == NN_QUERIES && !gradients) {
+                to[t][x] = rp_array_of(n->of[e->stack].positions + nn_before(n, e->stack), RP_I64, 1, &length);
+            } else if (s->terms[t].source[x] == NN_KEYS && !gradients) {
+                const int64_t keys = keys_of(n, e);
+                to[t][x] = rp_array_of(n->of[e->stack].positions, RP_I64, 1, &keys);
             } else if (s->terms[t].source[x] == NN_COLUMNS) {
                 const int64_t width = s->terms[t].term.width, column = s->terms[t].column[x];
                 to[t][x] = gradients ? heads_view(n, qkv + rows * column, heads, length, width, heads * width)
-                                     : heads_view(n, qkv + column, heads, length, width, s->columns);
+                                     : heads_view(n, qkv + column, heads, length, width, n->slots[e->in].width);
             }
 }
 
@@ -92,10 +97,9 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
     const int64_t length = n->of[e->stack].length, before = cross ? 0 : nn_before(n, e->stack);
     const int64_t keys = cross ? n->of[0].length : before + length;
     rp_desc desc = nn_model_attention(n->m, e->stack, n->batch, length, keys, terms, mask);
-    if (cross) {
+    desc.n_terms = cross ? 0 : nn_layer_terms(n->m, e->stack, e->layer, terms);
+    if (cross)
         *mask = (rp_mask){.kind = RP_MASK_LENGTHS};
-        desc.n_terms = 0;
-    }
     desc.q_offset = before;
     desc.dropout = nn_dropout(n);
     desc.seed = nn_seed(n, e);
@@ -107,7 +111,13 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
 {
     rp_term terms[RP_MAX_TERMS];
     rp_mask mask;
-    const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    if (backward && e->kind == ATTENTION &&
+        nn_has_fire_scales(n, e)) { /* biases of 0, for the gradients of all pairs */
+        if (desc.n_terms == RP_MAX_TERMS)
+            return nn_fail(n->err, "fire_scales: learned, beside %d terms (leave one of them out)", RP_MAX_TERMS - 1);
+        terms[desc.n_terms++] = rp_term_init(RP_TERM_DENSE);
+    }
     if (rp_plan_create(plan, &desc) != RP_OK)
         return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
     const size_t size = backward ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
@@ -145,7 +155,7 @@ static void scale_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *q = n->slots[j->e->in].data + h * D;
     (void)worker;
     for (int64_t r = 0; r < n->batch * length; r++) {
@@ -161,7 +171,7 @@ static void unscale_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t d = n->m->c.width, D = d / n->m->c.heads, length = n->of[j->e->stack].length;
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *q = n->slots[j->e->in].data + h * D;
     double sum = 0;
     (void)worker;
@@ -185,7 +195,7 @@ static void gate_head(void *context, int64_t h, int32_t worker)
     const heads_job *j = context;
     const nn_net *n = j->n;
     const int64_t heads = n->m->c.heads, length = n->of[j->e->stack].length, step = nn_cache_rows(n, j->e);
-    const int64_t ld = nn_stack_of(n, j->e)->columns;
+    const int64_t ld = n->slots[j->e->in].width;
     const real *y = n->slots[j->e->in].data + j->column + h, bias = nn_weight(n, j->bias)[h];
     (void)worker;
     for (int64_t r = 0; r < n->batch * length; r++) {
@@ -222,7 +232,7 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
 {
     const nn_model *m = n->m;
     const int64_t length = n->of[e->stack].length, keys = keys_of(n, e);
-    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = nn_stack_of(n, e)->columns;
+    const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = n->slots[e->in].width;
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
     const int64_t shape[3] = {n->batch, heads, length};
     if (make_plan(n, e, g != NULL, plan) != 0)
@@ -257,13 +267,20 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
         g->dk = heads_view(n, dqkv + all, heads, length, D, d);
         g->dv = heads_view(n, dqkv + 2 * all, heads, length, D, d);
         term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
+        if (nn_has_fire_scales(n, e)) {
+            static real zero;
+            const int64_t pairs[4] = {1, heads, length, length};
+            t->term[e->n_terms][0] = rp_array_of(&zero, NN_REAL, 4, pairs);
+            memset(t->term[e->n_terms][0].stride, 0, sizeof t->term[e->n_terms][0].stride);
+            g->term[e->n_terms][0] = rp_array_of(n->pairs, NN_REAL, 4, pairs);
+        }
     }
     return 0;
 }
 
 bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
 {
-    for (int32_t t = 0; t < s->n_terms; t++)
+    for (int32_t t = 0; t < (e ? e->n_terms : s->n_terms); t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (s->terms[t].source[x] == NN_SINUSOID) {
                 *param = e ? e->array[t][x] : -1;
@@ -275,7 +292,7 @@ bool nn_uses_sinusoids(const nn_stack *s, const node *e, int32_t *param)
 int nn_attention_forward(nn_net *n, const node *e)
 {
     const sequence *q = &n->of[e->stack];
-    const int64_t d = n->m->c.width, ld = nn_stack_of(n, e)->columns;
+    const int64_t d = n->m->c.width, ld = n->slots[e->in].width;
     rp_plan *plan;
     rp_tensors t;
     int32_t param;
@@ -286,7 +303,7 @@ int nn_attention_forward(nn_net *n, const node *e)
         memcpy(e->cache + to * 2 * d, n->slots[e->in].data + r * ld + d, 2 * (size_t)d * sizeof(real));
     }
     const nn_stack *s = nn_stack_of(n, e);
-    for (int32_t x = 0; x < s->n_terms; x++)
+    for (int32_t x = 0; x < e->n_terms; x++)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
             if (s->terms[x].source[y] == NN_GATE)
                 rp_pool_run(n->pool, n->m->c.heads, gate_head,
@@ -314,7 +331,7 @@ int nn_attention_backward(nn_net *n, const node *e)
     if (status != RP_OK)
         return nn_fail(n->err, "attention of layer %d, backward: %s", (int)e->layer, NN_WORDS(NULL));
     const real *scratch = n->scratch;
-    for (int32_t x = 0; x < s->n_terms; x++)
+    for (int32_t x = 0; x < e->n_terms; x++)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
             if (s->terms[x].source[y] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[x][y]];
@@ -326,6 +343,8 @@ int nn_attention_backward(nn_net *n, const node *e)
                             &(heads_job){.n = n, .e = e, .from = scratch, .to = to, .bias = e->array[x][y]});
                 scratch += rows * m->c.heads;
             }
+    if (nn_has_fire_scales(n, e) && nn_fire_backward(n, e) != 0)
+        return -1;
     if (m->c.log_scale != NN_LOG_NONE)
         rp_pool_run(n->pool, m->c.heads, unscale_head, &(heads_job){.n = n, .e = e, .to = nn_grad(n, e->in)});
     if (nn_uses_sinusoids(s, e, &param))

@@ -32,7 +32,7 @@ static void embed_rows(void *context, int64_t t, int32_t worker)
     const real *table = nn_weight(n, e->param[0]), *positions = nn_weight(n, e->param[1]);
     (void)worker;
     for (int64_t r = t * NN_ROWS; r < rows && r < (t + 1) * NN_ROWS; r++) {
-        const int64_t at = before + r % q->length;
+        const int64_t token = before + r % q->length, at = q->positions ? q->positions[token] : token;
         const real *from = table + q->tokens[r] * d;
         real *to = n->slots[e->out].data + r * d;
         for (int64_t c = 0; c < d; c++)
@@ -61,12 +61,14 @@ static void embed_channels(void *context, int64_t t, int32_t worker)
     real *table = nn_gradient(n, e->param[0]), *positions = nn_gradient(n, e->param[1]);
     const real *dy = nn_grad(n, e->out), scale = (real)nn_embedding_scale(&n->m->c);
     (void)worker;
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = q->positions ? q->positions[r % q->length] : r % q->length;
         for (int64_t c = from; c < to; c++) {
             table[q->tokens[r] * d + c] += scale * dy[r * d + c];
             if (positions)
-                positions[r % q->length * d + c] += dy[r * d + c];
+                positions[at * d + c] += dy[r * d + c];
         }
+    }
 }
 
 static int embed_backward(nn_net *n, const node *e)

@@ -22,14 +22,14 @@ typedef struct slot {
 
 typedef struct node {
     node_kind kind;
-    int32_t in, in2, out; /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
-    int32_t layer, stack;
-    int32_t param[2]; /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
-    bool add;         /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
-    real *aux;        /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
-    real *r;          /* ATTENTION: products of the sinusoids, for xl */
-    real *gate;       /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
-    real *cache;      /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
+    int32_t in, in2, out;          /* slots; in2: what ADD adds to `in`, or the keys and values of CROSS */
+    int32_t layer, stack, n_terms; /* n_terms: ATTENTION: those of the stack, or none */
+    int32_t param[2];              /* weight, and bias of a norm; ATTENTION: [1] what log(n) is multiplied by */
+    bool add;                      /* NORM, LINEAR: the gradient of `in` has a value already: add to it */
+    real *aux;                     /* NORM: mean and factor of each row; ATTENTION, CROSS: lse */
+    real *r;                       /* ATTENTION: products of the sinusoids, for xl */
+    real *gate;                    /* ATTENTION: logarithms of gates [batch, heads, cache + capacity] */
+    real *cache; /* ATTENTION: keys and values of the tokens before [batch, cache + capacity, 2 width] */
     int32_t array[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* ATTENTION: parameters of the terms; -1: none */
 } node;
 
@@ -41,6 +41,7 @@ typedef struct sequence {
     const int32_t *tokens; /* [batch, length] */
     int32_t *lengths;      /* of a padded stack [batch] */
     real *sinusoids;       /* of distances, for xl [2 capacity - 1, width] */
+    int64_t *positions;    /* of the tokens in the cache and of the call [cache + capacity]; NULL: 0, 1, 2, ... */
 } sequence;
 
 struct nn_net {
@@ -60,6 +61,8 @@ struct nn_net {
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
     real *scaled; /* queries of one attention, multiplied by log(n) */
+    real
+        *pairs; /* gradients of the biases of one attention, where fire's c and L are learned [heads, length, length] */
     real *logits; /* of HEAD_ROWS rows at most */
     void *work;   /* of the operator */
     size_t work_size;
@@ -71,6 +74,7 @@ struct nn_net {
     double share; /* that gradients are multiplied by */
     bool add;     /* to the gradients that the model has */
     uint64_t seed;
+    uint64_t draws; /* of positions, for losses without a seed */
     double *loss;
     char *err;
 };
@@ -90,6 +94,10 @@ int nn_attention_forward(nn_net *n, const node *e);
 int nn_attention_backward(nn_net *n, const node *e);
 int nn_cross_forward(nn_net *n, const node *e);
 int nn_cross_backward(nn_net *n, const node *e);
+
+/* net_fire.c: whether c and L of fire are learned in a layer; add their gradients, from those of the biases of all pairs. */
+bool nn_has_fire_scales(const nn_net *n, const node *e);
+int nn_fire_backward(nn_net *n, const node *e);
 
 /* Rows of a batch entry's keys and values in the cache. */
 static inline int64_t nn_cache_rows(const nn_net *n, const node *e)

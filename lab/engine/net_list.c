@@ -24,13 +24,13 @@ static int32_t add_slot(nn_net *n, int64_t width, int32_t like)
     return n->n_slots++;
 }
 
-/* Queries, keys, values, and the columns that terms use. */
-static void split_projection(const nn_model *m, slot *s)
+/* Queries, keys, values, and the columns that a layer's terms use. */
+static void split_projection(const nn_model *m, int32_t n_terms, slot *s)
 {
     const nn_stack *stack = &m->stack[s->stack];
     for (s->n_splits = 0; s->n_splits < 3; s->n_splits++)
         s->split[s->n_splits] = m->c.width;
-    for (int32_t t = 0; t < stack->n_terms; t++)
+    for (int32_t t = 0; t < n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (stack->terms[t].source[x] == NN_GATE)
                 s->split[s->n_splits++] = m->c.heads;
@@ -62,11 +62,11 @@ static void find_arrays(nn_net *n, node *e)
 {
     const nn_stack *s = &n->m->stack[e->stack];
     char name[96];
-    for (int32_t t = 0; t < s->n_terms; t++)
+    for (int32_t t = 0; t < e->n_terms; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const nn_term *term = &s->terms[t];
             e->array[t][x] = -1;
-            if (term->source[x] == NN_ABSENT || term->source[x] == NN_COLUMNS)
+            if (term->source[x] == NN_ABSENT || term->source[x] == NN_COLUMNS || term->source[x] >= NN_QUERIES)
                 continue;
             const char *array = rp_term_array(term->term.kind, x), *tail = term->source[x] == NN_SINUSOID ? ".weight"
                                                                            : term->source[x] == NN_GATE   ? ".bias"
@@ -118,9 +118,11 @@ static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
     n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);
     for (int32_t l = 0; l < (int32_t)s->layers; l++) {
         y = add_node(n, NORM, x, d, l, "%slayers.%d.attn_norm", in, (int)l);
-        y = add_node(n, LINEAR, y, s->columns, l, "%slayers.%d.attn.qkv", in, (int)l);
-        split_projection(n->m, &n->slots[y]);
+        const int32_t n_terms = nn_layer_terms(n->m, stack, l, NULL);
+        y = add_node(n, LINEAR, y, n_terms > 0 ? s->columns : 3 * d, l, "%slayers.%d.attn.qkv", in, (int)l);
+        split_projection(n->m, n_terms, &n->slots[y]);
         y = add_node(n, ATTENTION, y, d, l, "%slayers.%d.attn", in, (int)l);
+        n->nodes[n->n_nodes - 1].n_terms = n_terms;
         find_arrays(n, &n->nodes[n->n_nodes - 1]);
         snprintf(name, sizeof name, "%slayers.%d.attn.log_scale", in, (int)l);
         n->nodes[n->n_nodes - 1].param[1] = nn_model_find(n->m, name);

@@ -48,7 +48,10 @@ typedef struct nn_config {
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
     int32_t position_layers, position_heads; /* 0: each its own; 1: shared */
+    int64_t nope_every;                      /* layers N, 2N, ... have no terms; 0: all have them */
+    int64_t random_positions;                /* above 0: positions are drawn out of so many */
     int32_t log_scale;                       /* nn_log_scale */
+    int32_t fire_scales;                     /* c and L of fire: 0: as position says; 1: learned */
     double scale;                            /* of scores; 0: 1/sqrt(width / heads) */
     double dropout;
     double init, embedding_init, embedding_scale, sinusoidal_scale;
@@ -56,7 +59,7 @@ typedef struct nn_config {
     int64_t length, target_length, batch, accumulate, steps, warmup, seed;
     double lr, lr_min, lr_terms, beta1, beta2, eps, weight_decay, weight_decay_terms, clip;
     int64_t log_every, eval_every, checkpoint_every;
-    int64_t eval_bytes, eval_pieces, eval_stride;
+    int64_t eval_bytes, eval_pieces, eval_stride, eval_ngrams;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
     char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];
@@ -252,7 +255,9 @@ typedef enum nn_source {
     NN_LEARNED,  /* a parameter */
     NN_SINUSOID, /* sinusoids of the distance times a matrix: xl's r */
     NN_COLUMNS,  /* columns of the projection that gives q, k and v: band's r */
-    NN_GATE      /* log sigmoid of such columns, one for each head, and a bias: forget's logf */
+    NN_GATE,     /* log sigmoid of such columns, one for each head, and a bias: forget's logf */
+    NN_QUERIES,  /* positions that were drawn, of the queries */
+    NN_KEYS      /* and of the keys */
 } nn_source;
 typedef struct nn_term {
     rp_term term;
@@ -271,7 +276,7 @@ typedef struct nn_stack {
     bool sinusoidal, learned; /* absolute positions */
     nn_term terms[RP_MAX_TERMS];
     int32_t n_terms;
-    int64_t columns; /* of the projection: 3 width, and the columns of the terms */
+    int64_t columns; /* of the projection in layers with terms: 3 width, and the columns of the terms */
 } nn_stack;
 enum { NN_STACKS = 2 }; /* an encoder-decoder has its encoder first; other models have one stack */
 
@@ -301,6 +306,15 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
  * many. */
 int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken);
 int32_t nn_model_find(const nn_model *m, const char *name); /* -1: none */
+/* The terms of a layer: those of its stack, or none as nope_every says, with c and L of fire as the layer has learned them. Returns how many;
+ * terms may be NULL. */
+int32_t nn_layer_terms(const nn_model *m, int32_t stack, int64_t layer, rp_term terms[RP_MAX_TERMS]);
+/* The parameters, [0] and [1], by which fire's c is replaced and its L multiplied in a layer; false: it has none. */
+bool nn_fire_scales(const nn_model *m, int32_t stack, int64_t layer, int32_t term, int32_t param[2]);
+/* How many positions a stack has, where they are learned or drawn; INT64_MAX: there is no end to them. */
+int64_t nn_positions_end(const nn_model *m, int32_t stack);
+/* n positions of 0 ... range - 1, each once and in order, which depend on the arguments alone; n is at most range. */
+void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to);
 
 /* ------------------------------------------------------------------------------------------------ forward and backward */
 
@@ -313,7 +327,10 @@ int nn_net_create(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64
                   size_t *bytes, char err[NN_ERR_MAX]);
 void nn_net_destroy(nn_net *net);
 
-/* tokens [batch, length]; target [batch, length], or [batch] for a classifier; -1: this one has no loss. seed: of dropout, 0: no
+/* With random_positions, a seed above 0 in training draws the positions of the call, which all of its windows have; other losses draw anew in
+ * each call, from the first draw of the net on, and logits have one draw, of which shorter texts are the beginning.
+ *
+ * tokens [batch, length]; target [batch, length], or [batch] for a classifier; -1: this one has no loss. seed: of dropout, 0: no
  * dropout. loss [batch * length] gets the loss of each target in nats (0 without one), *mean their mean. A net with `train` also sets
  * the model's gradients g. length may be below the net's. */
 int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
@@ -327,7 +344,7 @@ int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int3
 /* Logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache the tokens follow those of earlier
  * calls. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
-/* The attention that every layer of a stack computes; terms and mask are the caller's memory, to which the description points. */
+/* The attention of a stack's layers that have terms; terms and mask are the caller's memory, to which the description points. */
 rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,
                            rp_term terms[RP_MAX_TERMS], rp_mask *mask);
 /* The arrays of a layer's attention in the last call: q, k, v, out and those of the terms, as views that the next call overwrites.

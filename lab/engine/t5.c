@@ -41,6 +41,8 @@ static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
     if (table[0]->buckets != table[1]->buckets || table[0]->max_distance != table[1]->max_distance)
         return nn_fail(err,
                        "encoder_position: T5's tables have equal buckets and max_distance (preset = t5, or --model)");
+    if (c->nope_every > 0)
+        return nn_fail(err, "nope_every: T5 has its table in every layer (nope_every = 0, or --model)");
     if (!c->position_layers)
         return nn_fail(err, "position_layers: T5's layers share a table (position_layers = shared, or --model)");
     return c->position_heads

@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True  # nothing is left in the installation
 from costs import beside_torch, forward, overhead  # noqa: E402
 from heads import inspected  # noqa: E402
 from page import Page, put, write  # noqa: E402
+from ranking import ranked  # noqa: E402
 from results import read  # noqa: E402
 from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
 from weights import shapes_and_counts  # noqa: E402
@@ -21,6 +22,7 @@ from weights import shapes_and_counts  # noqa: E402
 # The question of each experiment.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
+    "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and the distance from which on all share the last one",
@@ -44,6 +46,7 @@ KINDS = {
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
                "[--set batch=1 --set length=4096]"),
     "overhead": (overhead, None),
+    "ranking": (ranked, None),
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
 }

@@ -15,6 +15,14 @@ def family(position):
     return len(FAMILIES) - 1
 
 
+def perplexity_axis(plt, at, low, high):
+    at.set_yscale("log", base=2)
+    at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
+    at.set_ylim(low / 1.03, high * 1.03)
+    at.yaxis.set_minor_locator(plt.NullLocator())
+    at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+
+
 def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
     """One panel for each family of positions, on the same axes."""
     panels = {}
@@ -48,11 +56,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
             at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if y_label != "perplexity":
                 continue
-            at.set_yscale("log", base=2)
-            at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
-            at.set_ylim(low_of / 1.03, high_of * 1.03)
-            at.yaxis.set_minor_locator(plt.NullLocator())
-            at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+            perplexity_axis(plt, at, low_of, high_of)
         for at in axes[-1]:
             at.set_xlabel(x_label)
         for at in axes[:, 0]:

@@ -112,6 +112,11 @@ def read(path):
         lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
         if path.stem != "overhead" and lengths != others:
             refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "use a file for each")
+        extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
+        extra.append(("ngrams", line.get("ngrams", []), [{"order": COUNT, "perplexity": POSITIVE}, None]))
+        found = next(filter(None, (wrong(value, shape, at) for at, value, shape in extra)), None)
+        if found:
+            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command makes it again")
         for x in line["lengths"]:
             found = [(p["from"], p["to"]) for p in x.get("positions", [])]
             if found and ranges.setdefault(x["length"], found) != found:

@@ -1,7 +1,10 @@
 """The section of a sweep: a table, how perplexity rises with the length, curves; and the warning above a page that compares positions.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, LENGTHS
+import math
+
 from curves import curves, position_map
+from intervals import interval, pieces, places
 from results import grouped, mean, over, short
 
 
@@ -91,6 +94,33 @@ def beside_print(page, groups, lengths):
     page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {trained:,}" for trained in LENGTHS], f"{m} ×, measured")]], rows)
 
 
+def yardsticks(lines, columns):
+    """Rows of what counts of bytes reach, in each of so many columns; none where results have none, or others than the first."""
+    counts = lines[0].get("ngrams", [])
+    if any(line.get("ngrams") != counts for line in lines):
+        return []
+    return [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", *[f"{x['perplexity']:.3f}"] * columns] for x in counts]
+
+
+def by_pieces(page, groups, lengths, n):
+    """How sure the perplexities at the n-th length are, and which groups differ, by pieces of the text."""
+    some = {what: lines for what, lines in groups.items() if pieces(lines, n)}
+    if len({len(pieces(lines, n)) for lines in some.values()}) != 1 or len(some) < 2:
+        return
+    found = places(some, n)
+    first, rows = next(iter(found)), []
+    for what, (low, high) in found.items():
+        middle, half = interval(pieces(some[what], n))
+        ahead, ahead_half = interval([x - y for x, y in zip(pieces(some[what], n), pieces(some[first], n))])
+        rows.append([what, f"{low}" if low == high else f"{low} to {high}", f"{math.exp(middle):.3f} ({math.exp(middle - half):.3f} to {math.exp(middle + half):.3f})",
+                     "" if what == first else f"{100 * math.expm1(ahead):+.1f} % ({100 * math.expm1(ahead - ahead_half):+.1f} to {100 * math.expm1(ahead + ahead_half):+.1f})"])
+    page.text(f"At {lengths[n]:,}, with 95 % intervals over {len(pieces(some[first], n))} pieces of the text. Rows with places in common are ties: two differ where a paired t-test over "
+              "the pieces says so (at 5 % for all pairs together, Holm), and every start has them in the same order.")
+    page.table(["", "place", "perplexity", f"above {first}"], rows)
+    if any(len(lines) == 1 for lines in some.values()):
+        page.text("Where there is one start, the places say nothing of the chance in the training.")
+
+
 def sweep(page, stem, lines):
     groups = grouped(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
@@ -101,7 +131,10 @@ def sweep(page, stem, lines):
     page.text(f"Means over {' or '.join(map(str, starts))} starts, the smallest and the largest in brackets." if starts != [1] else "One start for each.")
     page.table(["", *["starts"] * (len(starts) > 1), *[f"{measure} at {n:,}" for n in lengths], "weights of positions"],
                [[what, *[len(g)] * (len(starts) > 1), *[shown(over(g, lambda line, n=n: line["lengths"][n][measure])) for n in range(len(lengths))],
-                 f"{g[0]['position_weights']:,}"] for what, g in groups.items()])
+                 f"{g[0]['position_weights']:,}"] for what, g in groups.items()]
+               + [[what, *[""] * (len(starts) > 1), *cells, ""] for what, *cells in yardsticks(lines, len(lengths))])
+    if measure == "perplexity":
+        by_pieces(page, groups, lengths, 0)
     if len(lengths) > 1 and measure == "perplexity":
         page.text(f"How much the mean perplexity rises from {lengths[0]:,} on{'; in brackets, numbers printed elsewhere' if claims else ''}.")
         page.table(["", *[f"{n:,}" for n in lengths[1:]]], rises(groups, claims, lengths))

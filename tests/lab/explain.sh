@@ -132,6 +132,13 @@ for position in relkey,left=4,right=0+relval,left=4,right=0 xl none sink+alibi; 
     explain --model "$T/at.$position" --text 'We are met'
 done
 
+# layers without terms among others: position has no part there, and has one in the layer after them
+ok lab train "$T/small.lab" -o "$T/nope" --set position=alibi --set layers=3 --set nope_every=2 --set steps=3
+explain --model "$T/nope" --text 'We are met'
+check 'no part of position in layer 1 alone' '0 1 2' "$(awk '$2 == 0 && $5 == "%" {printf "%s%s", ($4 == 0) == ($1 == 1) ? "" : "wrong ", $1; if ($1 < 2) printf " "}' "$T/out")"
+explain --model "$T/nope" --text 'We are met' --layer 1 --head 0
+check 'no term' 1 "$(grep -c 'with no term' "$T/out")"
+
 # refusals
 explain_refused 2 'model needs a text .--text' --model $model
 explain_refused 2 'model needs a text .--text' --model $model --text ''

@@ -23,18 +23,20 @@ for file in x y; do
 done
 same 'the same bytes' "$T/x.tail" "$T/y.tail"
 
-# gates, and queries multiplied by log(n), as the layer has them
-ok lab train "$T/small.lab" -o "$T/gates" --set position=forget --set log_scale=learned --set steps=3
-ok lab export "$T/gates" --prompt 'We are met' -o "$T/x.safetensors"
-options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
-command="relpos $options"
-# shellcheck disable=SC2086
-"$program" $options >"$T/out" 2>"$T/err"
-check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
-for file in x y; do
-    tail -c 640 "$T/$file.safetensors" >"$T/$file.tail"
+# gates, queries multiplied by log(n), positions that were drawn, and fire's learned c and L, as the layer has them
+for set in 'position=forget log_scale=learned' 'position=rope+alibi random_positions=64' 'position=fire,c=0.1,L=8 fire_scales=learned'; do
+    ok lab train "$T/small.lab" -o "$T/run.${set#* }" --set "${set% *}" --set "${set#* }" --set steps=3
+    ok lab export "$T/run.${set#* }" --prompt 'We are met' -o "$T/x.safetensors"
+    options=$(sed "s|OUT|$T/y.safetensors|; s|^relpos ||" "$T/out")
+    command="relpos $options"
+    # shellcheck disable=SC2086
+    "$program" $options >"$T/out" 2>"$T/err"
+    check 'the command that was printed' '0 ' "$? $(cat "$T/err")"
+    for file in x y; do
+        tail -c 640 "$T/$file.safetensors" >"$T/$file.tail"
+    done
+    same 'the same bytes' "$T/x.tail" "$T/y.tail"
 done
-same 'the same bytes' "$T/x.tail" "$T/y.tail"
 refused 1 'layer: 1 \(0 to 0\)' lab export "$T/run" --prompt 'We are met' --layer 1 -o "$T/x.npz"
 refused 2 'suffix is not .safetensors or .npz' lab export "$T/run" --prompt 'We are met' -o "$T/x.txt"
 refused 2 'no text' lab export "$T/run" -o "$T/x.npz"

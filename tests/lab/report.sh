@@ -80,6 +80,74 @@ check 'where the other terms are' 1 "$(grep -c 'docs/costs.md has the others' "$
 forward rope 106 1.05,0 >>"$T/print/forward.jsonl"
 refused 1 'forward.jsonl:4: not a result of lab/forward.py: ratio is' lab report "$T/print/forward.jsonl"
 
+# by pieces of the text: intervals, ties, and what counts of bytes reach
+piece() # POSITION RATE MULTIPLIER SEED LOSS NOISE...: a result with the losses LOSS + 0, 0.2, 0.4, ... + NOISE of its pieces
+{
+    awk -v position="$1" -v rate="$2" -v times="$3" -v seed="$4" -v loss="$5" -v noise="$6" 'BEGIN {
+        n = split(noise, e, " ")
+        for (x = 1; x <= n; x++) {y = loss + 0.2 * (x - 1) + e[x]; sum += y / n; list = list (x > 1 ? "," : "") y}
+        at = "\"loss\":" sum ",\"perplexity\":" exp(sum) ",\"pieces\":[" list "],\"positions\":[]"
+        printf "{\"experiment\":\"task = decoder\\nposition = %s\\nlength = 16\\nbatch = 2\\nsteps = 9\\nlr = %s\\nlr_terms = %s\\nseed = %s\\n\",", position, rate, times, seed
+        printf "\"vary\":{\"lr\":\"%s\",\"lr_terms\":\"%s\",\"position\":\"%s\"},\"seed\":%s,\"train_loss\":1,", rate, times, position, seed
+        printf "\"lengths\":[{\"length\":16,%s},{\"length\":32,%s}],\"weights\":9,\"position_weights\":0,\"ms_per_step\":1,\"bytes\":1,", at, at
+        printf "\"machine\":{\"threads\":1,\"version\":\"0\",\"isa\":\"x\",\"blas\":\"y\"},\"ngrams\":["
+        for (x = 1; x <= 3; x++) printf "%s{\"order\":%d,\"loss\":1,\"perplexity\":%s}", (x > 1 ? "," : ""), x, 40 / x
+        print "]}"}'
+}
+even='0 0 0 0'
+mkdir "$T/order"
+for seed in 1 2; do
+    piece learned 0.002 1 $seed 1.7 "$even"
+    piece learned 0.004 1 $seed 1.9 "$even"
+    piece sinusoidal 0.002 1 $seed 1.7001 '0.002 -0.002 0.003 -0.003'   # as good as learned, but for noise
+    piece rope 0.002 1 $seed 1.65 '0.001 -0.001 0.001 -0.001'
+    piece none 0.002 1 $seed 1.8 '0.001 -0.001 0.001 -0.002'
+    piece t5 0.002 1 $seed 1.9 "$even"
+    piece t5 0.002 5 $seed "1.7$((3 - seed))" "$even"                     # 1.72, then 1.71: better and worse than alibi
+    piece alibi 0.002 1 $seed 1.714 "$even"
+done >"$T/order/all.jsonl"
+cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
+ok lab report "$T/order/ranking.jsonl"
+# log p = 1.65 + 0.3: exp(1.95) = 7.029, and the interval of 4 pieces with a deviation of 0.2582: 3.182 * 0.1291
+check 'rope alone is first, with its interval' 1 "$(grep -cF '| rope, 0.002 | 1 | 7.029 (4.6' "$T/out")"
+check 'two ties' '2 to 3 2 to 3' "$(sed -n 's/^| learned, 0.002 | \([^|]*\) |.*/\1/p; s/^| sinusoidal, 0.002 | \([^|]*\) |.*/\1/p' "$T/out" | xargs)"
+check 'two that differ from start to start' '4 to 5 4 to 5' "$(sed -n 's/^| t5, 0.002 × 5 | \([^|]*\) |.*/\1/p; s/^| alibi, 0.002 | \([^|]*\) |.*/\1/p' "$T/out" | xargs)"
+check 'the last' '6' "$(sed -n 's/^| none, 0.002 | \([^|]*\) |.*/\1/p' "$T/out")"
+check 'the best rates are marked' '1 1' "$(grep -cF '| learned | 7.389 * |  | 9.025 |' "$T/out") $(grep -cE '^\| t5 \| 9.025 \| 7.5[0-9]* \(.*\) \* \|  \|$' "$T/out")"
+check 'counts of bytes' 1 "$(grep -cF '| counts of 3 bytes | 13.333 | 13.333 |' "$T/out")"
+check 'above the best, in pairs' 1 "$(grep -cE '^\| learned, 0.002 .* \+5\.1 % \(\+4\.9 to \+5\.3\) \|$' "$T/out")"
+ok lab report "$T/order/all.jsonl" # the same of any sweep
+check 'ties' 1 "$(grep -cF '| lr = 0.002, lr_terms = 1, sinusoidal | 2 to 3 |' "$T/out")"
+# where there is no order
+no_order() # PATTERN
+{
+    ok lab report "$T/order/ranking.jsonl"
+    says_out=$(grep '^The schemes are not ordered here' "$T/out")
+    check "no order: $1" '1 0' "$(echo "$says_out" | grep -cE "$1") $(grep -c '^| rope, 0.002 | 1 |' "$T/out")"
+}
+sed 's/position = rope/position = rope,dim=4/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
+no_order 'learned, sinusoidal and RoPE have not all been trained'
+{ grep -v 'position = rope' "$T/order/all.jsonl"; piece rope 0.002 1 1 1.55 "$even"; } >"$T/order/ranking.jsonl"
+no_order 'do not end within 10 % of each other at the trained length .learned 7.39, sinusoidal 7.39, rope 6.36.'
+{ grep -v 'position = none' "$T/order/all.jsonl"; piece none 0.002 1 1 2.4 "$even"; } >"$T/order/ranking.jsonl"
+no_order 'without positions the model ends at 14.88, above counts of three bytes .13.33.'
+check 'starts that lack' 1 "$(grep -c 'not complete: cells have 1 to 2 starts' "$T/out")"
+sed 's/"pieces":[^]]*\]/"pieces":[1]/g' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
+no_order 'no losses of pieces'
+sed '3s/"pieces":\[[^,]*/"pieces":["x"/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
+refused 1 'ranking.jsonl:3: .*lengths.0..pieces.0. is "x", not a number' lab report "$T/order/ranking.jsonl"
+sed '2s/"order":1/"order":0/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
+refused 1 'ranking.jsonl:2: .*ngrams.0..order is 0, not an integer above 0' lab report "$T/order/ranking.jsonl"
+cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
+sed '1s/steps = 9/steps = 8/' "$T/order/all.jsonl" >"$T/order/ranking.jsonl"
+ok lab report "$T/order/ranking.jsonl"
+check 'experiments that differ otherwise are rows, in three tables' '1 3' "$(grep -c '^These experiments differ in steps too' "$T/out") $(grep -c 'learned, steps = 8' "$T/out")"
+cp "$T/order/all.jsonl" "$T/order/ranking.jsonl"
+# quantiles of Student's t, from a printed table
+command='quantiles of lab/report/intervals.py'
+check 'Student' '12.706 3.182 2.040 1.960' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); import intervals
+print(*(f"{intervals.quantile(n):.3f}" for n in (1, 3, 31, 100000)))')"
+
 # starts of one experiment, and of one alone
 ok lab report "$T/results.jsonl"
 cp "$T/out" "$T/table"
@@ -147,6 +215,8 @@ check 'what links point to stays' kept "$(cat "$T/links/kept")"
 check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
 check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
 if python3 -c 'import matplotlib' 2>/dev/null; then
+    ok lab report "$T/order/ranking.jsonl" -o "$T/order/page.md"
+    check 'perplexity by the rate, and by the length' '1 2' "$(grep -c 'arrays × 5' "$T/order/page-1.svg") $(find "$T/order" -name '*.svg' | wc -l)"
     ok lab report "$T/results.jsonl" -o "$T/page.html"
     check 'pictures' 1 "$(grep -c '<svg' "$T/page.html")"
     ok lab report "$T/results.jsonl" -o "$T/page.md"

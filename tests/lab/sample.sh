@@ -24,7 +24,7 @@ ok lab sample "$T/run" --top-k 1 --bytes 5 --seed 2
 refused 1 'cannot be opened' lab eval "$T/nothing"
 ok lab train "$T/small.lab" -o "$T/learned" --set position=learned --set steps=3
 ok lab eval "$T/learned" --lengths 16,32
-check 'a length without positions' 1 "$(grep -c '^length     32   beyond the learned positions$' "$T/out")"
+check 'a length without positions' 1 "$(grep -c '^length     32   beyond the last position$' "$T/out")"
 ok lab sample "$T/learned" --bytes 100
 
 finish

@@ -95,4 +95,11 @@ ok lab eval "$T/rope" --position rope,base=100
 check 'it says so' 1 "$(grep -c 'steps; measured with rope,base=100$' "$T/out")"
 refused 1 't5 has other weights than rope' lab eval "$T/rope" --position t5
 
+# counts of bytes on the bytes that are measured
+ok lab sweep "$T/sweep.lab" -o "$T/counts.jsonl" --set seeds=1 --set eval_pieces=2 --set eval_ngrams=2 --keep "$T/counts"
+ok lab eval "$T/counts/own-1.safetensors" --lengths 16,32 --pieces 2 --bytes 200 --ngrams 2 --json
+check 'each result has those of eval' 2 "$(grep -cF "$(grep -o '"ngrams":.*' "$T/out")" "$T/counts.jsonl")"
+refused 1 'eval_ngrams: counts are a yardstick for decoders of bytes' lab sweep "$T/other.lab" -o "$T/no.jsonl" --set task=classifier \
+    --set classes=2 --set eval_ngrams=2
+
 finish

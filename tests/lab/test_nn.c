@@ -253,6 +253,167 @@ static void gradients_of_log_scale_equal_differences(void **state)
         }
 }
 
+/* Some layers without terms, among layers that have arrays, projections and gates of their own, or share them. */
+static void gradients_of_layers_without_terms_equal_differences(void **state)
+{
+    static const char *const some[] = {"rope", "t5,buckets=8,max_distance=9", "xl+learned", "band,width=3,extent=4",
+                                       "forget+alibi,slopes=learned"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++)
+        for (int shared = 0; shared < 2; shared++) {
+            const nn_config c = small("position", some[n], "nope_every", "2", "layers", "3", "position_layers",
+                                      shared ? "shared" : "own", "log_scale", shared ? "learned" : "none", NULL);
+            check_gradients(&c, some[n]);
+        }
+}
+
+/* The loss of a model whose weights have been stirred. */
+static double loss_of(const nn_config *c, bool train)
+{
+    char err[NN_ERR_MAX];
+    nn_model m;
+    nn_net *net;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    double loss[BATCH * LENGTH], mean;
+    good(nn_model_create(&m, c, train, err), err);
+    stir(&m);
+    good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, train, 0, NULL, err), err);
+    fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+    good(nn_net_loss(net, LENGTH, tokens, target, train ? 5 : 0, loss, &mean, err), err);
+    nn_net_destroy(net);
+    nn_model_destroy(&m);
+    return mean;
+}
+
+/* Terms in no layer are no terms; in some layers they are neither that nor terms in all. */
+static void layers_without_terms_are_those_of_none(void **state)
+{
+    static const char *const some[] = {"rope", "band,width=3,extent=4", "xl", "t5,buckets=8,max_distance=9"};
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        nn_config c = small("position", "none", NULL);
+        nn_model m;
+        char err[NN_ERR_MAX];
+        const double none = loss_of(&c, false);
+        c = small("position", some[n], "nope_every", "1", NULL);
+        assert_true(loss_of(&c, false) == none);
+        c.nope_every = 2;
+        const double first = loss_of(&c, false);
+        good(nn_model_plan(&m, &c, err), err);
+        assert_int_equal(nn_layer_terms(&m, 0, 0, NULL), 1);
+        assert_int_equal(nn_layer_terms(&m, 0, 1, NULL), 0);
+        assert_int_equal(m.params[nn_model_find(&m, "layers.1.attn.qkv.weight")].shape[0], 3 * c.width);
+        nn_model_destroy(&m);
+        c.nope_every = 3; /* of two layers */
+        const double both = loss_of(&c, false);
+        c.nope_every = 0;
+        assert_true(first != none && first != both && both == loss_of(&c, false));
+    }
+}
+
+/* fire's own c and L of each layer, or of all; with heads that share, other terms beside, and positions that are drawn. With these numbers no unit
+ * of a network switches within the differences. */
+static void gradients_of_fire_scales_equal_differences(void **state)
+{
+    static const char *const some[] = {"fire,c=0.5,L=4.3,width=6", "fire,c=0.7,L=4.3,width=6,width2=5",
+                                       "fire,c=2,L=2.6,width=4+rope",
+                                       "t5,buckets=8,max_distance=9+fire,c=0.1,L=40,width=4+fire,c=0.3,L=5.5,width=3"};
+    double worst = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++)
+        for (int kind = 0; kind < 4; kind++) {
+            nn_config c = small("position", some[n], "fire_scales", "learned", "dropout", "0.2", "nope_every", "3",
+                                "layers", "4", NULL);
+            c.position_layers = kind == 1;
+            c.position_heads = kind == 2;
+            c.random_positions = kind == 3 ? 30 : 0;
+            worst = fmax(worst, check_gradients(&c, some[n]));
+        }
+    print_message("worst error over its bound: %.3f\n", worst);
+}
+
+/* Positions that are drawn: in tables, biases, rotations and vectors, in what is added to the embedding, and beside terms that read none. */
+static const char *const with_positions[] = {
+    "sinusoidal",
+    "learned",
+    "t5,buckets=8,max_distance=9,bidirectional=0",
+    "table,left=9,right=0",
+    "log",
+    "alibi,slopes=learned",
+    "kerple",
+    "sandwich,dim=8",
+    "fire,c=0.5,L=4,width=6",
+    "relkey,left=9,right=1+relval,left=7,right=0",
+    "rope",
+    "real,max_distance=9+learned",
+    "rope,dim=4+forget+sink",
+};
+
+static void gradients_with_drawn_positions_equal_differences(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof with_positions / sizeof *with_positions; n++) {
+        const nn_config c = small("position", with_positions[n], "random_positions", "30", NULL);
+        check_gradients(&c, with_positions[n]);
+    }
+}
+
+static void drawn_positions_are_sorted_and_all_equally_likely(void **state)
+{
+    enum { N = 7, RANGE = 19, ROUNDS = 20000 };
+    int64_t at[N], again[N], count[RANGE] = {0};
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        nn_draw_positions(seed, RANGE, N, at);
+        for (int x = 0; x < N; x++) {
+            assert_true(at[x] >= (x ? at[x - 1] + 1 : 0) && at[x] < RANGE);
+            count[at[x]]++;
+        }
+    }
+    const double mean = (double)ROUNDS * N / RANGE, sd = sqrt(mean * (1 - (double)N / RANGE));
+    for (int x = 0; x < RANGE; x++)
+        if (!(fabs((double)count[x] - mean) < 5 * sd))
+            fail_msg("position %d was drawn %lld times: %.0f are expected, and within %.0f", x, (long long)count[x],
+                     mean, 5 * sd);
+    nn_draw_positions(ROUNDS, RANGE, N, again);
+    assert_memory_equal(at, again, sizeof at);
+    nn_draw_positions(3, N, N, at); /* all of them */
+    for (int x = 0; x < N; x++)
+        assert_int_equal(at[x], x);
+}
+
+/* Out of as many positions as there are tokens there is one draw, 0, 1, 2 and so on: the losses are those without. Out of more they are
+ * others, and differ from draw to draw. */
+static void drawn_positions_reach_every_term(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof with_positions / sizeof *with_positions; n++) {
+        nn_config c = small("position", with_positions[n], NULL);
+        const double plain = loss_of(&c, true);
+        char err[NN_ERR_MAX];
+        c.random_positions = LENGTH;
+        assert_true(fabs(loss_of(&c, true) - plain) <= 1e-12);
+        c.random_positions = 4 * LENGTH;
+        const double drawn = loss_of(&c, true);
+        if (!(fabs(drawn - plain) > 1e-9))
+            fail_msg("%s: the loss is %.17g with and without drawn positions", with_positions[n], plain);
+        nn_model m;
+        nn_net *net;
+        int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+        double loss[BATCH * LENGTH], mean[5];
+        good(nn_model_create(&m, &c, true, err), err);
+        stir(&m);
+        good(nn_net_create(&net, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
+        fill_tokens(tokens, target, BATCH * LENGTH, VOCAB);
+        for (uint64_t seed = 0; seed < 5; seed++) /* 0, 5, 0, 5, 6 */
+            good(nn_net_loss(net, LENGTH, tokens, target, seed == 4 ? 6 : seed % 2 * 5, loss, &mean[seed], err), err);
+        assert_true(mean[1] == drawn && mean[3] == drawn && mean[4] != drawn);
+        assert_true(mean[0] != mean[2] && mean[0] != drawn);
+        nn_net_destroy(net);
+        nn_model_destroy(&m);
+    }
+}
+
 /* Every scheme in both stacks of an encoder-decoder, of different depths. */
 static void gradients_of_an_encoder_decoder_equal_differences(void **state)
 {
@@ -316,40 +477,56 @@ static void a_decoder_sees_nothing_after_a_place(void **state)
 }
 
 /* Token by token over a cache, and in chunks, the logits are those of one pass. */
-static void decoding_equals_one_pass(void **state)
+static void check_decoding(const nn_config *config, const char *what)
 {
     char err[NN_ERR_MAX];
+    nn_config c = *config;
+    c.length = 2 * LENGTH; /* learned positions reach that far */
+    nn_model m;
+    nn_net *whole, *steps;
+    int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
+    real want[VOCAB], got[VOCAB];
+    good(nn_model_create(&m, &c, false, err), err);
+    stir(&m);
+    good(nn_net_create(&whole, &m, NULL, 1, LENGTH, false, 0, NULL, err), err);
+    good(nn_net_create(&steps, &m, NULL, 1, 3, false, LENGTH, NULL, err), err);
+    fill_tokens(tokens, target, LENGTH, VOCAB);
+    for (int round = 0; round < 2; round++) {
+        nn_net_clear(steps);
+        for (int64_t at = 0; at < LENGTH;) {
+            const int64_t some = round && at == 3 ? 3 : 1;
+            good(nn_net_logits(steps, some, tokens + at, got, err), err);
+            at += some;
+            good(nn_net_logits(whole, at, tokens, want, err), err);
+            for (int x = 0; x < VOCAB; x++)
+                if (!(fabs(want[x] - got[x]) <= 1e-12 * (1 + fabs(want[x]))))
+                    fail_msg("%s: token %lld: logit %d is %.17g, in one pass %.17g", what, (long long)at, x,
+                             (double)got[x], (double)want[x]);
+        }
+        assert_int_equal(nn_net_cached(steps), LENGTH);
+        assert_int_equal(nn_net_logits(steps, 1, tokens, got, err), -1); /* it is full */
+    }
+    nn_net_destroy(whole);
+    nn_net_destroy(steps);
+    nn_model_destroy(&m);
+}
+
+static void decoding_equals_one_pass(void **state)
+{
     (void)state;
     for (int n = 0; n < N_POSITIONS; n++) {
-        nn_config c = small("position", positions[n], "log_scale", n % 2 ? "learned" : "none", NULL);
-        c.length = 2 * LENGTH; /* learned positions reach that far */
-        nn_model m;
-        nn_net *whole, *steps;
-        int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
-        real want[VOCAB], got[VOCAB];
-        good(nn_model_create(&m, &c, false, err), err);
-        stir(&m);
-        good(nn_net_create(&whole, &m, NULL, 1, LENGTH, false, 0, NULL, err), err);
-        good(nn_net_create(&steps, &m, NULL, 1, 3, false, LENGTH, NULL, err), err);
-        fill_tokens(tokens, target, LENGTH, VOCAB);
-        for (int round = 0; round < 2; round++) {
-            nn_net_clear(steps);
-            for (int64_t at = 0; at < LENGTH;) {
-                const int64_t some = round && at == 3 ? 3 : 1;
-                good(nn_net_logits(steps, some, tokens + at, got, err), err);
-                at += some;
-                good(nn_net_logits(whole, at, tokens, want, err), err);
-                for (int x = 0; x < VOCAB; x++)
-                    if (!(fabs(want[x] - got[x]) <= 1e-12 * (1 + fabs(want[x]))))
-                        fail_msg("%s: token %lld: logit %d is %.17g, in one pass %.17g", positions[n], (long long)at, x,
-                                 (double)got[x], (double)want[x]);
-            }
-            assert_int_equal(nn_net_cached(steps), LENGTH);
-            assert_int_equal(nn_net_logits(steps, 1, tokens, got, err), -1); /* it is full */
-        }
-        nn_net_destroy(whole);
-        nn_net_destroy(steps);
-        nn_model_destroy(&m);
+        const nn_config c = small("position", positions[n], "log_scale", n % 2 ? "learned" : "none", "nope_every",
+                                  n % 3 ? "0" : "2", NULL);
+        check_decoding(&c, positions[n]);
+    }
+}
+
+static void decoding_with_drawn_positions_equals_one_pass(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof with_positions / sizeof *with_positions; n++) {
+        const nn_config c = small("position", with_positions[n], "random_positions", "40", NULL);
+        check_decoding(&c, with_positions[n]);
     }
 }
 
@@ -586,6 +763,13 @@ int main(void)
         cmocka_unit_test(gradients_of_every_layer_equal_differences),
         cmocka_unit_test(gradients_of_log_scale_equal_differences),
         cmocka_unit_test(gradients_of_scaled_embeddings_equal_differences),
+        cmocka_unit_test(gradients_of_layers_without_terms_equal_differences),
+        cmocka_unit_test(layers_without_terms_are_those_of_none),
+        cmocka_unit_test(gradients_of_fire_scales_equal_differences),
+        cmocka_unit_test(gradients_with_drawn_positions_equal_differences),
+        cmocka_unit_test(drawn_positions_are_sorted_and_all_equally_likely),
+        cmocka_unit_test(drawn_positions_reach_every_term),
+        cmocka_unit_test(decoding_with_drawn_positions_equals_one_pass),
         cmocka_unit_test(gradients_of_an_encoder_decoder_equal_differences),
         cmocka_unit_test(shared_heads_keep_an_axis_of_one),
         cmocka_unit_test(a_decoder_sees_nothing_after_a_place),
