@@ -528,8 +528,8 @@ static const char *const masks[] = {"",
                                     "q_offsets+causal",
                                     "dropout=0.2+seed=5"};
 /* Longer gradients, what asks for sizes of its own, and biases so steep that tiles are left out. */
-static const char *const others[] = {"fwdbwd:f32:b1h2q700k700d16:linear,left=0.5,right=0.5:causal",
-                                     "fwdbwd:f64:b1h2g1q200k900d16:linear,left=1,right=0.6+sink:key_mask",
+static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
+                                     "fwdbwd:f64:b1h4g2q60k1900d16:alibi+sink:key_mask",
                                      "fwd:bf16:b1h2q300k1400d16o900:linear,left=0.5,right=1+t5:",
                                      "fwd:f32:b1h2q130k130d16:t5:segments+causal",
                                      "bwd:f32:b1h2q40k40d16:t5+rope:segments",
