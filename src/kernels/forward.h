@@ -3,8 +3,8 @@
  * Parameters: BLOCK_ROWS, TILE_KEYS, COLUMN_STEP, NR.
  * SPDX-License-Identifier: Apache-2.0 */
 
-/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`, which
- * are finite, keys alone. */
+/* Pack panels [panel0, panel1) of kv head g of batch entry b as number `at` of the packed heads; without `values`,
+ * which are finite, keys alone. */
 static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, int64_t panel1, bool values)
 {
     const rpi_call *c = k->c;

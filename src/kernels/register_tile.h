@@ -2,19 +2,19 @@
  * for values. May not know blocks or calls.
  * Parameters: VL, MR, NR; SUM_KEYS, at whose multiples sums of values are cut.
  *
- * Contract. Queries and weights are rows, MR of them; k and v of NR columns are packed as pack.h has them. A tile reads
- * all of them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the biases that
- * start a score may lie where it is stored.
+ * Contract. Queries and weights are rows, MR of them; k and v of NR columns are packed as pack.h has them. A tile
+ * reads all of them, padding too, and writes MR rows of NR (or NVW * VL) numbers; outputs overlap no operand, but the
+ * biases that start a score may lie where it is stored.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
 enum { FETCH = NR * sizeof(real) >= 256 };
 
-/* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is `vectors`;
- * where bias is NULL sums start at 0. Columns from `there` on, all of them in the last vector, become -infinity. Rows of
- * q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the largest of them is in
- * some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block prefetch the next
- * panel together. */
+/* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is
+ * `vectors`; where bias is NULL sums start at 0. Columns from `there` on, all of them in the last vector, become
+ * -infinity. Rows of q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the
+ * largest of them is in some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block
+ * prefetch the next panel together. */
 static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
                                                              const real *k, int64_t dim, const real *const *bias,
                                                              int64_t col, real *s, int64_t step, real *max,
