@@ -82,8 +82,8 @@ enum {
 HELPER const char *const sums[] = {
     "b2h4g2q97k300d8v5:t5,buckets=8,max_distance=20+rope:causal",
     "b2h2g1q97k260d5v8o200:relkey,left=9,right=2+relval,left=2,right=9+alibi,slopes=x:",
-    "b2h2g1q97k260d5v8o200:relkey,left=9,right=2,k_position_mask=y+relval,left=2,right=9,q_position_mask=x+alibi,"
-    "slopes=z,k_position_mask=y:",
+    ("b2h2g1q97k260d5v8o200:relkey,left=9,right=2,k_position_mask=y+relval,left=2,right=9,q_position_mask=x+alibi,"
+     "slopes=z,k_position_mask=y:"),
     "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2",
     "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
     "b2h2g1q97k260d6v6o250:forget+band,width=3,extent=9:",
