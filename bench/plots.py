@@ -1,15 +1,16 @@
-"""Draw the plots of docs/performance.md from bench/results/peers.json and finetune.json. Needs matplotlib (bench/setup.sh).
+"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json and t5.json. Needs matplotlib (bench/setup.sh).
 
     build/venv/bin/python bench/plots.py [png]     png: also as PNG, into build/plots, to look at
 SPDX-License-Identifier: Apache-2.0
 """
+import statistics
 import sys
 
 import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from report import groups, load, ratio, root, training
+from report import groups, load, ratio, root, t5, training
 
 matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
@@ -23,6 +24,8 @@ STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":")
          "eager, bias built in the call": ("#e69f00", "<", "--"), "flex_attention": ("#cc79a7", "P", "-"),
          "ONNX Runtime, Attention": ("#7f7f7f", "X", "-"), "ONNX Runtime, MultiHeadAttention": ("#7f7f7f", "X", "--"),
          "ONNX Runtime, MatMul": ("#7f7f7f", "X", ":")}
+T5_STYLE = {"relpos f32": ("#000000", "o", "-"), "relpos int8": ("#000000", "o", ":"), "relpos bf16": ("#000000", "o", "--"),
+            "CTranslate2 float32": ("#0072b2", "s", "-"), "CTranslate2 int8": ("#56b4e9", "D", "--"), "transformers f32": ("#d55e00", "v", "-")}
 SAME = {"SDPA, bias built before": "SDPA", "eager, bias built before": "eager", "eager, mask built before": "eager"}
 
 
@@ -141,6 +144,26 @@ def decode(data):
     save(fig, "decode", list(axes), 2)
 
 
+def models():
+    data = t5()
+    fig, axes = plt.subplots(1, 2, figsize=(7, 4))
+    times = sorted((r for r in data["times"] if r["shape"] == "small" and not r["new"]), key=lambda r: r["source"])
+    memory = sorted((r for r in data["memory"] if r["shape"] == "small"), key=lambda r: r["tokens"])
+    for name, (color, mark, line) in T5_STYLE.items():
+        look = {"color": color, "marker": mark, "linestyle": line, "label": name.replace("float32", "f32")}
+        axes[0].plot(*zip(*((r["source"], r["source"] / statistics.median(r["seconds"][name])) for r in times)), **look)
+        points = [(r["tokens"], r["bytes"][name] * 1e-6) for r in memory if name in r["bytes"]]
+        if points:
+            axes[1].plot(*zip(*points), **look)
+    lengths(axes[0], [r["source"] for r in times])
+    lengths(axes[1], [r["tokens"] for r in memory])
+    log_axis(axes[1])
+    axes[1].yaxis.set_major_locator(LogLocator())
+    axes[0].set(xlabel="tokens of the source", ylabel="tokens a second", ylim=(0, None))
+    axes[1].set(xlabel="tokens of the source", ylabel="MB over the weights")
+    save(fig, "t5", list(axes), 3)
+
+
 def train():
     fig, axes = plt.subplots(1, 3, figsize=(9, 3.4))
     for name, rows in training()[1].items():
@@ -162,6 +185,7 @@ def train():
 if __name__ == "__main__":
     found = load()
     train()
+    models()
     speedups(found, "forward", [("forward", "f32", "no bias"), ("forward", "f32", "T5 table"), ("forward", "f32", "T5 table, causal"),
                                 ("forward", "bf16", "T5 table")], (2, 2), (7, 6.6), 2)
     speedups(found, "backward", [("forward and backward", "f32", "no bias"), ("forward and backward", "f32", "T5 table")], (1, 2), (7, 3.6), 2)

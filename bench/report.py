@@ -7,6 +7,7 @@ docs/performance.notes.md is written by hand and included unchanged; bench/plots
 machine, kept as bench/results/peers.NAME.json, gets a section of its own.  SPDX-License-Identifier: Apache-2.0
 """
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -17,7 +18,8 @@ PLOTS = {"forward": "Forward: how many times as long each peer takes, by the len
          "rate": "Operations a second, and the measured peak, by the length",
          "memory": "Memory over the tensors, by the length",
          "decode": "One query: bytes of keys and values a second, by their number",
-         "training": "Fine-tuning a small T5: time of a step, memory, losses"}
+         "training": "Fine-tuning a small T5: time of a step, memory, losses",
+         "t5": "T5-small's encoder: tokens a second and memory over the weights, by the length"}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
@@ -166,6 +168,53 @@ def training_section():
         "`python bench/finetune.py -o bench/results/finetune.json` makes these numbers again.", ""]
 
 
+def t5():
+    """Results of bench/t5.py."""
+    return json.loads((root / "bench/results/t5.json").read_text())
+
+
+def t5_ratio(row, kind):
+    """How many times as long the better of the others takes at relpos's type; f32 and bf16 are beside f32, int8 and int4 beside int8."""
+    middle = {name: statistics.median(s) for name, s in row["seconds"].items()}
+    others = [t for name, t in middle.items() if not name.startswith("relpos") and ("int8" in name) == kind.startswith("int")]
+    return min(others) / middle["relpos " + kind]
+
+
+def t5_section():
+    data = t5()
+    m, types = data["machine"], ("f32", "bf16", "int8", "int4")
+    rows = data["times"] + data["memory"]
+    rounds = {len(seconds) for r in data["times"] for seconds in r["seconds"].values()}
+
+    def problem(r):
+        return r["shape"], r["problem"] if r["new"] else f"{r['problem']} tokens"
+
+    def value(r, name):
+        s = statistics.median(r["seconds"][name])
+        return f"{r['new'] * r['batch'] / s:,.0f}" if r["new"] else f"{ms(s * 1e3)} ms"
+    out = ["## T5 models", "", f"T5-small's and FLAN-T5-base's shape with random weights, beside CTranslate2 {m['versions']['ctranslate2']} and transformers "
+           f"{m['versions']['transformers']} with PyTorch {m['versions']['torch'].split('+')[0]} and its SDPA; one thread of {m['cpu']} with "
+           f"{'AMX' if any(f.startswith('amx') for f in m['flags']) else 'VNNI' if 'avx512_vnni' in m['flags'] else 'AVX2'}, "
+           f"commit {', '.join(sorted({r['commit'] for r in rows}))}, {m['date']}. Greedy decoding of 128 tokens after a source of 128, unless a row says "
+           f"otherwise; processor time, in turns, medians of {' or '.join(map(str, sorted(rounds)))} rounds, "
+           f"load {min(r['load'] for r in rows):.1f} to {max(r['load'] for r in rows):.1f}. "
+           "How many times as long the better of the others takes beside relpos's type (f32 and bf16 are beside f32, int8 and int4 beside int8), the worst first:", ""]
+    ratios = sorted((t5_ratio(r, kind), *problem(r), kind) for r in data["times"] for kind in types)
+    out += table(("shape", "problem", "type", "the better other takes"), [(shape, what, kind, f"{x:.2f} ×") for x, shape, what, kind in ratios])
+    sides = list(data["times"][0]["seconds"])
+    out += ["Tokens a second, with encoding; for encoding alone milliseconds:", ""]
+    out += table(("shape", "problem", *sides), [(*problem(r), *(value(r, n) for n in sides)) for r in data["times"]])
+    sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
+    out += ["Memory of encoding over the weights, MB: the peak of a process less that of one that encodes 16 tokens.", ""]
+    out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
+                                               for r in sorted(data["memory"], key=lambda r: (r["shape"], r["tokens"]))])
+    out += [f"![{PLOTS['t5']}](performance/t5.svg)", "", "[bench/t5.py](../bench/t5.py) makes these numbers:", "", "```",
+            "python bench/t5.py build/release/relpos FOLDER --shape small --rounds 3 --json bench/results/t5.json",
+            "python bench/t5.py build/release/relpos FOLDER --shape base --rounds 3 --json bench/results/t5.json",
+            "python bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096,16384 --json bench/results/t5.json", "```", ""]
+    return out
+
+
 def another_section(path):
     data = json.loads(path.read_text())
     m, worse = data["machine"], slower(data["rows"])
@@ -244,11 +293,11 @@ def page():
            f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 except for windows (B512 H8 D32), called alternately in one process; medians. "
            "[bench/peers.py](../bench/peers.py) makes the numbers; `relpos bench` repeats those of relpos.", ""]
     out += slower_section(data)
-    for name, what in list(PLOTS.items())[:-1]:
+    for name, what in list(PLOTS.items())[:-2]:  # the others are in their sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + threads_section() + training_section() + memory_section(data)
+    out += tables(data) + decode_section(data) + threads_section() + training_section() + t5_section() + memory_section(data)
     for path in sorted((root / "bench/results").glob("peers.*.json")):
         out += another_section(path)
     out += error_section(data) + skipped_section(data) + machine_section(data)

@@ -31,13 +31,16 @@ SHAPES = {
     "small": dict(vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8),
     "base": dict(vocab_size=32128, d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, feed_forward_proj="gated-gelu"),
 }
-# name: source, new tokens, batch, beams
 clock = time.process_time
+# name: source, new tokens, batch, beams
 PROBLEMS = {
     "batch 1": (128, 128, 1, 1),
     "batch 8": (128, 128, 8, 1),
     "beams 4": (128, 128, 1, 4),
+    "encode 128": (128, 0, 1, 1),
     "encode 512": (512, 0, 1, 1),
+    "encode 1024": (1024, 0, 1, 1),
+    "encode 2048": (2048, 0, 1, 1),
     "encode 4096": (4096, 0, 1, 1),
 }
 
@@ -64,7 +67,7 @@ def make(folder, shape):
 
 def pack(program, model, kind):
     packed = model.parent / f"{model.name}.{kind}"
-    if not packed.exists():
+    if not packed.exists() or packed.stat().st_mtime < os.stat(program).st_mtime:  # another version's layout
         subprocess.run([program, "t5", "pack", model, "--type", kind, "-o", packed], check=True)
     return packed
 
