@@ -5,6 +5,19 @@
 #include "error.h"
 #include <stdlib.h>
 
+int64_t rpi_arena_add_any(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size)
+{
+    const int64_t at = a->used;
+    int64_t bytes, end;
+    if ((n0 | n1 | n2 | size) < 0 || __builtin_mul_overflow(n0, n1, &bytes) ||
+        __builtin_mul_overflow(bytes, n2, &bytes) || __builtin_mul_overflow(bytes, size, &bytes) ||
+        __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX - 2 * RPI_ARENA_ALIGNMENT)
+        a->too_large = true;
+    else
+        a->used = (end + RPI_ARENA_ALIGNMENT - 1) & -(int64_t)RPI_ARENA_ALIGNMENT;
+    return at;
+}
+
 rp_status rpi_arena_fits(const rpi_arena *a, const char *what)
 {
     if (!a->too_large)

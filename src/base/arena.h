@@ -24,16 +24,13 @@ typedef struct rpi_arena {
 } rpi_arena;
 
 /* Append n0 * n1 * n2 elements of `size` bytes; returns their offset from the base. A negative number is too large. */
+int64_t rpi_arena_add_any(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size);
 static inline int64_t rpi_arena_add(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size)
 {
     const int64_t at = a->used;
-    int64_t bytes, end;
-    if ((n0 | n1 | n2 | size) < 0 || __builtin_mul_overflow(n0, n1, &bytes) ||
-        __builtin_mul_overflow(bytes, n2, &bytes) || __builtin_mul_overflow(bytes, size, &bytes) ||
-        __builtin_add_overflow(at, bytes, &end) || end > INT64_MAX - 2 * RPI_ARENA_ALIGNMENT)
-        a->too_large = true;
-    else
-        a->used = (end + RPI_ARENA_ALIGNMENT - 1) & -(int64_t)RPI_ARENA_ALIGNMENT;
+    if (((uint64_t)(n0 | n1 | n2 | size) >> 15 | (uint64_t)at >> 61) != 0)
+        return rpi_arena_add_any(a, n0, n1, n2, size);
+    a->used = (at + n0 * n1 * n2 * size + RPI_ARENA_ALIGNMENT - 1) & -(int64_t)RPI_ARENA_ALIGNMENT;
     return at;
 }
 
