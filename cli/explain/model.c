@@ -227,7 +227,7 @@ int explain_heads(explain_request *r, explain_source *s)
     cli_progress_show(&progress, 0);
     for (int64_t layer = from; layer < to && code == CLI_OK; layer++) {
         code = take_layer(r, s, layer);
-        if (code == CLI_OK) /* layers may have no terms, or fire with a c of their own */
+        if (code == CLI_OK && layer > from) /* layers may have no terms, or fire with a c of their own */
             code = explain_plans(r, s);
         for (r->head = 0; r->head < m->c.heads && code == CLI_OK; r->head++) {
             head_sum h;

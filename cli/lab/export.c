@@ -49,7 +49,7 @@ static int add_view(io_set *set, const char *name, const rp_array *a)
     int64_t n = 1, at[RP_MAX_AXES] = {0};
     for (int32_t x = 0; x < a->ndim; x++)
         n *= a->shape[x];
-    const size_t size = a->dtype == NN_REAL ? sizeof(real) : sizeof(int64_t); /* else positions that were drawn */
+    const size_t size = rp_dtype_size(a->dtype);
     char *to = malloc((size_t)n * size + 1);
     if (!to || io_add(set, name, a->dtype, a->ndim, a->shape, to, false) != 0) {
         free(to);

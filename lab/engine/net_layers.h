@@ -61,8 +61,8 @@ struct nn_net {
     real *scratch;                        /* gradients of the terms of one attention */
     int64_t n_scratch;
     real *scaled; /* queries of one attention, multiplied by log(n) */
-    real
-        *pairs; /* gradients of the biases of one attention, where fire's c and L are learned [heads, length, length] */
+    /* gradients of the biases of one attention, where fire's c and L are learned [heads, length, length] */
+    real *pairs;
     real *logits; /* of HEAD_ROWS rows at most */
     void *work;   /* of the operator */
     size_t work_size;
