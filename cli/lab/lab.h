@@ -78,6 +78,11 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
  * [{"order", "loss", "perplexity", "pieces"}]. NULL with err. */
 json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
                            int32_t order, char err[NN_ERR_MAX]);
+/* Check that lines of a task have such sizes. Then: generated lines of each size, as JSON: [{"length": the size, "loss", "perplexity", "tokens", "bytes", "lines", "exact": those whose answer is
+ * right to the byte}]. Every model gets the same lines, `bytes` bytes of each size at most. NULL with err. */
+int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN_ERR_MAX]);
+json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const int64_t *sizes, int n,
+                              char err[NN_ERR_MAX]);
 /* Read the pairs that an encoder-decoder learns from, and those that it holds out. */
 int lab_read_pairs(const nn_config *c, nn_pairs *learn, nn_pairs *held, char err[NN_ERR_MAX]);
 /* Of pairs: the mean loss of a token of the targets; and with `edits`, of the sources, what the model writes for them with the likeliest

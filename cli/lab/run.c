@@ -123,6 +123,8 @@ int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX])
     if (!c->tokenizer[0] && c->vocab != 256 + c->bos)
         return nn_fail(err, "vocab: %lld without a tokenizer%s (vocab = %d: tokens are bytes)", (long long)c->vocab,
                        c->bos ? " and with bos = 1" : "", 256 + (int)c->bos);
+    if (c->generate != NN_GENERATE_NONE)
+        return 0;
     if (c->tokenizer[0] && !*tokenizer && nn_tokenizer_read(tokenizer, c->tokenizer, err) != 0)
         return -1;
     if (*tokenizer && (*tokenizer)->n + c->bos > c->vocab)
@@ -194,11 +196,22 @@ static int diverged(const lab_run *r, const char *what, double x, char err[NN_ER
     return nn_fail(err, "step %lld: the %s is %g (a lower lr, or clip = 1)", (long long)r->step, what, x);
 }
 
+static int generated_pass(lab_run *r, int64_t batch, uint64_t seed, double *loss, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &r->c;
+    const int64_t length = nn_generated_window(c, c->generate_size);
+    if (nn_generate_batch(c, 0, (uint64_t)c->seed, batch * c->batch, c->batch, length, r->tokens, r->target, err) != 0)
+        return -1;
+    return nn_net_loss(r->net, length, r->tokens, r->target, seed, r->loss, loss, err);
+}
+
 /* Forward and backward over batch number `batch` of the training. Returns the mean loss of its targets. */
 static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)batch) | 1;
+    if (c->generate != NN_GENERATE_NONE)
+        return generated_pass(r, batch, seed, loss, err);
     if (c->task != NN_ENCODER_DECODER) {
         (c->task == NN_CLASSIFIER ? nn_text_batch_files : nn_text_batch)(&r->text, (uint64_t)c->seed, batch, c->batch,
                                                                          c->length, r->tokens, r->target);

@@ -297,17 +297,17 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
 static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
 {
     char own[32];
-    snprintf(own, sizeof own, "%lld", (long long)c->length);
+    snprintf(own, sizeof own, "%lld", (long long)(c->generate != NN_GENERATE_NONE ? c->generate_size : c->length));
     return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
 }
 
 /* The settings that say which text is measured, and where, as text. */
 static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 {
-    snprintf(key, NN_PRINT_MAX, "%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", c->text, c->valid,
-             c->tokenizer, c->eval_lengths, c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes,
-             (long long)c->length, (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride,
-             (int)c->bos, (long long)c->eval_ngrams);
+    snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld", (int)c->generate,
+             (long long)c->generate_size, c->text, c->valid, c->tokenizer, c->eval_lengths, c->valid_share,
+             (int)c->task, (long long)c->vocab, (long long)c->classes, (long long)c->length, (long long)c->eval_bytes,
+             (long long)c->eval_pieces, (long long)c->eval_stride, (int)c->bos, (long long)c->eval_ngrams);
 }
 
 /* Count bytes, unless the last result is of the same text at the same places. */
@@ -338,7 +338,10 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
         return NULL;
     const lab_how how = {c->eval_bytes, c->eval_pieces, c->eval_stride};
-    json_t *measured = lab_measure_lengths(other.w ? &other : m, pool, &t->r.valid, &how, lengths, n, err);
+    nn_model *with = other.w ? &other : m;
+    json_t *measured = c->generate != NN_GENERATE_NONE
+                           ? lab_measure_generated(with, pool, c->eval_bytes, lengths, n, err)
+                           : lab_measure_lengths(with, pool, &t->r.valid, &how, lengths, n, err);
     nn_model_destroy(&other);
     if (!measured || count_bytes(t, c, &how, lengths, n, err) != 0) {
         json_decref(measured);
@@ -457,11 +460,13 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     nn_tokenizer *tokenizer = NULL;
     lab_run r = {.c = *c};
     const int n = lengths_of(c, lengths, err);
-    if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0]))
+    if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0] || c->generate != NN_GENERATE_NONE))
         return nn_fail(err, "eval_ngrams: counts are a yardstick for decoders of bytes (eval_ngrams = 0)");
     if (c->task == NN_ENCODER_DECODER)
         return nn_fail(err, "task: a sweep has no measure for an encoder-decoder (relpos lab train has)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);
+    if (c->generate != NN_GENERATE_NONE)
+        return code == 0 ? lab_check_sizes(c, lengths, n, err) : -1;
     if (code == 0 && r.valid.n == 0)
         code = nn_fail(
             err, "valid_share: 0, but a sweep measures on what is held out (a share above 0, or files for valid)");

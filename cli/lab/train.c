@@ -161,11 +161,28 @@ static int measure_pairs(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
+static int measure_generated(trainer *t, char err[NN_ERR_MAX])
+{
+    const nn_config *c = &t->r.c;
+    json_t *all = lab_measure_generated(&t->r.m, t->r.pool, c->eval_bytes, &c->generate_size, 1, err);
+    if (!all)
+        return -1;
+    json_t *at = json_array_get(all, 0), *loss = json_object_get(at, "loss");
+    json_t *line =
+        json_pack("{s:I, s:O, s:O, s:O, s:O, s:O}", "step", (json_int_t)t->r.step, "valid_loss", loss,
+                  "valid_perplexity", json_object_get(at, "perplexity"), "valid_tokens", json_object_get(at, "tokens"),
+                  "valid_lines", json_object_get(at, "lines"), "valid_exact", json_object_get(at, "exact"));
+    json_decref(all);
+    return lab_write_line(t->log, t->log_path, line, err);
+}
+
 static int measure(trainer *t, char err[NN_ERR_MAX])
 {
     lab_measure m = {0};
     if (t->r.valid_pairs.n > 0)
         return measure_pairs(t, err);
+    if (t->r.c.generate != NN_GENERATE_NONE)
+        return measure_generated(t, err);
     if (t->r.valid.n == 0)
         return 0;
     const nn_text *text = &t->r.valid;

@@ -221,14 +221,19 @@ static int eval_run(const cli_command *self, int argc, char **argv)
         rp_pool_destroy(pool);
         return code;
     }
-    snprintf(own, sizeof own, "%lld", (long long)m.c.length);
+    const bool generated = m.c.generate != NN_GENERATE_NONE && !q.text;
+    snprintf(own, sizeof own, "%lld", (long long)(generated ? m.c.generate_size : m.c.length));
     const int count = lab_lengths(q.lengths ? q.lengths : own, lengths, err);
     nn_model other = {0};
     const lab_how how = {q.bytes, q.pieces, q.stride};
-    json_t *all = (!q.position || nn_model_with_position(&other, &m, q.position, err) == 0) &&
-                          lab_held_out(&m, q.text, &held, err) == 0
-                      ? lab_measure_lengths(q.position ? &other : &m, pool, &held, &how, lengths, count, err)
-                      : NULL;
+    nn_model *with = q.position ? &other : &m;
+    json_t *all = NULL;
+    if (!q.position || nn_model_with_position(&other, &m, q.position, err) == 0) {
+        if (generated)
+            all = lab_measure_generated(with, pool, q.bytes, lengths, count, err);
+        else if (lab_held_out(&m, q.text, &held, err) == 0)
+            all = lab_measure_lengths(with, pool, &held, &how, lengths, count, err);
+    }
     json_t *ngrams =
         all && q.ngrams ? lab_measure_ngrams(&m, &held, &how, lengths, count, (int32_t)q.ngrams, err) : NULL;
     if (!all || (q.ngrams && !ngrams)) {
@@ -250,6 +255,13 @@ static int eval_run(const cli_command *self, int argc, char **argv)
                                               : !json_integer_value(json_object_get(at, "windows"))) {
                 printf("length %6lld   beyond the last position\n",
                        (long long)json_integer_value(json_object_get(at, "length")));
+                continue;
+            }
+            if (generated) {
+                const double lines = number(at, "lines", NAN);
+                printf("size %6lld   right %6.2f %% of %.0f lines   loss %.4f per byte of the answer\n",
+                       (long long)json_integer_value(json_object_get(at, "length")),
+                       100 * number(at, "exact", NAN) / lines, lines, loss);
                 continue;
             }
             if (m.c.task == NN_CLASSIFIER) {

@@ -64,6 +64,13 @@ static const key keys[] = {
      "does"},
     {"bos", KEY_CHOICE, AT(bos), "0|1", 0, 0, "0",
      "1: every window of a decoder begins with a token of its own, the last of vocab, which is 257 for bytes"},
+    {"generate", KEY_CHOICE, AT(generate), "none|copy|reverse|recall|passkey|addition", 0, 0, "none",
+     "a decoder's text is none, but lines of a task that are made as they are needed, such as abc=cba; only answers "
+     "are "
+     "learned"},
+    {"generate_size", KEY_INT, AT(generate_size), NULL, 1, 1 << 22, "20",
+     "sizes of such lines in training are 1 to N: letters, names, words or digits; relpos lab sweep measures at the "
+     "sizes of eval_lengths"},
     {"position", KEY_TEXT, AT(position), NULL, 0, 0, "none",
      "none, or joined by +: sinusoidal, learned, and terms as after relpos attend --bias or their own option"},
     {"encoder_position", KEY_TEXT, AT(encoder_position), NULL, 0, 0, "",
@@ -322,6 +329,18 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
                        (long long)c->random_positions, (long long)c->length, 4 * (long long)c->length);
     if (c->bos && c->task != NN_DECODER)
         return nn_fail(err, "bos: 1, and only the windows of a decoder begin with a token of their own (bos = 0)");
+    if (c->generate != NN_GENERATE_NONE) {
+        if (c->task != NN_DECODER || c->tokenizer[0])
+            return nn_fail(err, "generate: only decoders of bytes learn generated lines (generate = none)");
+        if (c->generate_size > nn_generated_end(c->generate))
+            return nn_fail(err, "generate_size: %lld (at most %lld for this task)", (long long)c->generate_size,
+                           (long long)nn_generated_end(c->generate));
+        if (c->length < nn_generated_window(c, c->generate_size))
+            return nn_fail(err, "length: %lld, and lines of generate_size %lld have %lld tokens (length = %lld)",
+                           (long long)c->length, (long long)c->generate_size,
+                           (long long)nn_generated_window(c, c->generate_size),
+                           (long long)nn_generated_window(c, c->generate_size));
+    }
     if (c->warmup > c->steps)
         return nn_fail(err, "warmup: %lld is beyond steps, %lld (a smaller warmup, or more steps)",
                        (long long)c->warmup, (long long)c->steps);

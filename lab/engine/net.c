@@ -339,6 +339,11 @@ void nn_net_accumulate(nn_net *n, double share, bool add)
     n->add = add;
 }
 
+void nn_net_watch(nn_net *n, bool *right)
+{
+    n->right = right;
+}
+
 int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
                 double *mean, char err[NN_ERR_MAX])
 {

@@ -215,7 +215,7 @@ static int head_forward(nn_net *n, const node *e)
         const int64_t count = rows - from < HEAD_ROWS ? rows - from : HEAD_ROWS;
         nn_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
         nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? n->share / (double)targets : 0,
-                        n->loss + from);
+                        n->loss + from, n->right ? n->right + from : NULL);
         if (!n->train)
             continue;
         nn_linear_dw(n->pool, count, d, vocab, n->logits, vocab, in->data + from * d, d, nn_gradient(n, e->param[0]));

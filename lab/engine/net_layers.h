@@ -76,6 +76,7 @@ struct nn_net {
     uint64_t seed;
     uint64_t draws; /* of positions, for losses without a seed */
     double *loss;
+    bool *right; /* NULL: not asked for */
     char *err;
 };
 

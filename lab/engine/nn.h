@@ -34,6 +34,15 @@ typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2
 typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
 typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2, NN_GEGLU = 3 } nn_act;
 
+/* Tasks whose lines are generated: generate.c. */
+typedef enum nn_generate {
+    NN_GENERATE_NONE = 0,
+    NN_GENERATE_COPY,
+    NN_GENERATE_REVERSE,
+    NN_GENERATE_RECALL,
+    NN_GENERATE_PASSKEY,
+    NN_GENERATE_ADDITION
+} nn_generate;
 typedef enum nn_log_scale { NN_LOG_NONE = 0, NN_LOG_FIXED = 1, NN_LOG_LEARNED = 2 } nn_log_scale;
 
 #define NN_TEXT_MAX 1024 /* bytes of a text in a configuration */
@@ -44,6 +53,8 @@ typedef struct nn_config {
     int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
     int64_t layers, decoder_layers, width, heads, mlp, vocab, classes;
     int32_t tied, bos;
+    int32_t generate;      /* nn_generate */
+    int64_t generate_size; /* the largest in training */
     double norm_eps;
     char position[NN_TEXT_MAX];              /* terms joined by +, "none", "sinusoidal" and "learned" among them */
     char encoder_position[NN_TEXT_MAX];      /* those of an encoder-decoder's encoder; "": position */
@@ -132,9 +143,10 @@ void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const
 void nn_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
                     real *y);
 void nn_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz);
-/* Cross-entropy of rows of logits, in nats: loss[r]; the logits become their gradient times `share` where share > 0. */
+/* Cross-entropy of rows of logits, in nats: loss[r]; the logits become their gradient times `share` where share > 0. right (may be NULL)
+ * says whether the target is the likeliest class, the first one of several. */
 void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double share,
-                     double *loss);
+                     double *loss, bool *right);
 void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
 
 /* ------------------------------------------------------------------------------------------------ text */
@@ -196,6 +208,21 @@ typedef struct nn_ngrams nn_ngrams;
 int nn_ngrams_count(nn_ngrams **g, const nn_text *t, int32_t order, char err[NN_ERR_MAX]);
 double nn_ngrams_probability(const nn_ngrams *g, int32_t order, const int32_t *before, int64_t n, int32_t byte);
 void nn_ngrams_free(nn_ngrams *g);
+
+/* ------------------------------------------------------------------------------------------------ generated lines */
+
+/* A line of a task, such as "abc=cba" and a line feed, that depends on seed and number alone. Returns where the answer begins, behind "=": it ends
+ * with the line. */
+int64_t nn_generate_line(int32_t task, int64_t size, uint64_t seed, uint64_t number, char *line);
+/* The bytes of a line, and the largest size that a task has. */
+int64_t nn_generated_bytes(int32_t task, int64_t size);
+int64_t nn_generated_end(int32_t task);
+/* The tokens of a window for lines of a size: all bytes but the last, which is only predicted, and the first token of bos = 1. */
+int64_t nn_generated_window(const nn_config *c, int64_t size);
+/* Lines first ... first + batch - 1 as windows, and the bytes of their answers as targets, [batch, length] each; other targets are -1. size 0:
+ * each line has a size of its own, 1 to c->generate_size. */
+int nn_generate_batch(const nn_config *c, int64_t size, uint64_t seed, int64_t first, int64_t batch, int64_t length,
+                      int32_t *tokens, int32_t *target, char err[NN_ERR_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ pairs */
 
@@ -338,6 +365,9 @@ int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_
 /* From now on the gradients of a loss are multiplied by `share`, and with `add` they are added to those that the model has. At first 1, and
  * not. */
 void nn_net_accumulate(nn_net *net, double share, bool add);
+/* From now on a loss also sets right [batch * length]: whether each target is the likeliest token, so that a line whose targets are all right is
+ * one that the model would write. NULL: no longer. */
+void nn_net_watch(nn_net *net, bool *right);
 /* What an encoder-decoder reads next: tokens [batch, length], of which those of entry b end at lengths[b]. Both stay the caller's and are
  * read in each call until the next nn_net_source. The cache is emptied. */
 int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *lengths, char err[NN_ERR_MAX]);

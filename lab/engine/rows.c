@@ -78,6 +78,7 @@ typedef struct rows_job {
     real *out, *stat, *partial;
     const int32_t *target;
     double p, share, *loss; /* p: of dropout, or a norm's epsilon */
+    bool *right;
     uint64_t seed;
 } rows_job;
 
@@ -347,12 +348,20 @@ RPI_CLONES static void loss_run(const rows_job *j, int64_t chunk, int64_t from, 
         const int32_t target = j->target[r];
         if (target < 0) {
             j->loss[r] = 0;
+            if (j->right)
+                j->right[r] = false;
             memset(z, 0, (size_t)n * sizeof(real));
             continue;
         }
         const real z_target = z[target];
         for (int64_t x = 0; x < n; x++)
             max = z[x] > max ? z[x] : max;
+        if (j->right) {
+            int64_t first = 0;
+            while (first < target && z[first] != max)
+                first++;
+            j->right[r] = first == target && z_target == max;
+        }
         for (int64_t x = 0; x < n; x++)
             z[x] = exp_of(z[x] - max);
         SUM(sum, n, z[x]);
@@ -365,9 +374,14 @@ RPI_CLONES static void loss_run(const rows_job *j, int64_t chunk, int64_t from, 
 }
 
 void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double share,
-                     double *loss)
+                     double *loss, bool *right)
 {
-    run_rows(pool,
-             &(rows_job){
-                 .run = loss_run, .rows = rows, .n = n, .out = logits, .target = target, .share = share, .loss = loss});
+    run_rows(pool, &(rows_job){.run = loss_run,
+                               .rows = rows,
+                               .n = n,
+                               .out = logits,
+                               .target = target,
+                               .share = share,
+                               .loss = loss,
+                               .right = right});
 }

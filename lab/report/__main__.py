@@ -17,12 +17,14 @@ from page import Page, put, write  # noqa: E402
 from ranking import ranked  # noqa: E402
 from results import read  # noqa: E402
 from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
+from tasks import answered, generated  # noqa: E402
 from weights import shapes_and_counts  # noqa: E402
 
 # The question of each experiment.
 EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
     "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
+    "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and the distance from which on all share the last one",
@@ -64,7 +66,7 @@ def main():
         page.heading("Position schemes on text", 1)
     machines, weights, tokens = [], 0, 0
     files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
-    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS)), None)
+    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS and not generated(lines))), None)
     if words:
         named = {path.stem: lines for path, lines in files}
         page.note(preliminary(words, named.get("length", []), named.get("rate", [])))
@@ -75,9 +77,11 @@ def main():
             page.heading(EXPERIMENTS.get(stem, stem))
         if page.path:
             page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
+        if generated(lines):
+            section = answered
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if "experiment" in line and section is not overhead:  # its models are timed, not trained
+            if "experiment" in line and section not in (overhead, answered):  # its models are timed, not trained
                 read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
                 weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
             if "machine" in line and line["machine"] not in machines:

@@ -31,6 +31,8 @@ def result_shape(line):
         return {"experiment": (is_experiment, "an experiment")}
     if settings(line["experiment"])["task"] == "classifier":
         length = {"length": COUNT, "accuracy": (lambda x: x is None or SHARE[0](x), SHARE[1])}
+    elif settings(line["experiment"]).get("generate", "none") != "none":
+        length = {"length": COUNT, "lines": INTEGER, "exact": INTEGER}
     else:
         length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": INTEGER, "to": COUNT, "perplexity": MEASURED}, None]}
     vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")

@@ -188,7 +188,7 @@ timed() # POSITION MS...: results of steps at 512, one for each time
     position=$1
     shift
     for ms in "$@"; do
-        sed -n 1p "$T/overhead.jsonl" | sed "s/length = 16/length = 512/; s/seed = 1/seed = $ms/; s/= none/= $position/; s/\"none\"/\"$position\"/
+        sed -n 1p "$T/overhead.jsonl" | sed "s/length = 16/length = 512/; s/seed = 1/seed = $ms/; s/position = none/position = $position/; s/\"none\"/\"$position\"/
             s/\"ms_per_step\":[0-9.e+-]*/\"ms_per_step\":$ms/"
     done
 }

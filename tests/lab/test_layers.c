@@ -133,12 +133,16 @@ static void cross_entropy_keeps_its_bound(void **state)
     static float z[ROWS * N], given[ROWS * N];
     int32_t target[ROWS];
     double loss[ROWS];
+    bool right[ROWS];
     (void)state;
     for (int n = 0; n < ROWS * N; n++)
         given[n] = z[n] = (float)(nn_normal(3, 1, (uint64_t)n) * (n / N));
     for (int r = 0; r < ROWS; r++)
         target[r] = r == 5 ? -1 : (r * 7) % N;
-    nn_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss);
+    given[9 * N + target[9]] = z[9 * N + target[9]] = 100;
+    given[0] = z[0] = z[1] = given[1] = z[N] = given[N] = 50; /* equal ones: the first is taken */
+    given[N + target[1]] = z[N + target[1]] = 50;
+    nn_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss, right);
     for (int r = 0; r < ROWS; r++) {
         double sum = 0, most = -INFINITY;
         for (int c = 0; c < N; c++) /* gcc 12 for AArch64 breaks down over fmax here */
@@ -146,6 +150,10 @@ static void cross_entropy_keeps_its_bound(void **state)
                 most = (double)given[r * N + c];
         for (int c = 0; c < N; c++)
             sum += exp((double)given[r * N + c] - most);
+        int first = 0;
+        while ((double)given[r * N + first] != most)
+            first++;
+        assert_true(right[r] == (first == target[r]));
         if (r == 5) {
             assert_true(loss[r] == 0 && z[r * N] == 0 && z[r * N + N - 1] == 0);
             continue;
