@@ -78,6 +78,9 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
  * [{"order", "loss", "perplexity", "pieces"}]. NULL with err. */
 json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
                            int32_t order, char err[NN_ERR_MAX]);
+/* The head whose queries give the most weight to the token before, as a mean over four windows of the trained length, spread over a text that is
+ * longer: {"step", "weight", "layer", "head"}. NULL with err. */
+json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step, char err[NN_ERR_MAX]);
 /* Check that lines of a task have such sizes. Then: generated lines of each size, as JSON: [{"length": the size, "loss", "perplexity", "tokens", "bytes", "lines", "exact": those whose answer is
  * right to the byte}]. Every model gets the same lines, `bytes` bytes of each size at most. NULL with err. */
 int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN_ERR_MAX]);

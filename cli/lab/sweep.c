@@ -239,12 +239,15 @@ typedef struct trained {
     double loss, ms;
     char counted[NN_PRINT_MAX]; /* the text and the places of `ngrams` */
     json_t *ngrams;             /* what counts of bytes reach; NULL: they are not counted */
+    json_t *previous; /* the head that looks at the token before, every eval_previous steps; NULL: none asked for */
 } trained;
 
 static void free_trained(trained *t)
 {
     lab_end(&t->r);
     memset(&t->r, 0, sizeof t->r);
+    json_decref(t->previous);
+    t->previous = NULL;
     t->config[0] = 0;
 }
 
@@ -260,6 +263,7 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
         return 0;
     free_trained(t);
     t->r = (lab_run){.c = *c, .pool = pool};
+    t->previous = c->eval_previous > 0 ? json_array() : NULL;
     double loss = 0, norm = 0, sum = 0, *seconds = malloc((size_t)c->steps * sizeof *seconds);
     int64_t count = 0;
     int code = !seconds                     ? nn_fail(err, "lab: out of memory (fewer steps)")
@@ -272,6 +276,10 @@ static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *ba
         if (code != 0)
             break;
         seconds[t->r.step - 1] = cli_seconds() - before;
+        if (t->previous && t->r.step % c->eval_previous == 0) {
+            json_t *found = lab_previous(&t->r.m, pool, &t->r.valid, t->r.step, err);
+            code = found ? json_array_append_new(t->previous, found) : -1;
+        }
         if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
             sum += loss;
             count++;
@@ -348,10 +356,11 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
         return NULL;
     }
     nn_config_print(c, text);
-    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*}", "experiment", text, "vary", vary,
+    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment", text, "vary", vary,
                      "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
                      (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
-                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", t->ngrams);
+                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", t->ngrams, "previous",
+                     t->previous);
 }
 
 /* The path of the weights that --keep writes: DIR/VALUE+VALUE-SEED.safetensors. */
@@ -462,6 +471,9 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     const int n = lengths_of(c, lengths, err);
     if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0] || c->generate != NN_GENERATE_NONE))
         return nn_fail(err, "eval_ngrams: counts are a yardstick for decoders of bytes (eval_ngrams = 0)");
+    if (c->eval_previous > 0 && (c->task != NN_DECODER || c->length < 2 || c->generate != NN_GENERATE_NONE))
+        return nn_fail(err, "eval_previous: decoders of text with windows of two tokens or more have a token before "
+                            "(eval_previous = 0)");
     if (c->task == NN_ENCODER_DECODER)
         return nn_fail(err, "task: a sweep has no measure for an encoder-decoder (relpos lab train has)");
     int code = n < 0 ? -1 : lab_texts(&r, &tokenizer, err);

@@ -136,6 +136,9 @@ static const key keys[] = {
      "its last ones, the same for all lengths"},
     {"eval_ngrams", KEY_INT, AT(eval_ngrams), NULL, 0, NN_MAX_ORDER, "0",
      "above 0: results of sweeps also have what counts of up to so many neighbouring bytes reach on the same bytes"},
+    {"eval_previous", KEY_INT, AT(eval_previous), NULL, 0, 1000000000, "0",
+     "above 0: results of sweeps also have, every so many steps, the largest mean weight that a head gives to the "
+     "token before"},
     {"checkpoint_every", KEY_INT, AT(checkpoint_every), NULL, -1, 1000000000, "-1",
      "steps between checkpoints; -1: a tenth of all; 0: at the end alone"},
     {"text", KEY_TEXT, AT(text), NULL, 0, 0, "",

@@ -70,7 +70,7 @@ typedef struct nn_config {
     int64_t length, target_length, batch, accumulate, steps, warmup, seed;
     double lr, lr_min, lr_terms, beta1, beta2, eps, weight_decay, weight_decay_terms, clip;
     int64_t log_every, eval_every, checkpoint_every;
-    int64_t eval_bytes, eval_pieces, eval_stride, eval_ngrams;
+    int64_t eval_bytes, eval_pieces, eval_stride, eval_ngrams, eval_previous;
     char text[NN_TEXT_MAX], valid[NN_TEXT_MAX]; /* files, separated by blanks */
     char tokenizer[NN_TEXT_MAX];                /* a SentencePiece model; "": tokens are bytes */
     char eval_lengths[NN_TEXT_MAX], eval_position[NN_TEXT_MAX];

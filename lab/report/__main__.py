@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True  # nothing is left in the installation
 from costs import beside_torch, forward, overhead  # noqa: E402
 from heads import inspected  # noqa: E402
 from page import Page, put, write  # noqa: E402
+from previous import first_heads, watched  # noqa: E402
 from ranking import ranked  # noqa: E402
 from results import read  # noqa: E402
 from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
@@ -25,6 +26,7 @@ EXPERIMENTS = {
     "length": "Length generalisation: trained at one length, measured at up to eight times that length",
     "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
+    "previous": "How long it takes until a head looks at the token before",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and the distance from which on all share the last one",
@@ -66,7 +68,7 @@ def main():
         page.heading("Position schemes on text", 1)
     machines, weights, tokens = [], 0, 0
     files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
-    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS and not generated(lines))), None)
+    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS and not generated(lines) and not watched(lines))), None)
     if words:
         named = {path.stem: lines for path, lines in files}
         page.note(preliminary(words, named.get("length", []), named.get("rate", [])))
@@ -77,8 +79,7 @@ def main():
             page.heading(EXPERIMENTS.get(stem, stem))
         if page.path:
             page.code(command or f"relpos lab sweep lab/{stem}.lab -o out/{path.name}")
-        if generated(lines):
-            section = answered
+        section = answered if generated(lines) else first_heads if watched(lines) else section
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
             if "experiment" in line and section not in (overhead, answered):  # its models are timed, not trained

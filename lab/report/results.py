@@ -115,6 +115,7 @@ def read(path):
         if path.stem != "overhead" and lengths != others:
             refuse(number, f"eval_lengths are {lengths}, and those of line 1 {others}", "use a file for each")
         extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
+        extra.append(("previous", line.get("previous", []), [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
         extra.append(("ngrams", line.get("ngrams", []), [{"order": COUNT, "perplexity": POSITIVE}, None]))
         found = next(filter(None, (wrong(value, shape, at) for at, value, shape in extra)), None)
         if found:

@@ -1,0 +1,44 @@
+"""The section of a sweep with eval_previous: how many steps it takes until a head looks at the token before.
+SPDX-License-Identifier: Apache-2.0"""
+import statistics
+
+from curves import curves
+from results import grouped
+
+HALF = 0.5
+
+
+def watched(lines):
+    return bool(lines[0].get("previous"))
+
+
+def steps_to(line):
+    """The first step from whose measurement on a head gives more than half of its weight to the token before; None: it never does."""
+    return next((x["step"] for x in line["previous"] if x["weight"] > HALF), None)
+
+
+def cell(lines):
+    found = sorted(steps_to(line) or float("inf") for line in lines)
+    last = lines[0]["previous"][-1]["step"]
+
+    def words(x):
+        return f"{x:,.0f}" if x < float("inf") else f"not in {last:,}"
+
+    middle = statistics.median_low(found)
+    return words(middle) if found[0] == found[-1] else f"{words(middle)} ({words(found[0])} to {words(found[-1])})"
+
+
+def first_heads(page, lines):
+    groups = grouped(lines)
+    starts = sorted({len(g) for g in groups.values()})
+    every = lines[0]["previous"][0]["step"]
+    page.text(f"Steps until some head gives more than half of its weight to the token before, as a mean over four windows of held-out text, measured every {every:,} steps; the "
+              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, the smallest and the largest in brackets. Beside it, that weight and the loss at the end of the training, means over the starts.")
+
+    def end(g, what):
+        return f"{statistics.mean(what(line) for line in g):.2f}"
+
+    page.table(["", "steps", "weight at the end", "loss at the end"],
+               [[what, cell(g), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
+    page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the token before"),
+                 "the most weight that a head gives to the token before, by the step")

@@ -1,0 +1,24 @@
+#!/bin/sh
+# previous.sh -- the head that looks at the token before, in a sweep's results, against relpos lab inspect; and its table
+#
+#     tests/lab/previous.sh PATH/TO/relpos        exit code 77 where there is no CBLAS
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+. tests/shared/lab.sh
+
+head -c 17 lab/data/vim.txt >"$T/held.txt" # one window and a byte: all four windows are the same
+ok lab sweep "$T/small.lab" -o "$T/results.jsonl" --keep "$T/models" --set eval_previous=8 --set "valid=$T/held.txt" --set 'vary.position=rope | alibi' --set seeds=2
+check 'three measurements of each' 4 "$(grep -c '"previous":\[{"step":8,.*{"step":16,.*{"step":24,"weight":[0-9.e-]*,"layer":0,"head":[01]}\]' "$T/results.jsonl")"
+ok lab inspect "$T/models/rope-1.safetensors" --text "$T/held.txt" --bytes 16 --json
+# of each head "weight":[of distance 0, of distance 1, ...
+most=$(grep -oE '"weight":\[[0-9.e+-]*,[0-9.e+-]*' "$T/out" | sed 's/.*,//' | sort -g | tail -n 1)
+ours=$(sed -n 1p "$T/results.jsonl" | sed 's/.*"step":24,"weight":\([0-9.e+-]*\).*/\1/')
+check 'the weight that inspect finds' 1 "$(near "$ours" "$most" 1e-6)"
+
+ok lab report "$T/results.jsonl"
+check 'not yet' 2 "$(grep -cE '^\| (rope|alibi) \| not in 24 \| 0\.[0-9]+ \| [0-9.]+ \|$' "$T/out")"
+sed '1s/"step":16,"weight":[0-9.e+-]*/"step":16,"weight":0.75/' "$T/results.jsonl" >"$T/some.jsonl"
+ok lab report "$T/some.jsonl"
+check 'in one start' 1 "$(grep -c '^| rope | 16 (16 to not in 24) |' "$T/out")"
+refused 1 'eval_previous: decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
