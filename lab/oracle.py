@@ -2,10 +2,12 @@
 """The model of `relpos lab` in PyTorch, with the same first weights and the same windows: it compares losses, and the time of a step.
 Run by hand, from the root of the source:
 
-    lab/oracle.py build/release/relpos lab/oracle.lab [--steps 100] [--time STEPS]
+    lab/oracle.py build/release/relpos lab/oracle.lab [--steps 100] [--time STEPS] [--whole SEEDS]
 
-Positions none, sinusoidal, learned, t5 and alibi; no dropout. Losses in f32 are compared with those of PyTorch in f64. Rounding
-errors grow during training, so the bound is four times the largest difference so far between PyTorch's own f32 and f64.
+Positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget; no dropout. Losses in f32 are compared
+with those of PyTorch in f64. Rounding errors grow during training, so the bound is four times the largest difference so far between PyTorch's
+own f32 and f64. After some hundred steps that is as large as what another start changes: --whole trains to the end with several starts and
+compares the mean loss of the last tenth of the steps, start by start, with the spread of the starts.
 Needs torch, numpy and safetensors. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -42,9 +44,10 @@ class Model:
         self.w = {n: torch.tensor(a, dtype=dtype, requires_grad=True) for n, a in arrays.items() if not n.startswith("optimizer.")}
         terms = [t for t in config["position"].split("+") if t not in ("none", "sinusoidal", "learned")]
         self.terms = [(t.split(",")[0], dict(p.split("=") for p in t.split(",")[1:])) for t in terms]
-        unknown = [k for k, _ in self.terms if k not in ("t5", "alibi")]
+        known = ("t5", "alibi", "kerple", "relkey", "rope", "forget")
+        unknown = [k for k, _ in self.terms if k not in known]
         if unknown:
-            sys.exit(f"position {unknown[0]}: the oracle knows none, sinusoidal, learned, t5 and alibi")
+            sys.exit(f"position {unknown[0]}: the oracle knows none, sinusoidal, learned, {', '.join(known)}")
         length, width = int(config["length"]), int(config["width"])
         angle = torch.arange(length, dtype=torch.float64)[:, None] * 10000 ** (-2.0 * (torch.arange(width) // 2) / width)
         self.sinusoids = (0.02 * torch.where(torch.arange(width) % 2 == 1, angle.cos(), angle.sin())).to(dtype)
@@ -66,20 +69,42 @@ class Model:
         far = exact + (torch.log(d.float().clamp(min=1) / exact) / math.log(max_distance / exact) * (n - exact)).long()
         return base + torch.where(d < exact, d, far.clamp(max=n - 1))
 
-    def bias(self, layer, heads, dtype):
-        if not self.terms:
+    def array(self, layer, name):
+        return self.w[f"attn.{name}" if self.c["position_layers"] == "shared" else f"layers.{layer}.attn.{name}"]
+
+    def rotate(self, x):  # Su 2021; channel c with c + dim / 2
+        half = x.shape[-1] // 2
+        angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+    def bias(self, layer, heads, dtype, q, scale, gates):
+        """What is added to the scores: [1 or batch, heads, length, length], or None."""
+        if all(kind == "rope" for kind, _ in self.terms):
             return None
         total = torch.zeros(heads, *self.r.shape, dtype=dtype).masked_fill(self.future, -math.inf)
+        total = total[None]
         for kind, p in self.terms:
             if kind == "t5":
                 if self.buckets is None:
                     self.buckets = self.bucket(p)
-                name = "attn.t5.table" if self.c["position_layers"] == "shared" else f"layers.{layer}.attn.t5.table"
-                total = total + F.embedding(self.buckets, self.w[name]).permute(2, 0, 1)
-            else:
+                total = total + F.embedding(self.buckets, self.array(layer, "t5.table")).permute(2, 0, 1)
+            elif kind == "kerple":  # Chi 2022
+                a, b = (self.array(layer, f"kerple.{name}")[:, None, None] for name in "pa")
+                total = total - a * torch.log1p(b * self.r.abs().to(dtype))
+            elif kind == "relkey":  # Shaw 2018
+                left, right = int(p["left"]), int(p["right"])
+                vectors = self.array(layer, "relkey.table")  # for each head, or for all
+                products = torch.einsum("bhid,rd->bhir" if vectors.ndim == 2 else "bhid,hrd->bhir", q, vectors)
+                total = total + scale * products.gather(-1, (self.r.clamp(-left, right) + left).expand(*products.shape[:3], -1))
+            elif kind == "forget":  # Lin 2025
+                sums = F.logsigmoid(gates.transpose(1, 2) + self.array(layer, "forget.logf.bias")[:, None]).cumsum(-1)
+                total = total + (sums[..., :, None] - sums[..., None, :])
+            elif kind == "alibi":
                 slopes = 2.0 ** (-8.0 * (torch.arange(heads, dtype=dtype) + 1) / heads)
                 total = total - slopes[:, None, None] * self.r.abs().to(dtype)
-        return total[None]
+        return total
 
     def norm(self, x, name):
         w = self.w[name + ".weight"]
@@ -89,19 +114,20 @@ class Model:
 
     def loss(self, tokens, target):
         c, w, heads = self.c, self.w, int(self.c["heads"])
-        x = F.embedding(tokens, w["embedding.weight"])
+        x = F.embedding(tokens, w["embedding.weight"]) * (float(c["embedding_scale"]) or math.sqrt(int(c["width"])))
         batch, length, width = x.shape
         if "learned" in c["position"].split("+"):
             x = x + w["positions.weight"]
         if "sinusoidal" in c["position"].split("+"):
             x = x + self.sinusoids
         scale = float(c["scale"]) or 1 / math.sqrt(width / heads)
-        shared = self.bias(0, heads, x.dtype) if c["position_layers"] == "shared" else None
         for n in range(int(c["layers"])):
             at = f"layers.{n}."
             qkv = F.linear(self.norm(x, at + "attn_norm"), w[at + "attn.qkv.weight"])
-            q, k, v = (y.view(batch, length, heads, -1).transpose(1, 2) for y in qkv.split(width, -1))
-            bias = shared if shared is not None else self.bias(n, heads, x.dtype)
+            q, k, v = (y.view(batch, length, heads, -1).transpose(1, 2) for y in qkv[..., :3 * width].split(width, -1))
+            bias = self.bias(n, heads, x.dtype, q, scale, qkv[..., 3 * width:])
+            if any(kind == "rope" for kind, _ in self.terms):
+                q, k = self.rotate(q), self.rotate(k)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None, scale=scale)
             x = x + F.linear(y.transpose(1, 2).reshape(batch, length, width), w[at + "attn.out.weight"])
             h = F.linear(self.norm(x, at + "mlp_norm"), w[at + "mlp.up.weight"])
@@ -125,24 +151,61 @@ def rate(c, step):
 def train(arrays, c, text, dtype, steps):
     model = Model(arrays, c, dtype)
     decays = [w for n, w in model.w.items() if n.endswith(".weight") and w.ndim == 2]
-    others = [w for n, w in model.w.items() if not (n.endswith(".weight") and w.ndim == 2)]
+    terms = [w for n, w in model.w.items() if any(f"attn.{kind}." in n for kind, _ in model.terms)]
+    others = [w for n, w in model.w.items() if not any(w is x for x in (*decays, *terms))]
     optimizer = torch.optim.AdamW(
-        [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": others, "weight_decay": 0.0}],
+        [{"params": decays, "weight_decay": float(c["weight_decay"])}, {"params": others, "weight_decay": 0.0},
+         {"params": terms, "weight_decay": float(c["weight_decay_terms"]), "multiplier": float(c["lr_terms"])}],
         lr=1, betas=(float(c["beta1"]), float(c["beta2"])), eps=float(c["eps"]))
+    least = [(n, w) for n, w in model.w.items() if ".kerple." in n]  # a and p stay at or above 0.01
     batch, length, seed = int(c["batch"]), int(c["length"]), int(c["seed"])
     for step in range(steps):
         starts = [random(seed, 1, step * batch + b) % (len(text) - length) for b in range(batch)]
         windows = torch.tensor(np.stack([text[s : s + length + 1] for s in starts]).astype(np.int64))
         begun = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = rate(c, step)
-        loss = model.loss(windows[:, :-1], windows[:, 1:])
+            group["lr"] = rate(c, step) * group.get("multiplier", 1)
+        tokens = windows[:, :-1].clone()
+        if c["bos"] == "1":
+            tokens[:, 0] = int(c["vocab"]) - 1
+        loss = model.loss(tokens, windows[:, 1:])
         optimizer.zero_grad()
         loss.backward()
         if float(c["clip"]) > 0:
             torch.nn.utils.clip_grad_norm_(list(model.w.values()), float(c["clip"]))
         optimizer.step()
+        with torch.no_grad():
+            for _, w in least:
+                w.clamp_(min=0.01)
         yield loss.item(), time.perf_counter() - begun
+
+
+def first_of(run):
+    """The first weights of a run, its configuration and the text that it learns from."""
+    arrays, meta = read_safetensors(run / "checkpoint.safetensors")
+    c = dict(x.split(" = ", 1) for x in meta["relpos.lab"].splitlines() if " = " in x)
+    text = np.concatenate([np.frombuffer(pathlib.Path(f).read_bytes(), np.uint8) for f in c["text"].split()])
+    return arrays, c, text if c.get("valid") else text[: len(text) - int(len(text) * float(c["valid_share"]))]
+
+
+def whole(a, run, where):
+    """Trainings to the end: the mean loss of the last tenth of the steps, with each start in both programs."""
+    ours, theirs = [], []
+    for seed in range(1, a.whole + 1):
+        run(where / f"first{seed}", "--set", f"seed={seed}", "--until", "0")
+        arrays, c, text = first_of(where / f"first{seed}")
+        last = int(c["steps"]) // 10
+        ours.append(statistics.mean(x["loss"] for x in run(where / f"run{seed}", "--set", f"seed={seed}")[-last:]))
+        theirs.append(statistics.mean([x for x, _ in train(arrays, c, text, torch.float32, int(c["steps"]))][-last:]))
+        print(f"start {seed}: relpos {ours[-1]:.4f}, PyTorch {theirs[-1]:.4f}, {ours[-1] - theirs[-1]:+.4f}", flush=True)
+    spread = max(theirs) - min(theirs)
+    apart = abs(statistics.mean(ours) - statistics.mean(theirs))
+    print(f"position {c['position']}, {c['steps']} steps: the means are {apart:.4f} apart, PyTorch's starts {spread:.4f}")
+    if a.save:
+        with open(a.save, "a") as to:
+            print(json.dumps({"whole": c["position"], "steps": int(c["steps"]), "batch": int(c["batch"]), "length": int(c["length"]), "relpos": ours, "torch": theirs,
+                              "version": torch.__version__, "machine": run.machine}), file=to)
+    sys.exit(apart > spread)
 
 
 def main():
@@ -151,6 +214,7 @@ def main():
     parser.add_argument("experiment")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--time", type=int, default=0, help="time so many steps of each, alternately, instead of comparing losses")
+    parser.add_argument("--whole", type=int, default=0, metavar="SEEDS", help="train to the end with so many starts instead of comparing every loss")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--save", metavar="FILE", help="append the times as a line of JSON, which relpos lab report reads")
     a = parser.parse_args()
@@ -159,19 +223,18 @@ def main():
 
     def run(where, *more):
         command = [a.relpos, "lab", "train", a.experiment, "-o", str(where), "--threads", "1", *sets, *more]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         lines = [json.loads(x) for x in (where / "log.jsonl").read_text().splitlines()]
         run.machine = lines[0]["machine"]
         return [x for x in lines if "loss" in x]
 
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
+        if a.whole:
+            whole(a, run, where)
+            return
         run(where / "first", "--until", "0")
-        arrays, meta = read_safetensors(where / "first" / "checkpoint.safetensors")
-        c = dict(x.split(" = ", 1) for x in meta["relpos.lab"].splitlines() if " = " in x)
-        text = np.concatenate([np.frombuffer(pathlib.Path(f).read_bytes(), np.uint8) for f in c["text"].split()])
-        if not c.get("valid"):
-            text = text[: len(text) - int(len(text) * float(c["valid_share"]))]
+        arrays, c, text = first_of(where / "first")
         if a.time:
             theirs = train(arrays, c, text, torch.float32, a.time * 4)
             tokens, ours, peer = int(c["batch"]) * int(c["length"]), [], []

@@ -11,8 +11,9 @@ import pathlib
 import sys
 
 sys.dont_write_bytecode = True  # nothing is left in the installation
-from costs import beside_torch, forward, overhead  # noqa: E402
+from costs import forward, overhead  # noqa: E402
 from heads import inspected  # noqa: E402
+from oracle import beside_torch, to_the_end  # noqa: E402
 from page import Page, put, write  # noqa: E402
 from previous import first_heads, watched  # noqa: E402
 from ranking import ranked  # noqa: E402
@@ -39,6 +40,7 @@ EXPERIMENTS = {
     "classify": "An encoder with two-sided positions: which chapter is a window from?",
     "inspect": "What the heads learned",
     "oracle": "Beside PyTorch",
+    "whole": "Trained to the end, beside PyTorch",
 }
 LIMITS = """Small models, trained as described here, show how schemes are used; they do not rank them, neither for small models nor for large ones. Spreads are over few starts. Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and
 loses where positions fail, and the curves by position separate the two. A scheme that ends near the perplexity of counted pairs of bytes (16.5 in the text of lab/corpus.sh) has not
@@ -49,6 +51,8 @@ KINDS = {
     "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
     "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
                "[--set batch=1 --set length=4096]"),
+    "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set layers=2 --set width=64 --set mlp=256 --set length=128 "
+              "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
     "ranking": (ranked, None),
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),

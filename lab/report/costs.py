@@ -74,17 +74,3 @@ def forward(page, lines):
     page.text("Printed elsewhere: less than 5 % for a relative bias. " + (f"Here {', '.join(dearer)} cost{'s' * (len(dearer) == 1)} more." if dearer
                                                                                     else "Here none of these costs more.")
               + " Not all terms are in this table: docs/costs.md has the others, and several cost more too.")
-
-
-def beside_torch(page, lines):
-    page.text("A training step of a model of 4 layers, width 256 and 4 heads on bytes, alternating with the same model in PyTorch, on one thread; medians, with the fastest and "
-              "the slowest step in brackets. Above 1, PyTorch takes longer.")
-
-    def times(x):
-        return f"{x[0]:,.0f} ms ({x[1]:,.0f} to {x[2]:,.0f})"
-    page.table(["position, batch × length", "relpos", f"PyTorch {lines[0]['torch'].split('+')[0]}", "times"],
-               [[f"{short(x['oracle'])}, {x['batch']} × {x['length']:,}", times(x["relpos_ms"]), times(x["torch_ms"]), f"{x['torch_ms'][0] / x['relpos_ms'][0]:.2f} ×"] for x in lines])
-    for x in lines:
-        plain = [y for y in lines if y["oracle"] == "none" and y["length"] == x["length"]]
-        if x["oracle"] != "none" and plain:
-            page.text(f"At {x['batch']} × {x['length']:,}, relpos with {short(x['oracle'])} takes {x['relpos_ms'][0] / plain[0]['torch_ms'][0]:.2f} times as long as PyTorch without any position.")

@@ -50,6 +50,11 @@ def oracle_shape(_):
     return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3], "torch": TEXT, "machine": MACHINE}
 
 
+def whole_shape(line):
+    starts = len(line["relpos"]) if isinstance(line.get("relpos"), list) else None
+    return {"whole": TEXT, "steps": COUNT, "batch": COUNT, "length": COUNT, "relpos": [NUMBER], "torch": [NUMBER, starts], "version": TEXT, "machine": MACHINE}
+
+
 def forward_shape(_):
     return {"forward": TEXT, "batch": COUNT, "length": COUNT, "heads": COUNT, "width": COUNT, "ms": POSITIVE, "ratio": [POSITIVE, 3], "machine": MACHINE}
 
@@ -83,7 +88,7 @@ def wrong(value, shape, at=""):
 def read(path):
     """The results of a file. A wrong one ends the program here, so that the functions below need no checks."""
     shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
-                       "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
+                       "whole": (whole_shape, "lab/oracle.py --whole"), "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
         path.stem, (result_shape, "relpos lab sweep"))
 
     def refuse(number, what, mend):
