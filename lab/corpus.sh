@@ -1,6 +1,8 @@
 #!/bin/sh
 # corpus.sh OUT.txt -- some 16 MB of English text from documentation that Debian packages: Vim's help, the manual pages of Linux,
 # the topics of Python's help. Needs apt-get, dpkg-deb and python3; installs nothing. Prints versions and the hash of the text.
+# Another release of Debian has other versions: what differs from the text that the results in lab/results were made with is said, by
+# lab/corpus.sums, and the text is made all the same.
 #
 # Licences: Vim's help is under the Open Publication License, v1.0 or later, without options;
 # the manual pages are under licences of their own, mostly the GPL and the Linux man-pages copyleft, as each begins
@@ -12,10 +14,12 @@ out=${1:?usage: lab/corpus.sh OUT.txt}
 LC_ALL=C
 export LC_ALL
 case $out in /*) ;; *) out=$PWD/$out ;; esac
+sums=$(realpath "$(dirname "$0")")/corpus.sums
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-apt-get download -q vim-runtime manpages manpages-dev libpython3.11-stdlib >log 2>&1 || {
+python=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+apt-get download -q vim-runtime manpages manpages-dev "libpython$python-stdlib" >log 2>&1 || {
     cat log >&2
     exit 1
 }
@@ -23,17 +27,22 @@ for package in *.deb; do
     dpkg-deb -x "$package" files
     basename "$package" .deb
 done
-find files/usr/share/vim -path '*/doc/*.txt' | sort | xargs cat >text
+find files/usr/share/vim -path '*/doc/*.txt' | sort | xargs cat >vim
 # Manual pages without their markup: comments, requests, changes of font.
 find files/usr/share/man/man* -name '*.gz' -type f | sort | while read -r page; do
     zcat "$page" | sed -e "/^['.]\\\\\"/d" -e "s/^\.[A-Za-z]* *//" -e 's/\\f[BIRP(CW]*//g' -e 's/\\-/-/g' -e "s/\\\\(aq/'/g" -e 's/\\&//g' -e '/^$/d'
     echo
-done >>text
-python3 - >>text <<'END'
+done >manual
+python3 - >topics <<'END'
 import runpy
-topics = runpy.run_path("files/usr/lib/python3.11/pydoc_data/topics.py")["topics"]
+import sys
+name = "files/usr/lib/python%d.%d/pydoc_data/topics.py" % sys.version_info[:2]
+topics = runpy.run_path(name)["topics"]
 print("\n\n".join(topics[name] for name in sorted(topics)))
 END
-iconv -c -f UTF-8 -t UTF-8 text >"$out"
+cat vim manual topics | iconv -c -f UTF-8 -t UTF-8 >"$out"
 wc -c <"$out"
 sha256sum <"$out"
+sha256sum -c --quiet "$sums" >differ 2>log || {
+    echo "corpus.sh: not the text of lab/results: $(sed -n 's/: FAILED$//p' differ | tr '\n' ' ')differ, since these packages have other versions; perplexities will differ too" >&2
+}
