@@ -12,6 +12,7 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is left in the installation
 from costs import forward, overhead  # noqa: E402
+from distance import by_ratio  # noqa: E402
 from heads import inspected  # noqa: E402
 from oracle import beside_torch, to_the_end  # noqa: E402
 from page import Page, put, write  # noqa: E402
@@ -28,6 +29,7 @@ EXPERIMENTS = {
     "ranking": "The order of seven positions, by the learning rate and the rate of their arrays",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How long it takes until a head looks at the token before",
+    "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and the distance from which on all share the last one",
@@ -54,6 +56,7 @@ KINDS = {
     "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set layers=2 --set width=64 --set mlp=256 --set length=128 "
               "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
+    "distance": (by_ratio, None),
     "ranking": (ranked, None),
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),

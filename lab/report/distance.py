@@ -1,0 +1,64 @@
+"""The section of T5 tables by max_distance and trained length: how perplexity changes beyond that length, by the ratio of the two.
+SPDX-License-Identifier: Apache-2.0"""
+import math
+import statistics
+
+from intervals import quantile
+from results import counted
+
+
+def max_distance(line):
+    found = [p.partition("=")[2] for p in line["experiment"]["position"].split(",") if p.startswith("max_distance=")]
+    return int(found[0]) if found else 128
+
+
+def rise(line, times):
+    """The logarithm of the perplexity at so many times the trained length over that at the trained length; None where it was not measured."""
+    at = {x["length"]: x["perplexity"] for x in line["lengths"]}
+    trained = int(line["experiment"]["length"])
+    return math.log(at[trained * times] / at[trained]) if at.get(trained) and at.get(trained * times) else None
+
+
+def percent(values):
+    if not values or None in values:
+        return ""
+    middle = f"{100 * math.expm1(statistics.mean(values)):+.1f} %"
+    if len(values) < 2:
+        return middle
+    half = quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{middle} ({100 * math.expm1(statistics.mean(values) - half):+.1f} to {100 * math.expm1(statistics.mean(values) + half):+.1f})"
+
+
+def by_ratio(page, lines):
+    times = [2, 4, 8, 16]
+    groups = {}
+    for line in lines:
+        groups.setdefault((max_distance(line) / int(line["experiment"]["length"]), int(line["experiment"]["length"])), []).append(line)
+    times = [t for t in times if any(rise(line, t) is not None for line in lines)]
+    starts = sorted({len(g) for g in groups.values()})
+    page.text("Tables of 32 buckets, by max_distance over the trained length. All lengths predict the same bytes. By how much perplexity is above that at the trained length, in windows so many times "
+              f"as long; means over {' or '.join(map(counted, starts))}, with 95 % intervals over the starts.")
+    page.table(["max_distance / trained length", "max_distance", "trained at", "perplexity there", *[f"{t} ×" for t in times]],
+               [[f"{ratio:g}", f"{max_distance(g[0])}", f"{length}", f"{statistics.mean(next(x['perplexity'] for x in line['lengths'] if x['length'] == length) for line in g):.3f}",
+                 *[percent([rise(line, t) for line in g]) for t in times]] for (ratio, length), g in sorted(groups.items())])
+    if not times:
+        return
+
+    def make(plt):
+        figure, at = plt.subplots(figsize=(7, 4))
+        for k, length in enumerate(sorted({length for _, length in groups})):
+            for style, t in zip(("-o", "--s", ":^", "-.x"), times):
+                points = sorted((ratio, 100 * math.expm1(statistics.mean(rise(line, t) for line in g))) for (ratio, n), g in groups.items()
+                                if n == length and None not in [rise(line, t) for line in g])
+                if points:
+                    at.plot(*zip(*points), style, markersize=3, color=f"C{k}", label=f"trained at {length}, read at {t} ×")
+        at.set_xscale("log", base=2)
+        at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        at.set_xlabel("max_distance / trained length")
+        at.set_ylabel("perplexity, % above the trained length")
+        at.axhline(0, color="black", linewidth=0.5)
+        at.grid(alpha=0.3)
+        at.legend(fontsize=7)
+        figure.tight_layout()
+        return figure
+    page.picture(make, "perplexity beyond the trained length by max_distance over that length")
