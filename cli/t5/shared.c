@@ -76,6 +76,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.type = c->type;
     o.pool = c->pool;
     o.draft = c->draft;
+    o.load = c->load;
     if (rp_t5_open(&c->model, cli_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     cli_catch_signals(true);

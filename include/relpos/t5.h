@@ -50,6 +50,13 @@ RP_API void rp_t5_free(void *memory);
 
 typedef struct rp_t5 rp_t5;
 
+/* What of a model is loaded. */
+typedef enum rp_t5_loading {
+    RP_T5_LOAD_ALL = 0,
+    RP_T5_LOAD_SIZES = 1, /* weights are checked by name and shape and counted, for rp_t5_about, but not packed */
+    RP_T5_LOAD_TEXT = 2   /* the configuration and the tokenizer; a folder needs no weights, layers count 0 */
+} rp_t5_loading;
+
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
@@ -60,12 +67,14 @@ typedef struct rp_t5_opening {
     /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
      * decoder's layers again, and makes 8 bits of a large head of f32 or bf16, a quarter or half of its memory. */
     const char *draft;
+    /* Other than RP_T5_LOAD_ALL: text can be used, and calls that compute return RP_E_UNSUPPORTED. */
+    rp_t5_loading load;
 } rp_t5_opening;
 
 /* An opening with every default. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
-    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL};
+    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL};
     return o;
 }
 
@@ -88,7 +97,7 @@ RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 /* What is known of a model. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_info {
     const char *kind;       /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
-    const char *type;       /* of weights: "f32", … */
+    const char *type;       /* of weights: "f32", …; "" where they are not loaded */
     int64_t vocab;          /* V */
     int64_t d_model;        /* d */
     int64_t d_kv;           /* width of a head */

@@ -35,7 +35,7 @@ class _Tokens(c.Structure):
 
 
 class _Opening(c.Structure):
-    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft")
+    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load")
 
 
 class _Info(c.Structure):
@@ -194,7 +194,7 @@ class T5:
             _check(_lib.rp_pool_create(c.byref(pool), _whole("threads", threads, 1, 4096)), _lib.rp_last_error)
             self._pool = pool
         handle = c.c_void_p()
-        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode())
+        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0)
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle

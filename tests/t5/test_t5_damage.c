@@ -455,6 +455,74 @@ static void test_arguments(void **state)
     rp_t5_close(encoder);
 }
 
+/* A model opened for less than computing: sizes are those of all, text needs no weights, and what needs them says so. */
+static void test_loading(void **state)
+{
+    static const char *const names[] = {"v11", "t5", "umt5", "switch", "longt5_global", "encoder"};
+    const int32_t inside = 3;
+    const rp_t5_tokens source = {&inside, 1};
+    rp_t5_opening o = rp_t5_opening_init();
+    rp_t5 *m, *all;
+    float out[64];
+    char path[300], *text;
+    int32_t *tokens;
+    int64_t n;
+    (void)state;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        for (int packed = 0; packed < 2; packed++) {
+            copy_model(names[k]);
+            path_to(path, "packed");
+            all = open_model(names[k], "int4", NULL);
+            if (packed)
+                fine(rp_t5_pack(all, path));
+            o.load = RP_T5_LOAD_SIZES;
+            o.type = "int4";
+            fine(rp_t5_open(&m, packed ? path : folder, &o));
+            const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
+            assert_memory_equal(a, b, sizeof *a); /* texts are the library's own */
+            assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
+            rp_t5_close(all);
+            rp_t5_close(m);
+        }
+    copy_model("v11");
+    write_text("model.safetensors", "nothing");
+    o.type = NULL;
+    o.load = RP_T5_LOAD_SIZES;
+    REFUSED(RP_E_ARG, "model.safetensors: ", rp_t5_open(&m, folder, &o));
+    path_to(path, "model.safetensors");
+    unlink(path);
+    path_to(path, "tokenizer.json");
+    char command[600];
+    snprintf(command, sizeof command, "cp tests/tokenizer/data/t5.json '%s'", path);
+    assert_int_equal(system(command), 0);
+    REFUSED(RP_E_ARG, "neither model.safetensors nor", rp_t5_open(&m, folder, &o));
+    o.load = RP_T5_LOAD_TEXT;
+    o.draft = "int8";
+    REFUSED(RP_E_ARG, "a draft needs the weights", rp_t5_open(&m, folder, &o));
+    o.draft = NULL;
+    fine(rp_t5_open(&m, folder, &o));
+    assert_string_equal(rp_t5_about(m)->type, "");
+    fine(rp_t5_tokenize(m, "the", -1, &tokens, &n));
+    assert_true(n > 1 && tokens[n - 1] == 1);
+    fine(rp_t5_detokenize(m, &inside, 1, &text, NULL));
+    rp_t5_free(text);
+    rp_t5_free(tokens);
+    rp_t5_generation g = settings_of(m);
+    rp_t5_results *r;
+    rp_t5_session *s;
+    double total;
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_encode(m, 1, &source, out, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_generate(m, 1, &source, &g, &r));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_begin(&s, m, 1, &source, 1));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_score(m, source, source, &total, NULL, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights",
+            rp_t5_reference(m, source, source, NULL, NULL, NULL, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_pack(m, path));
+    rp_t5_close(m);
+    o.load = (rp_t5_loading)3;
+    REFUSED(RP_E_ARG, "opening.load is 3", rp_t5_open(&m, folder, &o));
+}
+
 /* Every allocation of opening, encoding and searching fails once, alone and with all after it. */
 static void test_out_of_memory(void **state)
 {
@@ -517,9 +585,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_shards),      cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_packed),    cmocka_unit_test(test_arguments),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),      cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),   cmocka_unit_test(test_loading),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
