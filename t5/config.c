@@ -266,9 +266,6 @@ static const struct {
     const char *key;
     double neutral;
 } unsupported[] = {{"sequence_bias", 0},
-                   {"bad_words_ids", 0},
-                   {"suppress_tokens", 0},
-                   {"begin_suppress_tokens", 0},
                    {"num_beam_groups", 1},
                    {"diversity_penalty", 0},
                    {"penalty_alpha", 0},
@@ -283,14 +280,19 @@ static const struct {
                    {"constraints", 0},
                    {"force_words_ids", 0},
                    {"dola_layers", 0},
-                   {"top_h", 0}};
+                   {"top_h", 0},
+                   {"stop_strings", 0},
+                   {"max_time", 0},
+                   {"renormalize_logits", 0},
+                   {"token_healing", 0},
+                   {"watermarking_config", 0}};
 
 static const char *find_unsupported(const reader *r)
 {
     for (size_t n = 0; n < sizeof unsupported / sizeof *unsupported; n++) {
         const json_t *v = get(r, unsupported[n].key);
         if (v == NULL || (json_is_number(v) && json_number_value(v) == unsupported[n].neutral) ||
-            (json_is_array(v) && json_array_size(v) == 0))
+            (json_is_array(v) && json_array_size(v) == 0) || json_is_false(v))
             continue;
         return unsupported[n].key;
     }
@@ -317,7 +319,60 @@ static void read_lengths(reader *r, rp_t5_generation *g)
     g->min_new_tokens = whole(r, "min_new_tokens", shortest > 1 ? shortest - 1 : 0, 0, INT32_MAX);
 }
 
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+void t5_kept_free(t5_kept *kept)
+{
+    free(kept->refused);
+    free(kept->tokens);
+    free(kept->bad_words);
+}
+
+/* A list of tokens, which go to *room. */
+static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **room)
+{
+    const rp_t5_tokens tokens = {*room, (int64_t)json_array_size(list)};
+    char why[96];
+    if (list != NULL && !json_is_array(list))
+        fault(r, key, "is not a list of tokens");
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *one = json_array_get(list, k);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= vocab) {
+            snprintf(why, sizeof why, "has something else than tokens from 0 to %lld", (long long)vocab - 1);
+            fault(r, key, why);
+        }
+        *(*room)++ = (int32_t)json_integer_value(one);
+    }
+    return tokens;
+}
+
+static void read_suppressed(reader *r, const t5_config *c, rp_t5_generation *g, t5_kept *kept)
+{
+    const json_t *suppress = get(r, "suppress_tokens"), *begin = get(r, "begin_suppress_tokens"),
+                 *bad = get(r, "bad_words_ids");
+    const size_t n_bad = json_array_size(bad);
+    size_t n = json_array_size(suppress) + json_array_size(begin);
+    for (size_t k = 0; k < n_bad; k++)
+        n += json_array_size(json_array_get(bad, k));
+    if (bad != NULL && !json_is_array(bad))
+        fault(r, "bad_words_ids", "is not a list of lists of tokens");
+    kept->tokens = malloc((n + 1) * sizeof *kept->tokens);
+    kept->bad_words = malloc((n_bad + 1) * sizeof *kept->bad_words);
+    if (kept->tokens == NULL || kept->bad_words == NULL) {
+        r->status = r->status == RP_OK ? t5_no_memory() : r->status;
+        return;
+    }
+    int32_t *room = kept->tokens;
+    g->suppress = read_tokens(r, "suppress_tokens", suppress, c->vocab, &room);
+    g->begin_suppress = read_tokens(r, "begin_suppress_tokens", begin, c->vocab, &room);
+    for (size_t k = 0; k < n_bad; k++) {
+        kept->bad_words[k] = read_tokens(r, "bad_words_ids", json_array_get(bad, k), c->vocab, &room);
+        if (kept->bad_words[k].n == 0)
+            fault(r, "bad_words_ids", "has a sequence without tokens");
+    }
+    g->bad_words = kept->bad_words;
+    g->n_bad_words = (int64_t)n_bad;
+}
+
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size)
 {
     json_t *root;
@@ -341,8 +396,9 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, 
     c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
     c->start = (int32_t)whole(&r, "decoder_start_token_id", c->start, 0, c->vocab - 1);
     read_eos(&r, c);
+    read_suppressed(&r, c, g, kept);
     const char *key = find_unsupported(&r);
-    if (key != NULL && r.status == RP_OK && (*refused = strdup(key)) == NULL)
+    if (key != NULL && r.status == RP_OK && (kept->refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
     json_decref(root);
     return r.status;

@@ -65,6 +65,12 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     return status;
 }
 
+/* Without a generation_config.json its keys count in config.json, where they were before that file was invented. */
+static rp_status old_generation(rp_t5 *m, const char *path)
+{
+    return t5_generation_read(&m->config, &m->generation, &m->kept, path, m->config_text, strlen(m->config_text));
+}
+
 static rp_status read_generation(rp_t5 *m, const char *folder)
 {
     size_t size;
@@ -73,7 +79,9 @@ static rp_status read_generation(rp_t5 *m, const char *folder)
         return t5_no_memory();
     rp_status status = t5_read_text(path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text, size);
+        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text, size);
+    else if (status == RP_OK)
+        status = old_generation(m, folder);
     free(path);
     return status;
 }
@@ -167,8 +175,10 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (status == RP_OK)
         status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text,
+        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text,
                                     strlen(m->generation_text));
+    else if (status == RP_OK)
+        status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_map(&m->weights, &m->config, m->file, path);
     return status == RP_OK ? t5_packed_tokenizer(m, path) : status;
@@ -220,7 +230,7 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
         return status;
     }
     fill_info(m);
-    m->generation.unsupported = m->refused;
+    m->generation.unsupported = m->kept.refused;
     *model = m;
     return RP_OK;
 }
@@ -238,7 +248,7 @@ void rp_t5_close(rp_t5 *m)
     free(m->why_no_tokenizer);
     free(m->config_text);
     free(m->generation_text);
-    free(m->refused);
+    t5_kept_free(&m->kept);
     free(m);
 }
 

@@ -93,8 +93,16 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
 #define T5_LEAST_PENALTY 1e-6
 #define T5_MOST_PENALTY  1e6
 
-/* Read the text of generation_config.json over the defaults in *g. *refused, to be freed, is what it asks for that is not supported; NULL. */
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+/* What settings of a model point to, to be freed. */
+typedef struct t5_kept {
+    char *refused;           /* what is asked for and not supported: generation.unsupported */
+    int32_t *tokens;         /* of suppress, begin_suppress and bad_words */
+    rp_t5_tokens *bad_words; /* likewise */
+} t5_kept;
+void t5_kept_free(t5_kept *kept);
+
+/* Read the text of generation_config.json, or of config.json where there is none, over the defaults in *g. */
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size);
 
 /* ------------------------------------------------------------------------------------------------ weights.c, packing.c */
@@ -149,7 +157,7 @@ struct rp_t5 {
     t5_config config;
     t5_weights weights;
     rp_t5_generation generation;
-    char *refused; /* generation.unsupported, which is freed with the model */
+    t5_kept kept; /* by generation */
     io_checkpoint *file;
     struct tokenizer *tokenizer; /* NULL: there is none */
     char *why_no_tokenizer;

@@ -175,21 +175,25 @@ typedef struct rp_t5_generation {
     int32_t returned;       /* num_return_sequences: results of each source; of beams, or samples */
     double length_penalty;  /* of beams: scores are divided by length to this power */
     rp_t5_stopping early_stopping;
-    int32_t sample;            /* 1: draw tokens; with one beam */
-    double temperature;        /* of sampling; > 0 */
-    int64_t top_k;             /* draw among so many; 0: all */
-    double top_p;              /* draw among the likeliest that have this share; 1: all */
-    uint64_t seed;             /* the same seed gives the same samples, whatever else is in the call */
-    int64_t first;             /* number of the first source, where a caller hands them over in several calls */
-    double repetition_penalty; /* 1e-6 to 1e6; 1: none */
-    int64_t no_repeat_ngram;   /* no_repeat_ngram_size; 0: none */
-    int32_t forced_first;      /* token that every target begins with after the start; -1: none */
-    int32_t forced_last;       /* token that is written at max_new_tokens; -1: none */
-    rp_t5_tokens prefix;       /* of every target, after the start token; borrowed */
-    const char *const *stop;   /* texts that end a target once they are in it, none of them empty; borrowed */
-    int32_t n_stop;            /* how many */
-    int32_t scores;            /* 1: rp_t5_sequence.score also where there is one beam */
-    const char *unsupported;   /* what generation_config.json sets and this library does not do, which rp_t5_generate
+    int32_t sample;                /* 1: draw tokens; with one beam */
+    double temperature;            /* of sampling; > 0 */
+    int64_t top_k;                 /* draw among so many; 0: all */
+    double top_p;                  /* draw among the likeliest that have this share; 1: all */
+    uint64_t seed;                 /* the same seed gives the same samples, whatever else is in the call */
+    int64_t first;                 /* number of the first source, where a caller hands them over in several calls */
+    double repetition_penalty;     /* 1e-6 to 1e6; 1: none */
+    int64_t no_repeat_ngram;       /* no_repeat_ngram_size; 0: none */
+    int32_t forced_first;          /* token that every target begins with after the start; -1: none */
+    int32_t forced_last;           /* token that is written at max_new_tokens; -1: none */
+    rp_t5_tokens suppress;         /* suppress_tokens: never written; borrowed */
+    rp_t5_tokens begin_suppress;   /* begin_suppress_tokens: not the first that is chosen; borrowed */
+    const rp_t5_tokens *bad_words; /* bad_words_ids: sequences, none of them written whole; borrowed */
+    int64_t n_bad_words;           /* how many */
+    rp_t5_tokens prefix;           /* of every target, after the start token; borrowed */
+    const char *const *stop;       /* texts that end a target once they are in it, none of them empty; borrowed */
+    int32_t n_stop;                /* how many */
+    int32_t scores;                /* 1: rp_t5_sequence.score also where there is one beam */
+    const char *unsupported; /* what generation_config.json sets and this library does not do, which rp_t5_generate
                                   refuses; NULL: nothing, or write without it. It belongs to the model */
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */

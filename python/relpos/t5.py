@@ -46,7 +46,8 @@ class _Info(c.Structure):
 class _Generation(c.Structure):
     _fields_ = _fields("size_t size; int64_t max_new_tokens min_new_tokens; int32_t beams returned; double length_penalty;"
                        "int32_t early_stopping sample; double temperature; int64_t top_k; double top_p; uint64_t seed; int64_t first;"
-                       "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last; tokens prefix;"
+                       "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last;"
+                       "tokens suppress begin_suppress; pointer bad_words; int64_t n_bad_words; tokens prefix;"
                        "pointer stop; int32_t n_stop scores; char* unsupported; pointer on_token cancelled context")
 
 

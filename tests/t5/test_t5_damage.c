@@ -132,9 +132,25 @@ static void test_config(void **state)
     clear();
     refuses(folder, "there is no config.json in it");
     refuses("/nonexistent", "cannot be opened");
-    copy_model("v11");
-    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"num_beams\": 0");
-    refuses(folder, "\"num_beams\" is not a whole number");
+    static const struct {
+        const char *text, *words;
+    } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
+                    {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
+                    {"\"forced_eos_token_id\": [1, 2]", "\"forced_eos_token_id\" is not a whole number"},
+                    {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" has something else than tokens from 0 to 63"},
+                    {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" has a sequence without tokens"},
+                    {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
+                    {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
+                    {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" has something else than tokens"},
+                    {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
+                    {"\"begin_suppress_tokens\": [1.5]", "\"begin_suppress_tokens\" has something else than tokens"}};
+    for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
+        char text[200];
+        snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", settings[n].text);
+        copy_model("v11");
+        edit("generation_config.json", "\"pad_token_id\": 0", text);
+        refuses(folder, settings[n].words);
+    }
 }
 
 /* What a generation_config.json asks for that is not there is told when it is asked for. */
@@ -145,16 +161,47 @@ static void test_unsupported(void **state)
     const int32_t token = 5;
     const rp_t5_tokens source = {&token, 1};
     (void)state;
-    copy_model("v11");
-    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
-    fine(rp_t5_open(&m, folder, NULL));
-    rp_t5_generation g = rp_t5_generation_of(m);
-    assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
-    assert_non_null(strstr(rp_t5_last_error(), "bad_words_ids"));
-    assert_non_null(strstr(rp_t5_last_error(), "packed again"));
-    g.unsupported = NULL; /* the caller does without it */
-    fine(rp_t5_generate(m, 1, &source, &g, &r));
-    rp_t5_results_free(r);
+    static const char *const keys[] = {"\"sequence_bias\": [[[3], 1.5]]",
+                                       "\"stop_strings\": [\"x\"]",
+                                       "\"stop_strings\": \"x\"",
+                                       "\"max_time\": 2.5",
+                                       "\"renormalize_logits\": true",
+                                       "\"watermarking_config\": {}",
+                                       "\"exponential_decay_length_penalty\": [5, 1.1]",
+                                       "\"guidance_scale\": 1.5",
+                                       "\"encoder_no_repeat_ngram_size\": 3",
+                                       "\"typical_p\": 0.9",
+                                       "\"num_beam_groups\": 2",
+                                       "\"constraints\": [1]"};
+    static const char *const neutral =
+        "\"renormalize_logits\": false, \"max_time\": null, \"stop_strings\": [], \"num_beam_groups\": 1, "
+        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": []";
+    rp_t5_generation g;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
+        for (int config = 0; config < 2; config++) { /* without a generation_config.json config.json's are asked */
+            const bool refused = k < sizeof keys / sizeof *keys;
+            char path[300], text[400];
+            snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", refused ? keys[k] : neutral);
+            copy_model("v11");
+            edit(config ? "config.json" : "generation_config.json", "\"pad_token_id\": 0", text);
+            path_to(path, "generation_config.json");
+            if (config)
+                unlink(path);
+            fine(rp_t5_open(&m, folder, NULL));
+            g = rp_t5_generation_of(m);
+            const rp_status status = rp_t5_generate(m, 1, &source, &g, &r);
+            assert_int_equal(status, refused ? RP_E_UNSUPPORTED : RP_OK);
+            if (refused) {
+                snprintf(text, sizeof text, "%.*s\"", (int)strcspn(keys[k] + 1, "\"") + 1, keys[k]);
+                if (strstr(rp_t5_last_error(), text) == NULL || strstr(rp_t5_last_error(), "packed again") == NULL)
+                    fail_msg("'%s' does not say '%s'", rp_t5_last_error(), text);
+                g.unsupported = NULL; /* the caller does without it */
+                fine(rp_t5_generate(m, 1, &source, &g, &r));
+            }
+            rp_t5_results_free(r);
+            rp_t5_close(m);
+        }
+    fine(rp_t5_open(&m, DATA "/v11", NULL));
     g = rp_t5_generation_of(NULL);
     assert_int_equal(g.beams, 1);
     fine(rp_t5_generate(m, 1, &source, &g, &r));
@@ -430,6 +477,17 @@ static void test_arguments(void **state)
     FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
+    FIELD(suppress, high, "suppress[0]: token 0 is 64");
+    FIELD(begin_suppress, low, "begin_suppress[0]: token 0 is -1");
+    g = settings_of(m);
+    rp_t5_tokens words[2] = {good_source, high};
+    g.bad_words = words;
+    g.n_bad_words = 2;
+    REFUSED(RP_E_RANGE, "bad_words[1]: token 0 is 64", rp_t5_generate(m, 1, &good_source, &g, &r));
+    words[1].n = 0;
+    REFUSED(RP_E_ARG, "bad_words[1] has no tokens", rp_t5_generate(m, 1, &good_source, &g, &r));
+    g.n_bad_words = -1;
+    REFUSED(RP_E_ARG, "bad_words is NULL, or fewer than none", rp_t5_generate(m, 1, &good_source, &g, &r));
     g = settings_of(m);
     g.size = 8;
     REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
