@@ -28,15 +28,27 @@ static const json_t *get(const reader *r, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+/* " (it is ...)" of a number; "" of anything else. */
+static const char *told(const json_t *v, char given[40])
+{
+    given[0] = 0;
+    if (json_is_integer(v))
+        snprintf(given, 40, " (it is %lld)", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(given, 40, " (it is %g)", json_real_value(v));
+    return given;
+}
+
 static int64_t whole(reader *r, const char *key, int64_t otherwise, int64_t min, int64_t max)
 {
     const json_t *v = get(r, key);
-    char why[96];
+    char why[96], given[40];
     if (v == NULL)
         return otherwise;
     if (json_is_integer(v) && json_integer_value(v) >= min && json_integer_value(v) <= max)
         return json_integer_value(v);
-    snprintf(why, sizeof why, "is not a whole number from %lld to %lld", (long long)min, (long long)max);
+    snprintf(why, sizeof why, "is not a whole number from %lld to %lld%s", (long long)min, (long long)max,
+             told(v, given));
     fault(r, key, why);
     return otherwise;
 }
@@ -52,12 +64,12 @@ static int64_t size_of(reader *r, const char *key, int64_t otherwise)
 static double real(reader *r, const char *key, double otherwise, double min, double max)
 {
     const json_t *v = get(r, key);
-    char why[96];
+    char why[96], given[40];
     if (v == NULL)
         return otherwise;
     if (json_is_number(v) && json_number_value(v) >= min && json_number_value(v) <= max)
         return json_number_value(v);
-    snprintf(why, sizeof why, "is not a number from %g to %g", min, max);
+    snprintf(why, sizeof why, "is not a number from %g to %g%s", min, max, told(v, given));
     fault(r, key, why);
     return otherwise;
 }
@@ -225,9 +237,13 @@ static void read_sizes(reader *r, t5_config *c)
     c->buckets = whole(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
     c->max_distance = whole(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
     c->eps = real(r, "layer_norm_epsilon", 1e-6, 0, 1);
-    if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2))
-        fault(r, "relative_attention_num_buckets",
-              "has to be even, and relative_attention_max_distance above half of it");
+    if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
+        char why[160];
+        snprintf(why, sizeof why,
+                 "is %lld: it has to be even, and relative_attention_max_distance, %lld, above half of it",
+                 (long long)c->buckets, (long long)c->max_distance);
+        fault(r, "relative_attention_num_buckets", why);
+    }
     if (!t5_mul(c->heads, c->d_kv, &c->inner) || c->inner > T5_MAX_SIZE)
         fault(r, "num_heads", "times d_kv is too large");
 }
