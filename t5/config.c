@@ -410,7 +410,8 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, c
     g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
     g->forced_last = (int32_t)whole(&r, "forced_eos_token_id", -1, 0, c->vocab - 1);
     c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
-    c->start = (int32_t)whole(&r, "decoder_start_token_id", c->start, 0, c->vocab - 1);
+    const char *start = get(&r, "decoder_start_token_id") != NULL ? "decoder_start_token_id" : "bos_token_id";
+    c->start = (int32_t)whole(&r, start, c->start, 0, c->vocab - 1);
     read_eos(&r, c);
     read_suppressed(&r, c, g, kept);
     const char *key = find_unsupported(&r);

@@ -170,6 +170,25 @@ static void test_config(void **state)
     }
 }
 
+/* Without a decoder_start_token_id targets begin with the bos_token_id, in whichever file it is, and else with padding. */
+static void test_start(void **state)
+{
+    char path[300];
+    rp_t5 *m;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        copy_model("v11");
+        edit("config.json", "\"decoder_start_token_id\": 0", n == 0 ? "\"bos_token_id\": 7" : "\"x\": 0");
+        edit("generation_config.json", "\"decoder_start_token_id\": 0", n == 1 ? "\"bos_token_id\": 7" : "\"x\": 0");
+        path_to(path, "generation_config.json");
+        if (n != 1)
+            unlink(path);
+        fine(rp_t5_open(&m, folder, NULL));
+        assert_int_equal(rp_t5_about(m)->start, n < 2 ? 7 : 0);
+        rp_t5_close(m);
+    }
+}
+
 /* What a generation_config.json asks for that is not there is told when it is asked for. */
 static void test_unsupported(void **state)
 {
@@ -660,10 +679,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),      cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),   cmocka_unit_test(test_loading),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_start),         cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),      cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
