@@ -18,7 +18,7 @@ typedef void gemm(int order, int transa, int transb, int m, int n, int k, float 
                   const float *b, int ldb, float beta, float *c, int ldc);
 
 typedef struct bench {
-    rp_pool *pool;
+    rp_pool *pool, *alone; /* alone: one thread, where pool has more */
     linear_weights w;
     linear_call call;
     float *given;
@@ -159,13 +159,13 @@ static void dnnl_begin(bench *b, int which)
 
 /* ---- one call of each */
 
-enum { OURS, MATMUL, INNER, BLAS, SIDES };
-static const char *const side_name[SIDES] = {"relpos", "dnnl_matmul", "dnnl_inner_product", "openblas"};
+enum { OURS, MATMUL, INNER, BLAS, ALONE, SIDES };
+static const char *const side_name[SIDES] = {"relpos", "dnnl_matmul", "dnnl_inner_product", "openblas", "one_thread"};
 
 static void once(bench *b, int side)
 {
-    if (side == OURS)
-        good(linear_apply(b->pool, &b->w, &b->call), "linear_apply");
+    if (side == OURS || side == ALONE)
+        good(linear_apply(side == OURS ? b->pool : b->alone, &b->w, &b->call), "linear_apply");
     else if (side == BLAS)
         b->blas(101, 111, 112, (int)b->call.rows, (int)b->w.out, (int)b->w.in, 1, b->call.x, (int)b->w.in, b->given,
                 (int)b->w.in, 0, b->peer_y, (int)b->w.out);
@@ -178,7 +178,9 @@ static void once(bench *b, int side)
 
 static bool present(const bench *b, int side)
 {
-    return side == OURS || (side == BLAS ? b->blas && b->w.type == LINEAR_F32 : b->primitive[side - MATMUL] != NULL);
+    return side == OURS || (side == ALONE  ? b->alone != NULL
+                            : side == BLAS ? b->blas && b->w.type == LINEAR_F32
+                                           : b->primitive[side - MATMUL] != NULL);
 }
 
 static double sample(bench *b, int side, int times)
@@ -206,9 +208,11 @@ enum { MOST_SAMPLES = 1000 };
 
 static void measure(bench *b, int samples, int threads)
 {
-    static double time[SIDES][MOST_SAMPLES], ratio[MOST_SAMPLES];
+    static double time[SIDES][MOST_SAMPLES], ratio[MOST_SAMPLES], share[MOST_SAMPLES];
+    const double bytes = (double)linear_packed_bytes(b->w.type, b->w.in, b->w.out);
+    const bool reads = b->call.rows == 1; /* the bandwidth is measured in turns too */
     int times[SIDES];
-    double peak, bandwidth, worst = 0, largest = 0;
+    double peak, bandwidth = 0, found, worst = 0, largest = 0;
     for (int s = SIDES - 1; s >= 0; s--)
         if (present(b, s)) {
             once(b, s);
@@ -220,18 +224,26 @@ static void measure(bench *b, int samples, int threads)
             worst = fmax(worst, fabs((double)b->call.y[n] - (double)b->peer_y[n]));
             largest = fmax(largest, fabs((double)b->peer_y[n]));
         }
-    for (int n = 0; n < samples; n++)
+    for (int n = 0; n < samples; n++) {
         for (int s = 0; s < SIDES; s++)
             if (present(b, s))
                 time[s][n] = sample(b, s, times[s]);
+        if (!reads && n > 0)
+            continue;
+        good(rp_measure_bandwidth(b->pool, &found), "bandwidth");
+        bandwidth = fmax(bandwidth, found);
+        share[n] = bytes / time[OURS][n] / found;
+    }
     good(rp_measure_peak(NULL, b->pool, &peak), "peak");
-    good(rp_measure_bandwidth(b->pool, &bandwidth), "bandwidth");
     printf("{\"threads\": %d, \"type\": \"%s\", \"rows\": %d, \"in\": %d, \"out\": %d, \"bytes\": %lld, "
            "\"peak_gflops\": %.1f, "
            "\"bandwidth\": %.4g, \"difference\": %.2g",
-           threads, linear_type_name(b->w.type), (int)b->call.rows, (int)b->w.in, (int)b->w.out,
-           (long long)linear_packed_bytes(b->w.type, b->w.in, b->w.out), peak, bandwidth,
-           largest > 0 ? worst / largest : 0);
+           threads, linear_type_name(b->w.type), (int)b->call.rows, (int)b->w.in, (int)b->w.out, (long long)bytes, peak,
+           bandwidth, largest > 0 ? worst / largest : 0);
+    if (reads) {
+        printf(", \"share\": ");
+        print_quartiles(share, samples);
+    }
     for (int s = 1; s < SIDES; s++)
         if (present(b, s)) {
             for (int n = 0; n < samples; n++)
@@ -264,6 +276,8 @@ int main(int argc, char **argv)
     timer = threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
     good(samples < 1 || samples > MOST_SAMPLES, "samples");
     good(rp_pool_create(&b.pool, threads), "rp_pool_create");
+    if (threads > 1)
+        good(rp_pool_create(&b.alone, 1), "rp_pool_create");
     void *packed = taken(linear_packed_bytes(b.w.type, b.w.in, b.w.out));
     b.given = numbers(b.w.in * b.w.out);
     b.w.packed = packed;

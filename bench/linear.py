@@ -3,7 +3,11 @@
 `ninja -C build/release bench_linear`; standard library only.
 
     bench/linear.py [--samples 15] [--out bench/results/linear.json] [--quick] [--types bf16 int8] [--threads 1]
+    bench/linear.py --reads [--threads 1 2] [--out bench/results/linear_reads.json]
     bench/linear.py --table bench/results/linear.json        # the page's tables, slowest beside its peer first
+
+--reads times what one row reads of a matrix larger than the last cache, as a share of the read bandwidth that `relpos info` measures, which is measured
+in turns with it; and two threads in turns with one. Two threads need a machine that does nothing else.
 
 One thread is timed by its processor time, two by the clock. OpenBLAS is told the machine's core: with AVX-512, SkylakeX.
 SPDX-License-Identifier: Apache-2.0"""
@@ -17,6 +21,7 @@ import time
 
 ROWS = (1, 4, 8, 16, 64, 512)
 SHAPES = ((512, 512), (512, 2048), (2048, 512), (768, 3072), (512, 32128), (4096, 10240))
+LARGE = (8192, 10240)  # 47 MB in int4
 TYPES = ("f32", "bf16", "int8", "int4")
 PEERS = ("dnnl_matmul", "dnnl_inner_product", "openblas")
 
@@ -54,6 +59,8 @@ def measured(a, machine):
     results = []
     cases = [(1, t, m, k, n) for t in TYPES for m in ROWS for k, n in SHAPES]
     cases += [(2, t, m, k, n) for m in (1, 512) for k, n in SHAPES for t in TYPES]
+    if a.reads:
+        cases = [(1, t, 1, *LARGE) for t in TYPES] + [(2, t, m, *LARGE) for m in (1, 16, 512) for t in TYPES]
     cases = [c for c in cases if c[0] in a.threads and c[1] in a.types]
     for threads, kind, rows, k, n in cases[::5] if a.quick else cases:
         samples = max(5, a.samples // 3) if rows * k * n > 1e10 else a.samples
@@ -77,16 +84,18 @@ def line(r, results):
     bandwidth = max(x["bandwidth"] for x in results if x["threads"] == r["threads"])
     t, peer = r["relpos"][1], best(r)
     rate = 2e-9 * r["rows"] * r["in"] * r["out"] / t
+    share = r["share"][1] if "share" in r else r["bytes"] / t / bandwidth
+    alone = "{:.2f} ({:.2f}–{:.2f})".format(r["one_thread/relpos"][1], r["one_thread/relpos"][0], r["one_thread/relpos"][2]) if "one_thread" in r else ""
     name = {"dnnl_matmul": "oneDNN", "dnnl_inner_product": "oneDNN", "openblas": "OpenBLAS"}
     beside = "" if peer is None else f"{peer[0]:.2f} ({r[peer[1] + '/relpos'][0]:.2f}–{r[peer[1] + '/relpos'][2]:.2f}) {name[peer[1]]}"
     blas = f"{r['openblas/relpos'][1]:.2f}" if "openblas/relpos" in r else ""
     return (f"| {r['type']} | {r['rows']} × {r['in']} × {r['out']} | {r['threads']} | {1e6 * t:.4g} | {rate:.0f} "
-            f"| {100 * rate / peak:.0f} % | {100 * r['bytes'] / t / bandwidth:.0f} % | {beside} | {blas} |")
+            f"| {100 * rate / peak:.0f} % | {100 * share:.0f} % | {beside} | {blas} | {alone} |")
 
 
 def table(results):
     print("| weights | M × K × N | threads | µs | GFLOP/s | of the f32 peak | bytes of weights over read bandwidth | "
-          "fastest peer ÷ relpos (quartiles) | OpenBLAS ÷ relpos |\n|---|---|---|---|---|---|---|---|---|")
+          "fastest peer ÷ relpos (quartiles) | OpenBLAS ÷ relpos | one thread ÷ all (quartiles) |\n|---|---|---|---|---|---|---|---|---|---|")
     for r in sorted(results, key=lambda r: best(r)[0] if best(r) else 99):
         print(line(r, results))
 
@@ -95,7 +104,8 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--program", default="build/release/bench_linear")
     a.add_argument("--samples", type=int, default=15)
-    a.add_argument("--out", default="bench/results/linear.json")
+    a.add_argument("--out")
+    a.add_argument("--reads", action="store_true")
     a.add_argument("--quick", action="store_true", help="every fifth case")
     a.add_argument("--types", nargs="+", choices=TYPES, default=TYPES)
     a.add_argument("--threads", nargs="+", type=int, choices=(1, 2), default=(1, 2))
@@ -103,6 +113,7 @@ def main():
     a = a.parse_args()
     if a.table:
         return table(json.load(open(a.table))["results"])
+    a.out = a.out or f"bench/results/linear{'_reads' if a.reads else ''}.json"
     measured(a, card())
 
 

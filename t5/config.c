@@ -28,15 +28,27 @@ static const json_t *get(const reader *r, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+/* " (it is ...)" of a number; "" of anything else. */
+static const char *told(const json_t *v, char given[40])
+{
+    given[0] = 0;
+    if (json_is_integer(v))
+        snprintf(given, 40, " (it is %lld)", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(given, 40, " (it is %g)", json_real_value(v));
+    return given;
+}
+
 static int64_t whole(reader *r, const char *key, int64_t otherwise, int64_t min, int64_t max)
 {
     const json_t *v = get(r, key);
-    char why[96];
+    char why[96], given[40];
     if (v == NULL)
         return otherwise;
     if (json_is_integer(v) && json_integer_value(v) >= min && json_integer_value(v) <= max)
         return json_integer_value(v);
-    snprintf(why, sizeof why, "is not a whole number from %lld to %lld", (long long)min, (long long)max);
+    snprintf(why, sizeof why, "is not a whole number from %lld to %lld%s", (long long)min, (long long)max,
+             told(v, given));
     fault(r, key, why);
     return otherwise;
 }
@@ -52,12 +64,12 @@ static int64_t size_of(reader *r, const char *key, int64_t otherwise)
 static double real(reader *r, const char *key, double otherwise, double min, double max)
 {
     const json_t *v = get(r, key);
-    char why[96];
+    char why[96], given[40];
     if (v == NULL)
         return otherwise;
     if (json_is_number(v) && json_number_value(v) >= min && json_number_value(v) <= max)
         return json_number_value(v);
-    snprintf(why, sizeof why, "is not a number from %g to %g", min, max);
+    snprintf(why, sizeof why, "is not a number from %g to %g%s", min, max, told(v, given));
     fault(r, key, why);
     return otherwise;
 }
@@ -225,9 +237,13 @@ static void read_sizes(reader *r, t5_config *c)
     c->buckets = whole(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
     c->max_distance = whole(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
     c->eps = real(r, "layer_norm_epsilon", 1e-6, 0, 1);
-    if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2))
-        fault(r, "relative_attention_num_buckets",
-              "has to be even, and relative_attention_max_distance above half of it");
+    if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
+        char why[160];
+        snprintf(why, sizeof why,
+                 "is %lld: it has to be even, and relative_attention_max_distance, %lld, above half of it",
+                 (long long)c->buckets, (long long)c->max_distance);
+        fault(r, "relative_attention_num_buckets", why);
+    }
     if (!t5_mul(c->heads, c->d_kv, &c->inner) || c->inner > T5_MAX_SIZE)
         fault(r, "num_heads", "times d_kv is too large");
 }
@@ -266,9 +282,6 @@ static const struct {
     const char *key;
     double neutral;
 } unsupported[] = {{"sequence_bias", 0},
-                   {"bad_words_ids", 0},
-                   {"suppress_tokens", 0},
-                   {"begin_suppress_tokens", 0},
                    {"num_beam_groups", 1},
                    {"diversity_penalty", 0},
                    {"penalty_alpha", 0},
@@ -283,14 +296,19 @@ static const struct {
                    {"constraints", 0},
                    {"force_words_ids", 0},
                    {"dola_layers", 0},
-                   {"top_h", 0}};
+                   {"top_h", 0},
+                   {"stop_strings", 0},
+                   {"max_time", 0},
+                   {"renormalize_logits", 0},
+                   {"token_healing", 0},
+                   {"watermarking_config", 0}};
 
 static const char *find_unsupported(const reader *r)
 {
     for (size_t n = 0; n < sizeof unsupported / sizeof *unsupported; n++) {
         const json_t *v = get(r, unsupported[n].key);
         if (v == NULL || (json_is_number(v) && json_number_value(v) == unsupported[n].neutral) ||
-            (json_is_array(v) && json_array_size(v) == 0))
+            (json_is_array(v) && json_array_size(v) == 0) || json_is_false(v))
             continue;
         return unsupported[n].key;
     }
@@ -317,7 +335,60 @@ static void read_lengths(reader *r, rp_t5_generation *g)
     g->min_new_tokens = whole(r, "min_new_tokens", shortest > 1 ? shortest - 1 : 0, 0, INT32_MAX);
 }
 
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+void t5_kept_free(t5_kept *kept)
+{
+    free(kept->refused);
+    free(kept->tokens);
+    free(kept->bad_words);
+}
+
+/* A list of tokens, which go to *room. */
+static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **room)
+{
+    const rp_t5_tokens tokens = {*room, (int64_t)json_array_size(list)};
+    char why[96];
+    if (list != NULL && !json_is_array(list))
+        fault(r, key, "is not a list of tokens");
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *one = json_array_get(list, k);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= vocab) {
+            snprintf(why, sizeof why, "has something else than tokens from 0 to %lld", (long long)vocab - 1);
+            fault(r, key, why);
+        }
+        *(*room)++ = (int32_t)json_integer_value(one);
+    }
+    return tokens;
+}
+
+static void read_suppressed(reader *r, const t5_config *c, rp_t5_generation *g, t5_kept *kept)
+{
+    const json_t *suppress = get(r, "suppress_tokens"), *begin = get(r, "begin_suppress_tokens"),
+                 *bad = get(r, "bad_words_ids");
+    const size_t n_bad = json_array_size(bad);
+    size_t n = json_array_size(suppress) + json_array_size(begin);
+    for (size_t k = 0; k < n_bad; k++)
+        n += json_array_size(json_array_get(bad, k));
+    if (bad != NULL && !json_is_array(bad))
+        fault(r, "bad_words_ids", "is not a list of lists of tokens");
+    kept->tokens = malloc((n + 1) * sizeof *kept->tokens);
+    kept->bad_words = malloc((n_bad + 1) * sizeof *kept->bad_words);
+    if (kept->tokens == NULL || kept->bad_words == NULL) {
+        r->status = r->status == RP_OK ? t5_no_memory() : r->status;
+        return;
+    }
+    int32_t *room = kept->tokens;
+    g->suppress = read_tokens(r, "suppress_tokens", suppress, c->vocab, &room);
+    g->begin_suppress = read_tokens(r, "begin_suppress_tokens", begin, c->vocab, &room);
+    for (size_t k = 0; k < n_bad; k++) {
+        kept->bad_words[k] = read_tokens(r, "bad_words_ids", json_array_get(bad, k), c->vocab, &room);
+        if (kept->bad_words[k].n == 0)
+            fault(r, "bad_words_ids", "has a sequence without tokens");
+    }
+    g->bad_words = kept->bad_words;
+    g->n_bad_words = (int64_t)n_bad;
+}
+
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size)
 {
     json_t *root;
@@ -339,10 +410,12 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, 
     g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
     g->forced_last = (int32_t)whole(&r, "forced_eos_token_id", -1, 0, c->vocab - 1);
     c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
-    c->start = (int32_t)whole(&r, "decoder_start_token_id", c->start, 0, c->vocab - 1);
+    const char *start = get(&r, "decoder_start_token_id") != NULL ? "decoder_start_token_id" : "bos_token_id";
+    c->start = (int32_t)whole(&r, start, c->start, 0, c->vocab - 1);
     read_eos(&r, c);
+    read_suppressed(&r, c, g, kept);
     const char *key = find_unsupported(&r);
-    if (key != NULL && r.status == RP_OK && (*refused = strdup(key)) == NULL)
+    if (key != NULL && r.status == RP_OK && (kept->refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
     json_decref(root);
     return r.status;

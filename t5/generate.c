@@ -414,13 +414,23 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
         return out_of_range("no_repeat_ngram", (double)g->no_repeat_ngram, "at least 0");
     if (g->forced_first >= m->config.vocab || g->forced_last >= m->config.vocab)
         return t5_fail(RP_E_RANGE, "forced_first or forced_last is no token of the vocabulary");
+    if (g->n_bad_words < 0 || (g->n_bad_words > 0 && g->bad_words == NULL))
+        return t5_fail(RP_E_ARG, "bad_words is NULL, or fewer than none");
+    for (int64_t k = 0; k < g->n_bad_words; k++)
+        if (g->bad_words[k].n == 0)
+            return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens: at least one is needed", (long long)k);
     if (g->n_stop < 0 || (g->n_stop > 0 && (g->stop == NULL || m->tokenizer == NULL)))
         return t5_fail(RP_E_ARG, "stop is NULL, or the model has no tokenizer to find texts with");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
             return t5_fail(RP_E_ARG, "stop[%d] is %s: a text is needed that can be found", (int)k,
                            g->stop[k] == NULL ? "NULL" : "empty");
-    return t5_check_tokens(m, "prefix", 1, &g->prefix);
+    rp_status status = t5_check_tokens(m, "prefix", 1, &g->prefix);
+    if (status == RP_OK)
+        status = t5_check_tokens(m, "suppress", 1, &g->suppress);
+    if (status == RP_OK)
+        status = t5_check_tokens(m, "begin_suppress", 1, &g->begin_suppress);
+    return status == RP_OK ? t5_check_tokens(m, "bad_words", g->n_bad_words, g->bad_words) : status;
 }
 
 /* Sources from `first` on that go together. */

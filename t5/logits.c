@@ -44,6 +44,25 @@ static void forbid_ngrams(const t5_prefix *p, int64_t n, float *scores)
             never(scores, p->tokens[k + n - 1]);
 }
 
+static void forbid(const rp_t5_tokens *tokens, float *scores)
+{
+    for (int64_t k = 0; k < tokens->n; k++)
+        never(scores, tokens->tokens[k]);
+}
+
+/* The last token of each sequence whose others were just written. An end alone is not forbidden. */
+static void forbid_words(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores)
+{
+    for (int64_t k = 0; k < g->n_bad_words; k++) {
+        const rp_t5_tokens *w = &g->bad_words[k];
+        const int64_t before = w->n - 1;
+        if (before == 0 ? !t5_is_eos(m, *w->tokens)
+                        : before <= p->n &&
+                              memcmp(p->tokens + p->n - before, w->tokens, (size_t)before * sizeof *w->tokens) == 0)
+            never(scores, w->tokens[before]);
+    }
+}
+
 /* Nothing but one token. */
 static void force(float *scores, int64_t vocab, int32_t token)
 {
@@ -58,6 +77,7 @@ void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, f
         penalise_repetition(p, g->repetition_penalty, scores);
     if (g->no_repeat_ngram > 0 && p->n >= g->no_repeat_ngram)
         forbid_ngrams(p, g->no_repeat_ngram, scores);
+    forbid_words(m, g, p, scores);
     if (p->n - p->forced < g->min_new_tokens)
         for (int32_t k = 0; k < m->config.n_eos; k++)
             never(scores, m->config.eos[k]);
@@ -65,6 +85,9 @@ void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, f
         force(scores, m->config.vocab, g->forced_first);
     if (g->forced_last >= 0 && p->n - p->forced == g->max_new_tokens - 1)
         force(scores, m->config.vocab, g->forced_last);
+    forbid(&g->suppress, scores);
+    if (p->n == p->forced + (p->forced == 1 && g->forced_first >= 0)) /* the first that is not forced */
+        forbid(&g->begin_suppress, scores);
 }
 
 /* ------------------------------------------------------------------------------------------------ drawing */

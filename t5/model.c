@@ -65,6 +65,12 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     return status;
 }
 
+/* Without a generation_config.json its keys count in config.json, where they were before that file was invented. */
+static rp_status old_generation(rp_t5 *m, const char *path)
+{
+    return t5_generation_read(&m->config, &m->generation, &m->kept, path, m->config_text, strlen(m->config_text));
+}
+
 static rp_status read_generation(rp_t5 *m, const char *folder)
 {
     size_t size;
@@ -73,40 +79,14 @@ static rp_status read_generation(rp_t5 *m, const char *folder)
         return t5_no_memory();
     rp_status status = t5_read_text(path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text, size);
+        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text, size);
+    else if (status == RP_OK)
+        status = old_generation(m, folder);
     free(path);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ opening */
-
-static int64_t parameters(const linear_weights *l)
-{
-    return l->in * l->out;
-}
-
-/* Numbers and bytes of one block. */
-static void count_block(const t5_config *c, const t5_block *b, int64_t *n, int64_t *bytes)
-{
-    const linear_weights *all[] = {&b->qkv, &b->o, &b->cross_q, &b->cross_kv, &b->cross_o, &b->router};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-        if (all[k]->packed != NULL) {
-            *n += parameters(all[k]);
-            *bytes += linear_packed_bytes(all[k]->type, all[k]->in, all[k]->out);
-        }
-    for (int64_t e = 0; e < (b->experts ? c->experts : 1); e++) {
-        const t5_feed *f = b->experts ? &b->experts[e] : &b->feed;
-        const linear_weights *of[] = {&f->wi, &f->wi_gate, &f->wo};
-        for (int k = 0; k < 3; k++)
-            if (of[k]->packed != NULL) {
-                *n += parameters(of[k]);
-                if (e == 0) /* a token reads one expert */
-                    *bytes += linear_packed_bytes(of[k]->type, of[k]->in, of[k]->out);
-            }
-    }
-    *n += c->d_model * (b->norm_cross ? 3 : 2) + (b->norm_global ? c->d_model : 0);
-    *n += c->buckets * c->heads * ((b->table != NULL) + (b->global_table != NULL));
-}
 
 static void fill_info(rp_t5 *m)
 {
@@ -115,17 +95,11 @@ static void fill_info(rp_t5 *m)
     static const char *const attentions[] = {"full", "local", "transient-global"};
     const t5_config *c = &m->config;
     const t5_weights *w = &m->weights;
-    int64_t n = parameters(&w->embedding) + c->d_model * (1 + (w->decoder.layers > 0)), ignored = 0, step = 0;
-    for (int64_t i = 0; i < w->encoder.layers; i++)
-        count_block(c, &w->encoder.block[i], &n, &ignored);
-    for (int64_t i = 0; i < w->decoder.layers; i++)
-        count_block(c, &w->decoder.block[i], &n, &step);
-    if (w->decoder.layers > 0) {
-        n += w->tied ? 0 : parameters(&w->head);
-        step += linear_packed_bytes(w->head.type, w->head.in, w->head.out);
-    }
+    int64_t parameters = 0, step_bytes = 0;
+    if (m->load != RP_T5_LOAD_TEXT)
+        t5_weights_count(w, c, &parameters, &step_bytes);
     m->info = (rp_t5_info){.kind = kinds[c->kind],
-                           .type = linear_type_name(w->type),
+                           .type = m->load != RP_T5_LOAD_TEXT ? linear_type_name(w->type) : "",
                            .vocab = c->vocab,
                            .d_model = c->d_model,
                            .d_kv = c->d_kv,
@@ -133,9 +107,9 @@ static void fill_info(rp_t5 *m)
                            .heads = c->heads,
                            .layers = w->encoder.layers,
                            .decoder_layers = w->decoder.layers,
-                           .parameters = n,
+                           .parameters = parameters,
                            .bytes = w->bytes,
-                           .step_bytes = step,
+                           .step_bytes = step_bytes,
                            .gated = c->gated,
                            .tied = w->tied,
                            .scaled = c->scale,
@@ -154,10 +128,10 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
     rp_status status = read_config(m, path);
     if (status == RP_OK)
         status = read_generation(m, path);
-    if (status == RP_OK && io_checkpoint_open(&m->file, path, err) != IO_OK)
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
-    if (status == RP_OK)
-        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->pool);
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
+        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
         status = t5_find_tokenizer(m, path);
     io_checkpoint_close(m->file); /* all is packed */
@@ -201,9 +175,11 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (status == RP_OK)
         status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->refused, path, m->generation_text,
+        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text,
                                     strlen(m->generation_text));
-    if (status == RP_OK)
+    else if (status == RP_OK)
+        status = old_generation(m, path);
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_map(&m->weights, &m->config, m->file, path);
     return status == RP_OK ? t5_packed_tokenizer(m, path) : status;
 }
@@ -228,6 +204,11 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     *model = NULL;
     if (o.size != sizeof o)
         return t5_fail(RP_E_ARG, "opening.size is %zu and not %zu (start from rp_t5_opening_init)", o.size, sizeof o);
+    if ((unsigned)o.load > RP_T5_LOAD_TEXT)
+        return t5_fail(RP_E_ARG, "opening.load is %d: one of rp_t5_loading", (int)o.load);
+    if (o.load != RP_T5_LOAD_ALL && o.draft != NULL)
+        return t5_fail(RP_E_ARG, "opening.draft is \"%s\", and a draft needs the weights (load RP_T5_LOAD_ALL)",
+                       o.draft);
     rp_status status = find_type(o.type, &type);
     if (status == RP_OK)
         status = find_type(o.draft, &draft);
@@ -237,9 +218,10 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (m == NULL)
         return t5_no_memory();
     m->pool = o.pool;
+    m->load = o.load;
     m->generation = rp_t5_generation_of(NULL);
     status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
-    if (status == RP_OK)
+    if (status == RP_OK && o.load == RP_T5_LOAD_ALL)
         status = t5_screen_open(m);
     if (status == RP_OK && draft >= 0)
         status = t5_draft_open(m, (linear_type)draft);
@@ -248,7 +230,7 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
         return status;
     }
     fill_info(m);
-    m->generation.unsupported = m->refused;
+    m->generation.unsupported = m->kept.refused;
     *model = m;
     return RP_OK;
 }
@@ -266,7 +248,7 @@ void rp_t5_close(rp_t5 *m)
     free(m->why_no_tokenizer);
     free(m->config_text);
     free(m->generation_text);
-    free(m->refused);
+    t5_kept_free(&m->kept);
     free(m);
 }
 
@@ -298,13 +280,22 @@ rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
 
 /* ------------------------------------------------------------------------------------------------ packed files */
 
+static rp_status need_weights(const rp_t5 *m)
+{
+    if (m == NULL || m->load == RP_T5_LOAD_ALL)
+        return RP_OK;
+    return t5_fail(RP_E_UNSUPPORTED, "the model was opened without its weights (open it with RP_T5_LOAD_ALL)");
+}
+
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
     char err[IO_ERR_MAX] = "";
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
-    rp_status status = t5_weights_list(&m->weights, &m->config, &set);
+    rp_status status = need_weights(m);
+    if (status == RP_OK)
+        status = t5_weights_list(&m->weights, &m->config, &set);
     char *compact = NULL;
     int64_t size = 0;
     if (status == RP_OK && m->tokenizer != NULL && m->tokenizer_text != NULL)
@@ -331,6 +322,12 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 /* ------------------------------------------------------------------------------------------------ arguments */
 
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
+{
+    const rp_status status = need_weights(m);
+    return status == RP_OK ? t5_in_vocabulary(m, what, n_sources, sources) : status;
+}
+
+rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)
 {
     if (m == NULL)
         return t5_fail(RP_E_ARG, "model is NULL");

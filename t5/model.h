@@ -93,8 +93,16 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
 #define T5_LEAST_PENALTY 1e-6
 #define T5_MOST_PENALTY  1e6
 
-/* Read the text of generation_config.json over the defaults in *g. *refused, to be freed, is what it asks for that is not supported; NULL. */
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, char **refused, const char *path, const char *text,
+/* What settings of a model point to, to be freed. */
+typedef struct t5_kept {
+    char *refused;           /* what is asked for and not supported: generation.unsupported */
+    int32_t *tokens;         /* of suppress, begin_suppress and bad_words */
+    rp_t5_tokens *bad_words; /* likewise */
+} t5_kept;
+void t5_kept_free(t5_kept *kept);
+
+/* Read the text of generation_config.json, or of config.json where there is none, over the defaults in *g. */
+rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size);
 
 /* ------------------------------------------------------------------------------------------------ weights.c, packing.c */
@@ -127,11 +135,14 @@ typedef struct t5_weights {
     int64_t bytes;         /* of packed weights */
 } t5_weights;
 
-/* Pack the tensors of a checkpoint. type < 0: the narrowest that holds the file's numbers as they are. */
+/* Pack the tensors of a checkpoint; with sizes, only check and count them. type < 0: the narrowest that holds the file's numbers as they
+ * are. */
 rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
-                          rp_pool *pool);
+                          bool sizes, rp_pool *pool);
 /* Find the weights of a packed file in place. */
 rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path);
+/* How many numbers there are, and how many bytes one token reads of the decoder and the head. */
+void t5_weights_count(const t5_weights *w, const t5_config *c, int64_t *parameters, int64_t *step_bytes);
 /* Add every weight, borrowed, to a set that is to be written. */
 rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set);
 void t5_weights_free(t5_weights *w);
@@ -146,7 +157,7 @@ struct rp_t5 {
     t5_config config;
     t5_weights weights;
     rp_t5_generation generation;
-    char *refused; /* generation.unsupported, which is freed with the model */
+    t5_kept kept; /* by generation */
     io_checkpoint *file;
     struct tokenizer *tokenizer; /* NULL: there is none */
     char *why_no_tokenizer;
@@ -154,6 +165,7 @@ struct rp_t5 {
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
     rp_pool *pool;
+    rp_t5_loading load;
     struct t5_screen *screen; /* NULL: the head is read as a whole */
     struct t5_draft *draft;   /* NULL: every token is a step */
     rp_t5_info info;
@@ -164,6 +176,8 @@ char *t5_join(const char *folder, const char *name); /* "folder/name", to be fre
 rp_status t5_read_text(const char *path, char **text, size_t *size);
 
 /* Check tokens of a source or a target against the vocabulary; `what` for the message. */
+rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
+/* The same before they are computed with, which needs the weights. */
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 
 /* ------------------------------------------------------------------------------------------------ text.c */

@@ -190,7 +190,7 @@ static unsigned char *take_memory(int64_t bytes)
 }
 
 rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
-                          rp_pool *pool)
+                          bool sizes, rp_pool *pool)
 {
     const char *embedding = embedding_name(file);
     packing k = {.file = file, .path = path, .pool = pool};
@@ -202,8 +202,8 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
         status = t5_walk_weights(w, c, embedding, pack_part, &k);
     if (status == RP_OK)
         status = refuse_others(&k);
-    if (status == RP_OK) {
-        w->bytes = k.at;
+    w->bytes = k.at;
+    if (status == RP_OK && !sizes) {
         w->memory = k.memory = take_memory(k.at);
         k.at = 0;
         status = w->memory != NULL ? t5_walk_weights(w, c, embedding, pack_part, &k)
@@ -265,6 +265,32 @@ rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint 
         status = t5_walk_weights(w, c, "shared.weight", map_part, &k);
     w->bytes = k.bytes;
     return status;
+}
+
+typedef struct counting {
+    int64_t parameters, step_bytes;
+    bool tied;
+} counting;
+
+static rp_status count_part(void *context, const t5_part *p)
+{
+    counting *k = context;
+    const bool embedding = strcmp(p->name, "shared.weight") == 0, head = strcmp(p->name, "lm_head.weight") == 0;
+    const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one */
+    k->parameters += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
+    if (p->matrix != NULL && (expert == NULL || strncmp(expert, ".experts.expert_0.", 18) == 0) &&
+        (strncmp(p->name, "decoder.", 8) == 0 || head || (embedding && k->tied)))
+        k->step_bytes += part_bytes(p);
+    return RP_OK;
+}
+
+void t5_weights_count(const t5_weights *w, const t5_config *c, int64_t *parameters, int64_t *step_bytes)
+{
+    t5_weights all = *w;
+    counting k = {0, 0, w->tied && w->decoder.layers > 0};
+    t5_walk_weights(&all, c, "shared.weight", count_part, &k);
+    *parameters = k.parameters;
+    *step_bytes = k.step_bytes;
 }
 
 static rp_status list_part(void *context, const t5_part *p)

@@ -130,7 +130,7 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     if ((tokens == NULL && n > 0) || text == NULL)
         return t5_fail(RP_E_ARG, "tokens or text is NULL");
     const rp_t5_tokens given = {tokens, n};
-    if ((status = t5_check_tokens(m, "tokens", 1, &given)) != RP_OK)
+    if ((status = t5_in_vocabulary(m, "tokens", 1, &given)) != RP_OK)
         return status;
     const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
     if (made != TOK_OK)

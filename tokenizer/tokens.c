@@ -43,19 +43,11 @@ static int by_key(const void *a, const void *b)
     return tok_key_order(a, b);
 }
 
-/* A key and its first eight bytes as a number, which tells most apart. */
+/* A token and the first eight bytes of its piece as a number, which tells most apart. */
 typedef struct sorting {
     uint64_t first;
-    tok_key key;
+    int32_t id;
 } sorting;
-
-static int by_first(const void *a, const void *b)
-{
-    const sorting *x = a, *y = b;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    return tok_key_order(&x->key, &y->key);
-}
 
 static uint64_t first_bytes(const tok_key *key)
 {
@@ -65,26 +57,53 @@ static uint64_t first_bytes(const tok_key *key)
     return first;
 }
 
+/* Radix sort by the first eight bytes, from the last of them to the first: several times as fast as qsort. Those that are equal stay in
+ * their order. The result is in `from` or in `to`, which have n each. */
+static sorting *sort_by_first(sorting *from, sorting *to, int64_t n)
+{
+    static const size_t values = 256;
+    int64_t counts[8][256] = {{0}};
+    for (int64_t k = 0; k < n; k++)
+        for (int byte = 0; byte < 8; byte++)
+            counts[byte][from[k].first >> 8 * byte & 0xff]++;
+    for (int byte = 0; byte < 8; byte++) {
+        int64_t starts[256], sum = 0;
+        for (size_t value = 0; value < values; value++)
+            starts[value] = sum, sum += counts[byte][value];
+        for (int64_t k = 0; k < n; k++)
+            to[starts[from[k].first >> 8 * byte & 0xff]++] = from[k];
+        sorting *const sorted = to;
+        to = from;
+        from = sorted;
+    }
+    return from;
+}
+
 /* The pieces that takes (NULL: all), sorted; NULL if memory runs out. */
 static tok_key *sorted_keys(const tokenizer *t, bool (*takes)(const tok_entry *), int64_t *n)
 {
-    tok_key *keys = malloc(((size_t)t->n_tokens + 1) * sizeof(*keys));
-    sorting *sorted = malloc(((size_t)t->n_tokens + 1) * sizeof(*sorted));
+    const size_t most = (size_t)t->n_tokens + 1;
+    tok_key *keys = malloc(most * sizeof(*keys));
+    sorting *both = malloc(2 * most * sizeof(*both));
     *n = 0;
-    for (int32_t id = 0; keys != NULL && sorted != NULL && id < t->n_tokens; id++)
+    if (keys == NULL || both == NULL) {
+        free(keys);
+        free(both);
+        return NULL;
+    }
+    for (int32_t id = 0; id < t->n_tokens; id++)
         if (t->tokens[id].piece >= 0 && (takes == NULL || (t->tokens[id].size > 0 && takes(&t->tokens[id])))) {
             const tok_key key = key_of(t, id);
-            sorted[(*n)++] = (sorting){first_bytes(&key), key};
+            both[(*n)++] = (sorting){first_bytes(&key), id};
         }
-    if (keys != NULL && sorted != NULL) {
-        qsort(sorted, (size_t)*n, sizeof(*sorted), by_first);
-        for (int64_t k = 0; k < *n; k++)
-            keys[k] = sorted[k].key;
-    } else {
-        free(keys);
-        keys = NULL;
+    const sorting *sorted = sort_by_first(both, both + most, *n);
+    for (int64_t k = 0, end; k < *n; k = end) {
+        for (end = k; end < *n && sorted[end].first == sorted[k].first; end++)
+            keys[end] = key_of(t, sorted[end].id);
+        if (end - k > 1)
+            qsort(keys + k, (size_t)(end - k), sizeof(*keys), by_key);
     }
-    free(sorted);
+    free(both);
     return keys;
 }
 

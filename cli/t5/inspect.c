@@ -27,9 +27,9 @@ static int on_option(void *context, int key, const char *value)
 typedef int on_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length);
 
 /* Options, a model, and then a line at a time. */
-static int run_lines(const cli_command *self, int argc, char **argv, on_line *each)
+static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loading load, on_line *each)
 {
-    request r = {0};
+    request r = {.common.load = load};
     cli_t5_lines l = {0};
     cli_progress progress = {.what = self->name};
     const char *args[2] = {NULL, NULL}, *line;
@@ -104,7 +104,7 @@ static int score_line(const request *r, const cli_t5_lines *l, const char *line,
 
 static int run_score(const cli_command *self, int argc, char **argv)
 {
-    return run_lines(self, argc, argv, score_line);
+    return run_lines(self, argc, argv, RP_T5_LOAD_ALL, score_line);
 }
 
 const cli_command cli_t5_score = {
@@ -144,7 +144,7 @@ static int tokenize_line(const request *r, const cli_t5_lines *l, const char *li
 
 static int run_tokenize(const cli_command *self, int argc, char **argv)
 {
-    return run_lines(self, argc, argv, tokenize_line);
+    return run_lines(self, argc, argv, RP_T5_LOAD_TEXT, tokenize_line);
 }
 
 const cli_command cli_t5_tokenize = {
@@ -214,7 +214,7 @@ static void print_info(const rp_t5_info *i)
 
 static int run_info(const cli_command *self, int argc, char **argv)
 {
-    request r = {0};
+    request r = {.common.load = RP_T5_LOAD_SIZES};
     const char *args[1] = {NULL};
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
     if (code >= 0)

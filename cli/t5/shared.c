@@ -63,6 +63,7 @@ rp_t5_generation cli_t5_greedy(const rp_t5 *model)
     g.min_new_tokens = g.no_repeat_ngram = 0;
     g.repetition_penalty = 1;
     g.forced_first = g.forced_last = -1;
+    g.suppress.n = g.begin_suppress.n = g.n_bad_words = 0;
     g.cancelled = cli_t5_stop_asked;
     return g;
 }
@@ -76,6 +77,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.type = c->type;
     o.pool = c->pool;
     o.draft = c->draft;
+    o.load = c->load;
     if (rp_t5_open(&c->model, cli_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     cli_catch_signals(true);

@@ -14,7 +14,8 @@ extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_score, cli_t5_to
 typedef struct cli_t5_common {
     const char *type, *draft; /* draft: NULL: none */
     int64_t threads;
-    bool tokens; /* lines are token numbers */
+    rp_t5_loading load; /* what the command needs of the model */
+    bool tokens;        /* lines are token numbers */
     rp_pool *pool;
     rp_t5 *model;
     bool catches; /* Ctrl-C sets cli_stop_asked */

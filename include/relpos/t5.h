@@ -50,6 +50,13 @@ RP_API void rp_t5_free(void *memory);
 
 typedef struct rp_t5 rp_t5;
 
+/* What of a model is loaded. */
+typedef enum rp_t5_loading {
+    RP_T5_LOAD_ALL = 0,
+    RP_T5_LOAD_SIZES = 1, /* weights are checked by name and shape and counted, for rp_t5_about, but not packed */
+    RP_T5_LOAD_TEXT = 2   /* the configuration and the tokenizer; a folder needs no weights, layers count 0 */
+} rp_t5_loading;
+
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
@@ -60,12 +67,14 @@ typedef struct rp_t5_opening {
     /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
      * decoder's layers again, and makes 8 bits of a large head of f32 or bf16, a quarter or half of its memory. */
     const char *draft;
+    /* Other than RP_T5_LOAD_ALL: text can be used, and calls that compute return RP_E_UNSUPPORTED. */
+    rp_t5_loading load;
 } rp_t5_opening;
 
 /* An opening with every default. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
-    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL};
+    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL};
     return o;
 }
 
@@ -88,7 +97,7 @@ RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 /* What is known of a model. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_info {
     const char *kind;       /* "t5", "mt5", "umt5", "longt5", "switch_transformers" */
-    const char *type;       /* of weights: "f32", … */
+    const char *type;       /* of weights: "f32", …; "" where they are not loaded */
     int64_t vocab;          /* V */
     int64_t d_model;        /* d */
     int64_t d_kv;           /* width of a head */
@@ -166,21 +175,25 @@ typedef struct rp_t5_generation {
     int32_t returned;       /* num_return_sequences: results of each source; of beams, or samples */
     double length_penalty;  /* of beams: scores are divided by length to this power */
     rp_t5_stopping early_stopping;
-    int32_t sample;            /* 1: draw tokens; with one beam */
-    double temperature;        /* of sampling; > 0 */
-    int64_t top_k;             /* draw among so many; 0: all */
-    double top_p;              /* draw among the likeliest that have this share; 1: all */
-    uint64_t seed;             /* the same seed gives the same samples, whatever else is in the call */
-    int64_t first;             /* number of the first source, where a caller hands them over in several calls */
-    double repetition_penalty; /* 1e-6 to 1e6; 1: none */
-    int64_t no_repeat_ngram;   /* no_repeat_ngram_size; 0: none */
-    int32_t forced_first;      /* token that every target begins with after the start; -1: none */
-    int32_t forced_last;       /* token that is written at max_new_tokens; -1: none */
-    rp_t5_tokens prefix;       /* of every target, after the start token; borrowed */
-    const char *const *stop;   /* texts that end a target once they are in it, none of them empty; borrowed */
-    int32_t n_stop;            /* how many */
-    int32_t scores;            /* 1: rp_t5_sequence.score also where there is one beam */
-    const char *unsupported;   /* what generation_config.json sets and this library does not do, which rp_t5_generate
+    int32_t sample;                /* 1: draw tokens; with one beam */
+    double temperature;            /* of sampling; > 0 */
+    int64_t top_k;                 /* draw among so many; 0: all */
+    double top_p;                  /* draw among the likeliest that have this share; 1: all */
+    uint64_t seed;                 /* the same seed gives the same samples, whatever else is in the call */
+    int64_t first;                 /* number of the first source, where a caller hands them over in several calls */
+    double repetition_penalty;     /* 1e-6 to 1e6; 1: none */
+    int64_t no_repeat_ngram;       /* no_repeat_ngram_size; 0: none */
+    int32_t forced_first;          /* token that every target begins with after the start; -1: none */
+    int32_t forced_last;           /* token that is written at max_new_tokens; -1: none */
+    rp_t5_tokens suppress;         /* suppress_tokens: never written; borrowed */
+    rp_t5_tokens begin_suppress;   /* begin_suppress_tokens: not the first that is chosen; borrowed */
+    const rp_t5_tokens *bad_words; /* bad_words_ids: sequences, none of them written whole; borrowed */
+    int64_t n_bad_words;           /* how many */
+    rp_t5_tokens prefix;           /* of every target, after the start token; borrowed */
+    const char *const *stop;       /* texts that end a target once they are in it, none of them empty; borrowed */
+    int32_t n_stop;                /* how many */
+    int32_t scores;                /* 1: rp_t5_sequence.score also where there is one beam */
+    const char *unsupported; /* what generation_config.json sets and this library does not do, which rp_t5_generate
                                   refuses; NULL: nothing, or write without it. It belongs to the model */
     /* Called for each new token as soon as it is final: with one beam when it is chosen, with several when its source
      * is done; index: which result of the source. Other than 0 cancels the call. NULL: not called. */

@@ -35,7 +35,7 @@ class _Tokens(c.Structure):
 
 
 class _Opening(c.Structure):
-    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft")
+    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load")
 
 
 class _Info(c.Structure):
@@ -46,7 +46,8 @@ class _Info(c.Structure):
 class _Generation(c.Structure):
     _fields_ = _fields("size_t size; int64_t max_new_tokens min_new_tokens; int32_t beams returned; double length_penalty;"
                        "int32_t early_stopping sample; double temperature; int64_t top_k; double top_p; uint64_t seed; int64_t first;"
-                       "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last; tokens prefix;"
+                       "double repetition_penalty; int64_t no_repeat_ngram; int32_t forced_first forced_last;"
+                       "tokens suppress begin_suppress; pointer bad_words; int64_t n_bad_words; tokens prefix;"
                        "pointer stop; int32_t n_stop scores; char* unsupported; pointer on_token cancelled context")
 
 
@@ -194,7 +195,7 @@ class T5:
             _check(_lib.rp_pool_create(c.byref(pool), _whole("threads", threads, 1, 4096)), _lib.rp_last_error)
             self._pool = pool
         handle = c.c_void_p()
-        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode())
+        opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0)
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle

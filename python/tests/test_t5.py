@@ -2,8 +2,11 @@
 the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
 
 RELPOS_T5_MODEL=FOLDER takes a checkpoint with a tokenizer in place of random weights, and RELPOS_T5_LINES=FILE its texts."""
+import collections
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import oracle
@@ -48,25 +51,61 @@ def texts(tokenizer):
     return [torch.randint(8, 500, (int(torch.randint(1, 60, (1,), generator=draw)),), generator=draw).tolist() for _ in range(N)]
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_targets(folder, name):
-    relpos = oracle.program()
+def both(folder, sources, settings, options):
+    """The targets of transformers and of relpos."""
     torch.set_num_threads(1)  # small layers, one after the other
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
-    settings, options = SEARCHES[name]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder) if os.environ.get("RELPOS_T5_LINES") else None
-    sources = texts(tokenizer)
+    relpos = oracle.program()
     out = subprocess.run([relpos, "t5", "generate", folder, "--tokens", "--type", "f32", "--batch", "16", "--max-new-tokens", str(NEW), *options],
                          input="".join(" ".join(map(str, s)) + "\n" for s in sources), capture_output=True, text=True, check=True).stdout
     found = [[int(t) for t in line.split()] for line in out.splitlines()]
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
-    different = []
-    for n, s in enumerate(sources):
+    wanted = []
+    for s in sources:
         ids = torch.tensor([s])
         with torch.no_grad():
             row = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False, **settings)[0].tolist()[1:]
-        row = next((row[:k + 1] for k, t in enumerate(row) if t in ends), row)
-        if row != found[n]:
-            different.append(n)
-    assert len(found) == len(sources) and not different
+        wanted.append(next((row[:k + 1] for k, t in enumerate(row) if t in ends), row))
+    return wanted, found
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_targets(folder, name):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder) if os.environ.get("RELPOS_T5_LINES") else None
+    wanted, found = both(folder, texts(tokenizer), *SEARCHES[name])
+    assert found == wanted
+
+
+def often(rows, n):
+    """The n tokens in a row that come most often, and end nothing."""
+    return [list(t) for t, _ in collections.Counter(tuple(r[k:k + n]) for r in rows for k in range(len(r) - n)).most_common(6)]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("where", ["generation_config.json", "config.json"])
+def test_tokens_that_a_file_forbids(folder, tmp_path, beams, where):
+    """What a checkpoint sets counts without an option: in generation_config.json, and where there is none in config.json."""
+    path = tmp_path / "model"
+    shutil.copytree(folder, path)
+    sources = texts(None)[:20]
+    plain, _ = both(path, sources, {"num_beams": beams}, ["--beams", str(beams)])
+    first = [t for t, _ in collections.Counter(r[0] for r in plain).most_common(3)]
+    words = [*often(plain, 1)[4:], *often(plain, 2)[:4], *often(plain, 3)[:4], [0, first[0]], [1]]  # the start token counts, an end alone does not
+    cases = [{"bad_words_ids": words, "suppress_tokens": [t for t, in often(plain, 1)[:2]], "begin_suppress_tokens": first[:2]},
+             {"forced_bos_token_id": first[0], "begin_suppress_tokens": [r[1] for r in plain[:6] if len(r) > 1], "bad_words_ids": words,
+              "suppress_tokens": [first[1]], "forced_eos_token_id": 1}]
+    other = {"num_beams": 2, "bad_words_ids": [[t] for t in range(8, 100)]}  # counts nowhere where there is a generation_config.json
+    for case in cases:
+        for file in ("generation_config.json", "config.json"):
+            settings = json.loads((pathlib.Path(folder) / file).read_text())
+            if file == where:
+                settings |= case | {"num_beams": beams}
+            elif file == "config.json":
+                settings |= other
+            (path / file).write_text(json.dumps(settings))
+        if where == "config.json":
+            (path / "generation_config.json").unlink()
+        wanted, found = both(path, sources, {}, [])
+        assert found == wanted, case
+        assert sum(a != b for a, b in zip(wanted, plain)) > 5, case

@@ -343,7 +343,8 @@ def test_structures_are_those_of_the_header():
             kind, field = ("pointer", function[1]) if function else re.match(r"(?:const )?(.*?)(\w+)$", line).groups()
             want.append((field, kind.replace("const", "").replace(" ", "")))
         sizes = {"size_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "double": "c_double", "uint64_t": "c_ulong", "char*": "c_char_p",
-                 "int32_t*": "LP_c_int", "double*": "LP_c_double", "float*": "LP_c_float", "rp_t5_tokens": "_Tokens", "rp_t5_stopping": "c_int"}
+                 "int32_t*": "LP_c_int", "double*": "LP_c_double", "float*": "LP_c_float", "rp_t5_tokens": "_Tokens", "rp_t5_stopping": "c_int",
+                 "rp_t5_loading": "c_int"}
         assert [(field, kind.__name__) for field, kind in made._fields_] == [(field, sizes.get(kind, "c_void_p")) for field, kind in want], name
 
 

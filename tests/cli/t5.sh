@@ -92,6 +92,13 @@ has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
 ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
+# text needs no weights, and what computes does
+mkdir -p "$T/made/text"
+cp $data/v11/config.json "$T/made/text"
+cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
+ok t5 tokenize "$T/made/text" --text 'the text'
+refused 1 'the model takes no text' t5 tokenize $data/v11 --text gi
+
 # a tokenizer.json is packed as arrays, and once more as it was packed
 mkdir "$T/made/words"
 cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"

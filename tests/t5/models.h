@@ -101,6 +101,17 @@ HELPER rp_t5_generation settings_of(const rp_t5 *m)
     return g;
 }
 
+/* Some tokens are never written, some not at first, and some not behind others. */
+HELPER void forbid_many(rp_t5_generation *g)
+{
+    static const int32_t tokens[] = {3, 5, 8, 13, 21, 34, 55, 2, 4, 7, 11, 18, 29, 47};
+    static const rp_t5_tokens words[] = {{tokens + 7, 1}, {tokens + 8, 1}, {tokens + 9, 2}, {tokens + 11, 3}};
+    g->suppress = (rp_t5_tokens){tokens, 7};
+    g->begin_suppress = (rp_t5_tokens){tokens + 10, 4};
+    g->bad_words = words;
+    g->n_bad_words = 4;
+}
+
 HELPER bool same_tokens(const rp_t5_sequence *a, const int32_t *tokens, int64_t n)
 {
     return a->n == n && memcmp(a->tokens, tokens, (size_t)n * sizeof *tokens) == 0;

@@ -107,9 +107,26 @@ static void test_config(void **state)
         {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
         {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16], config.json asks for [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
+        {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
+        {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16], config.json asks for [27,16]"},
+        {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
+        {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 0",
+         "from 4 to 16777216 (it is 0)"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 1",
+         "from 4 to 16777216 (it is 1)"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 2147483648",
+         "(it is 2147483648)"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 10",
+         "config.json asks for [10,3]"},
+        {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 0", "(it is 0)"},
+        {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 3",
+         "max_distance, 3, above half"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 7", "has to be even"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 4", "above half of it"},
-        {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1", "\"layer_norm_epsilon\" is not a number"},
+        {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1",
+         "\"layer_norm_epsilon\" is not a number from 0 to 1 (it is -1)"},
         {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
         {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
         {"\"gated-gelu\"", "\"gated-tanh\"", "the activation \"gated-tanh\" is not supported"},
@@ -132,9 +149,44 @@ static void test_config(void **state)
     clear();
     refuses(folder, "there is no config.json in it");
     refuses("/nonexistent", "cannot be opened");
-    copy_model("v11");
-    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"num_beams\": 0");
-    refuses(folder, "\"num_beams\" is not a whole number");
+    static const struct {
+        const char *text, *words;
+    } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
+                    {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
+                    {"\"forced_eos_token_id\": [1, 2]", "\"forced_eos_token_id\" is not a whole number"},
+                    {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" has something else than tokens from 0 to 63"},
+                    {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" has a sequence without tokens"},
+                    {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
+                    {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
+                    {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" has something else than tokens"},
+                    {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
+                    {"\"begin_suppress_tokens\": [1.5]", "\"begin_suppress_tokens\" has something else than tokens"}};
+    for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
+        char text[200];
+        snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", settings[n].text);
+        copy_model("v11");
+        edit("generation_config.json", "\"pad_token_id\": 0", text);
+        refuses(folder, settings[n].words);
+    }
+}
+
+/* Without a decoder_start_token_id targets begin with the bos_token_id, in whichever file it is, and else with padding. */
+static void test_start(void **state)
+{
+    char path[300];
+    rp_t5 *m;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        copy_model("v11");
+        edit("config.json", "\"decoder_start_token_id\": 0", n == 0 ? "\"bos_token_id\": 7" : "\"x\": 0");
+        edit("generation_config.json", "\"decoder_start_token_id\": 0", n == 1 ? "\"bos_token_id\": 7" : "\"x\": 0");
+        path_to(path, "generation_config.json");
+        if (n != 1)
+            unlink(path);
+        fine(rp_t5_open(&m, folder, NULL));
+        assert_int_equal(rp_t5_about(m)->start, n < 2 ? 7 : 0);
+        rp_t5_close(m);
+    }
 }
 
 /* What a generation_config.json asks for that is not there is told when it is asked for. */
@@ -145,16 +197,47 @@ static void test_unsupported(void **state)
     const int32_t token = 5;
     const rp_t5_tokens source = {&token, 1};
     (void)state;
-    copy_model("v11");
-    edit("generation_config.json", "\"pad_token_id\": 0", "\"pad_token_id\": 0, \"bad_words_ids\": [[3]]");
-    fine(rp_t5_open(&m, folder, NULL));
-    rp_t5_generation g = rp_t5_generation_of(m);
-    assert_int_equal(rp_t5_generate(m, 1, &source, &g, &r), RP_E_UNSUPPORTED);
-    assert_non_null(strstr(rp_t5_last_error(), "bad_words_ids"));
-    assert_non_null(strstr(rp_t5_last_error(), "packed again"));
-    g.unsupported = NULL; /* the caller does without it */
-    fine(rp_t5_generate(m, 1, &source, &g, &r));
-    rp_t5_results_free(r);
+    static const char *const keys[] = {"\"sequence_bias\": [[[3], 1.5]]",
+                                       "\"stop_strings\": [\"x\"]",
+                                       "\"stop_strings\": \"x\"",
+                                       "\"max_time\": 2.5",
+                                       "\"renormalize_logits\": true",
+                                       "\"watermarking_config\": {}",
+                                       "\"exponential_decay_length_penalty\": [5, 1.1]",
+                                       "\"guidance_scale\": 1.5",
+                                       "\"encoder_no_repeat_ngram_size\": 3",
+                                       "\"typical_p\": 0.9",
+                                       "\"num_beam_groups\": 2",
+                                       "\"constraints\": [1]"};
+    static const char *const neutral =
+        "\"renormalize_logits\": false, \"max_time\": null, \"stop_strings\": [], \"num_beam_groups\": 1, "
+        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": []";
+    rp_t5_generation g;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
+        for (int config = 0; config < 2; config++) { /* without a generation_config.json config.json's are asked */
+            const bool refused = k < sizeof keys / sizeof *keys;
+            char path[300], text[400];
+            snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", refused ? keys[k] : neutral);
+            copy_model("v11");
+            edit(config ? "config.json" : "generation_config.json", "\"pad_token_id\": 0", text);
+            path_to(path, "generation_config.json");
+            if (config)
+                unlink(path);
+            fine(rp_t5_open(&m, folder, NULL));
+            g = rp_t5_generation_of(m);
+            const rp_status status = rp_t5_generate(m, 1, &source, &g, &r);
+            assert_int_equal(status, refused ? RP_E_UNSUPPORTED : RP_OK);
+            if (refused) {
+                snprintf(text, sizeof text, "%.*s\"", (int)strcspn(keys[k] + 1, "\"") + 1, keys[k]);
+                if (strstr(rp_t5_last_error(), text) == NULL || strstr(rp_t5_last_error(), "packed again") == NULL)
+                    fail_msg("'%s' does not say '%s'", rp_t5_last_error(), text);
+                g.unsupported = NULL; /* the caller does without it */
+                fine(rp_t5_generate(m, 1, &source, &g, &r));
+            }
+            rp_t5_results_free(r);
+            rp_t5_close(m);
+        }
+    fine(rp_t5_open(&m, DATA "/v11", NULL));
     g = rp_t5_generation_of(NULL);
     assert_int_equal(g.beams, 1);
     fine(rp_t5_generate(m, 1, &source, &g, &r));
@@ -430,6 +513,17 @@ static void test_arguments(void **state)
     FIELD(repetition_penalty, 1e-50, "repetition_penalty is 1e-50: 1e-6 to 1e6");
     FIELD(length_penalty, (double)NAN, "length_penalty is nan");
     FIELD(prefix, high, "prefix[0]: token 0 is 64");
+    FIELD(suppress, high, "suppress[0]: token 0 is 64");
+    FIELD(begin_suppress, low, "begin_suppress[0]: token 0 is -1");
+    g = settings_of(m);
+    rp_t5_tokens words[2] = {good_source, high};
+    g.bad_words = words;
+    g.n_bad_words = 2;
+    REFUSED(RP_E_RANGE, "bad_words[1]: token 0 is 64", rp_t5_generate(m, 1, &good_source, &g, &r));
+    words[1].n = 0;
+    REFUSED(RP_E_ARG, "bad_words[1] has no tokens", rp_t5_generate(m, 1, &good_source, &g, &r));
+    g.n_bad_words = -1;
+    REFUSED(RP_E_ARG, "bad_words is NULL, or fewer than none", rp_t5_generate(m, 1, &good_source, &g, &r));
     g = settings_of(m);
     g.size = 8;
     REFUSED(RP_E_ARG, "rp_t5_generation_of", rp_t5_generate(m, 1, &good_source, &g, &r));
@@ -453,6 +547,74 @@ static void test_arguments(void **state)
     rp_t5_end(s);
     rp_t5_close(m);
     rp_t5_close(encoder);
+}
+
+/* A model opened for less than computing: sizes are those of all, text needs no weights, and what needs them says so. */
+static void test_loading(void **state)
+{
+    static const char *const names[] = {"v11", "t5", "umt5", "switch", "longt5_global", "encoder"};
+    const int32_t inside = 3;
+    const rp_t5_tokens source = {&inside, 1};
+    rp_t5_opening o = rp_t5_opening_init();
+    rp_t5 *m, *all;
+    float out[64];
+    char path[300], *text;
+    int32_t *tokens;
+    int64_t n;
+    (void)state;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        for (int packed = 0; packed < 2; packed++) {
+            copy_model(names[k]);
+            path_to(path, "packed");
+            all = open_model(names[k], "int4", NULL);
+            if (packed)
+                fine(rp_t5_pack(all, path));
+            o.load = RP_T5_LOAD_SIZES;
+            o.type = "int4";
+            fine(rp_t5_open(&m, packed ? path : folder, &o));
+            const rp_t5_info *a = rp_t5_about(all), *b = rp_t5_about(m);
+            assert_memory_equal(a, b, sizeof *a); /* texts are the library's own */
+            assert_true(a->parameters > 0 && a->bytes > 0 && (a->decoder_layers == 0) == (a->step_bytes == 0));
+            rp_t5_close(all);
+            rp_t5_close(m);
+        }
+    copy_model("v11");
+    write_text("model.safetensors", "nothing");
+    o.type = NULL;
+    o.load = RP_T5_LOAD_SIZES;
+    REFUSED(RP_E_ARG, "model.safetensors: ", rp_t5_open(&m, folder, &o));
+    path_to(path, "model.safetensors");
+    unlink(path);
+    path_to(path, "tokenizer.json");
+    char command[600];
+    snprintf(command, sizeof command, "cp tests/tokenizer/data/t5.json '%s'", path);
+    assert_int_equal(system(command), 0);
+    REFUSED(RP_E_ARG, "neither model.safetensors nor", rp_t5_open(&m, folder, &o));
+    o.load = RP_T5_LOAD_TEXT;
+    o.draft = "int8";
+    REFUSED(RP_E_ARG, "a draft needs the weights", rp_t5_open(&m, folder, &o));
+    o.draft = NULL;
+    fine(rp_t5_open(&m, folder, &o));
+    assert_string_equal(rp_t5_about(m)->type, "");
+    fine(rp_t5_tokenize(m, "the", -1, &tokens, &n));
+    assert_true(n > 1 && tokens[n - 1] == 1);
+    fine(rp_t5_detokenize(m, &inside, 1, &text, NULL));
+    rp_t5_free(text);
+    rp_t5_free(tokens);
+    rp_t5_generation g = settings_of(m);
+    rp_t5_results *r;
+    rp_t5_session *s;
+    double total;
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_encode(m, 1, &source, out, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_generate(m, 1, &source, &g, &r));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_begin(&s, m, 1, &source, 1));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_score(m, source, source, &total, NULL, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights",
+            rp_t5_reference(m, source, source, NULL, NULL, NULL, NULL, NULL));
+    REFUSED(RP_E_UNSUPPORTED, "opened without its weights", rp_t5_pack(m, path));
+    rp_t5_close(m);
+    o.load = (rp_t5_loading)3;
+    REFUSED(RP_E_ARG, "opening.load is 3", rp_t5_open(&m, folder, &o));
 }
 
 /* Every allocation of opening, encoding and searching fails once, alone and with all after it. */
@@ -517,9 +679,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),    cmocka_unit_test(test_unsupported), cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_shards),      cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_packed),    cmocka_unit_test(test_arguments),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),  cmocka_unit_test(test_start),         cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors), cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),      cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

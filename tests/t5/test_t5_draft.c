@@ -21,7 +21,7 @@ static rp_t5 *open_drafted(const char *name, const char *type, const char *draft
     return m;
 }
 
-enum { SETTINGS = 13, LONGEST = 150 /* more than a page */ };
+enum { SETTINGS = 14, LONGEST = 150 /* more than a page */ };
 static rp_t5_generation setting(const rp_t5 *m, int n)
 {
     static const int32_t prefix[] = {11, 5, 3};
@@ -41,6 +41,7 @@ static rp_t5_generation setting(const rp_t5 *m, int n)
     case 10: g.max_new_tokens = 1; break;
     case 11: g.max_new_tokens = 2, g.scores = 1; break;
     case 12: g.n_stop = m->tokenizer != NULL ? 3 : 0, g.stop = stops; break;
+    case 13: forbid_many(&g); break;
     }
     return g;
 }

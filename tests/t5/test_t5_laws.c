@@ -338,12 +338,101 @@ static void test_callbacks(void **state)
     rp_t5_close(m);
 }
 
+/* Tokens and sequences that may not be written, of those that are written without (plain: of two tokens at least). */
+typedef struct forbidden {
+    rp_t5_tokens words[4];
+    int32_t end, begins[2];
+} forbidden;
+
+static void forbid_some(rp_t5_generation *g, const rp_t5 *m, const rp_t5_sequence *plain, forbidden *f)
+{
+    const int32_t *t = plain->tokens;
+    f->begins[0] = rp_t5_about(m)->start;
+    f->begins[1] = t[0];
+    f->end = rp_t5_about(m)->eos;
+    f->words[0] = (rp_t5_tokens){t + plain->n / 2 - 1, 2};
+    f->words[1] = (rp_t5_tokens){f->begins, 2};
+    f->words[2] = (rp_t5_tokens){&f->end, 1}; /* which has no effect */
+    f->words[3] = (rp_t5_tokens){t, plain->n < 3 ? plain->n : 3};
+    g->bad_words = f->words;
+    g->n_bad_words = 4;
+    g->suppress = (rp_t5_tokens){t + plain->n / 2, 1};
+    g->begin_suppress = (rp_t5_tokens){t, plain->n};
+}
+
+/* By the words of the definition: the tokens so far and this one do not end in a bad word, and so on. */
+static bool may_follow(const rp_t5 *m, const rp_t5_generation *g, const int32_t *tokens, int64_t n, int32_t token)
+{
+    bool may = true;
+    for (int64_t k = 0; k < g->n_bad_words; k++) {
+        const rp_t5_tokens *w = &g->bad_words[k];
+        bool ends = w->n <= n + 1 && w->tokens[w->n - 1] == token;
+        for (int64_t x = 1; ends && x < w->n; x++)
+            ends = w->tokens[w->n - 1 - x] == tokens[n - x];
+        may = may && !(ends && !(w->n == 1 && token == rp_t5_about(m)->eos));
+    }
+    for (int64_t k = 0; k < g->suppress.n; k++)
+        may = may && g->suppress.tokens[k] != token;
+    for (int64_t k = 0; n == 1 && k < g->begin_suppress.n; k++)
+        may = may && g->begin_suppress.tokens[k] != token;
+    return may;
+}
+
+/* Greedy targets without forbidden tokens are those of single steps that leave these out. */
+static void test_forbidden(void **state)
+{
+    int changed = 0;
+    (void)state;
+    for (int name = 0; name < N_MODELS; name++) {
+        expected e;
+        rp_t5 *m = open_model(model_names[name], NULL, NULL);
+        const int64_t vocab = rp_t5_about(m)->vocab;
+        float *logits = malloc((size_t)vocab * sizeof *logits);
+        read_expected(&e, model_names[name]);
+        for (int64_t s = 0; decodes(m) && s < SOURCES; s++) {
+            rp_t5_results *plain, *r;
+            rp_t5_session *session;
+            rp_t5_generation g = settings_of(m);
+            forbidden f;
+            fine(rp_t5_generate(m, 1, &e.source[s], &g, &plain));
+            if (rp_t5_result(plain, 0)->n < 2) {
+                rp_t5_results_free(plain);
+                continue;
+            }
+            forbid_some(&g, m, rp_t5_result(plain, 0), &f);
+            fine(rp_t5_generate(m, 1, &e.source[s], &g, &r));
+            const rp_t5_sequence *found = rp_t5_result(r, 0);
+            int32_t tokens[STEPS + 1] = {rp_t5_about(m)->start};
+            const int32_t first = 0;
+            fine(rp_t5_begin(&session, m, 1, &e.source[s], STEPS));
+            for (int64_t n = 1; n <= found->n; n++) {
+                int32_t best = -1;
+                fine(rp_t5_step(session, 1, &first, tokens + n - 1, logits));
+                for (int32_t t = 0; t < vocab; t++)
+                    if (may_follow(m, &g, tokens, n, t) && (best < 0 || logits[t] > logits[best]))
+                        best = t;
+                tokens[n] = best;
+            }
+            assert_true(same_tokens(found, tokens + 1, found->n));
+            changed += !same_tokens(found, rp_t5_result(plain, 0)->tokens, rp_t5_result(plain, 0)->n);
+            rp_t5_end(session);
+            rp_t5_results_free(plain);
+            rp_t5_results_free(r);
+        }
+        free(logits);
+        free_expected(&e);
+        rp_t5_close(m);
+    }
+    printf("%d targets are others\n", changed);
+    assert_true(changed > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch),   cmocka_unit_test(test_threads),   cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_rows),    cmocka_unit_test(test_packed),    cmocka_unit_test(test_beam_scores),
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_callbacks), cmocka_unit_test(test_forbidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static rp_t5 *open_screened(const char *name, const char *type, rp_pool *pool, c
 }
 
 /* Greedy settings that change scores. */
-enum { SETTINGS = 7 };
+enum { SETTINGS = 8 };
 static rp_t5_generation setting(const rp_t5 *m, int n, const int32_t *prefix)
 {
     rp_t5_generation g = settings_of(m);
@@ -26,6 +26,7 @@ static rp_t5_generation setting(const rp_t5 *m, int n, const int32_t *prefix)
     case 4: g.min_new_tokens = 39; break;
     case 5: g.prefix = (rp_t5_tokens){prefix, 3}; break;
     case 6: g.forced_first = 7, g.forced_last = 9, g.no_repeat_ngram = 1, g.repetition_penalty = 2; break;
+    case 7: forbid_many(&g); break;
     }
     return g;
 }

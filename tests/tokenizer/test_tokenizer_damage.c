@@ -165,6 +165,14 @@ static void what_is_wrong_in_a_json_is_named(void **state)
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":100000", "unk_id is 100000");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\"]", "vocab[0]");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",\"0\"]", "vocab[0]");
+    refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",0.0,1]", "vocab[0]");
+    refused("t5.json", "[\"<pad>\",0.0]", "[0.0,\"<pad>\"]", "vocab[0]");
+    refused("t5.json", "\"unk_id\":2", "\"unk_id\":-1", "unk_id is -1");
+    refused("t5.json", "\"unk_id\":2", "\"unk\":2", "unk_id is missing");
+    refused("t5.json", "\"id\":1,", "\"id\":-1,", "added_tokens[1] has id -1: it is token 1");
+    refused("t5.json", "\"id\":1,", "\"id\":2147483648,", "added_tokens[1] has id 2147483648: it is token 1");
+    refused("t5.json", "\"id\":1,", "\"id\":1.0,", "added_tokens[1] has id");
+    refused("t5.json", "\"content\":\"</s>\"", "\"content\":\"<new>\"", "added_tokens[1] has id 1: it is token 910");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",NaN]", "line 1");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\",1e999]", "line 1");
     refused("t5.json", "[\"a\",", "[\"b\",", "both \"b\"");
@@ -188,6 +196,46 @@ static void what_is_wrong_in_a_json_is_named(void **state)
     refused("fallback.json", "\"Fuse\"", "\"CTC\"", "decoder \"CTC\"");
     refused("fallback.json", "\"ByteFallback\"},{\"type\":\"Fuse\"", "\"Fuse\"},{\"type\":\"ByteFallback\"",
             "after Fuse");
+}
+
+/* Scores and pieces of unusual length: what is no finite number is refused, and a piece has at most 1 MB. */
+static void long_parts_are_bounded(void **state)
+{
+    enum { DIGITS = 100000, MOST = 1 << 20 };
+    static char part[MOST + 100];
+    (void)state;
+    memset(part, '9', DIGITS);
+    memcpy(part, "[\"<pad>\",", 9);
+    strcpy(part + DIGITS, "]");
+    refused("t5.json", "[\"<pad>\",0.0]", part, "line 1"); /* an integer that no integer holds */
+    strcpy(part + DIGITS, ".0]");
+    refused("t5.json", "[\"<pad>\",0.0]", part, "line 1");
+    for (int more = 0; more < 2; more++) {
+        memset(part, 'x', MOST + 20);
+        memcpy(part, "[[\"", 3);
+        strcpy(part + 3 + MOST + more, "\",0.0],[\"<pad>\",0.0]");
+        const char *const why = more ? "model.vocab[0] has 1048577 bytes" : "added_tokens[0] has id 0: it is token 1";
+        refused("t5.json", "[[\"<pad>\",0.0]", part, why);
+    }
+}
+
+/* Steps in steps in steps: far fewer than JSON may be deep are refused in a line too. */
+static void nested_steps_are_refused(void **state)
+{
+    static const char open[] = "{\"type\":\"Sequence\",\"normalizers\":[";
+    enum { MOST = 10000 };
+    char *nested = malloc((sizeof(open) + 2) * MOST + 40);
+    (void)state;
+    for (int depth = 10; depth <= MOST; depth *= 10) {
+        char *at = nested + sprintf(nested, "\"normalizer\":");
+        for (int k = 0; k < depth; k++)
+            at += sprintf(at, "%s", open);
+        for (int k = 0; k < depth; k++)
+            at += sprintf(at, "]}");
+        strcpy(at, ",\"other\":");
+        refused("t5.json", "\"normalizer\":", nested, depth <= 1000 ? "\"Sequence\" is not supported" : "line 1");
+    }
+    free(nested);
 }
 
 static void deep_json_is_refused(void **state)
@@ -335,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_cut_off_is_refused),     cmocka_unit_test(changed_bytes_do_no_harm),
         cmocka_unit_test(mutated_files_do_no_harm),       cmocka_unit_test(what_is_wrong_in_a_json_is_named),
+        cmocka_unit_test(long_parts_are_bounded),         cmocka_unit_test(nested_steps_are_refused),
         cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
         cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(every_allocation_may_fail),
     };
