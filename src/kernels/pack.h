@@ -41,6 +41,30 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
     }
 }
 
+/* transpose_channels of a turned array, whose rows lie side by side, channel by channel: a copy. */
+static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
+                          magnitude *w)
+{
+    const rpi_view *v = s->v;
+    const int64_t gap = v->stride[3] * rpi_floating_size(v->dtype);
+    for (int64_t x = 0; x < n && there < VL; x++)
+        vf_store(to + x * step, vf_set1(0));
+    for (int64_t r = 0, m; r < there; r += m) { /* of one page */
+        const char *from = head_row(s, j + r) + x0 * gap;
+        m = v->page ? rpi_min(there - r, v->page_keys - (j + r) % v->page_keys) : there - r;
+        for (int64_t x = 0; x < n; x++) {
+            real *at = to + x * step + r;
+            const real *row = load_elements(v->dtype, from + x * gap, m, at);
+            if (m == VL)
+                vf_store(at, vf_load(row));
+            else if (row != at)
+                memcpy(at, row, (size_t)m * sizeof(real));
+        }
+    }
+    for (int64_t x = 0; x < n; x++)
+        note_magnitude(w, vf_load(to + x * step));
+}
+
 /* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head. */
 static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to,
                                int64_t step, magnitude *w)
@@ -51,6 +75,10 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
     if (there <= 0) {
         for (int64_t x = 0; x < n; x++)
             vf_store(to + x * step, vf_set1(0));
+        return;
+    }
+    if (rpi_is_turned(v)) {
+        copy_channels(s, j, there, x0, n, to, step, w);
         return;
     }
     const uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
@@ -81,7 +109,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS)
             transpose_channels(&rows, j0 + r0, there, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR, &w);
         if (extreme)
-            extreme[r0 / NR] |= !is_finite(&w) || vf_max_lane(w.max) > (real)RPI_MODERATE;
+            extreme[r0 / NR] |= is_immoderate(&w);
         for (int64_t r = 0; rotate && r < there; r++)
             rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
     }

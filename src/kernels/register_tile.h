@@ -11,14 +11,16 @@
 enum { FETCH = NR * sizeof(real) >= 256 };
 
 /* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is
- * `vectors`; where bias is NULL sums start at 0. Columns from `there` on, all of them in the last vector, become
+ * `vectors`; where bias is NULL sums start at 0. Rows of k are k_step apart: NR, packed, or more in the caller's array,
+ * whose magnitude is then noted in w, else NULL. Columns from `there` on, all of them in the last vector, become
  * -infinity. Rows of q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the
  * largest of them is in some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block
  * prefetch the next panel together. */
 static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
-                                                             const real *k, int64_t dim, const real *const *bias,
-                                                             int64_t col, real *s, int64_t step, real *max,
-                                                             const real *ahead, int64_t there)
+                                                             const real *k, int64_t k_step, int64_t dim,
+                                                             const real *const *bias, int64_t col, real *s,
+                                                             int64_t step, real *max, const real *ahead, int64_t there,
+                                                             magnitude *w)
 {
     vf sum[MR][ROW_VECTORS];
     RPI_UNROLL
@@ -33,7 +35,10 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
             __builtin_prefetch(ahead + d * (NR / 16), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < vectors; n++)
-            y[n] = vf_load(k + d * NR + n * VL);
+            y[n] = vf_load(k + d * k_step + n * VL);
+        RPI_UNROLL
+        for (int n = 0; w && n < vectors; n++)
+            note_magnitude(w, y[n]);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
             const vf x = vf_set1(q[r * q_step + d]);
@@ -71,7 +76,7 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
 static inline void score_tile(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias,
                               int64_t col, real *s, int64_t step, real *max, const real *ahead)
 {
-    score_rows(MR, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, NR);
+    score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is

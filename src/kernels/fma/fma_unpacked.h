@@ -10,23 +10,47 @@ static bool unpacked_pays(int64_t share, int64_t rows)
     return share == 1;
 }
 
-/* key_scores of one group of rows from unpacked keys, packed a panel at a time in k->unpacked. false: some key is
+/* Keys j … j+NR-1 of a head as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are
+ * not there. */
+static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+{
+    const rpi_view *v = &c->args->k;
+    if (!rpi_is_turned(v) || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || c->plan->rotate >= 0 ||
+        j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
+        return NULL;
+    *step = v->stride[3];
+    return rpi_row_of(v, b, g, j);
+}
+
+/* key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed in k->unpacked. false: some key is
  * extreme, and k->s is undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t D = d->dim_k;
+    const int64_t D = d->dim_k, g = k->h / (d->heads / d->kv_heads);
+    magnitude w = {vf_set1(0)};
     uint8_t extreme = 0;
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
-        pack_keys(k, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->unpacked, &extreme);
+        int64_t step = NR;
+        const real *panel = panel_in_place(c, k->b, g, t->tile0 + col, &step);
+        if (panel && is_single(k)) {
+            score_rows(1, ROW_VECTORS, k->q, D, panel, step, D, in, col, k->s + col, ROW_STEP, NULL, k->q, NR, &w);
+            continue;
+        }
+        if (panel) {
+            score_rows(MR, ROW_VECTORS, k->q, rpi_round_up(D, VL), panel, step, D, in, col, k->s + col, ROW_STEP, NULL,
+                       k->q, NR, &w);
+            continue;
+        }
+        pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
             score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
                           t->to[0] - col);
     }
-    return !extreme;
+    return !extreme && !is_immoderate(&w);
 }
 
 /* The sums o of weigh_tile, of one group of rows, from unpacked values; k->unpacked has scratch for SUM_KEYS of them. A
