@@ -30,8 +30,8 @@ static void turn_source(void *context, int64_t n, int32_t worker)
 {
     const turning *t = context;
     const rp_t5_session *s = t->s;
-    const int64_t inner = s->m->config.inner, width = 2 * inner, first = s->starts[n], keys = s->starts[n + 1] - first,
-                  room = s->key_starts[n + 1] - s->key_starts[n];
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, width = 2 * inner, first = s->starts[n],
+                  keys = s->starts[n + 1] - first, room = s->key_starts[n + 1] - s->key_starts[n];
     const float *kv = t->kv + first * width;
     float *k = t->to + s->key_starts[n] * inner, *v = t->to + (s->key_starts[s->n_sources] + first) * inner;
     (void)worker;
@@ -39,8 +39,9 @@ static void turn_source(void *context, int64_t n, int32_t worker)
         for (int64_t x = 0; x < inner; x++)
             for (int64_t j = j0; j < keys && j < j0 + KEY_BLOCK; j++)
                 k[x * room + j] = kv[j * width + x];
-    for (int64_t j = 0; j < keys; j++)
-        memcpy(v + j * inner, kv + j * width + inner, (size_t)inner * sizeof(float));
+    for (int64_t h = 0; h < s->m->config.heads; h++)
+        for (int64_t j = 0; j < keys; j++)
+            memcpy(v + (h * keys + j) * d, kv + j * width + inner + h * d, (size_t)d * sizeof(float));
 }
 
 /* Keys and values of all sources in all layers. */
@@ -163,15 +164,16 @@ typedef struct step {
 static void store_row(const step *p, const row *r, const float *qkv)
 {
     const rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner;
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv;
     for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
         const int64_t at = s->length + i;
         page *to = r->pages[at / s->page];
         float *keys = t5_page_layer(s, to, p->layer, 0) + at % s->page;
         for (int64_t x = 0; x < inner; x++)
             keys[x * s->page] = qkv[inner + x];
-        memcpy(t5_page_layer(s, to, p->layer, 1) + at % s->page * inner, qkv + 2 * inner,
-               (size_t)inner * sizeof(float));
+        for (int64_t h = 0; h < s->m->config.heads; h++)
+            memcpy(t5_page_layer(s, to, p->layer, 1) + (h * s->page + at % s->page) * d, qkv + 2 * inner + h * d,
+                   (size_t)d * sizeof(float));
     }
 }
 
@@ -196,8 +198,8 @@ static void self_task(void *context, int64_t r, int32_t worker)
                           .k_head = s->m->config.d_kv * s->page,
                           .k_key = 1,
                           .k_channel = s->page,
-                          .v_head = s->m->config.d_kv,
-                          .v_key = inner};
+                          .v_head = s->m->config.d_kv * s->page,
+                          .v_key = s->m->config.d_kv};
     t->q = t5_heads(s->m, qkv, p->n, 3 * inner);
     t->out = t5_heads(s->m, (float *)s->work.mixed.data + r * p->n * inner, p->n, inner);
     t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
@@ -209,7 +211,8 @@ static void cross_task(void *context, int64_t g, int32_t worker)
 {
     step *p = context;
     rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner, first = p->groups[g], rows = (p->groups[g + 1] - first) * p->n;
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, first = p->groups[g],
+                  rows = (p->groups[g + 1] - first) * p->n;
     const int64_t source = s->rows[first].source, keys = s->starts[source + 1] - s->starts[source];
     const float *layer = s->cross + p->layer * cross_floats(s);
     const int64_t room = s->key_starts[source + 1] - s->key_starts[source];
@@ -221,10 +224,11 @@ static void cross_task(void *context, int64_t g, int32_t worker)
     }
     t->q = t5_heads(s->m, (float *)s->work.qkv.data + first * p->n * inner, rows, inner);
     t->k = t5_heads(s->m, layer + s->key_starts[source] * inner, keys, inner);
-    t->k.stride[1] = s->m->config.d_kv * room;
+    t->k.stride[1] = d * room;
     t->k.stride[2] = 1;
     t->k.stride[3] = room;
-    t->v = t5_heads(s->m, layer + (s->key_starts[s->n_sources] + s->starts[source]) * inner, keys, inner);
+    t->v = t5_heads(s->m, layer + (s->key_starts[s->n_sources] + s->starts[source]) * inner, keys, d);
+    t->v.stride[1] = keys * d;
     t->out = t5_heads(s->m, out, rows, inner);
     t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
 }
