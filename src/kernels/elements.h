@@ -4,11 +4,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 
 #if !RPI_F64
-/* VL numbers of f16 or bf16, exactly. Subnormal halves are made from integers, because kernels run with numbers below
- * 2^-126 taken as zero. */
-static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+/* VL numbers of f16 or bf16 in the lower halves of x, exactly; the upper halves are 0. Subnormal halves are made from
+ * integers, because kernels run with numbers below 2^-126 taken as zero. */
+static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
-    const vu x = vu_wide(from);
     if (dtype == RP_BF16)
         return (vf)(x << 16);
     const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
@@ -16,6 +15,11 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
     const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
     const vu zero = (vu)(exponent == 0);
     return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
+}
+
+static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+{
+    return widen_halves(vu_wide(from), dtype);
 }
 #endif
 

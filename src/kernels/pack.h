@@ -41,6 +41,39 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
     }
 }
 
+#if !RPI_F64
+/* transpose_rows of f16 or bf16: pairs of channels are transposed as they are, and widened where they are stored.
+ * Returns how many channels were transposed: the last n % (2 VL) are left. */
+static inline __attribute__((always_inline)) int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap,
+                                                                      int64_t there, uintptr_t ahead, int64_t n,
+                                                                      real *to, int64_t step, magnitude *w)
+{
+    int64_t x = 0;
+    for (; x + 2 * VL <= n; x += 2 * VL) {
+        vf y[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++) {
+            if (r < there) {
+                __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * 2)), 0, 2);
+                y[r] = (vf)vf_bits(from + r * gap + x);
+            } else {
+                y[r] = vf_set1(0);
+            }
+        }
+        vf_transpose(y);
+        RPI_UNROLL
+        for (int c = 0; c < VL; c++) {
+            const vf low = widen_halves((vu)y[c] & 0xffff, dtype), high = widen_halves((vu)y[c] >> 16, dtype);
+            note_magnitude(w, low);
+            note_magnitude(w, high);
+            vf_store(to + (x + 2 * c) * step, low);
+            vf_store(to + (x + 2 * c + 1) * step, high);
+        }
+    }
+    return x;
+}
+#endif
+
 /* transpose_channels of a turned array, whose rows lie side by side, channel by channel: a copy. */
 static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
                           magnitude *w)
@@ -81,8 +114,19 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
         copy_channels(s, j, there, x0, n, to, step, w);
         return;
     }
-    const uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
-    const bool in_place = size == sizeof(real) && (!v->page || j % v->page_keys + there <= v->page_keys);
+    uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
+    const bool one_piece = !v->page || j % v->page_keys + there <= v->page_keys;
+#if !RPI_F64
+    if (size == 2 && one_piece) {
+        const uint16_t *halves = (const uint16_t *)(const void *)head_row(s, j) + x0;
+        const int64_t done = v->dtype == RP_BF16 ? transpose_halves(RP_BF16, halves, gap, there, ahead, n, to, step, w)
+                                                 : transpose_halves(RP_F16, halves, gap, there, ahead, n, to, step, w);
+        if (done == n)
+            return;
+        x0 += done, n -= done, to += done * step, ahead += (uintptr_t)(done * size);
+    }
+#endif
+    const bool in_place = size == sizeof(real) && one_piece;
     const real *from = in_place ? (const real *)(const void *)head_row(s, j) + x0 : scratch[0];
     for (int64_t r = 0; r < there && !in_place; r++) {
         const real *row = load_channels(v, head_row(s, j + r), x0, n, scratch[r]);
