@@ -45,6 +45,7 @@ WINDOWS = 4096  # of a Swin, with the heads of its first stages
 LENGTHS = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384]
 FLEX_LENGTHS = (512, 2048, 8192)  # it compiles for seconds at each length
 SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds of a call: a peer that took longer at one length is not tried at the next
+COLD = 1 << 28  # bytes that are read before a cold call
 LONG = 8  # seconds of a round from which on there are three rounds, not five
 ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, however slow
 WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error over largest result: beyond it something else was computed
@@ -65,17 +66,18 @@ class Problem:
     b: int = 1
     h: int = 8
     d: int = 64
+    cold: bool = False  # other memory is read before each call, until the caches hold nothing else
 
     @property
     def text(self):
         """As relpos bench takes it."""
         offset = f"o{self.lk - self.lq}" if self.lk != self.lq else ""
         return (f"{self.passes}:{self.dtype}:b{self.b}h{self.h}q{self.lq}k{self.lk}d{self.d}{offset}:{self.term}"
-                + (":causal" if self.causal else "")).rstrip(":")
+                + (":causal" if self.causal else "")).rstrip(":") + " cold" * self.cold
 
     @property
     def case(self):
-        return ("decode, " if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH else f"{self.b:,} of {self.h} heads, "
+        return ("decode, " + "cold, " * self.cold if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH else f"{self.b:,} of {self.h} heads, "
                 if self.b == WINDOWS else "") + CASES[self.term] + (", causal" if self.causal else "")
 
     @property
@@ -123,9 +125,10 @@ def problems(quick):
             yield Problem(passes, "f32", n, n, term, b=b)
         for h in () if quick else (3, 4):
             yield Problem(passes, "f32", WINDOW ** 2, WINDOW ** 2, "swin,grid=7x7", b=WINDOWS, h=h, d=32)
-    for n in (1024, 2048) if quick else (1024, 2048, 4096, 8192, 16384, 32768):
-        yield Problem("fwd", "f32", 1, n)
-        yield Problem("fwd", "f32", 1, n, "t5,bidirectional=0")
+    for n in (1024, 2048) if quick else (1024, 2048, 4096, 8192, 16384, 32768, 65536):
+        for dtype, cold in (("f32", False), ("f32", True), ("bf16", False), ("bf16", True)):
+            yield Problem("fwd", dtype, 1, n, cold=cold)
+            yield Problem("fwd", dtype, 1, n, "t5,bidirectional=0", cold=cold)
 
 
 def memory_problems(quick):
@@ -374,6 +377,7 @@ class Racer:
             if first[name] > SLOW[p.passes]:
                 self.slow.setdefault((p.passes, p.dtype, p.case, name), (p.lk, first[name]))
             calls[name] = call
+        others = torch.zeros(COLD // 4) if p.cold else None
         rounds = min(rounds, 3) if sum(first.values()) > LONG else rounds
         times, fastest, end = {name: [] for name in calls}, min(first.values()), time.perf_counter() + seconds
         while time.perf_counter() < end or len(times["relpos"]) < rounds:
@@ -382,6 +386,8 @@ class Racer:
                     continue  # far slower than the others: two times are enough
                 if self.threads > 1:
                     time.sleep(0.002)  # the threads of the call before go to sleep meanwhile
+                if p.cold:
+                    others.sum()
                 start = time.perf_counter()
                 call()
                 times[name].append(1e3 * (time.perf_counter() - start))

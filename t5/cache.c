@@ -59,10 +59,15 @@ int64_t t5_pages_of(const rp_t5_session *s, int64_t length)
 static page *copy_page(rp_t5_session *s, page *from, int64_t used)
 {
     page *to = take_page(s);
-    for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++)
-        for (int value = 0; value < 2; value++)
-            memcpy(t5_page_layer(s, to, l, value), t5_page_layer(s, from, l, value),
-                   (size_t)(used * s->m->config.inner) * sizeof(float));
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv;
+    for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++) {
+        for (int64_t x = 0; x < inner; x++)
+            memcpy(t5_page_layer(s, to, l, 0) + x * s->page, t5_page_layer(s, from, l, 0) + x * s->page,
+                   (size_t)used * sizeof(float));
+        for (int64_t h = 0; h < s->m->config.heads; h++)
+            memcpy(t5_page_layer(s, to, l, 1) + h * s->page * d, t5_page_layer(s, from, l, 1) + h * s->page * d,
+                   (size_t)(used * d) * sizeof(float));
+    }
     return to;
 }
 

@@ -6,9 +6,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_ROWS = 16 }; /* rows whose logits a visitor gets from one product */
+enum {
+    HEAD_ROWS = 16, /* rows whose logits a visitor gets from one product */
+    KEY_BLOCK = 16  /* keys of a source are padded to whole cache lines */
+};
 
 /* ------------------------------------------------------------------------------------------------ sessions */
+
+/* Numbers of one layer in s->cross. */
+static int64_t cross_floats(const rp_t5_session *s)
+{
+    return (s->key_starts[s->n_sources] + s->starts[s->n_sources]) * s->m->config.inner;
+}
+
+typedef struct turning {
+    const rp_t5_session *s;
+    const float *kv; /* [tokens][2 * inner] of one layer */
+    float *to;
+} turning;
+
+/* Keys of one source from rows to [inner][keys], and its values. */
+static void turn_source(void *context, int64_t n, int32_t worker)
+{
+    const turning *t = context;
+    const rp_t5_session *s = t->s;
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, width = 2 * inner, first = s->starts[n],
+                  keys = s->starts[n + 1] - first, room = s->key_starts[n + 1] - s->key_starts[n];
+    const float *kv = t->kv + first * width;
+    float *k = t->to + s->key_starts[n] * inner, *v = t->to + (s->key_starts[s->n_sources] + first) * inner;
+    (void)worker;
+    for (int64_t j0 = 0; j0 < keys; j0 += KEY_BLOCK)
+        for (int64_t x = 0; x < inner; x++)
+            for (int64_t j = j0; j < keys && j < j0 + KEY_BLOCK; j++)
+                k[x * room + j] = kv[j * width + x];
+    for (int64_t h = 0; h < s->m->config.heads; h++)
+        for (int64_t j = 0; j < keys; j++)
+            memcpy(v + (h * keys + j) * d, kv + j * width + inner + h * d, (size_t)d * sizeof(float));
+}
 
 /* Keys and values of all sources in all layers. */
 static rp_status make_cross(rp_t5_session *s, const float *hidden)
@@ -17,21 +51,23 @@ static rp_status make_cross(rp_t5_session *s, const float *hidden)
     const t5_stack *stack = &s->m->weights.decoder;
     const int64_t rows = s->starts[s->n_sources], width = 2 * c->inner;
     int64_t count;
-    if (!t5_mul(rows, width * 4, &count) || !t5_mul(count, stack->layers, &count))
+    for (int64_t n = 0; n < s->n_sources; n++)
+        s->key_starts[n + 1] =
+            s->key_starts[n] + (s->starts[n + 1] - s->starts[n] + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
+    if (!t5_mul(rows + s->key_starts[s->n_sources], c->inner * 4, &count) || !t5_mul(count, stack->layers, &count))
         return t5_fail(RP_E_OVERFLOW, "sources of %lld tokens are too long", (long long)rows);
+    float *kv = malloc((size_t)(rows * width) * sizeof *kv + 1);
     s->cross = aligned_alloc(64, (size_t)count / 64 * 64 + 64);
-    if (s->cross == NULL)
-        return t5_no_memory_for("keys and values of the sources", count);
-    const rp_status reserved = t5_work_rows(&s->work, s->m, rows);
-    if (reserved != RP_OK)
-        return reserved;
-    for (int64_t l = 0; l < stack->layers; l++) {
-        const rp_status status = t5_linear(&s->work, &stack->block[l].cross_kv, rows, hidden, c->d_model,
-                                           s->cross + l * rows * width, width, LINEAR_STORE);
-        if (status != RP_OK)
-            return status;
+    rp_status status = s->cross != NULL && kv != NULL ? t5_work_rows(&s->work, s->m, rows)
+                                                      : t5_no_memory_for("keys and values of the sources", count);
+    for (int64_t l = 0; l < stack->layers && status == RP_OK; l++) {
+        turning t = {s, kv, s->cross + l * cross_floats(s)};
+        status = t5_linear(&s->work, &stack->block[l].cross_kv, rows, hidden, c->d_model, kv, width, LINEAR_STORE);
+        if (status == RP_OK)
+            rp_pool_run(s->m->pool, s->n_sources, turn_source, &t);
     }
-    return RP_OK;
+    free(kv);
+    return status;
 }
 
 static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions, t5_watch *watch)
@@ -73,8 +109,10 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
     s->n_sources = n_sources;
     s->page = t5_page_tokens(m);
     s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
+    s->key_starts = calloc((size_t)n_sources + 1, sizeof *s->key_starts);
     s->work.watch = watch;
-    status = s->starts != NULL ? begin(s, sources, positions > 1 ? positions : 1, watch) : t5_no_memory();
+    status = s->starts != NULL && s->key_starts != NULL ? begin(s, sources, positions > 1 ? positions : 1, watch)
+                                                        : t5_no_memory();
     if (status != RP_OK) {
         rp_t5_end(s);
         return status;
@@ -105,6 +143,7 @@ void rp_t5_end(rp_t5_session *s)
     t5_work_free(&s->work);
     t5_release(&s->logits);
     free(s->cross);
+    free(s->key_starts);
     free(s->starts);
     free(s);
 }
@@ -125,12 +164,16 @@ typedef struct step {
 static void store_row(const step *p, const row *r, const float *qkv)
 {
     const rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner;
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv;
     for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
         const int64_t at = s->length + i;
-        for (int value = 0; value < 2; value++)
-            memcpy(t5_page_layer(s, r->pages[at / s->page], p->layer, value) + at % s->page * inner,
-                   qkv + (1 + value) * inner, (size_t)inner * sizeof(float));
+        page *to = r->pages[at / s->page];
+        float *keys = t5_page_layer(s, to, p->layer, 0) + at % s->page;
+        for (int64_t x = 0; x < inner; x++)
+            keys[x * s->page] = qkv[inner + x];
+        for (int64_t h = 0; h < s->m->config.heads; h++)
+            memcpy(t5_page_layer(s, to, p->layer, 1) + (h * s->page + at % s->page) * d, qkv + 2 * inner + h * d,
+                   (size_t)d * sizeof(float));
     }
 }
 
@@ -152,10 +195,11 @@ static void self_task(void *context, int64_t r, int32_t worker)
                           .page = s->page,
                           .per_batch = s->room,
                           .len_k = s->length + p->n,
-                          .k_head = s->m->config.d_kv,
-                          .k_key = inner,
-                          .v_head = s->m->config.d_kv,
-                          .v_key = inner};
+                          .k_head = s->m->config.d_kv * s->page,
+                          .k_key = 1,
+                          .k_channel = s->page,
+                          .v_head = s->m->config.d_kv * s->page,
+                          .v_key = s->m->config.d_kv};
     t->q = t5_heads(s->m, qkv, p->n, 3 * inner);
     t->out = t5_heads(s->m, (float *)s->work.mixed.data + r * p->n * inner, p->n, inner);
     t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
@@ -167,9 +211,11 @@ static void cross_task(void *context, int64_t g, int32_t worker)
 {
     step *p = context;
     rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner, first = p->groups[g], rows = (p->groups[g + 1] - first) * p->n;
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, first = p->groups[g],
+                  rows = (p->groups[g + 1] - first) * p->n;
     const int64_t source = s->rows[first].source, keys = s->starts[source + 1] - s->starts[source];
-    const float *kv = s->cross + (p->layer * s->starts[s->n_sources] + s->starts[source]) * 2 * inner;
+    const float *layer = s->cross + p->layer * cross_floats(s);
+    const int64_t room = s->key_starts[source + 1] - s->key_starts[source];
     float *out = (float *)s->work.mixed.data + first * p->n * inner;
     rp_tensors *t = &s->cross_attention.tensors[worker];
     if (keys == 0) { /* nothing to attend to */
@@ -177,8 +223,12 @@ static void cross_task(void *context, int64_t g, int32_t worker)
         return;
     }
     t->q = t5_heads(s->m, (float *)s->work.qkv.data + first * p->n * inner, rows, inner);
-    t->k = t5_heads(s->m, kv, keys, 2 * inner);
-    t->v = t5_heads(s->m, kv + inner, keys, 2 * inner);
+    t->k = t5_heads(s->m, layer + s->key_starts[source] * inner, keys, inner);
+    t->k.stride[1] = d * room;
+    t->k.stride[2] = 1;
+    t->k.stride[3] = room;
+    t->v = t5_heads(s->m, layer + (s->key_starts[s->n_sources] + s->starts[source]) * inner, keys, d);
+    t->v.stride[1] = keys * d;
     t->out = t5_heads(s->m, out, rows, inner);
     t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
 }

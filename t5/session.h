@@ -5,7 +5,8 @@
 
 #include "t5/model.h"
 
-/* Keys and values of some tokens in every layer: [layers][2][tokens][inner]. */
+/* Keys and values of some tokens in every layer: [layers] of keys [inner][tokens], which a step reads without transposing them,
+ * and values [tokens][inner]. */
 typedef struct page {
     int64_t owners;
     struct page *next; /* of free ones */
@@ -19,11 +20,13 @@ typedef struct row {
 
 struct rp_t5_session {
     const rp_t5 *m;
-    int64_t n_sources, *starts; /* [n_sources + 1] rows of cross */
-    float *cross;               /* [decoder layers][rows][2 * inner]: keys and values of the sources */
-    int64_t length;             /* tokens of every row */
-    int64_t page;               /* tokens of a page */
-    int64_t n_rows, room;       /* room: pages of a row */
+    int64_t n_sources, *starts; /* [n_sources + 1] tokens of the sources before each */
+    /* keys and values of the sources: [decoder layers] of keys, [inner][keys, padded] of each source, and values [tokens][inner] */
+    float *cross;
+    int64_t *key_starts;  /* [n_sources + 1] padded keys of the sources before each */
+    int64_t length;       /* tokens of every row */
+    int64_t page;         /* tokens of a page */
+    int64_t n_rows, room; /* room: pages of a row */
     row *rows;
     page *unused;
     t5_attention step, prefill, cross_attention;
@@ -37,7 +40,7 @@ struct rp_t5_session {
 /* Tokens of a page for this model. */
 int64_t t5_page_tokens(const rp_t5 *m);
 int64_t t5_pages_of(const rp_t5_session *s, int64_t length);
-/* The first number of a layer's keys (0) or values (1) in a page: [tokens][inner]. */
+/* The first number of a layer's keys (0) or values (1) in a page. */
 float *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value);
 
 /* The rows of a step from those of the step before: page pointers are copied, pages are shared. */

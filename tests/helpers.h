@@ -109,6 +109,20 @@ HELPER rp_array array_in(problem *p, rp_dtype dtype, int32_t ndim, const int64_t
     return a;
 }
 
+/* Keys with the axis of channels before that of keys: [B, Hk, Dk, Lk] in memory that holds nothing else. */
+HELPER rp_array turned(problem *p, const rp_array *k)
+{
+    const int64_t heads = k->shape[1], n = k->shape[2], d = k->shape[3], size = (int64_t)rp_dtype_size(k->dtype);
+    rp_array to = array_in(p, k->dtype, 4, k->shape);
+    for (int64_t x = 0; x < problem_size(k); x++) {
+        const int64_t b = x / (heads * n * d), h = x / (n * d) % heads, j = x / d % n, c = x % d;
+        memcpy((char *)to.data + (((b * heads + h) * d + c) * n + j) * size,
+               (char *)k->data + (b * k->stride[0] + h * k->stride[1] + j * k->stride[2] + c) * size, (size_t)size);
+    }
+    to.stride[0] = heads * n * d, to.stride[1] = n * d, to.stride[2] = 1, to.stride[3] = n;
+    return to;
+}
+
 enum { WITH_LSE = 1, WITH_WEIGHTS = 2, WITH_SUMMARY = 4, WITH_ALL = 7 };
 
 /* Ask for more outputs than out. */

@@ -423,6 +423,7 @@ typedef struct rp_pages {
     int64_t k_key;        /* elements between keys */
     int64_t v_head;       /* elements between heads of a page of values */
     int64_t v_key;        /* elements between values */
+    int64_t k_channel;    /* elements between channels of a key, where k_key is 1; 0: channels lie side by side */
 } rp_pages;
 
 /* What a plan makes once from the learned arrays and positions, for many calls: strips of biases and the cosines and
@@ -431,7 +432,8 @@ typedef struct rp_prepared rp_prepared;
 
 /* The arrays of one call. Start from rp_tensors_init; absent outputs are not computed.
  *
- * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous
+ * Shapes   q [B,H,Lq,Dk]  k [B,Hk,Lk,Dk]  v [B,Hk,Lk,Dv]  out [B,H,Lq,Dv], all of desc.dtype, last axis contiguous; of
+ *          k the axis of keys may be it instead: keys stored as [Dk, Lk], which few queries read fastest
  *          lse [B,H,Lq]  weights [B,H,Lq,Lk]  profile [B,H,Lq+Lk-1]  key_mass [B,H,Lk]  entropy [B,H,Lq], of any
  *          floating type
  * profile[t] is the mean weight over all pairs of delta = t - (Lq-1+q_offset), masked pairs counting 0; key_mass[j] is
@@ -502,7 +504,7 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
 /* Attend: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval), in one pass; the score matrix is never
  * stored.
  *
- * Shapes   see rp_tensors. Any strides; the last axis of q, k, v and out is contiguous.
+ * Shapes   see rp_tensors. Any strides; the last axis of q, v and out is contiguous, and that of k or its axis of keys.
  * Sign     delta = key - query = j - (i + q_offset).
  * Edges    a row with no key left gives out = 0, weights 0 and lse = -INFINITY. NaN or infinity in a masked key, value
  *          or bias reaches nothing; NaN in an attended one reaches exactly the rows that attend to it. Lk = 0 masks

@@ -45,8 +45,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
-    and H: (L, D). Results lack the same axes. Any strides, as long as the last axis is contiguous. float32, float64, float16 and
-    bfloat16 (torch, ml_dtypes); sums of the last two are float32.
+    and H: (L, D). Results lack the same axes. Any strides, as long as the last axis is contiguous (of k, that or the axis of keys).
+    float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
     The offset of a pair is key - query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()

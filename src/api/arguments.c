@@ -30,6 +30,22 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
+/* The last axis of q, k, v and out is contiguous, or of k the axis of keys. In the view the stride of that axis is then
+ * 1, also where it has one element. */
+static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
+{
+    const bool turned = keys && a->shape[3] > 1 && a->stride[3] != 1;
+    if (!turned) {
+        v->stride[3] = 1;
+        return check_contiguous(a, name);
+    }
+    if (a->shape[2] > 1 && a->stride[2] != 1)
+        return rpi_fail(RP_E_STRIDE, "%s: the strides of keys and of the last axis are %lld and %lld: one must be 1",
+                        name, (long long)a->stride[2], (long long)a->stride[3]);
+    v->stride[2] = 1;
+    return RP_OK;
+}
+
 /* No two elements of an output may share memory: with its axes sorted by stride, each steps over all elements of those
  * before it. */
 rp_status rpi_check_output(const rp_array *a, const char *name)
@@ -110,10 +126,10 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
         const char *name;
         const rp_array *a;
         const void *const *page;
-        int64_t head, key, width;
+        int64_t head, key, channel;
         rpi_view *view;
-    } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, d->dim_k, &args->k},
-                 {"v", &t->v, p->v, p->v_head, p->v_key, d->dim_v, &args->v}};
+    } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, p->k_channel ? p->k_channel : 1, &args->k},
+                 {"v", &t->v, p->v, p->v_head, p->v_key, 1, &args->v}};
     if (!p->k)
         return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL, and pages.v is not: keys and values are in pages together")
                     : RP_OK;
@@ -137,6 +153,10 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
             !rpi_mul(sides[n].key, p->page, 8, &span))
             return rpi_fail(RP_E_STRIDE, "pages: the strides of %s are %lld and %lld: 0 or more elements",
                             sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
+        if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
+            !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
+            return rpi_fail(RP_E_STRIDE, "pages: k_channel is %lld, k_key %lld: 0, or more elements where k_key is 1",
+                            (long long)sides[n].channel, (long long)sides[n].key);
         for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
             const bool used = m % p->per_batch * p->page < d->len_k;
             if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
@@ -148,7 +168,7 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
                                     .page = sides[n].page,
                                     .page_keys = p->page,
                                     .per_batch = p->per_batch,
-                                    .stride = {0, sides[n].head, sides[n].key, 1}};
+                                    .stride = {0, sides[n].head, sides[n].key, sides[n].channel}};
     }
     return RP_OK;
 }
@@ -290,7 +310,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
             continue;
         s = check_array(arrays[n].v, arrays[n].a, arrays[n].ndim, arrays[n].n, arrays[n].dtype, arrays[n].name);
         if (s == RP_OK && arrays[n].contiguous)
-            s = check_contiguous(arrays[n].a, arrays[n].name);
+            s = check_rows(arrays[n].v, arrays[n].a, n == 1, arrays[n].name);
         if (s == RP_OK && n >= 3)
             s = rpi_check_output(arrays[n].a, arrays[n].name);
         if (s != RP_OK)

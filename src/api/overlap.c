@@ -97,7 +97,9 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
     const struct {
         const void *const *page;
         int64_t n[3], stride[3];
-    } sides[] = {{p->k, {plan->desc.kv_heads, p->page, plan->desc.dim_k}, {p->k_head, p->k_key, 1}},
+    } sides[] = {{p->k,
+                  {plan->desc.kv_heads, p->page, plan->desc.dim_k},
+                  {p->k_head, p->k_key, p->k_channel ? p->k_channel : 1}},
                  {p->v, {plan->desc.kv_heads, p->page, plan->desc.dim_v}, {p->v_head, p->v_key, 1}}};
     for (int o = 0; o < outputs; o++)
         for (int64_t m = 0; m < plan->desc.batch * used * 2; m++) {

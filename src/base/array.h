@@ -70,6 +70,13 @@ static inline int64_t rpi_floating_size(rp_dtype dtype)
     return dtype == RP_F64 ? 8 : dtype == RP_F32 ? 4 : 2;
 }
 
+/* Whether the channels of a row lie `stride[3]` elements apart, and those of neighbouring rows side by side: keys as
+ * [channels][keys]. The rows of every other array of a call are contiguous. */
+static inline bool rpi_is_turned(const rpi_view *v)
+{
+    return v->stride[3] != 1;
+}
+
 /* Where row j of head h of k or v begins. */
 static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, int64_t j)
 {
@@ -82,6 +89,12 @@ static inline const void *rpi_row_of(const rpi_view *v, int64_t b, int64_t h, in
         at = rpi_index(v, b, h, j, 0);
     }
     return base + at * rpi_floating_size(v->dtype);
+}
+
+/* The element [b, h, j, x] of k or v, in pages too. */
+static inline double rpi_row_value(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t x)
+{
+    return rpi_value(rpi_row_of(v, b, h, j), v->dtype, x * v->stride[3]);
 }
 
 /* A number that the norm of a row does not exceed; infinite or NaN where that is. */

@@ -154,7 +154,11 @@ double rpi_row_norm(const rpi_view *v, int64_t b, int64_t h, int64_t j, int64_t 
     double x[64], sum = 0;
     for (int64_t x0 = 0; x0 < width; x0 += 64) {
         const int64_t n = width - x0 < 64 ? width - x0 : 64;
-        rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
+        if (rpi_is_turned(v))
+            for (int64_t c = 0; c < n; c++)
+                x[c] = rpi_row_value(v, b, h, j, x0 + c);
+        else
+            rpi_load_f64(x, row + x0 * rpi_floating_size(v->dtype), v->dtype, n);
         for (int64_t c = 0; c < n; c++)
             sum += x[c] * x[c];
     }

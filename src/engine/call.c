@@ -72,8 +72,7 @@ static void column_task(void *context, int64_t head, int32_t worker)
         for (int64_t j = 0; j < c->pad_k; j++) {
             double sum = 0;
             for (int64_t x = 0; x < v->width && j < d->len_k; x++)
-                sum += rpi_value(rpi_row_of(&c->args->k, b, h / (d->heads / d->kv_heads), j), c->args->k.dtype, x) *
-                       v->product->vec(&p, 0, x);
+                sum += rpi_row_value(&c->args->k, b, h / (d->heads / d->kv_heads), j, x) * v->product->vec(&p, 0, x);
             rpi_put_real(c->plan, s->column.product, head * c->pad_k + j, sum * v->factor);
         }
     }

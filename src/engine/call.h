@@ -22,7 +22,7 @@ struct rpi_call {
      * layout. extreme_k [kv head][panel] is 1 where a key is extreme, extreme_v [kv head][Lk padded] where a value is
      * not finite */
     int64_t g0, groups;
-    int64_t heads_per_task; /* kv heads that a task packs for itself and attends; 0: kv heads are packed in groups */
+    int64_t heads_per_task; /* kv heads of a task that does all of them: short ones, or few queries of one tile */
     void *keys, *values;
     uint8_t *extreme_k, *extreme_v;
     /* what kernels/skip.h needs: rows start at the score of their own key; tiles may be left out; [kv head][panel] the

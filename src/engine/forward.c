@@ -140,6 +140,18 @@ static void decode_merge_task(void *context, int64_t head, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
+/* kv heads of few queries whose keys are one tile. */
+static void decode_heads_task(void *context, int64_t n, int32_t worker)
+{
+    const rpi_call *c = context;
+    const rp_desc *d = &c->args->desc;
+    const int64_t past = rpi_min((n + 1) * c->heads_per_task, c->groups);
+    c->plan->ops->decode_heads(c, n * c->heads_per_task, past, worker);
+    for (int64_t head = n * c->heads_per_task * (d->heads / d->kv_heads); head < past * (d->heads / d->kv_heads);
+         head++)
+        rpi_progress_step(c->progress);
+}
+
 /* Few queries: tile by tile. false: values that are not finite were met, and the call goes block by block. */
 static bool decode(rpi_forward *f, rp_pool *pool)
 {
@@ -151,11 +163,16 @@ static bool decode(rpi_forward *f, rp_pool *pool)
     for (c->g0 = 0; c->g0 < kv; c->g0 += f->decode_groups) {
         c->groups = rpi_min(f->decode_groups, kv - c->g0);
         rpi_columns_fill(c, pool);
-        rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
-        rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
+        if (tiles == 1) {
+            rpi_pool_run(pool, (c->groups + c->heads_per_task - 1) / c->heads_per_task, decode_heads_task, c);
+        } else {
+            rpi_pool_run(pool, c->groups * tiles, decode_scores_task, c);
+            rpi_pool_run(pool, c->groups * tiles, decode_values_task, c);
+        }
         if (atomic_load(&f->decode.extreme))
             return false;
-        rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
+        if (tiles > 1)
+            rpi_pool_run(pool, c->groups * share, decode_merge_task, c);
         if (atomic_load(&c->progress->stop))
             return true;
     }

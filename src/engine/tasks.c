@@ -46,7 +46,7 @@ static void set_decode(rpi_forward *f)
     const rp_desc *d = &c->plan->desc;
     const rpi_ops *ops = c->plan->ops;
     f->decode.n_tiles = 0;
-    if (!c->extents->decode_queries || c->extents->len_k <= ops->nr || c->plan->valvec >= 0)
+    if (!c->extents->decode_queries || !c->extents->len_k || c->plan->valvec >= 0)
         return;
     const int64_t one = rpi_max(rpi_min(d->len_q, ops->decode_rows), 1) * rpi_round_up(d->len_k, ops->nr);
     f->decode.n_tiles = (c->extents->len_k + ops->tile_keys - 1) / ops->tile_keys;
@@ -77,7 +77,7 @@ void rpi_forward_cut(rpi_forward *f)
     set_groups(f, f->call.extents->summary);
     set_decode(f);
     set_rows(f);
-    if (f->by_heads)
+    if (f->by_heads || f->decode.n_tiles == 1)
         f->call.heads_per_task =
             rpi_clamp(d->batch * d->kv_heads / (TASKS_PER_THREAD * f->threads), 1, MAX_HEADS_PER_TASK);
 }

@@ -100,7 +100,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
             for (int64_t j = 0; j < keys; j++) {
                 w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
                 if (w->column[j] != 0)
-                    sum += w->column[j] * rpi_value(rpi_row_of(&c->args->k, k->b, g, j0 + j), c->args->k.dtype, x);
+                    sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
             }
             if (bw->columns)
                 bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + j0 / BACKWARD_KEYS) * v->width + x] =

@@ -6,6 +6,8 @@
  *     values   weights with the maximum that the row has reached by this tile, their sum, and sums of SUM_KEYS values
  *              from zero
  *     merge    adds the sums in the order of the tiles, rescaled where the maximum rose, as tile_attend does
+ *
+ * Where the keys are one tile, decode_heads does all of it for some kv heads, and nothing is left between.
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* What one tile leaves for merge, of one query head and rows r < MR. */
@@ -55,26 +57,78 @@ static real *decode_sums_at(const rpi_call *c, int64_t head)
     return (real *)c->decode->sums + head * c->decode->n_tiles * (TILE_KEYS / SUM_KEYS) * MR * c->pad_v;
 }
 
+static void decode_head(decode_scratch *w, int64_t kv)
+{
+    w->k.kv = kv;
+    w->k.b = (w->k.c->g0 + kv) / w->k.c->args->desc.kv_heads;
+    memset(w->extreme_k, 0, TILE_KEYS / NR);
+    memset(w->extreme_v, 0, TILE_KEYS);
+}
+
 static void decode_begin(const rpi_call *c, decode_scratch *w, int64_t kv, int32_t worker)
 {
     block *k = &w->k;
     rpi_arena a = scratch_of(c, worker);
     decode_layout(c, w, &a);
     k->c = c;
-    k->kv = kv;
-    k->b = (c->g0 + kv) / c->args->desc.kv_heads;
     k->row0 = 0;
     k->rows = c->args->desc.len_q;
     k->groups = 1;
-    memset(w->extreme_k, 0, TILE_KEYS / NR);
-    memset(w->extreme_v, 0, TILE_KEYS);
+    decode_head(w, kv);
+}
+
+/* Open tile n of query head m of the kv head, and make its scores; false: no row has a key in it. *packed: the keys
+ * are in w->keys. */
+static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *packed)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    k->h = g * share + m;
+    find_intervals(k);
+    const bool near =
+        !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
+        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v); /* extreme keys are found while packing */
+    if (c->args->pairs)
+        count_pairs(k, near ? t : NULL, tile0);
+    if (!near)
+        return false;
+    load_queries(k);
+    k->unpacked = w->keys;
+    if (!unpacked_pays(share, k->rows) || k->extreme_q || *packed || !tile_scores(k, t, NULL)) {
+        if (!*packed)
+            pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w->keys, w->extreme_k);
+        *packed = true;
+        open_tile(k, t, tile0, TILE_KEYS, w->extreme_k, w->extreme_v);
+        tile_scores(k, t, w->keys);
+    }
+    return true;
+}
+
+/* Make the values of tile n ready for weigh_tile. *packed: they are in w->values. */
+static void decode_pack_values(decode_scratch *w, int64_t n, bool *packed)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    const rp_desc *d = &c->args->desc;
+    const int64_t tile0 = n * TILE_KEYS, keys = rpi_min(TILE_KEYS, d->len_k - tile0);
+    const bool unpacked = unpacked_pays(d->heads / d->kv_heads, k->rows);
+    k->unpacked = unpacked ? w->values : NULL;
+    if (unpacked || *packed || !c->args->out.data)
+        return;
+    pack_values(k, k->b, (c->g0 + k->kv) % d->kv_heads, tile0, rpi_round_up(keys, NR), w->values, 0, TILE_KEYS,
+                w->extreme_v);
+    if (memchr(w->extreme_v, 1, (size_t)keys))
+        atomic_store(&c->decode->extreme, 1);
+    *packed = true;
 }
 
 static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t worker)
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
+    const int64_t share = d->heads / d->kv_heads, tile0 = n * TILE_KEYS;
     decode_scratch w;
     block *k = &w.k;
     bool packed = false;
@@ -83,26 +137,9 @@ static void decode_scores(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     for (int64_t m = 0; m < share; m++) {
         decode_tile *to = decode_tile_at(c, kv * share + m, n);
         tile t;
-        k->h = g * share + m;
-        find_intervals(k);
         to->from = to->to = 0;
-        const bool near =
-            !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-            open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v); /* extreme keys are found while packing */
-        if (c->args->pairs)
-            count_pairs(k, near ? &t : NULL, tile0);
-        if (!near)
+        if (!decode_open(&w, m, n, &t, &packed))
             continue;
-        load_queries(k);
-        k->unpacked = w.keys;
-        if (!unpacked_pays(share, k->rows) || k->extreme_q || packed || !tile_scores(k, &t, NULL)) {
-            if (!packed)
-                pack_keys(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w.keys,
-                          w.extreme_k);
-            packed = true;
-            open_tile(k, &t, tile0, TILE_KEYS, w.extreme_k, w.extreme_v);
-            tile_scores(k, &t, w.keys);
-        }
         to->from = t.from[0];
         to->to = t.to[0];
         for (int64_t r = 0; r < k->rows; r++) {
@@ -122,11 +159,9 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
     const int64_t share = d->heads / d->kv_heads, g = (c->g0 + kv) % d->kv_heads, tile0 = n * TILE_KEYS;
     decode_scratch w;
     block *k = &w.k;
-    const bool unpacked = unpacked_pays(share, d->len_q);
-    bool packed = !c->args->out.data || unpacked;
+    bool packed = false;
     amx_begin();
     decode_begin(c, &w, kv, worker);
-    k->unpacked = unpacked ? w.values : NULL;
     for (int64_t m = 0; m < share; m++) {
         decode_tile *at = decode_tile_at(c, kv * share + m, n);
         tile t = {.tile0 = tile0};
@@ -137,13 +172,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
             find_intervals(k);
         t.from[0] = at->from;
         t.to[0] = t.end = at->to;
-        if (!packed) {
-            pack_values(k, k->b, g, tile0, rpi_round_up(rpi_min(TILE_KEYS, d->len_k - tile0), NR), w.values, 0,
-                        TILE_KEYS, w.extreme_v);
-            if (memchr(w.extreme_v, 1, (size_t)rpi_min(TILE_KEYS, d->len_k - tile0)))
-                atomic_store(&c->decode->extreme, 1);
-            packed = true;
-        }
+        decode_pack_values(&w, n, &packed);
         for (int64_t r = 0; r < MR; r++) {
             real *s = k->s + r * ROW_STEP;
             start_row(k, r, sink_of(c, k->h));
@@ -207,5 +236,40 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
         }
     }
     write_rows(k);
+    rpi_float_end(before);
+}
+
+/* kv heads [kv0, kv1) of the group, whose keys are one tile, from the first step to the last. */
+static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker)
+{
+    const rp_desc *d = &c->args->desc;
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    decode_scratch w;
+    block *k = &w.k;
+    amx_begin();
+    decode_begin(c, &w, kv0, worker);
+    for (int64_t kv = kv0; kv < kv1; kv++) {
+        bool packed_keys = false, packed_values = false;
+        decode_head(&w, kv);
+        for (int64_t m = 0; m < d->heads / d->kv_heads; m++) {
+            tile t;
+            real alpha[BLOCK_ROWS];
+            const bool near = decode_open(&w, m, 0, &t, &packed_keys);
+            start_rows(k, sink_of(c, k->h));
+            memset(k->o, 0, reals(MR, c->pad_v));
+            if (near) {
+                decode_pack_values(&w, 0, &packed_values);
+                for (int64_t r = k->rows; r < MR && !is_single(k); r++) { /* fill up the group */
+                    memset(k->s + r * ROW_STEP + t.from[0], 0, reals(t.to[0] - t.from[0], 1));
+                    k->running_max[r] = -INFINITY;
+                }
+                for (int64_t r0 = 0; r0 < MR; r0 += VL)
+                    raise_running_max(k, r0, alpha);
+                weigh_tile(k, &t, c->args->out.data ? w.values : NULL, 0, TILE_KEYS, ones, k->o, 0, false);
+            }
+            write_rows(k);
+        }
+    }
+    amx_end();
     rpi_float_end(before);
 }

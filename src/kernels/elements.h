@@ -4,11 +4,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 
 #if !RPI_F64
-/* VL numbers of f16 or bf16, exactly. Subnormal halves are made from integers, because kernels run with numbers below
- * 2^-126 taken as zero. */
-static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+/* VL numbers of f16 or bf16 in the lower halves of x, exactly; the upper halves are 0. Subnormal halves are made from
+ * integers, because kernels run with numbers below 2^-126 taken as zero. */
+static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
-    const vu x = vu_wide(from);
     if (dtype == RP_BF16)
         return (vf)(x << 16);
     const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
@@ -17,28 +16,43 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
     const vu zero = (vu)(exponent == 0);
     return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
 }
+
+static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
+{
+    return widen_halves(vu_wide(from), dtype);
+}
 #endif
 
-/* Channels x0 … x0+n-1 of a row of any floating type, at most CHANNELS of them: in the array itself, or converted into
- * scratch. */
+/* n elements of any floating type, side by side: in the array itself, or converted into scratch. */
+static inline const real *load_elements(rp_dtype dtype, const void *from, int64_t n, real *scratch)
+{
+#if RPI_F64
+    if (dtype == RP_F64)
+        return from;
+    for (int64_t x = 0; x < n; x++)
+        scratch[x] = rpi_value(from, dtype, x);
+#else
+    if (dtype == RP_F32)
+        return from;
+    const int64_t size = rpi_floating_size(dtype);
+    int64_t x = 0;
+    for (; size == 2 && x + VL <= n; x += VL)
+        vf_store(scratch + x, load_halves((const uint16_t *)from + x, dtype));
+    if (x < n)
+        rpi_load_f32(scratch + x, (const char *)from + x * size, dtype, n - x);
+#endif
+    return scratch;
+}
+
+/* Channels x0 … x0+n-1 of a row, at most CHANNELS of them: in the array itself, or in scratch. */
 enum { CHANNELS = 64 };
 static inline const real *load_channels(const rpi_view *v, const void *row, int64_t x0, int64_t n, real *scratch)
 {
-#if RPI_F64
-    if (v->dtype == RP_F64)
-        return (const double *)row + x0;
+    const char *from = (const char *)row + x0 * v->stride[3] * rpi_floating_size(v->dtype);
+    if (!rpi_is_turned(v))
+        return load_elements(v->dtype, from, n, scratch);
     for (int64_t x = 0; x < n; x++)
-        scratch[x] = rpi_value(row, v->dtype, x0 + x);
-#else
-    if (v->dtype == RP_F32)
-        return (const float *)row + x0;
-    const char *from = (const char *)row + x0 * rpi_floating_size(v->dtype);
-    int64_t x = 0;
-    for (; rpi_floating_size(v->dtype) == 2 && x + VL <= n; x += VL)
-        vf_store(scratch + x, load_halves((const uint16_t *)(const void *)from + x, v->dtype));
-    if (x < n)
-        rpi_load_f32(scratch + x, from + x * rpi_floating_size(v->dtype), v->dtype, n - x);
-#endif
+        scratch[x] = (real)rpi_value(from, v->dtype, x * v->stride[3]);
     return scratch;
 }
 
@@ -115,4 +129,9 @@ static inline void note_magnitude(magnitude *w, vf x)
 static inline bool is_finite(const magnitude *w)
 {
     return vf_sum(w->max * vf_set1(0)) == 0;
+}
+
+static inline bool is_immoderate(const magnitude *w)
+{
+    return !is_finite(w) || vf_max_lane(w->max) > (real)RPI_MODERATE;
 }

@@ -41,6 +41,63 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
     }
 }
 
+#if !RPI_F64
+/* transpose_rows of f16 or bf16: pairs of channels are transposed as they are, and widened where they are stored.
+ * Returns how many channels were transposed: the last n % (2 VL) are left. */
+static inline __attribute__((always_inline)) int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap,
+                                                                      int64_t there, uintptr_t ahead, int64_t n,
+                                                                      real *to, int64_t step, magnitude *w)
+{
+    int64_t x = 0;
+    for (; x + 2 * VL <= n; x += 2 * VL) {
+        vf y[VL];
+        RPI_UNROLL
+        for (int r = 0; r < VL; r++) {
+            if (r < there) {
+                __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * 2)), 0, 2);
+                y[r] = (vf)vf_bits(from + r * gap + x);
+            } else {
+                y[r] = vf_set1(0);
+            }
+        }
+        vf_transpose(y);
+        RPI_UNROLL
+        for (int c = 0; c < VL; c++) {
+            const vf low = widen_halves((vu)y[c] & 0xffff, dtype), high = widen_halves((vu)y[c] >> 16, dtype);
+            note_magnitude(w, low);
+            note_magnitude(w, high);
+            vf_store(to + (x + 2 * c) * step, low);
+            vf_store(to + (x + 2 * c + 1) * step, high);
+        }
+    }
+    return x;
+}
+#endif
+
+/* transpose_channels of a turned array, whose rows lie side by side, channel by channel: a copy. */
+static void copy_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to, int64_t step,
+                          magnitude *w)
+{
+    const rpi_view *v = s->v;
+    const int64_t gap = v->stride[3] * rpi_floating_size(v->dtype);
+    for (int64_t x = 0; x < n && there < VL; x++)
+        vf_store(to + x * step, vf_set1(0));
+    for (int64_t r = 0, m; r < there; r += m) { /* of one page */
+        const char *from = head_row(s, j + r) + x0 * gap;
+        m = v->page ? rpi_min(there - r, v->page_keys - (j + r) % v->page_keys) : there - r;
+        for (int64_t x = 0; x < n; x++) {
+            real *at = to + x * step + r;
+            const real *row = load_elements(v->dtype, from + x * gap, m, at);
+            if (m == VL)
+                vf_store(at, vf_load(row));
+            else if (row != at)
+                memcpy(at, row, (size_t)m * sizeof(real));
+        }
+    }
+    for (int64_t x = 0; x < n; x++)
+        note_magnitude(w, vf_load(to + x * step));
+}
+
 /* The same for channels x0 … x0+n-1, at most CHANNELS, of rows j … j+VL-1 of a head. */
 static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int64_t x0, int64_t n, real *to,
                                int64_t step, magnitude *w)
@@ -53,8 +110,23 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
             vf_store(to + x * step, vf_set1(0));
         return;
     }
-    const uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
-    const bool in_place = size == sizeof(real) && (!v->page || j % v->page_keys + there <= v->page_keys);
+    if (rpi_is_turned(v)) {
+        copy_channels(s, j, there, x0, n, to, step, w);
+        return;
+    }
+    uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
+    const bool one_piece = !v->page || j % v->page_keys + there <= v->page_keys;
+#if !RPI_F64
+    if (size == 2 && one_piece) {
+        const uint16_t *halves = (const uint16_t *)(const void *)head_row(s, j) + x0;
+        const int64_t done = v->dtype == RP_BF16 ? transpose_halves(RP_BF16, halves, gap, there, ahead, n, to, step, w)
+                                                 : transpose_halves(RP_F16, halves, gap, there, ahead, n, to, step, w);
+        if (done == n)
+            return;
+        x0 += done, n -= done, to += done * step, ahead += (uintptr_t)(done * size);
+    }
+#endif
+    const bool in_place = size == sizeof(real) && one_piece;
     const real *from = in_place ? (const real *)(const void *)head_row(s, j) + x0 : scratch[0];
     for (int64_t r = 0; r < there && !in_place; r++) {
         const real *row = load_channels(v, head_row(s, j + r), x0, n, scratch[r]);
@@ -81,7 +153,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
         for (int64_t x0 = 0; x0 < width; x0 += CHANNELS)
             transpose_channels(&rows, j0 + r0, there, x0, rpi_min(CHANNELS, width - x0), at + x0 * NR, NR, &w);
         if (extreme)
-            extreme[r0 / NR] |= !is_finite(&w) || vf_max_lane(w.max) > (real)RPI_MODERATE;
+            extreme[r0 / NR] |= is_immoderate(&w);
         for (int64_t r = 0; rotate && r < there; r++)
             rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
     }

@@ -8,17 +8,19 @@
  * SPDX-License-Identifier: Apache-2.0 */
 
 /* Whether a prefetch at each step pays: AVX2's steps are short, and each would fetch a small part of a cache line. */
-enum { FETCH = NR * sizeof(real) >= 256 };
+enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real)) };
 
 /* s[r][0…vectors * VL) = bias[r][col…] + sum_d q[r][d] k[d][…] for `rows` rows, MR or 1, a constant, as is
- * `vectors`; where bias is NULL sums start at 0. Columns from `there` on, all of them in the last vector, become
+ * `vectors`; where bias is NULL sums start at 0. Rows of k are k_step apart: NR, packed, or more in the caller's array,
+ * whose magnitude is then noted in w, else NULL. Columns from `there` on, all of them in the last vector, become
  * -infinity. Rows of q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the
  * largest of them is in some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block
- * prefetch the next panel together. */
+ * prefetch the next panel together; in the caller's array, all of it. */
 static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
-                                                             const real *k, int64_t dim, const real *const *bias,
-                                                             int64_t col, real *s, int64_t step, real *max,
-                                                             const real *ahead, int64_t there)
+                                                             const real *k, int64_t k_step, int64_t dim,
+                                                             const real *const *bias, int64_t col, real *s,
+                                                             int64_t step, real *max, const real *ahead, int64_t there,
+                                                             magnitude *w)
 {
     vf sum[MR][ROW_VECTORS];
     RPI_UNROLL
@@ -29,11 +31,19 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
     }
     for (int64_t d = 0; d < dim; d++) {
         vf y[ROW_VECTORS];
-        if (FETCH)
+        if (w) { /* the next panel in place */
+            RPI_UNROLL
+            for (int n = 0; n < vectors; n += LINE_VECTORS)
+                __builtin_prefetch(ahead + d * k_step + n * VL, 0, 2);
+        } else if (FETCH) {
             __builtin_prefetch(ahead + d * (NR / 16), 0, 2);
+        }
         RPI_UNROLL
         for (int n = 0; n < vectors; n++)
-            y[n] = vf_load(k + d * NR + n * VL);
+            y[n] = vf_load(k + d * k_step + n * VL);
+        RPI_UNROLL
+        for (int n = 0; w && n < vectors; n++)
+            note_magnitude(w, y[n]);
         RPI_UNROLL
         for (int r = 0; r < rows; r++) {
             const vf x = vf_set1(q[r * q_step + d]);
@@ -71,7 +81,7 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
 static inline void score_tile(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias,
                               int64_t col, real *s, int64_t step, real *max, const real *ahead)
 {
-    score_rows(MR, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, NR);
+    score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is
@@ -135,6 +145,44 @@ VALUE_TILE(single_tile, 2, 1, j, v_step, 1)
 VALUE_TILE(single_tile, 3, 1, j, v_step, 1)
 VALUE_TILE(single_tile, 4, 1, j, v_step, 1)
 _Static_assert(ROW_VECTORS <= 4, "value_tile has up to 4 vectors");
+
+#if !RPI_F64
+/* single_tile of values of f16 or bf16 in the caller's array. */
+static inline __attribute__((always_inline)) void halves_rows(int vectors, rp_dtype dtype, const real *w, int64_t n,
+                                                              const uint16_t *v, int64_t v_step, real *o, real alpha)
+{
+    vf sum[ROW_VECTORS];
+    RPI_UNROLL
+    for (int c = 0; c < vectors; c++)
+        sum[c] = vf_set1(0);
+    for (int64_t j = 0; j < n; j++, v += v_step) {
+        const vf x = vf_set1(w[j]);
+        RPI_UNROLL
+        for (int c = 0; c < vectors; c += 2 * LINE_VECTORS)
+            __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) + (uintptr_t)(2 * AHEAD * v_step)), 0, 2);
+        RPI_UNROLL
+        for (int c = 0; c < vectors; c++)
+            sum[c] = vf_fma(x, load_halves(v + c * VL, dtype), sum[c]);
+    }
+    RPI_UNROLL
+    for (int c = 0; c < vectors; c++)
+        vf_store(o + c * VL, vf_fma(vf_set1(alpha), vf_load(o + c * VL), sum[c]));
+}
+
+#define HALVES_TILE(NVW)                                                                                               \
+    static inline void halves_tile_##NVW(rp_dtype dtype, const real *w, int64_t n, const uint16_t *v, int64_t v_step,  \
+                                         real *o, real alpha)                                                          \
+    {                                                                                                                  \
+        if (dtype == RP_BF16)                                                                                          \
+            halves_rows(NVW < ROW_VECTORS ? NVW : ROW_VECTORS, RP_BF16, w, n, v, v_step, o, alpha);                    \
+        else                                                                                                           \
+            halves_rows(NVW < ROW_VECTORS ? NVW : ROW_VECTORS, RP_F16, w, n, v, v_step, o, alpha);                     \
+    }
+HALVES_TILE(1)
+HALVES_TILE(2)
+HALVES_TILE(3)
+HALVES_TILE(4)
+#endif
 
 /* Call NAME_n for the n vectors of a tile's width: NR channels or what is left of them. */
 #define BY_WIDTH(NAME, width, ARGUMENTS)                                                                               \

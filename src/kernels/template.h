@@ -57,6 +57,7 @@
  *   decode_values  writes what the tile gives once all scores are there: sums of its weights, and of each SUM_KEYS
  *                  weighted values
  *   decode_merge   adds up the sums of a head in order, and writes its rows of out and lse
+ *   decode_heads   all three for kv heads whose keys are one tile
  *   backward       BACKWARD_KEYS keys of a kv head: writes their dk and dv; adds to dq and to sums of the terms, in the
  *                  order of tickets
  *
@@ -182,6 +183,7 @@ const rpi_ops RPI_OPS_OF(RPI_ISA) = {
     .decode_scores = decode_scores,
     .decode_values = decode_values,
     .decode_merge = decode_merge,
+    .decode_heads = decode_heads,
     .backward_size = backward_size,
     .backward = backward,
     .peak = peak,

@@ -29,6 +29,7 @@ typedef struct rpi_ops {
     void (*decode_scores)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_values)(const rpi_call *c, int64_t kv, int64_t tile, int32_t worker);
     void (*decode_merge)(const rpi_call *c, int64_t head, int32_t worker);
+    void (*decode_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int64_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
     double (*peak)(int64_t rounds);     /* multiply-adds done, on one thread */

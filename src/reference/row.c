@@ -150,8 +150,7 @@ void rpi_row_scores(rpi_row *r)
         rpi_row_rotate(r, r->q, rpi_rope_position(r->args, false, r->b, r->i), 1);
     for (int64_t j = 0; j < d->len_k && (r->keys_b != r->b || r->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
-            r->plain_keys[j * D + c] = r->keys[j * D + c] =
-                rpi_value(rpi_row_of(&r->args->k, r->b, r->g, j), r->args->k.dtype, c);
+            r->plain_keys[j * D + c] = r->keys[j * D + c] = rpi_row_value(&r->args->k, r->b, r->g, j, c);
         if (r->plan->rotate >= 0)
             rpi_row_rotate(r, r->keys + j * D, rpi_rope_position(r->args, true, r->b, j), 1);
     }

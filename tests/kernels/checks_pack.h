@@ -46,7 +46,7 @@ CHECK(numbers_of_any_type_are_loaded_and_stored)
                 rpi_put(from, type, x, kernel_normal((uint64_t)x));
         for (int64_t x0 = 0, m = 1; x0 < all; x0 += m, m = m % CHANNELS + 1) { /* 1 to CHANNELS of them at a time */
             const int64_t n_channels = rpi_min(m, all - x0);
-            rpi_view v = {.dtype = type};
+            rpi_view v = {.dtype = type, .stride = {0, 0, 0, 1}};
             const real *got = load_channels(&v, from, x0, n_channels, scratch);
             for (int64_t x = 0; x < n_channels; x++)
                 kernel_close((double)got[x], rpi_value(from, type, x0 + x), 0, "load_channels", type, x0 + x);

@@ -18,11 +18,13 @@ CHECK(scores_are_products_that_start_at_a_bias)
             /* the first columns of the panel, in as many vectors as they need; those past them become -infinity */
             const int64_t there = n % 3 ? NR : NR - VL + 1 + n % VL, width = rpi_round_up(there, VL);
             if (rows == 1)
-                score_rows(1, ROW_VECTORS, q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q, there);
+                score_rows(1, ROW_VECTORS, q, dim, k, NR, dim, form < 2 ? bias : NULL, col, s, step, max, q, there,
+                           NULL);
             else if (there == NR)
                 score_tile(q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q);
             else
-                score_rows(MR, ROW_VECTORS, q, dim, k, dim, form < 2 ? bias : NULL, col, s, step, max, q, there);
+                score_rows(MR, ROW_VECTORS, q, dim, k, NR, dim, form < 2 ? bias : NULL, col, s, step, max, q, there,
+                           NULL);
             kernel_true(width == NR, "the last vector has the last column", width, there);
             for (int64_t r = 0; r < rows; r++) {
                 double top = 0.25, found = -INFINITY;

@@ -3,9 +3,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PAGE = 48, PER_BATCH = (N + PAGE - 1) / PAGE };
-enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES }; /* which AMX tiles leave to multiply-adds */
-enum keys { IN_ONE_ARRAY, IN_PAGES };
+enum { MAX_BATCH = 2, H = 4, N = 1300, BLOCK = 96, PER_BATCH = (N + 47) / 48 };
+enum huge { NOTHING_HUGE, HUGE_KEYS, HUGE_VALUES };         /* which AMX tiles leave to multiply-adds */
+enum keys { IN_ONE_ARRAY, IN_PAGES, TURNED, TURNED_PAGES }; /* TURNED: channels before keys */
 enum strips { MADE_ANEW, PREPARED };
 
 typedef struct decoding {
@@ -45,26 +45,49 @@ static const decoding cases[] = {
     {"t5", "f32", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"rope+table,left=9,right=0", "bf16", 4, 64, 64, 1, PREPARED, IN_ONE_ARRAY, 0},
     {"", "f32", 4, 64, 64, 1, MADE_ANEW, IN_PAGES, 0},
+    {"", "f32", 4, 64, 64, 1, MADE_ANEW, TURNED_PAGES, 0},
+    {"t5", "f32", 4, 64, 64, 1, PREPARED, TURNED, 0},
+    {"t5", "f32", 4, 20, 64, 7, PREPARED, TURNED_PAGES, 0},
+    {"rope", "f32", 4, 16, 20, 1, PREPARED, TURNED_PAGES, 0},
+    {"alibi", "bf16", 4, 20, 16, 3, PREPARED, TURNED_PAGES, 0},
+    {"t5+alibi", "f16", 2, 16, 20, 1, PREPARED, TURNED, 0},
+    {"t5+rope", "f64", 4, 16, 20, 1, PREPARED, TURNED_PAGES, 0},
+    {"t5", "f64", 4, 16, 20, 2, PREPARED, TURNED, 0},
+    {"t5", "f32", 4, 16, 20, 1, PREPARED, TURNED_PAGES, HUGE_KEYS},
+    {"rope", "f32", 4, 16, 20, 2, PREPARED, TURNED, HUGE_KEYS},
 };
+
+/* Keys of a page; a panel of 64 keys fits in one of the larger. */
+static int page_keys(const decoding *c)
+{
+    return c->keys == TURNED_PAGES ? 112 : 48;
+}
 
 /* Every page of the cache lies somewhere else. */
 static void fill_pages(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH])
 {
     const size_t size = rp_dtype_size(p->desc.dtype);
-    const int B = (int)p->desc.batch;
+    const int B = (int)p->desc.batch, page_size = page_keys(c);
     for (int x = 0; x < 2; x++) {
         const char *from = x ? p->t.v.data : p->t.k.data;
-        const size_t row = (size_t)(x ? c->DV : c->D) * size, page_size = (size_t)(c->G * PAGE) * row;
-        char *cache = problem_alloc(p, (size_t)(B * PER_BATCH) * page_size);
+        const size_t row = (size_t)(x ? c->DV : c->D) * size, page_bytes = (size_t)(c->G * page_size) * row;
+        char *cache = problem_alloc(p, (size_t)(B * PER_BATCH) * page_bytes);
         assert_non_null(cache);
         for (int b = 0; b < B; b++)
-            for (int n = 0; n < PER_BATCH; n++) {
-                char *to = cache + (size_t)(b * PER_BATCH + (n * 5 + 3) % PER_BATCH) * page_size;
-                const int keys = N - n * PAGE < PAGE ? N - n * PAGE : PAGE;
+            for (int n = 0; n * page_size < N; n++) {
+                char *to = cache + (size_t)(b * PER_BATCH + (n * 5 + 3) % PER_BATCH) * page_bytes;
+                const int keys = N - n * page_size < page_size ? N - n * page_size : page_size;
                 page[x][b * PER_BATCH + n] = to;
+                for (int at = 0; x == 0 && c->keys == TURNED_PAGES && at < c->G * keys * c->D; at++) {
+                    const int g = at / (keys * c->D), j = at / c->D % keys, d = at % c->D;
+                    memcpy(to + (size_t)((g * c->D + d) * page_size + j) * size,
+                           from + (size_t)(((b * c->G + g) * N + n * page_size + j) * c->D + d) * size, size);
+                }
+                if (x == 0 && c->keys == TURNED_PAGES)
+                    continue;
                 for (int g = 0; g < c->G; g++)
-                    memcpy(to + (size_t)(g * PAGE) * row, from + (size_t)((b * c->G + g) * N + n * PAGE) * row,
-                           (size_t)keys * row);
+                    memcpy(to + (size_t)(g * page_size) * row,
+                           from + (size_t)((b * c->G + g) * N + n * page_size) * row, (size_t)keys * row);
             }
     }
 }
@@ -101,9 +124,10 @@ static const struct {
     int steps[4]; /* positions; -1: no more */
 } blocks[] = {{0, {0, 5, -1}}, {480, {511, 512, 513, -1}}, {960, {1030, -1}}, {1248, {1299, -1}}};
 
-static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH], const char *isa)
+static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH * PER_BATCH],
+                   const rp_array *turned_keys, const char *isa)
 {
-    const int B = EMULATED || SLOW(isa) ? 1 : MAX_BATCH, D = c->D, DV = c->DV;
+    const int B = EMULATED || SLOW(isa) ? 1 : MAX_BATCH, D = c->D, DV = c->DV, page_size = page_keys(c);
     const size_t row = (size_t)DV * rp_dtype_size(p->desc.dtype);
     rp_plan *plan;
     rp_prepared *ready = NULL;
@@ -131,10 +155,17 @@ static void decode(problem *p, const decoding *c, const void *page[2][MAX_BATCH 
             const rp_array out = array_in(p, p->desc.dtype, 4, shape);
             rp_tensors t = p->t;
             t.prepared = ready;
-            if (c->keys == IN_PAGES) {
-                t.k.data = t.v.data = NULL;
-                t.pages = (rp_pages){page[0], page[1], PAGE, PER_BATCH, *last + 1, PAGE * D, D, PAGE * DV, DV};
+            if (c->keys == TURNED) {
+                t.k.data = turned_keys->data;
+                memcpy(t.k.stride, turned_keys->stride, sizeof t.k.stride);
             }
+            if (c->keys == IN_PAGES || c->keys == TURNED_PAGES) {
+                t.k.data = t.v.data = NULL;
+                t.pages = (rp_pages){page[0],       page[1], page_size,      PER_BATCH, *last + 1,
+                                     page_size * D, D,       page_size * DV, DV,        0};
+            }
+            if (c->keys == TURNED_PAGES)
+                t.pages.k_key = 1, t.pages.k_channel = page_size;
             call(plan, p, c, *last + 1 - lq, lq, t, &out);
             for (int bh = 0; bh < B * H; bh++)
                 if (memcmp((char *)out.data + (size_t)(bh * lq) * row,
@@ -160,8 +191,9 @@ static void decoding_equals_prefill(void **state)
              c->terms);
         make_huge(&p, c);
         fill_pages(&p, c, page);
+        const rp_array turned_keys = turned(&p, &p.t.k);
         EACH_ISA(isa)
-        decode(&p, c, page, isa);
+        decode(&p, c, page, &turned_keys, isa);
         problem_free(&p);
     }
 }
@@ -216,6 +248,11 @@ static void pages_and_prepared_data_are_checked(void **state)
     t.k.data = t.v.data = NULL;
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_ARG);
     assert_non_null(strstr(rp_last_error(), "pages.k[1] is NULL"));
+    page[1] = p.t.v.data;
+    t.pages.k_channel = 50; /* neither keys nor channels lie side by side */
+    assert_int_equal(rp_attend(plan, &t, NULL), RP_E_STRIDE);
+    assert_non_null(strstr(rp_last_error(), "k_channel is 50, k_key 4"));
+    t.pages.k_channel = 0;
     t.pages.per_batch = 1;
     assert_int_equal(rp_attend(plan, &t, NULL), RP_E_RANGE);
     assert_non_null(strstr(rp_last_error(), "100 keys need 2 pages"));

@@ -92,7 +92,7 @@ static void gathered(const rp_array *a, char *to)
     }
 }
 
-/* Every array with rows apart, and batch entries from last to first. */
+/* Every array with rows apart, and batch entries from last to first; keys also as [channels][keys]. */
 static void strides_change_no_bit(void **state)
 {
     problem p;
@@ -108,7 +108,7 @@ static void strides_change_no_bit(void **state)
             rp_tensors t = p.t;
             apart.dout = scattered(&p, &p.g.dout, true);
             p.t.q = scattered(&p, &t.q, true);
-            p.t.k = scattered(&p, &t.k, true);
+            p.t.k = n % 2 ? turned(&p, &t.k) : scattered(&p, &t.k, true);
             p.t.v = scattered(&p, &t.v, true);
             p.t.out = scattered(&p, &t.out, true);
             p.t.lse = scattered(&p, &t.lse, false);

@@ -262,10 +262,51 @@ static void far_elements_are_found(void **state)
         munmap(room[n], (size_t)(most * 4 + (1 << 20)));
 }
 
+/* Keys as [channels][keys]: the same bits, for one query and more, at the edges of vectors, panels and tiles. */
+static void turned_keys_change_no_bit(void **state)
+{
+    static const char *const texts[] = {
+        "b2h4g%dq%dk%dd%dv9:t5:causal",
+        "b1h4g%dq%dk%dd%dv8:rope+table,left=3,right=3:key_mask",
+        "b1h2g%dq%dk%dd%dv64:",
+        "b1h2g%dq%dk%dd%dv16:xl:window=9,9",
+        "b1h2g%dq%dk%dd%dv16:relkey,left=3,right=3:",
+    };
+    static const int keys[] = {1, 2, 15, 16, 17, 63, 64, 65, 128, 129, 511, 512, 577}, queries[] = {1, 2, 7};
+    static const char *const types[] = {"f32", "bf16", "f16", "f64"};
+    static const int channels[] = {64, 20, 1, 33};
+    int turn = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof keys / sizeof *keys; n++)
+        for (size_t text = 0; text < sizeof texts / sizeof *texts; text++, turn++)
+            EACH_PATH(path)
+            {
+                char shape[100];
+                problem p;
+                const int few = queries[turn % 3], q = few < keys[n] ? few : keys[n];
+                snprintf(shape, sizeof shape, texts[text], text < 2 && turn % 5 ? 4 : turn % 2 + 1, q, keys[n],
+                         text == 1 || text > 2 ? 20 : channels[turn / 3 % 4]);
+                pose(&p, 51, "fwd:%s:%s", types[turn % 4], shape);
+                also(&p, WITH_LSE, RP_F32);
+                attend(&p, path);
+                const rp_tensors kept = p.t;
+                p.t.k = turned(&p, &kept.k);
+                p.t.out = array_in(&p, kept.out.dtype, 4, kept.out.shape);
+                p.t.lse = array_in(&p, RP_F32, 3, kept.lse.shape);
+                attend(&p, path);
+                same_bits(&p, path, "turned keys: out", kept.out.data, p.t.out.data,
+                          (size_t)problem_size(&p.t.out) * rp_dtype_size(p.t.out.dtype));
+                same_bits(&p, path, "turned keys: lse", kept.lse.data, p.t.lse.data,
+                          (size_t)problem_size(&p.t.lse) * 4);
+                problem_free(&p);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strides_change_no_bit),
+        cmocka_unit_test(turned_keys_change_no_bit),
         cmocka_unit_test(nothing_outside_an_array_is_touched),
         cmocka_unit_test(far_elements_are_found),
     };

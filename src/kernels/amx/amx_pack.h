@@ -13,7 +13,7 @@ static inline const real *row_at(const rpi_view *v, int64_t b, int64_t h, int64_
         return scratch;
     }
     const void *row = rpi_row_of(v, b, h, j);
-    if (v->dtype == RP_F32 && width == wide)
+    if (v->dtype == RP_F32 && width == wide && !rpi_is_turned(v))
         return row;
     for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
         const int64_t m = rpi_min(CHANNELS, width - x0);
@@ -34,6 +34,27 @@ typedef struct packing {
     magnitude seen;
 } packing;
 
+/* Rows j0 … j0+n-1 of a turned array, n a multiple of VL, to scratch. */
+static void rows_of_turned(const head_rows *rows, int64_t j0, int64_t n, int64_t width, real *scratch)
+{
+    const int64_t wide = rpi_round_up(width, CHUNK);
+    magnitude unused = {vf_set1(0)};
+    for (int64_t r = 0; r < n; r += VL)
+        for (int64_t x = 0; x < wide; x += VL) {
+            const int64_t there = rpi_clamp(rows->rows - j0 - r, 0, VL), m = rpi_clamp(width - x, 0, VL);
+            real packed[VL * VL] = {0};
+            vf y[VL];
+            copy_channels(rows, j0 + r, there, x, m, packed, VL, &unused);
+            RPI_UNROLL
+            for (int c = 0; c < VL; c++)
+                y[c] = vf_load(packed + c * VL);
+            vf_transpose(y);
+            RPI_UNROLL
+            for (int c = 0; c < VL; c++)
+                vf_store(scratch + (r + c) * wide + x, y[c]);
+        }
+}
+
 /* Rows j0 … j0+n-1, each as row_at gives it. scratch: n rows. */
 static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n,
                            int64_t real_rows, int64_t width, real *scratch)
@@ -41,7 +62,7 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
     const int64_t wide = rpi_round_up(width, CHUNK);
     const head_rows rows = rows_of_head(v, b, h, real_rows);
     s->size = rpi_floating_size(v->dtype);
-    if (j0 + n + AHEAD <= real_rows && !v->page && v->dtype == RP_F32 && width == wide) {
+    if (j0 + n + AHEAD <= real_rows && !v->page && !rpi_is_turned(v) && v->dtype == RP_F32 && width == wide) {
         const real *at = rpi_row_of(v, b, h, j0);
         for (int64_t r = 0; r < n; r++, at += v->stride[2]) {
             s->at[r] = at;
@@ -49,8 +70,11 @@ static inline void rows_at(packing *s, const rpi_view *v, int64_t b, int64_t h, 
         }
         return;
     }
+    const bool turned = v->data && rpi_is_turned(v) && n % VL == 0;
+    if (turned)
+        rows_of_turned(&rows, j0, n, width, scratch);
     for (int64_t r = 0; r < n; r++) {
-        s->at[r] = row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
+        s->at[r] = turned ? scratch + r * wide : row_at(v, b, h, j0 + r, real_rows, width, scratch + r * wide);
         s->ahead[r] = (const char *)s->at[r];
         if (j0 + r < real_rows && v->data)
             s->ahead[r] = row_ahead(&rows, j0 + r);

@@ -106,10 +106,10 @@ static void load_queries(block *k)
     {                                                                                                                  \
         enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
         switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
-        case 1: score_rows(ROWS, 1, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                      \
-        case 2: score_rows(ROWS, TWO, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                    \
-        case 3: score_rows(ROWS, THREE, q, q_step, k, dim, bias, col, s, step, max, k, there); break;                  \
-        default: score_rows(ROWS, ROW_VECTORS, q, q_step, k, dim, bias, col, s, step, max, ahead, there);              \
+        case 1: score_rows(ROWS, 1, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;            \
+        case 2: score_rows(ROWS, TWO, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;          \
+        case 3: score_rows(ROWS, THREE, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;        \
+        default: score_rows(ROWS, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, there, NULL);    \
         }                                                                                                              \
     }
 SCORE_COLUMNS(score_columns, MR)

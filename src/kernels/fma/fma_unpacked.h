@@ -10,23 +10,72 @@ static bool unpacked_pays(int64_t share, int64_t rows)
     return share == 1;
 }
 
-/* key_scores of one group of rows from unpacked keys, packed a panel at a time in k->unpacked. false: some key is
- * extreme, and k->s is undefined. */
+/* Keys j … j+NR-1 of a head as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are
+ * not there. */
+static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+{
+    const rpi_view *v = &c->args->k;
+    if (!rpi_is_turned(v) || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || c->plan->rotate >= 0 ||
+        j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
+        return NULL;
+    *step = v->stride[3];
+    return rpi_row_of(v, b, g, j);
+}
+
+/* key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed in k->unpacked. false: some
+ * key is extreme, and k->s is undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t D = d->dim_k;
+    const int64_t D = d->dim_k, g = k->h / (d->heads / d->kv_heads);
+    magnitude w = {vf_set1(0)};
     uint8_t extreme = 0;
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
-        pack_keys(k, k->b, k->h / (d->heads / d->kv_heads), t->tile0 + col, NR, k->unpacked, &extreme);
+        int64_t step = NR;
+        const real *panel = panel_in_place(c, k->b, g, t->tile0 + col, &step);
+        if (panel) {
+            const bool last = col + NR >= t->to[0]; /* of the head: then the next head is prefetched */
+            const real *next = panel_in_place(c, k->b, last && g + 1 < d->kv_heads ? g + 1 : g,
+                                              t->tile0 + (last ? t->from[0] : col + NR), &step);
+            next = next ? next : panel;
+            if (is_single(k))
+                score_rows(1, ROW_VECTORS, k->q, D, panel, step, D, in, col, k->s + col, ROW_STEP, NULL, next, NR, &w);
+            else
+                score_rows(MR, ROW_VECTORS, k->q, rpi_round_up(D, VL), panel, step, D, in, col, k->s + col, ROW_STEP,
+                           NULL, next, NR, &w);
+            continue;
+        }
+        pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
             score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
                           t->to[0] - col);
     }
-    return !extreme;
+    return !extreme && !is_immoderate(&w);
+}
+
+/* Whether one row reads values of f16 or bf16 where they are. */
+static bool halves_in_place(const block *k, bool one_piece)
+{
+    const rpi_call *c = k->c;
+    return !RPI_F64 && is_single(k) && one_piece && rpi_floating_size(c->args->v.dtype) == 2 &&
+           c->args->desc.dim_v == c->pad_v;
+}
+
+/* The sums of one row over n such values from j on. */
+static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, real *sums, real alpha)
+{
+#if RPI_F64
+    (void)k, (void)j, (void)n, (void)w, (void)sums, (void)alpha;
+#else
+    const rpi_call *c = k->c;
+    const rpi_view *v = &c->args->v;
+    const uint16_t *at = rpi_row_of(v, k->b, k->h / (c->args->desc.heads / c->args->desc.kv_heads), j);
+    for (int64_t x = 0; x < c->pad_v; x += NR)
+        BY_WIDTH(halves_tile, rpi_min(NR, c->pad_v - x), (v->dtype, w, n, at + x, v->stride[2], sums + x, alpha));
+#endif
 }
 
 /* The sums o of weigh_tile, of one group of rows, from unpacked values; k->unpacked has scratch for SUM_KEYS of them. A
@@ -53,6 +102,8 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
                 else
                     BY_WIDTH(unpacked_tile, rpi_min(NR, pad_v - x),
                              (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, NULL));
+        } else if (halves_in_place(k, one_piece)) {
+            row_of_halves(k, t->tile0 + col, to - col, k->s + col, sums, alpha[0]);
         } else {
             uint8_t rows[SUM_KEYS];
             pack_columns(v, k->b, head, t->tile0 + col, to - col, c->args->desc.len_k, width, k->unpacked, 0, SUM_KEYS,
