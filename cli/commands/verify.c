@@ -642,10 +642,9 @@ static int run(const cli_command *self, int argc, char **argv)
         code = verify(&r, text);
     cli_progress_end(&r.progress);
     if (code == CLI_OK && !r.json)
-        printf(
-            "%d problems checked, %d failed; largest error / bound %.3f; %d also computed with every "
-            "tile: tiles are left out in %d of them\n",
-            r.checked, r.failed, r.worst, r.both, r.shortened);
+        printf("%d problems checked, %d failed; largest error / bound %.3f; %d also computed with every "
+               "tile: tiles are left out in %d of them\n",
+               r.checked, r.failed, r.worst, r.both, r.shortened);
     return code != CLI_OK ? code : r.failed ? CLI_FAILED : CLI_OK;
 }
 
