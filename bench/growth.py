@@ -1,11 +1,11 @@
 """How time grows with the length, with tiles left out and (RELPOS_SKIP=0) without, in turns: causal, f32, B1 D64, one thread, processor time.
 
     build/venv/bin/python bench/growth.py build/release/librelpos.so [--longest 262144] [--seconds 60]
-    build/venv/bin/python bench/growth.py build/release/librelpos.so --model FOLDER --text lab/data/vim.txt
+    build/venv/bin/python bench/growth.py build/release/librelpos.so --model out/forget/checkpoint.safetensors --text lab/data/vim.txt
 
-The first writes bench/results/growth.json: forward, backward, and one query for which norms of the keys are known. There are 8 heads; where
-a call of 8 would take longer than --seconds, it has one (not ALiBi, whose heads differ), or is left out. Gates of forget are -0.2 on average.
-The second adds the layers of a decoder of relpos lab with forget gates, whose queries, keys and gates are those of a text.
+The first writes bench/results/growth.json: forward, backward, and one query for which norms of the keys are known. There are 8 heads, and one
+beyond 16,384 keys without a bias and with T5's, whose heads cost the same. Gates of forget are -0.2 on average. Calls longer than --seconds are
+left out; --resume keeps what the file has. The second, after relpos lab train bench/forget.lab -o out/forget, adds the layers of a decoder of relpos lab with forget gates, whose queries, keys and gates are those of a text.
 python3 bench/report.py and bench/plots.py make docs/performance.md and its plot.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -91,31 +91,34 @@ def inputs(term, passes, n, heads):
 
 def growth(lib, pool, a, result):
     before = {}  # (term, pass, tiles left out) -> seconds of a head at the length before
+    known = {(r["pass"], r["term"], r["n"]): r for r in result["rows"]}
+    def remember(row):
+        for skip, ms in (("1", row["ms"]), ("0", row["ms_every_tile"])):
+            if ms:
+                before[row["term"], row["pass"], skip] = 1e-3 * statistics.median(ms) / row["heads"]
     for n in (2**e for e in range(10, int(math.log2(a.longest)) + 1)):
         for passes in ("decode", "forward", "backward"):
             for term in TERMS:
+                name, falls = term or "none", term in ("alibi", "forget")
+                heads = H if falls or passes == "decode" or n <= 16384 else 1
                 if passes == "backward" and n > 65536 or passes == "decode" and term == "t5":
                     continue
-                def expected(skip):  # for each head
-                    known = before.get((term, passes, skip))
-                    return (2 if passes == "decode" else 4) * known if known else 0  # noqa: B023
-                heads = H if expected("1") * H <= a.seconds else 1
-                if heads == 1 and (term == "alibi" or expected("1") > a.seconds):
+                if (passes, name, n) in known:
+                    remember(known[passes, name, n])
                     continue
-                both = term in ("alibi", "forget") or n == QUIET
-                both = both and heads == H and expected("0") * H <= a.seconds and ((term, passes, "0") in before or n in (1024, QUIET))
+                def expected(skip):
+                    return (2 if passes == "decode" else 4) * before.get((name, passes, skip), 0) * heads  # noqa: B023
+                if expected("1") > a.seconds:
+                    continue
+                both = expected("0") <= a.seconds and (n in (1024, QUIET) or (name, passes, "0") in before) and (falls or n == QUIET)
                 call = Call(lib, pool, term, passes, *inputs(term, passes, n, heads))
                 once = seconds_of(lambda: (call.backward if passes == "backward" else call.forward)("1"))
-                runs = 31 if n == QUIET and passes == "forward" else max(1, min(15 if passes == "decode" else 5, int(20 / once)))
-                if both and runs > 1 and expected("0") * H > 10:
-                    runs = 2
-                left, every = call.times(runs, both)
-                for skip, ms in (("1", left), ("0", every)):
-                    if ms:
-                        before[term, passes, skip] = 1e-3 * statistics.median(ms) / heads
-                row = {"pass": passes, "term": term or "none", "n": n, "heads": heads, "pairs_computed": call.share, "ms": left,
+                runs = 31 if n == QUIET and passes == "forward" else 15 if passes == "decode" else min(5, int(4 / once))
+                left, every = call.times(max(runs, 1), both) if runs or both else ([1e3 * once], [])
+                row = {"pass": passes, "term": name, "n": n, "heads": heads, "pairs_computed": call.share, "ms": left,
                        "ms_every_tile": every, "load": os.getloadavg()[0]}
-                result["rows"] = [r for r in result["rows"] if [r[x] for x in ("pass", "term", "n")] != [passes, row["term"], n]] + [row]
+                result["rows"].append(row)
+                remember(row)
                 print(f"{passes:8} {row['term']:6} {n:6} heads {heads}  {statistics.median(left):9.1f} ms"
                       + (f", every tile {statistics.median(every):9.1f}" if every else "") + f", pairs {call.share:.3f}, {len(left)} runs", flush=True)
                 save(result)
@@ -126,19 +129,20 @@ def save(result):
 
 
 def tensors(path):
-    """The arrays of a .safetensors file, as torch tensors of f32."""
+    """The arrays of a .safetensors file, as torch tensors of f32, and its metadata."""
     with open(path, "rb") as f:
         head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = f.read()
-    return {name: torch.frombuffer(bytearray(data[slice(*x["data_offsets"])]), dtype=torch.float32).reshape(x["shape"])
-            for name, x in head.items() if name != "__metadata__" and x["dtype"] == "F32"}
+    arrays = {name: torch.frombuffer(bytearray(data[slice(*x["data_offsets"])]), dtype=torch.float32).reshape(x["shape"])
+              for name, x in head.items() if name != "__metadata__" and not name.startswith("optimizer.")}
+    return arrays, head["__metadata__"]
 
 
 def model(lib, pool, a, result):
-    """The layers of a model on the last bytes of a text, of which training saw only others (lab/engine holds out the end)."""
-    config = dict(line.split(" = ") for line in (a.model / "config.lab").read_text().splitlines() if " = " in line and line[0] != "#")
+    """The layers of a model on the last bytes of a text, which training holds out."""
+    w, about = tensors(a.model)
+    config = dict(line.split(" = ") for line in about["relpos.lab"].splitlines())
     heads, layers, n = int(config["heads"]), int(config["layers"]), QUIET
-    w = tensors(a.model / "model.safetensors")
     tokens = torch.tensor(list(a.text.read_bytes()[-n - 1:]))
     x = w["embedding.weight"][tokens[:-1]]
     norm = lambda x, name: torch.nn.functional.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])  # noqa: E731
@@ -148,7 +152,7 @@ def model(lib, pool, a, result):
         y = norm(x, name + "attn_norm") @ w[name + "attn.qkv.weight"].T
         width = x.shape[1]
         q, k, v = (y[:, s * width:(s + 1) * width].reshape(n, heads, -1).transpose(0, 1)[None].contiguous() for s in range(3))
-        gates = torch.nn.functional.logsigmoid(y[:, 3 * width:] + w[name + "attn.forget.bias"].flatten()).T[None].contiguous()
+        gates = torch.nn.functional.logsigmoid(y[:, 3 * width:] + w[name + "attn.forget.logf.bias"]).T[None].contiguous()
         found = {}
         for passes in ("forward", "backward"):
             call = Call(lib, pool, "forget", passes, q, k, v, gates)
@@ -164,7 +168,7 @@ def model(lib, pool, a, result):
         x = x + torch.nn.functional.gelu(up, approximate="tanh") @ w[name + "mlp.down.weight"].T
     logits = norm(x, "norm") @ w["embedding.weight"].T
     loss = torch.nn.functional.cross_entropy(logits, tokens[1:])
-    result["model"] = {"config": config, "perplexity": math.exp(loss), "layers": rows, "load": os.getloadavg()[0]}
+    result["model"] = {"config": config, "step": int(about["step"]), "perplexity": math.exp(loss), "layers": rows, "load": os.getloadavg()[0]}
     print(f"perplexity {math.exp(loss):.3f}")
     save(result)
 
@@ -174,7 +178,8 @@ def main():
     p.add_argument("library")
     p.add_argument("--longest", type=int, default=262144)
     p.add_argument("--seconds", type=float, default=60, help="the most that one call may take")
-    p.add_argument("--model", type=Path, help="folder of relpos lab train: measure its layers instead")
+    p.add_argument("--resume", action="store_true", help="keep what was measured")
+    p.add_argument("--model", type=Path, help="a checkpoint of relpos lab train: measure its layers instead")
     p.add_argument("--text", type=Path, help="what the model reads")
     a = p.parse_args()
     lib, pool = load(a.library), ptr()
@@ -185,7 +190,10 @@ def main():
         model(lib, pool, a, json.loads(FILE.read_text()))
     else:
         command = f"bench/growth.py build/release/librelpos.so --longest {a.longest} --seconds {a.seconds:g}"
-        growth(lib, pool, a, {"machine": card(lib, a.library, 1, command), "rows": []})
+        result = json.loads(FILE.read_text()) if a.resume else {"machine": card(lib, a.library, 1, command), "rows": []}
+        result["machine"]["command"] = command
+        growth(lib, pool, a, result)
 
 
-main()
+if __name__ == "__main__":
+    main()
