@@ -23,6 +23,13 @@ PLOTS = {"forward": "Forward: how many times as long each peer takes, by the len
          "growth": "Time of a causal call by the length, with tiles left out and without",
          "t5": "T5-small's encoder: tokens a second and memory over the weights, by the length"}
 GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
+# Operations for each pair beyond the 4 D and 10 D of plain attention, at N 4096 and D 64 (docs/costs.md); backward each product is made
+# again, and once for the gradient of either factor. What else a pair takes.
+EXTRA = {"dense": (1, 2, "4 bytes read; backward 4 read, and 4 of the gradient read and written"),
+         "axialkey,grid=64x64": (8, 24, "two lookups in the products of rows and columns of the grid"),
+         "fire,c=1,L=512,width=32": (2, 4, "segments of the network, found by bisection for each row and tile"),
+         "xl": (166, 498, ""), "real,max_distance=64": (1, 2, "one lookup in a list; backward one addition to it"),
+         "deberta,span=256": (144, 432, "a key and a vector are multiplied for one pair alone")}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
@@ -199,6 +206,24 @@ def growth_section():
     return out + [f"`python {m['command']}` makes these numbers, here in several runs with --resume; commit {m['commit']}, {m['date']}.", ""]
 
 
+def terms_section():
+    """Terms that are no strip, beside plain attention."""
+    rows = {r["problem"]: r for r in map(json.loads, (root / "bench/results/terms_processor.jsonl").read_text().splitlines())}
+    size = "f32:b1h8q4096k4096d64"
+    first = rows[f"fwd:{size}:"]
+
+    def line(term):
+        (ahead, back), (ahead_0, back_0) = ([rows[f"{p}:{size}:{t}"]["ms"] for p in ("fwd", "bwd")] for t in (term, ""))
+        more, more_back, what = EXTRA[term]
+        return (f"`{term}`", f"{ahead / ahead_0:.2f} ×", f"{back / back_0:.2f} ×", f"{(ahead + back) / (ahead_0 + back_0):.2f} ×", f"{more}, {more_back}",
+                f"{1 + more / 256:.2f} ×, {1 + more_back / 640:.2f} ×", what)
+    return ["## Terms that take longest", "", f"B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}, processor time, in turns, medians of {first['runs']}, on a machine that others "
+            f"used (load 13 to 20 on 2 cores, so caches and memory were shared). Plain attention: forward {first['ms']:.0f} ms, backward {rows[f'bwd:{size}:']['ms']:.0f} ms, of 256 and 640 operations for each pair; times of the terms are "
+            "multiples of these, with the gradients of their arrays. [What each term costs](costs.md) has all terms.", ""] + table(
+        ("term", "forward", "backward", "both", "operations added, at least", "what operations alone allow", "besides, for each pair"), map(line, EXTRA)) + [
+        "`relpos bench --processor --json` of `fwd:` and `bwd:" + size + ":TERM` makes these numbers, bench/results/terms_processor.jsonl.", ""]
+
+
 def training():
     """Results of bench/finetune.py by implementation, in the order of lengths."""
     data = json.loads((root / "bench/results/finetune.json").read_text())
@@ -357,7 +382,7 @@ def page():
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + threads_section() + growth_section() + training_section() + t5_section() + memory_section(data)
+    out += tables(data) + decode_section(data) + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
     for path in sorted((root / "bench/results").glob("peers.*.json")):
         out += another_section(path)
     out += error_section(data) + skipped_section(data) + machine_section(data)
