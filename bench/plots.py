@@ -3,6 +3,7 @@
     build/venv/bin/python bench/plots.py [png]     png: also as PNG, into build/plots, to look at
 SPDX-License-Identifier: Apache-2.0
 """
+import math
 import statistics
 import sys
 
@@ -181,14 +182,14 @@ def grow():
             if every:
                 ax.plot(*zip(*every), color=color, linestyle=":", marker=mark, fillstyle="none", linewidth=1, label=f"{GROWTH[term]}, every tile")
             if slope:
-                ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points", xytext=(4, 0), fontsize=8, color=color)
+                ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points", xytext=(4, -7 * (term == "none")), fontsize=8, color=color)
         ax.set_xscale("log", base=2)
-        ns = [p[0] for p in lines[passes, "alibi"]]
-        ax.set_xticks(ns[::2], [f"{n // 1024}k" for n in ns[::2]])
+        ns = [2**e for e in range(10, 1 + int(math.log2(lines[passes, "alibi"][-1][0])), 2)]
+        ax.set_xticks(ns, [f"{n // 1024}k" for n in ns])
         ax.xaxis.set_minor_locator(NullLocator())
         log_axis(ax)
         ax.yaxis.set_major_locator(LogLocator())
-        ax.set(title="one query" if passes == "decode" else passes, xlabel="N, keys", xlim=(900, ns[-1] * 2))
+        ax.set(title="one query" if passes == "decode" else passes, xlabel="N, keys", xlim=(900, 3 * ns[-1]))
     axes[0].set_ylabel("ms, 8 heads; numbers: slope from 16k on")
     save(fig, "growth", list(axes), 3)
 
