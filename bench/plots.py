@@ -184,7 +184,7 @@ def grow():
             if slope:
                 ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points", xytext=(4, -7 * (term == "none")), fontsize=8, color=color)
         ax.set_xscale("log", base=2)
-        ns = [2**e for e in range(10, 1 + int(math.log2(lines[passes, "alibi"][-1][0])), 2)]
+        ns = [2**e for e in range(10, 1 + int(math.log2(max(p[-1][0] for (of, _), p in lines.items() if of == passes))), 2)]
         ax.set_xticks(ns, [f"{n // 1024}k" for n in ns])
         ax.xaxis.set_minor_locator(NullLocator())
         log_axis(ax)
