@@ -39,27 +39,27 @@ def clock():
     return float(found or 0)
 
 
-def card(lib, a):
-    """The description, for results of the library `lib`. a: the options of peers.py."""
-    info = json.loads(output(str(Path(a.library).parent / "relpos"), "info", "--json") or "{}")
+def card(lib, library, threads, command):
+    """The description, for results of the library `lib` at the path `library`, with so many threads, made by `command`."""
+    info = json.loads(output(str(Path(library).parent / "relpos"), "info", "--json") or "{}")
     cpu = {}
     for line in output("lscpu").splitlines():
         key, _, value = line.partition(":")
         cpu[key.strip()] = value.strip()
-    ninja = Path(a.library).parent / "build.ninja"
+    ninja = Path(library).parent / "build.ninja"
     flags = re.search(r"src/api/attend\.c\.o:.*?FLAGS = (.*?)\n", ninja.read_text(), re.S) if ninja.exists() else None
     peaks, reads = {}, {}
-    for threads in sorted({1, a.threads, len(os.sched_getaffinity(0))}):
+    for count in sorted({1, threads, len(os.sched_getaffinity(0))}):
         pool, found = ptr(), f64()
-        assert lib.rp_pool_create(ctypes.byref(pool), threads) == 0
+        assert lib.rp_pool_create(ctypes.byref(pool), count) == 0
         for n in range(32):
             isa = lib.rp_isa_name(n)
             if isa and lib.rp_isa_found(isa) == 1 and lib.rp_measure_peak(isa, pool, ctypes.byref(found)) == 0:
-                peaks.setdefault(isa.decode(), {})[str(threads)] = found.value
+                peaks.setdefault(isa.decode(), {})[str(count)] = found.value
         if lib.rp_measure_tile_peak(pool, ctypes.byref(found)) == 0:
-            peaks.setdefault("amx tiles, bf16", {})[str(threads)] = found.value
+            peaks.setdefault("amx tiles, bf16", {})[str(count)] = found.value
         assert lib.rp_measure_bandwidth(pool, ctypes.byref(found)) == 0, lib.rp_last_error()
-        reads[str(threads)] = found.value
+        reads[str(count)] = found.value
         lib.rp_pool_destroy(pool)
     return {"cpu": cpu.get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(),
             "caches": {n: cpu[n] for n in ("L1d cache", "L2 cache", "L3 cache") if n in cpu},
@@ -68,7 +68,6 @@ def card(lib, a):
             "isa": lib.rp_isa_default().decode(), "compiler": info.get("build", {}).get("compiler", "unknown"),
             "build": info.get("build", {}).get("type", "unknown"),
             "flags": " ".join(f for f in flags.group(1).split() if "prefix-map" not in f) if flags else "unknown",
-            "threads": a.threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
+            "threads": threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
             "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(), "onnxruntime": onnxruntime.__version__,
-            "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"),
-            "command": f"bench/peers.py --threads {a.threads} --seconds {a.seconds:g} --variants {a.variants}"}
+            "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "command": command}

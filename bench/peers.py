@@ -471,7 +471,8 @@ def main():
         except Skip as e:
             print(e)
         return
-    result = {"machine": card(lib, a), "rows": [], "memory": []}
+    command = f"bench/peers.py --threads {a.threads} --seconds {a.seconds:g} --variants {a.variants}"
+    result = {"machine": card(lib, a.library, a.threads, command), "rows": [], "memory": []}
     if a.only and a.output and Path(a.output).exists():
         result |= {n: rows for n, rows in json.loads(Path(a.output).read_text()).items() if n != "machine"}
 

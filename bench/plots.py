@@ -1,8 +1,9 @@
-"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json and t5.json. Needs matplotlib (bench/setup.sh).
+"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json, growth.json and t5.json. Needs matplotlib (bench/setup.sh).
 
     build/venv/bin/python bench/plots.py [png]     png: also as PNG, into build/plots, to look at
 SPDX-License-Identifier: Apache-2.0
 """
+import math
 import statistics
 import sys
 
@@ -10,7 +11,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from report import groups, load, ratio, root, t5, training
+from report import GROWTH, groups, growth, load, power, ratio, root, t5, training
 
 matplotlib.use("Agg")
 plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
@@ -24,6 +25,7 @@ STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":")
          "eager, bias built in the call": ("#e69f00", "<", "--"), "flex_attention": ("#cc79a7", "P", "-"),
          "ONNX Runtime, Attention": ("#7f7f7f", "X", "-"), "ONNX Runtime, MultiHeadAttention": ("#7f7f7f", "X", "--"),
          "ONNX Runtime, MatMul": ("#7f7f7f", "X", ":")}
+GROWTH_STYLE = {"none": ("#7f7f7f", "s"), "t5": ("#0072b2", "D"), "alibi": ("#d55e00", "v"), "forget": ("#000000", "o")}
 T5_STYLE = {"relpos f32": ("#000000", "o", "-"), "relpos int8": ("#000000", "o", ":"), "relpos bf16": ("#000000", "o", "--"),
             "CTranslate2 float32": ("#0072b2", "s", "-"), "CTranslate2 int8": ("#56b4e9", "D", "--"), "transformers f32": ("#d55e00", "v", "-")}
 SAME = {"SDPA, bias built before": "SDPA", "eager, bias built before": "eager", "eager, mask built before": "eager"}
@@ -164,6 +166,34 @@ def models():
     save(fig, "t5", list(axes), 3)
 
 
+def grow():
+    """Time by the length, with the power of the longest lengths beside each line; dotted where every tile is computed."""
+    fig, axes = plt.subplots(1, 3, figsize=(9, 4.4))
+    lines = growth()[1]
+    for ax, passes in zip(axes, ("forward", "backward", "decode")):
+        for term, (color, mark) in GROWTH_STYLE.items():
+            points = lines.get((passes, term))
+            if not points:
+                continue
+            last = points[-1][0]
+            slope = power([p[:2] for p in points], 16384, last) if last > 16384 else None
+            ax.plot(*zip(*((n, t) for n, t, _ in points)), color=color, marker=mark, label=GROWTH[term])
+            every = [(n, t) for n, _, t in points if t and term in ("alibi", "forget")]
+            if every:
+                ax.plot(*zip(*every), color=color, linestyle=":", marker=mark, fillstyle="none", linewidth=1, label=f"{GROWTH[term]}, every tile")
+            if slope:
+                ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points", xytext=(4, -7 * (term == "none")), fontsize=8, color=color)
+        ax.set_xscale("log", base=2)
+        ns = [2**e for e in range(10, 1 + int(math.log2(max(p[-1][0] for (of, _), p in lines.items() if of == passes))), 2)]
+        ax.set_xticks(ns, [f"{n // 1024}k" for n in ns])
+        ax.xaxis.set_minor_locator(NullLocator())
+        log_axis(ax)
+        ax.yaxis.set_major_locator(LogLocator())
+        ax.set(title="one query" if passes == "decode" else passes, xlabel="N, keys", xlim=(900, 3 * ns[-1]))
+    axes[0].set_ylabel("ms, 8 heads; numbers: slope from 16k on")
+    save(fig, "growth", list(axes), 3)
+
+
 def train():
     fig, axes = plt.subplots(1, 3, figsize=(9, 3.4))
     for name, rows in training()[1].items():
@@ -186,6 +216,7 @@ if __name__ == "__main__":
     found = load()
     train()
     models()
+    grow()
     speedups(found, "forward", [("forward", "f32", "no bias"), ("forward", "f32", "T5 table"), ("forward", "f32", "T5 table, causal"),
                                 ("forward", "bf16", "T5 table")], (2, 2), (7, 6.6), 2)
     speedups(found, "backward", [("forward and backward", "f32", "no bias"), ("forward and backward", "f32", "T5 table")], (1, 2), (7, 3.6), 2)

@@ -7,6 +7,7 @@ docs/performance.notes.md is written by hand and included unchanged; bench/plots
 machine, kept as bench/results/peers.NAME.json, gets a section of its own.  SPDX-License-Identifier: Apache-2.0
 """
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -19,7 +20,16 @@ PLOTS = {"forward": "Forward: how many times as long each peer takes, by the len
          "memory": "Memory over the tensors, by the length",
          "decode": "One query: bytes of keys and values a second, by their number",
          "training": "Fine-tuning a small T5: time of a step, memory, losses",
+         "growth": "Time of a causal call by the length, with tiles left out and without",
          "t5": "T5-small's encoder: tokens a second and memory over the weights, by the length"}
+GROWTH = {"none": "no bias", "t5": "T5 table", "alibi": "ALiBi", "forget": "forget gates"}
+# Operations for each pair beyond the 4 D and 10 D of plain attention, at N 4096 and D 64 (docs/costs.md); backward each product is made
+# again, and once for the gradient of either factor. What else a pair takes.
+EXTRA = {"dense": (1, 2, "4 bytes read; backward 4 read, and 4 of the gradient read and written"),
+         "axialkey,grid=64x64": (8, 24, "two lookups in the products of rows and columns of the grid"),
+         "fire,c=1,L=512,width=32": (2, 4, "segments of the network, found by bisection for each row and tile"),
+         "xl": (166, 498, ""), "real,max_distance=64": (1, 2, "one lookup in a list; backward one addition to it"),
+         "deberta,span=256": (144, 432, "a key and a vector are multiplied for one pair alone")}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
@@ -137,6 +147,81 @@ def threads_section():
             f"[bench/threads.py](../bench/threads.py), commit {data['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
+
+
+def growth():
+    """Results of bench/growth.py, with lines {(pass, term): [(length, milliseconds of 8 heads, with every tile or None)]}."""
+    data = json.loads((root / "bench/results/growth.json").read_text())
+    lines = {}
+    for r in sorted(data["rows"], key=lambda r: r["n"]):
+        times = [statistics.median(r[x]) * 8 / r["heads"] if r[x] else None for x in ("ms", "ms_every_tile")]
+        lines.setdefault((r["pass"], r["term"]), []).append((r["n"], *times))
+    return data, lines
+
+
+def power(points, first, last):
+    """The power of the length with which time grows between two lengths; points are (length, time)."""
+    known = dict(points)
+    return math.log(known[last] / known[first]) / math.log(last / first)
+
+
+def growth_section():
+    data, lines = growth()
+    m, rows = data["machine"], data["rows"]
+    times = lambda r: f"{statistics.median(r['ms_every_tile']) / statistics.median(r['ms']):.2f} ×" if r["ms_every_tile"] else ""  # noqa: E731
+    middle = lambda t: ms(statistics.median(t)) if t else ""  # noqa: E731
+    out = ["## Growth with the length", "", f"![{PLOTS['growth']}](performance/growth.svg)", "",
+           f"Causal, f32, 8 heads of 64 channels, one thread of {m['cpu']}, {m['isa'].upper()}, processor time, medians; ALiBi's slopes are 1/2 to 1/256, and gates "
+           f"of forget -0.2 on average. Tiles whose weights are all 0 are left out, bit for bit ([how](numerics.md)); the same calls with RELPOS_SKIP=0 compute every tile, in "
+           f"turns with them. Without a bias and with T5's table calls beyond 16,384 keys have one head, whose time is taken eight times. Others used the machine: load "
+           f"{min(r['load'] for r in rows):.0f} to {max(r['load'] for r in rows):.0f} on {m['cores']} cores.", "",
+           "Time grows with this power of the length:", ""]
+
+    def slopes(passes, term):
+        points = [(n, t) for n, t, _ in lines[passes, term]]
+        last = points[-1][0]
+        return GROWTH[term], passes, *(f"{power(points, a, b):.2f}" for a, b in ((1024, 4096), (4096, 16384))), f"{power(points, 16384, last):.2f}", f"{last:,}"
+    out += table(("", "pass", "1,024 to 4,096", "4,096 to 16,384", "16,384 to the longest", "the longest"),
+                 [slopes(p, t) for p in ("forward", "backward") for t in GROWTH if lines[p, t][-1][0] > 16384])
+    out += ["Where tiles are left out (decode: one query at the end, with norms of the keys):", ""]
+    out += table(("", "pass", "keys", "pairs computed", "ms", "ms, every tile", "times as fast"), [
+        (GROWTH[r["term"]], r["pass"], f"{r['n']:,}", f"{100 * r['pairs_computed']:.1f} %", middle(r["ms"]), middle(r["ms_every_tile"]), times(r))
+        for t in ("alibi", "forget") for p in ("forward", "backward", "decode") for r in sorted(rows, key=lambda r: r["n"])
+        if (r["term"], r["pass"]) == (t, p) and r["n"] >= 4096])
+
+    def cost(r):
+        found = [a / b for a, b in zip(r["ms"], r["ms_every_tile"])]
+        low, middle, high = statistics.quantiles(found, n=4)
+        return GROWTH[r["term"]], f"{len(found)}", f"{middle:.4f} ({low:.3f} to {high:.3f})"
+    out += ["Where nothing can be left out it costs nothing: 4,096 keys, forward, time with tiles left out over time with every tile, medians of pairs and quartiles.", ""]
+    out += table(("", "pairs", "ratio"), [cost(r) for r in rows if r["term"] in ("none", "t5") and r["pass"] == "forward" and r["n"] == 4096])
+    if "model" in data:
+        found, c = data["model"], data["model"]["config"]
+        one = lambda r, p: (f"{statistics.median(r[p]['ms']):.1f}", f"{statistics.median(r[p]['ms_every_tile']) / statistics.median(r[p]['ms']):.2f} ×")  # noqa: E731
+        out += [f"Gates of a trained decoder, of {c['layers']} layers of {c['heads']} heads, trained by relpos lab for {found['step']} steps on {int(c['length']):,} bytes of lab/data/vim.txt at a "
+                f"time (perplexity {found['perplexity']:.2f} on the text measured), its queries, keys and gates for {found['layers'][0]['n']:,} bytes of text:", ""]
+        out += table(("layer", "mean gate of each head", "pairs computed", "forward, ms", "times as fast", "backward, ms", "times as fast"), [
+            (str(r["layer"]), ", ".join(f"{g:.2f}" for g in r["mean_gate"]), f"{100 * r['pairs_computed']:.1f} %", *one(r, "forward"), *one(r, "backward"))
+            for r in found["layers"]])
+    return out + [f"`python {m['command']}` makes these numbers, here in several runs with --resume; commit {m['commit']}, {m['date']}.", ""]
+
+
+def terms_section():
+    """Terms that are no strip, beside plain attention."""
+    rows = {r["problem"]: r for r in map(json.loads, (root / "bench/results/terms_processor.jsonl").read_text().splitlines())}
+    size = "f32:b1h8q4096k4096d64"
+    first = rows[f"fwd:{size}:"]
+
+    def line(term):
+        (ahead, back), (ahead_0, back_0) = ([rows[f"{p}:{size}:{t}"]["ms"] for p in ("fwd", "bwd")] for t in (term, ""))
+        more, more_back, what = EXTRA[term]
+        return (f"`{term}`", f"{ahead / ahead_0:.2f} ×", f"{back / back_0:.2f} ×", f"{(ahead + back) / (ahead_0 + back_0):.2f} ×", f"{more}, {more_back}",
+                f"{1 + more / 256:.2f} ×, {1 + more_back / 640:.2f} ×", what)
+    return ["## Terms that take longest", "", f"B1 H8 D64 f32, N = 4096, one thread, {first['isa'].upper()}, processor time, in turns, medians of {first['runs']}, on a machine that others "
+            f"used (load 13 to 20 on 2 cores, so caches and memory were shared). Plain attention: forward {first['ms']:.0f} ms, backward {rows[f'bwd:{size}:']['ms']:.0f} ms, of 256 and 640 operations for each pair; times of the terms are "
+            "multiples of these, with the gradients of their arrays. [What each term costs](costs.md) has all terms.", ""] + table(
+        ("term", "forward", "backward", "both", "operations added, at least", "what operations alone allow", "besides, for each pair"), map(line, EXTRA)) + [
+        "`relpos bench --processor --json` of `fwd:` and `bwd:" + size + ":TERM` makes these numbers, bench/results/terms_processor.jsonl.", ""]
 
 
 def training():
@@ -293,11 +378,11 @@ def page():
            f"{'s' * (m['threads'] > 1)} of a machine with {m['isa'].upper()}, B1 H8 D64 except for windows (B512 H8 D32), called alternately in one process; medians. "
            "[bench/peers.py](../bench/peers.py) makes the numbers; `relpos bench` repeats those of relpos.", ""]
     out += slower_section(data)
-    for name, what in list(PLOTS.items())[:-2]:  # the others are in their sections
+    for name, what in list(PLOTS.items())[:-3]:  # the others are in their sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     if NOTES.exists():
         out += [NOTES.read_text().strip(), ""]
-    out += tables(data) + decode_section(data) + threads_section() + training_section() + t5_section() + memory_section(data)
+    out += tables(data) + decode_section(data) + threads_section() + growth_section() + terms_section() + training_section() + t5_section() + memory_section(data)
     for path in sorted((root / "bench/results").glob("peers.*.json")):
         out += another_section(path)
     out += error_section(data) + skipped_section(data) + machine_section(data)

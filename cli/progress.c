@@ -10,11 +10,21 @@
 
 enum { WIDTH = 30 };
 
-double cli_seconds(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double cli_seconds(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+double cli_processor_seconds(void)
+{
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 int cli_progress_show(void *context, double share)

@@ -7,6 +7,9 @@
 /* A clock that only goes forward, in seconds. */
 double cli_seconds(void);
 
+/* Seconds that processors have spent on this process. */
+double cli_processor_seconds(void);
+
 /* Start from zeros, with the name of the work, such as "attend". */
 typedef struct cli_progress {
     const char *what;

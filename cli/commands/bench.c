@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = CLI_OWN, ISA, JSON, SECONDS };
+enum { THREADS = CLI_OWN, ISA, JSON, SECONDS, PROCESSOR };
 
 static const cli_option options[] = {
     {"threads", THREADS, "N", "default: 1"},
     {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
     {"seconds", SECONDS, "S", "time to spend on the problems together, default 5 for each"},
+    {"processor", PROCESSOR, NULL, "times of processors, where others use the machine; not of the clock"},
     {"json", JSON, NULL, "one object a problem, one a line"},
     {0},
 };
@@ -22,7 +23,7 @@ static const cli_option options[] = {
 typedef struct request {
     int64_t threads;
     const char *isa;
-    bool json;
+    bool json, processor;
     double seconds;
 } request;
 
@@ -33,6 +34,7 @@ static int on_option(void *context, int key, const char *value)
     case THREADS: return cli_integer("--threads", value, 1, RP_MAX_THREADS, &r->threads);
     case ISA: return cli_isa(value, &r->isa);
     case JSON: r->json = true; return CLI_OK;
+    case PROCESSOR: r->processor = true; return CLI_OK;
     case SECONDS: {
         const int code = cli_real("--seconds", value, &r->seconds);
         if (code == CLI_OK && !(r->seconds > 0 && r->seconds < 1e6))
@@ -126,9 +128,10 @@ static void report(const measured *m, const request *r, double peak)
         cli_json_string(stdout, m->p.text);
         printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
                "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_per_s\": %.6g, "
-               "\"bytes_peak\": %.0f, \"pairs_computed\": %.4f}\n",
+               "\"bytes_peak\": %.0f, \"pairs_computed\": %.4f, \"clock\": \"%s\"}\n",
                rp_plan_isa(m->plan), (long long)r->threads, m->runs, median, ms[0], ms[m->runs - 1], gflops, peak,
-               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak, m->computed);
+               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak, m->computed,
+               r->processor ? "processor" : "wall");
     } else {
         char computed[48] = "";
         if (m->computed > 0 && m->computed < 1)
@@ -149,6 +152,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "bench: no problem (such as relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+    double (*const now)(void) = r.processor ? cli_processor_seconds : cli_seconds;
     rp_pool *pool = NULL;
     double peak = 0;
     measured *m = calloc((size_t)n, sizeof *m);
@@ -167,10 +171,10 @@ static int run(const cli_command *self, int argc, char **argv)
     cli_progress_show(&progress, 0); /* the time starts here */
     for (int round = 0; code == CLI_OK && round < MOST_RUNS && (round < 3 || cli_seconds() < end); round++)
         for (int x = 0; x < n; x++) {
-            const double start = cli_seconds();
+            const double start = now();
             if (problem_run(&m[x].p, m[x].plan) != RP_OK)
                 code = refused(&m[x].p.desc);
-            m[x].ms[m[x].runs++] = 1e3 * (cli_seconds() - start);
+            m[x].ms[m[x].runs++] = 1e3 * (now() - start);
             cli_progress_show(&progress, fmin(1, 1 - (end - cli_seconds()) / seconds));
         }
     cli_progress_end(&progress);

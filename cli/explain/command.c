@@ -145,8 +145,9 @@ static void finish(explain_share *share)
     share->known = true;
 }
 
-/* Sums by distance from one call of the fast path: the mean weight of each offset times the number of its pairs. */
-static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum,
+/* Sums by distance from one call of the fast path: the mean weight of each offset times the number of its pairs. It
+ * counts its pairs, where `pairs` is given. */
+static int sums_of_profile(const explain_request *r, const explain_source *s, bool plain, double *sum, int64_t *pairs,
                            cli_progress *progress)
 {
     const rp_dtype type = r->input || r->model ? RP_F32 : RP_F64;
@@ -165,15 +166,16 @@ static int sums_of_profile(const explain_request *r, const explain_source *s, bo
         code = cli_array(&s->in, "v", type, &made, &t.v);
     d.dtype = type;
     t.profile = rp_array_of(profile, RP_F64, 3, shape);
-    t.progress = cli_progress_show;
+    t.progress = progress ? cli_progress_show : NULL;
     t.progress_context = progress;
+    t.pairs = pairs;
     if (code == CLI_OK && (rp_plan_create(&plan, &d) != RP_OK || rp_attend(plan, &t, NULL) != RP_OK))
         code = refuse(r);
     const double *mean = code == CLI_OK ? profile + (r->batch * d.heads + r->head) * n : NULL;
     for (int64_t x = 0; mean && x < n; x++) {
         const int64_t delta = x - (d.len_q - 1), last = d.len_k - delta;
-        const int64_t pairs = (last < d.len_q ? last : d.len_q) - (delta < 0 ? -delta : 0);
-        sum[band_of(delta - d.q_offset)] += mean[x] * (double)pairs;
+        const int64_t of_delta = (last < d.len_q ? last : d.len_q) - (delta < 0 ? -delta : 0);
+        sum[band_of(delta - d.q_offset)] += mean[x] * (double)of_delta;
     }
     rp_plan_destroy(plan);
     io_free(&made);
@@ -214,14 +216,17 @@ int explain_all(const explain_request *r, const explain_source *s, explain_share
 {
     const rp_desc *d = &r->problem.desc;
     cli_progress progress = {.what = "explain"};
+    double unused[EXPLAIN_BANDS] = {0};
     int code;
     cli_progress_show(&progress, 0);
     if (plain || d->len_q <= ROW_PAIRS / d->len_k) {
         code = sums_of_rows(r, s, share, plain, with, &progress);
-    } else {
-        code = sums_of_profile(r, s, true, share->plain, &progress);
         if (code == CLI_OK)
-            code = sums_of_profile(r, s, false, share->with, &progress);
+            code = sums_of_profile(r, s, false, unused, share->pairs, NULL);
+    } else {
+        code = sums_of_profile(r, s, true, share->plain, NULL, &progress);
+        if (code == CLI_OK)
+            code = sums_of_profile(r, s, false, share->with, share->pairs, &progress);
     }
     cli_progress_end(&progress);
     for (int64_t x = 0; x < d->len_q + d->len_k - 1; x++)
@@ -391,6 +396,9 @@ static int print_json(const explain_request *r, const explain_source *s, const e
         explain_json_number(share->with[band]);
         fputs(band + 1 < EXPLAIN_BANDS ? "}" : "}]", stdout);
     }
+    if (share->known)
+        printf(", \"pairs\": {\"allowed\": %lld, \"computed\": %lld}", (long long)share->pairs[0],
+               (long long)share->pairs[1]);
     if (outputs)
         explain_json_outputs(r, outputs);
     puts("}");

@@ -59,6 +59,7 @@ typedef struct explain_split {
 typedef struct explain_share {
     double plain[EXPLAIN_BANDS], with[EXPLAIN_BANDS];
     bool has_pairs[EXPLAIN_BANDS]; /* some pair has such a distance */
+    int64_t pairs[2]; /* of all heads: that masks allow, and whose scores a call computes; 0: not counted */
     bool known;
 } explain_share;
 

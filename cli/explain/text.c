@@ -332,6 +332,9 @@ static int print_share(const view *v)
         bar(2, share->with[band], full, 22, 0);
         putchar('\n');
     }
+    if (share->pairs[1] < share->pairs[0])
+        printf("Pairs computed, of all heads: %.1f %% (tiles left out: their weights are 0, bit for bit)\n",
+               100 * (double)share->pairs[1] / (double)share->pairs[0]);
     return CLI_OK;
 }
 

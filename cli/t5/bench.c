@@ -53,29 +53,22 @@ typedef struct measured {
 /* Times of one kind, of every repetition. */
 enum { ENCODE, GENERATE, ENCODE_CPU, GENERATE_CPU, N_TIMES };
 
-static double processor_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* One repetition. */
 static int run_once(const request *r, const rp_t5_tokens *sources, const rp_t5_generation *g, float *hidden,
                     double times[N_TIMES], rp_t5_drafted *drafted)
 {
     rp_t5_results *results = NULL;
-    double from = cli_seconds(), from_cpu = processor_seconds();
+    double from = cli_seconds(), from_cpu = cli_processor_seconds();
     if (rp_t5_encode(r->common.model, r->batch, sources, hidden, NULL, NULL) != RP_OK)
         return cli_t5_refused("t5 bench");
     times[ENCODE] = cli_seconds() - from;
-    times[ENCODE_CPU] = processor_seconds() - from_cpu;
+    times[ENCODE_CPU] = cli_processor_seconds() - from_cpu;
     from = cli_seconds();
-    from_cpu = processor_seconds();
+    from_cpu = cli_processor_seconds();
     if (r->new_tokens > 0 && rp_t5_generate(r->common.model, r->batch, sources, g, &results) != RP_OK)
         return cli_t5_refused("t5 bench");
     times[GENERATE] = cli_seconds() - from;
-    times[GENERATE_CPU] = processor_seconds() - from_cpu;
+    times[GENERATE_CPU] = cli_processor_seconds() - from_cpu;
     if (results != NULL)
         *drafted = *rp_t5_results_drafted(results);
     rp_t5_results_free(results);

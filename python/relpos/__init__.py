@@ -16,7 +16,7 @@ from . import _core
 from ._terms import TERMS, Sum, Term
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
-__all__ = ["attention", "attention_backward", "explain", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
+__all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
            "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())]
 __version__ = _core.config()["version"]
 
@@ -41,7 +41,8 @@ class Result(NamedTuple):
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
-              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None):
+              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None,
+              key_norms=None):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
@@ -68,6 +69,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     threads          None = all this process may use; for tensors of torch, torch.get_num_threads(). The result does not depend on it
     precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
     out              where the result goes
+    key_norms        those of relpos.key_norms: few queries then leave far keys unread
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
     are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
@@ -87,8 +89,36 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     """
     found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
                             softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
-                            summary)
+                            summary, key_norms)
     return _results(found) if type(found) is tuple else found
+
+
+def key_norms(k, v, *, norms=None, start=0):
+    """What lets a call of few queries, such as a step of decoding, leave keys unread whose weights are 0 by their distance, as far keys of
+    ALiBi and of forget gates: of each 64 keys the largest Euclidean norm of one, max sqrt(sum_x k[b, h, j, x]^2), in the units of k.
+    It is infinite, and these keys are read, where a key or value is NaN or infinite, or a number of a key is beyond 1e15.
+
+    k and v are those of `attention`: (B, Hk, Lk, D), or both without B, or both (Lk, D). The result is (B, Hk, ceil(Lk / 64)) in
+    float32, without the axes that k lacks, and goes to `attention` or a call of `Plan` as key_norms=. The result of that call has the
+    same bits with it and without. It has to be that of the keys and values of the call: make it again where one of them changes.
+
+    norms    where it goes, float32 or float64, with room for more keys if their number grows
+    start    how many keys `norms` covers already: only those from there on are read. 0 without norms
+
+    Keys of pages (pages, Hk, 64 n keys of a page, D) have norms (pages, Hk, n); norms[pages].swapaxes(1, 2).reshape(B, Hk, -1) are those of
+    a call with the table `pages`. Raises ValueError where the axes of k, v and norms do not go together or start is not 0 to Lk,
+    TypeError where an array has no floating type.
+
+    >>> import numpy as np, relpos
+    >>> q, k = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 100, 8), np.float32)
+    >>> norms = relpos.key_norms(k, k)
+    >>> norms.round(3)
+    array([[[2.828, 2.828],
+            [2.828, 2.828]]], dtype=float32)
+    >>> relpos.attention(q, k, k, bias=relpos.ALiBi(), q_offset=99, key_norms=norms).shape
+    (1, 2, 1, 8)
+    """
+    return _core.key_norms(k, v, norms, start)
 
 
 def _results(found):
@@ -128,7 +158,7 @@ class Plan:
     learned arrays alone, such as tables and the cosines of RoPE, is made once. Make another when a learned array changes.
 
     Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
-    what is computed. A call takes q, k and v, out and return_… as there, and may replace q_offset and the arrays of masks that
+    what is computed. A call takes q, k and v, out, key_norms and return_… as there, and may replace q_offset and the arrays of masks that
     the plan was made with.
 
     With `pages`, k and v are caches of pages, (pages, Hk, keys of a page, D), and row b of `pages`, integers (B, n), names those of

@@ -72,6 +72,23 @@ done | paste -s -d ' ')
 ok explain --input "$text" --head 2 --query 17 --bias alibi --brief
 check 'the share of distance 0 is that of attend --summary' "$shares" \
     "$(sed -n '/^Share/,$s/^ *0  *\([0-9.]* %\) .* \([0-9.]* %\) .*/\1 \2/p' "$T/out")"
+begin
+for array in q k v; do
+    put $array F32 1,2,1500,4 some 0 12000
+done
+save "$T/made/long.safetensors"
+steep="--input $T/made/long.safetensors --bias linear,left=3,right=3 --causal"
+ok explain $steep --json
+has '"pairs": \{"allowed": 2251500, "computed": [1-9][0-9]{5}\}'
+share=$(sed 's/.*"allowed": \([0-9]*\), "computed": \([0-9]*\).*/\1 \2/' "$T/out" | awk '{ printf "%.1f %%", 100 * $2 / $1 }')
+ok explain $steep --brief
+check 'the same share as text' "$share" "$(sed -n 's/^Pairs computed, of all heads: \([0-9.]* %\) (.*/\1/p' "$T/out")"
+export RELPOS_SKIP=0
+ok explain $steep --json
+has '"pairs": \{"allowed": 2251500, "computed": 2251500\}'
+ok explain $steep --brief
+check 'nothing is said where every pair is computed' 0 "$(grep -c '^Pairs computed' "$T/out")"
+unset RELPOS_SKIP
 for suffix in png svg; do
     ok explain -o "$T/made/a.$suffix"
     same 'the text is printed besides' tests/golden/explain.txt "$T/out"

@@ -303,13 +303,63 @@ static void pairs_are_counted(void **state)
         }
 }
 
+/* Forget gates of -500 and -60 at keys where tiles begin: then plain loops say which pairs lie in tiles that are left out, and which
+ * are computed, whatever the sizes of blocks. */
+static void the_count_is_that_of_plain_loops(void **state)
+{
+    static const char *const calls[] = {"f32:b2h3q300k1900d16o1536:forget:causal",
+                                        "f32:b1h2q2k1900d16o1800:forget:causal",
+                                        "bf16:b1h4g2q130k1700d8o1536:forget:window=1400,0"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof calls / sizeof *calls; n++)
+        EACH_ISA(isa)
+        {
+            pose(&p, 150 + n, "fwd:%s", calls[n]);
+            const rp_desc *d = &p.desc;
+            const rp_array *gates = &p.t.term[0][0];
+            const int64_t rows = d->batch * d->heads, Lk = d->len_k,
+                          shape[3] = {d->batch, p.t.k.shape[1], (Lk + RP_NORM_KEYS - 1) / RP_NORM_KEYS};
+            int64_t pairs[2], allowed = 0, computed = 0;
+            for (int64_t x = 0; x < rows * Lk; x++)
+                set(gates, x, x % Lk == 512 ? -500 : x % Lk == 1024 || x % Lk == 1536 ? -60 : 0);
+            for (int64_t i = d->q_offset; i < d->q_offset + d->len_q; i++)
+                for (int64_t j = n == 2 ? i - 1400 : 0; j <= i; j++) {
+                    double bias = 0;
+                    for (int64_t x = j + 1; x <= i; x++)
+                        bias += at(gates, x);
+                    allowed += rows;
+                    computed += bias > -88 ? rows : 0;
+                }
+            p.t.pairs = pairs;
+            for (int known = 0; known < 2; known++) { /* norms of keys, which few queries need */
+                const rp_array norms = array_in(&p, RP_F32, 3, shape);
+                rp_plan *plan;
+                p.desc.isa = isa;
+                good(rp_plan_create(&plan, d));
+                good(rp_key_norms(plan, &p.t, 0, &norms));
+                rp_plan_destroy(plan);
+                p.t.key_norms = known ? norms : (rp_array){0};
+                attend(&p, isa);
+                const int64_t want = d->len_q < 8 && !known ? allowed : computed;
+                if (pairs[0] != allowed || pairs[1] != want)
+                    wrong(&p, isa, "%lld of %lld pairs were counted: plain loops find %lld of %lld",
+                          (long long)pairs[1], (long long)pairs[0], (long long)want, (long long)allowed);
+                skipping(false);
+                attend(&p, isa);
+                skipping(true);
+                assert_true(pairs[0] == allowed && pairs[1] == allowed);
+            }
+            problem_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_has_the_same_bits),
-        cmocka_unit_test(backward_has_the_same_bits),
-        cmocka_unit_test(few_queries_do_not_read_far_keys),
-        cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(forward_has_the_same_bits),        cmocka_unit_test(backward_has_the_same_bits),
+        cmocka_unit_test(few_queries_do_not_read_far_keys), cmocka_unit_test(pairs_are_counted),
+        cmocka_unit_test(the_count_is_that_of_plain_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,6 +203,22 @@ static int make_results(results *r, const problem *p, const extras *asked, call 
     return 0;
 }
 
+/* Norms of the keys, which only few queries use. */
+static int take_norms(call *c, PyObject *object, int absent)
+{
+    rp_array *a = &c->t.key_norms;
+    if (!given(object))
+        return 0;
+    if (wants_gradient(object))
+        return wrong_type("key_norms", object,
+                          "it requires a gradient, and relpos.attention has none of it: use .detach()");
+    if (take_array(c, object, false, "key_norms", a, NULL) != 0)
+        return -1;
+    if (a->ndim == 3 - absent)
+        add_axes(a, absent);
+    return 0;
+}
+
 /* One forward call, once options are read: q, k and v, and for a Plan pages and len_k after them; `plan` and `prepared` are those of
  * a Plan, or NULL: made for this call. Where torch wants a gradient, *record is set instead, and NULL comes back without an error; a
  * Plan refuses. */
@@ -223,7 +239,7 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
     if (read_extras(&asked, option) == 0 &&
         (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], from)
                                 : take_qkv(p, c, args, from, &absent)) == 0 &&
-        take_option_arrays(p, c, NULL) == 0 &&
+        take_option_arrays(p, c, NULL) == 0 && take_norms(c, option[KEY_NORMS], absent) == 0 &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : records(c);
         if (wanted != 0) {

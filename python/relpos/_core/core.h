@@ -9,6 +9,7 @@
  *     term.c     the type Term
  *     plan.c     the type Plan and its calls
  *     pages.c    keys and values in pages -> rp_pages
+ *     norms.c    relpos.key_norms
  *     inspect.c  relpos.explain, matrices of biases, buckets
  *     errors.c   a status of the library, or a wrong type, -> an exception
  *
@@ -49,7 +50,7 @@ enum {
     N_OPTIONS
 };
 /* Then those of a forward call alone, and those of a backward call alone. */
-enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, END_FORWARD };
+enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, KEY_NORMS, END_FORWARD };
 enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, WANTED, N_NAMES };
 
 extern const char *const option_names[N_NAMES];
@@ -231,6 +232,10 @@ PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n, 
 extern PyType_Spec plan_spec;
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
+/* ---------------------------------------------------------------------------------------------- norms.c */
+
+PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
 /* ---------------------------------------------------------------------------------------------- inspect.c */
 

@@ -1,5 +1,5 @@
 /* module.c -- relpos._core, the extension module: its functions by name, its state, and relpos.config(). What a function does is
- * elsewhere: calls.c, plan.c, inspect.c and term.c. It knows no array and no option but their names.
+ * elsewhere: calls.c, plan.c, norms.c, inspect.c and term.c. It knows no array and no option but their names.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <unistd.h>
@@ -38,6 +38,7 @@ static PyMethodDef methods[] = {
     {"gradients", FASTCALL(core_gradients), "backward, which does not ask whether torch traces the call"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, **options)"},
+    {"key_norms", FUNCTION(core_key_norms), METH_FASTCALL, "key_norms(k, v, norms, start)"},
     {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
     {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},
     {"bucket", core_bucket, METH_VARARGS, "bucket(offsets, to, text)"},

@@ -26,6 +26,7 @@ const char *const option_names[N_NAMES] = {
     [RETURN_WEIGHTS] = "return_weights",
     [RETURN_LSE] = "return_lse",
     [SUMMARY] = "summary",
+    [KEY_NORMS] = "key_norms",
     [FORWARD_OUT] = "out",
     [FORWARD_LSE] = "lse",
     [WANTED] = "wanted",
