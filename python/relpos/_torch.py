@@ -1,4 +1,6 @@
 """attention for torch tensors that require a gradient; _core comes here by itself.  SPDX-License-Identifier: Apache-2.0"""
+import sys
+
 import torch
 from torch.autograd import forward_ad
 
@@ -36,8 +38,19 @@ def autocast(q, k, v, out=None):
 
 
 def cast(q, k, v, *options):
-    """_core.attention comes here under torch.autocast."""
+    """_core.attention comes here under torch.autocast, and where torch.nn.functional has another scaled_dot_product_attention than
+    torch's."""
+    _refuse_context_parallel()
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
+
+
+def _refuse_context_parallel():
+    """Within torch's context_parallel each process has a part of the keys, and would attend to that alone."""
+    now = torch.nn.functional.scaled_dot_product_attention
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed.tensor.experimental") and now in getattr(module, "_replaced_functions", ()):
+            raise RuntimeError("relpos.attention within torch's context_parallel would attend to this process's part of the keys alone: "
+                               "use scaled_dot_product_attention there")
 
 
 ONLY_OUT = ("relpos.attention has gradients through out alone, and the loss depends on its weights, lse or summary: use .detach() of "
@@ -102,8 +115,6 @@ class _Attention(torch.autograd.Function):
         inputs = q, k, v, dout, *arrays[:len(ctx.places)]
         names = ["q", "k", "v", *(name for _, name in ctx.places)]
         wanted = {name for name, needs in zip(names, ctx.needs_input_grad[2:]) if needs}
-        if dout.stride(-1) != 1:
-            dout = dout.contiguous()
         if q.dtype in (torch.float16, torch.bfloat16):  # rounded to half its bits: computed again
             out = lse = None
         dq, dk, dv, terms = _core.gradients(dout, q, k, v, out=out, lse=lse, wanted=wanted, **ctx.options)
