@@ -387,7 +387,7 @@ def _register():
                 raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
                                  'relpos has no replacement for it: use attn_implementation="eager"')
             found = original(self, *args, **kwargs)
-            if name == "set_attn_implementation":
+            if original.__name__ == "set_attn_implementation":
                 _tell_unused(self)
             return found
 
