@@ -546,7 +546,7 @@ def test_attentions_of_every_layer(name):
             rows = torch.ones(a.shape[:3], dtype=torch.bool)
             if keep is not None and keep.shape[1] == a.shape[2]:
                 rows &= keep[:, None].bool()
-            torch.testing.assert_close(a[rows], b[rows], atol=2e-6, rtol=0)
+            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)  # as `agree` has it
 
 
 def test_a_model_that_never_asks_is_told():
