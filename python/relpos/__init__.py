@@ -8,11 +8,12 @@
 NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/terms.md has the formula of every term.
 
 SPDX-License-Identifier: Apache-2.0"""
+import inspect
 from typing import NamedTuple
 
 import numpy as np
 
-from . import _core
+from . import _core, _hints, _terms
 from ._terms import TERMS, Sum, Term
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
@@ -41,13 +42,13 @@ class Result(NamedTuple):
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
-              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None,
-              key_norms=None):
+              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None, layout="bhld",
+              key_norms=None, **unknown):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
-    and H: (L, D). Results lack the same axes. Any strides, as long as the last axis is contiguous (of k, that or the axis of keys).
-    float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
+    and H: (L, D). Results lack the same axes. Any strides; where the last axis is not contiguous (of k: nor
+    that of the keys), a copy is read. float32, float64, float16 and bfloat16 (torch, ml_dtypes); sums of the last two are float32.
     The offset of a pair is key - query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
@@ -59,17 +60,18 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
                      too
     key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
-    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend
-    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
+    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend. Numbers to add are a bias: relpos.Dense(numbers)
+    lengths          (B), a list, or what broadcasts to it: the number of valid keys of each batch entry, 0 to Lk
     segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends inside its own
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
-    q_offset         position of query 0: an integer, or an array (B)
+    q_offset         position of query 0: an integer, or an array (B); 0 unless given. One causal query beside several keys needs it
     dropout, seed    share of the weights that are dropped; the seed says which, on any machine
     threads          None = all this process may use; for tensors of torch, torch.get_num_threads(). The result does not depend on it
     precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
     out              where the result goes
     key_norms        those of relpos.key_norms: few queries then leave far keys unread
+    layout           "bhld", or "blhd": q, k, v, out and the result are (B, L, H, D); the other arrays and results are as ever
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
     are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
@@ -87,10 +89,34 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     >>> relpos.attention(q, k, v, causal=True, return_lse=True).lse.round(2)
     array([[[0.5 , 0.97, 1.29, 1.54]]], dtype=float32)
     """
+    if unknown:
+        _refuse_keyword(next(iter(unknown)))
+    if layout != "bhld":
+        if layout != "blhd":
+            raise ValueError(f'layout is {layout!r}: "bhld" or "blhd"')
+        q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
+        out = out if out is None else _swapped("out", out)
     found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
                             softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
                             summary, key_norms)
+    if layout != "bhld":
+        found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
+
+
+_signature = inspect.signature(attention)
+attention.__signature__ = _signature.replace(parameters=[x for x in _signature.parameters.values() if x.name != "unknown"])
+
+
+def _refuse_keyword(name):
+    raise TypeError(f"attention() got an unexpected keyword argument {name!r}{_hints.meant(name)}")
+
+
+def _swapped(name, x):
+    """(B, L, H, D) as (B, H, L, D)."""
+    if getattr(x, "ndim", 0) < 3:
+        raise ValueError(f'{name}: {getattr(x, "ndim", 0)} axes: layout="blhd" needs 4, (B, L, H, D), or 3, (L, H, D)')
+    return x.swapaxes(-3, -2)
 
 
 def key_norms(k, v, *, norms=None, start=0):
@@ -175,18 +201,36 @@ class Plan:
     >>> pages = np.ones((9, 8, 16, 16), np.float32)                 # 9 pages of 16 keys
     >>> plan(cache[:, :, :1], pages, pages, pages=np.array([[7, 2]]), len_k=20, q_offset=19).shape
     (1, 8, 1, 16)
+    >>> plan
+    relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
+
+    A copy, and what pickle restores, is made anew of the same options.
     """
 
-    __slots__ = ("_plan",)
+    __slots__ = ("_plan", "_made")
 
     def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
-        dtype = getattr(dtype, "__name__", dtype)  # numpy.float32 is "float32"
+        dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # numpy.float32 is "float32"
+        of = {"kv_heads": kv_heads, "dim_v": dim_v, "dtype": None if dtype == "float32" else dtype}
+        self._made = (batch, heads, len_q, len_k, dim), {name: x for name, x in of.items() if x is not None} | options
         self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
+
+    def __reduce__(self):
+        return _plan_of, self._made
+
+    def __repr__(self):
+        sizes, options = self._made
+        shown = (f"{name}={_terms._show(x) if hasattr(x, 'shape') else repr(x)}" for name, x in options.items())
+        return f"relpos.Plan({', '.join((*map(str, sizes), *shown))})"
 
     def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, **options):
         found = _core.plan_call(self._plan, q, k, v, pages, len_k, **options, return_weights=return_weights, return_lse=return_lse,
                                 summary=summary)
         return _results(found) if type(found) is tuple else found
+
+
+def _plan_of(sizes, options):
+    return Plan(*sizes, **options)
 
 
 class Explanation(NamedTuple):

@@ -22,6 +22,7 @@ _MASKS = {name: (numbers, array) for name, numbers, array in iter(map(_core.mask
 _NUMBERS, _ARRAYS = [name for name, (n, _) in _MASKS.items() if n], [name for name, (_, array) in _MASKS.items() if array]
 _FLAGS = ("softcap_after", "return_weights", "return_lse", "summary", *(name for name, kind in _MASKS.items() if kind == (0, False)))
 _REALS = ("scale", "softcap", "dropout")
+_AS_INTEGER = "given"
 
 # The schema of an operator knows tensors, integers and text, and no terms. So a call is written as text, a line for each option:
 # name, value, places; the places are indices of tensors in one list, "-" where a term has none. What changes from call to call
@@ -46,8 +47,10 @@ def _value(name, text):
 
 def _word(name, value):
     """What _value reads as the same value, which may be a number of NumPy's."""
-    if isinstance(value, str):
+    if isinstance(value, str) and name == "precision":
         return value
+    if name in _FLAGS and isinstance(value, (str, bytes, list, tuple, dict)):
+        raise TypeError(f"{name} is of type {type(value).__name__}: True or False is needed")
     kind = bool if name in _FLAGS else float if name in _REALS else int
     try:
         return f"{kind(value)!r}"
@@ -58,8 +61,11 @@ def _word(name, value):
 def _options(text, arrays, q_offset, seed):
     """The options of _core.attention, in its order."""
     options = dict.fromkeys(_core.NAMES)
-    options |= {"q_offset": q_offset, "seed": seed % 2**64, "precision": "highest"}
+    options |= {"seed": seed % 2**64, "precision": "highest"}
     for name, value, places in _read(text):
+        if value == _AS_INTEGER:
+            options[name] = q_offset
+            continue
         given = [None if n is None else arrays[n] for n in places]
         if name in _TERMS:
             options[name] = (*(options[name] or ()), _terms._load(value, tuple(given)))
@@ -83,6 +89,26 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], option
     given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
     out, weights, lse, summary = _core.compute(q, k, v, *given.values())
     return [x for x in (out, lse, weights, *(summary or ())) if x is not None]
+
+
+@_attention.register_vmap
+def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
+    """As one batch where torch.vmap has added an axis to (H, L, D) and nothing else; otherwise a call for each place of it."""
+    if any(name == "dropout" and _value(name, value) for name, value, _ in _read(options)):
+        raise RuntimeError("relpos.attention has no dropout under torch.vmap, whose samples would lose the same weights")
+    *of_qkv, of_arrays = in_dims[:4]
+    of_arrays = of_arrays or [None] * len(arrays)
+    if None not in of_qkv and q.dim() == 4 and all(x is None for x in of_arrays):
+        found = torch.ops.relpos.attention(*(x.movedim(at, 0) for x, at in zip((q, k, v), of_qkv)), arrays, options, q_offset, seed)
+    else:
+        def at(n, x, axis):
+            return x if axis is None else x.select(axis, n)
+
+        calls = [torch.ops.relpos.attention(*(at(n, x, axis) for x, axis in zip((q, k, v), of_qkv)),
+                                            [at(n, x, axis) for x, axis in zip(arrays, of_arrays)], options, q_offset, seed)
+                 for n in range(info.batch_size)]
+        found = [torch.stack(x) for x in zip(*calls)]
+    return found, [0] * len(found)
 
 
 @_attention.register_fake
@@ -110,7 +136,7 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None,
     dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
-    *inner, terms = _core.gradients(dout if dout.stride(-1) == 1 else dout.contiguous(), q, k, v, out=out, lse=lse,
+    *inner, terms = _core.gradients(dout, q, k, v, out=out, lse=lse,
                                    wanted={name for n, name in names.items() if wanted[n]}, **{n: given[n] for n in _COMPUTED})
     of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
@@ -186,8 +212,32 @@ def _exports_onnx():
     return torch.onnx.is_in_onnx_export()
 
 
+_NOT_NESTED = (*_ARRAYS, "q_offset", "out", "return_weights", "return_lse", "summary")
+
+
+def _nested(q, k, v, *options):
+    """Nested tensors (B, H, L of each, D): one packed sequence, with a segment for each entry."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not x.is_nested or x.layout != torch.jagged or x.dim() != 4 or x._ragged_idx != 2 or x.lengths() is not None:
+            raise TypeError(f"{name}: where one of q, k and v is nested, all have to be (B, H, L, D) of layout torch.jagged, L the axis that "
+                            "differs, such as nested_tensor([(L, H, D), ...], layout=torch.jagged).transpose(1, 2)")
+        if x.shape[2] != q.shape[2] and not torch.equal(x.offsets(), q.offsets()):
+            raise ValueError(f"{name}: its lengths are not those of q: nested tensors attend to themselves")
+    given = list(options)
+    for name in _NOT_NESTED:
+        if given[_AT[name]] is not None and given[_AT[name]] is not False:
+            raise TypeError(f"{name}: nested tensors do not go with it; causal, window, biases and the other terms do")
+    offsets = q.offsets()
+    rows = [x.transpose(1, 2).values().transpose(0, 1) for x in (q, k, v)]
+    given[_AT["segments"]] = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())[None]
+    out = _core.attention(*rows, *given)
+    return torch.nested.nested_tensor_from_jagged(out.transpose(0, 1), offsets).transpose(1, 2)
+
+
 def attention(q, k, v, *options):
     """What stands for _core.attention where a call is traced."""
+    if any(getattr(x, "is_nested", False) for x in (q, k, v)):
+        return _nested(q, k, v, *options)
     if _exports_onnx():
         raise RuntimeError("relpos.attention has no form in ONNX: export the model with another attention; torch.export and "
                            "torch.jit.trace keep relpos.attention as an operator of torch")
@@ -206,7 +256,7 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in _ARRAYS or isinstance(value, torch.Tensor) or (
+        elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(value, (list, tuple)) or (
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
@@ -214,6 +264,7 @@ def attention(q, k, v, *options):
             whole[name] = value - 2**64 if value >= 2**63 else value
         elif name == "q_offset":
             whole[name] = value
+            lines.append(f"q_offset|{_AS_INTEGER}|")
         elif name in _NUMBERS:
             numbers = value if isinstance(value, (tuple, list)) else (value,)
             lines.append(f"{name}|{','.join('' if x is None else _word(name, x) for x in numbers)}|")
@@ -244,8 +295,11 @@ def watched(*values):
         if torch._C._functorch.is_functionaltensor(x):
             traced = True
         elif torch._C._functorch.is_batchedtensor(x):
-            raise TypeError(f"{name} is a tensor of torch.vmap, for which relpos.attention has no rule: give q, k and v that axis as "
-                            "their batch, (B, H, L, D)")
+            inner = torch._C._functorch.get_unwrapped(x)
+            if torch._C._functorch.is_functorch_wrapped_tensor(inner) and not torch._C._functorch.is_batchedtensor(inner):
+                raise TypeError(f"{name} is a tensor of torch.func within torch.vmap, for which relpos.attention has no rule: use "
+                                "requires_grad_() and torch.autograd.grad")
+            traced = True
         elif torch._C._functorch.is_functorch_wrapped_tensor(x):
             raise TypeError(f"{name} is a tensor of torch.func (grad, vjp, jvp or one made of them), for which relpos.attention has no "
                             "rule: use requires_grad_() and torch.autograd.grad")

@@ -1,11 +1,12 @@
 """The position terms: a class for each kind of term that the C library has, made from what the library says of it.
 
 SPDX-License-Identifier: Apache-2.0"""
+import inspect
 import json
 import operator
 import pathlib
 
-from . import _core
+from . import _core, _hints
 
 _KEYWORDS = {"lambda": "lambda_"}  # keys that Python does not allow as a name
 
@@ -112,7 +113,11 @@ class Sum(tuple):
 
 def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
     terms = terms if isinstance(terms, tuple) else (terms,)
-    return _core.matrix(terms, lq, lq if lk is None else lk, heads or 0, q_offset)
+    lk = lq if lk is None else lk
+    found = _core.matrix(terms, lq, lk, heads or 0, q_offset)
+    if heads is None and len(found) == 1 and not (_core.matrix(terms, lq, lk, 2, q_offset)[0] == found[0]).all():
+        raise TypeError(f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads: give it, as in heads=8")
+    return found
 
 
 def _plot(terms, lq, lk, head, ax, options):
@@ -212,21 +217,32 @@ def _signature(info):
     return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
 
 
+def _refuse(title, name, names):
+    raise TypeError(f"{title}: no argument is called {name!r}{_hints.meant(name, names)}")
+
+
 def _make(info):
     """The class of one kind."""
     by_position, by_name = _signature(info)
     keys = {p["key"]: _KEYWORDS.get(p["key"], p["key"]) for p in info["parameters"]}
     signature = by_position + (["*", *by_name] if by_name else [])
     slots = [a["name"] for a in info["arrays"]] + ["None"] * (_core.MAX_ARRAYS - len(info["arrays"]))
-    source_text = (f"def __new__({', '.join(['cls', *signature])}):\n"
+    header = ", ".join(["cls", *signature])
+    source_text = (f"def plain({header}): pass\n"
+                   f"def __new__({header}, **unknown):\n"
+                   f"    if unknown: refuse(next(iter(unknown)))\n"
                    f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
-    space = {"_new": _new, "__name__": __name__}
-    exec(source_text, space)
     title, source = info["class"], info["source"]
+    names = [x.partition("=")[0] for x in signature if x != "*"]
+    space = {"_new": _new, "refuse": lambda name: _refuse(title, name, names), "__name__": __name__}
+    exec(source_text, space)
     shown = ", ".join(a["name"] + (" (optional)" if a["presence"] != "needed" else "") for a in info["arrays"] if a["use"] == "learned")
     doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {info['name']} of docs/terms.md; on the command line {info['syntax']}.\n"
            f"Learned arrays: {shown or 'none'}.")
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
+    plain = inspect.signature(space["plain"])
+    cls.__new__.__signature__ = plain
+    cls.__signature__ = plain.replace(parameters=[*plain.parameters.values()][1:])
     cls.__new__.__qualname__ = f"{title}.__new__"
     _BY_CLASS[cls] = info
     _DEFAULTS[cls] = {p["key"]: None if p["required"] else _value(p["default"]) for p in info["parameters"]}

@@ -10,15 +10,19 @@ hands over as an array (a bias, a mask of its caller) is used as given. No bias 
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets;
 - BLOOM: ALiBi; Swin: the table of a window; DeBERTa-v2 and v3: vectors of positions.
 
-torch.compile makes one graph of a model where eager attention does, and torch.autocast and torch.jit.trace take it as they take others.
-Attentions that a model returns (output_attentions) are for looking at: a loss that depends on them raises.
+torch.compile makes one graph of a model where eager attention does, a step with a static cache too, and torch.autocast,
+torch.jit.trace and checkpoints of gradients take it as they take others. Attentions that a model returns (output_attentions) are for
+looking at: a loss that depends on them raises. Continuous batching (generate_batch) is refused by transformers.
 
-A model whose attention cannot be replaced is refused. A query without a key gives zero, where other implementations give a mean
+A model whose attention cannot be replaced is refused, and one that never asks for an attention function, as a wrapper of another
+library's model, gets a warning. A query without a key gives zero, where other implementations give a mean
 of masked values; this concerns padding, whose results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 import importlib
+import sys
+import warnings
 
 import relpos
 import torch
@@ -28,6 +32,9 @@ from . import _versions
 
 _versions.need("transformers", transformers.__version__, "5.22", "relpos.hf replaces methods that older ones have otherwise")
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
+
+from transformers.generation import utils as generation_utils  # noqa: E402
+from transformers.utils.output_capturing import _active_collector  # noqa: E402
 
 from .torch import _added  # noqa: E402
 
@@ -53,11 +60,13 @@ class Mask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone"):
             return args[0]
+        if name == "__set__" and args[1] is False:  # requires_grad, by a checkpoint
+            return None
         if name == "add" and not any(x.options for x in args if isinstance(x, cls)):  # it masks nothing: the other remains
             return next((x for x in args if not isinstance(x, cls)), args[0])
         if name == "_is_view":  # torch.compile asks it
-            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call, as '
-                                      'for a static cache: use a dynamic one, or compile without it')
+            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call: '
+                                      'give the model one of tokens, (B, L), from which it makes its own')
         raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which holds '
                                   'no numbers here: use "sdpa" or "eager" for it')
 
@@ -89,6 +98,12 @@ def _masks_nothing(mask):
     return not _traces() and bool(mask.all())
 
 
+def _records_attentions():
+    """Whether transformers collects what attentions return, which it does not tell every class of attention."""
+    collected = _active_collector.global_var if _traces() else _active_collector.get()
+    return collected is not None and any("attentions" in key for key in collected)
+
+
 def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
               is_causal=None, output_attentions=False, **others):
     """The attention function of transformers: query (B, H, Lq, D), key and value (B, Hk, Lk, D); gives (B, Lq, H, D) and, if
@@ -115,7 +130,8 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(attention_mask)
     if isinstance(position_bias, dict):
         first = options.get("q_offset", 0)
-        if position_bias.get("q_offset", first) != first:
+        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # and no tensors, where torch traces
+        if numbers and position_bias.get("q_offset", first) != first:
             raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
                              f"{first} for the mask")
         options.update(position_bias)
@@ -126,10 +142,10 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         options["sink"] = relpos.Sink(s_aux)
     if dropout:
         options.update(dropout=dropout, seed=torch.randint(2**62, (), device="cpu"))  # torch.manual_seed decides
-    query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
+    wants_weights = bool(output_attentions) or _records_attentions()
     found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap,
-                             return_weights=bool(output_attentions), **options)
-    out, weights = (found.out, found.weights) if output_attentions else (found, None)
+                             return_weights=wants_weights, **options)
+    out, weights = (found.out, found.weights) if wants_weights else (found, None)
     return out.transpose(1, 2).contiguous(), weights
 
 
@@ -144,13 +160,19 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
             if not _masks_nothing(padding):
                 options["key_mask"] = padding.contiguous()
-        if (offset := int(q_offset) - int(kv_offset)) != 0:
-            options["q_offset"] = offset
+        if q_length == 1 or isinstance(q_offset, torch.Tensor) or q_offset != kv_offset:
+            options["q_offset"] = _offset(q_offset - kv_offset)
         return _made(shape, options)
     others.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     array = masking_utils.sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function=mask_function,
                                     attention_mask=attention_mask, **others)
     return _made(shape, {"mask": array})
+
+
+def _offset(q_offset):
+    """The position of query 0, of which a static cache has a tensor, which changes as the cache is filled: where torch traces it stays one,
+    so that a step is not traced for each value."""
+    return int(q_offset) if not isinstance(q_offset, torch.Tensor) or not _traces() else q_offset.clone().reshape(1)
 
 
 def _read(function, options):
@@ -195,6 +217,7 @@ def _replace(cls, name, when):
             return original(self, *args, **kwargs)
 
         setattr(cls, name, method)
+        cls._asks_relpos = cls is not PreTrainedModel
     return decorate
 
 
@@ -204,7 +227,7 @@ def _t5_bias(module, q_offset=0):
         return {}
     term = relpos.T5(module.relative_attention_bias.weight, buckets=module.relative_attention_num_buckets,
                      max_distance=module.relative_attention_max_distance, bidirectional=not module.is_decoder)
-    return {"bias": term, "q_offset": int(q_offset)}
+    return {"bias": term, "q_offset": _offset(q_offset)}
 
 
 def _t5(cls):
@@ -254,7 +277,8 @@ def _token_positions(mask):
     if not _traces() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
         return {}
     positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
-    return {"q_positions": positions[:, first:first + mask.shape[-2]].contiguous(), "k_positions": positions}
+    queries = (torch.arange(mask.shape[-2], device=keys.device) + first).expand(len(keys), -1)
+    return {"q_positions": positions.gather(1, queries), "k_positions": positions}
 
 
 def _swin(module):
@@ -339,6 +363,14 @@ def _longt5(module):
         return (*found, weights) if output_attentions else found
 
 
+def _tell_unused(model):
+    """Warn of a model none of whose modules asks transformers for its attention function, as a wrapper of another library's model."""
+    if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS") or getattr(type(x), "_asks_relpos", False)
+               for x in model.modules()):
+        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: it asks for no attention function, and '
+                      'computes as it did', stacklevel=4)
+
+
 def _register():
     if NAME in AttentionInterface():
         return
@@ -348,10 +380,30 @@ def _register():
     for name in ("get_correct_attn_implementation", "set_attn_implementation"):  # of a new model, and of one that is there
         @_replace(PreTrainedModel, name, lambda self, *args, **kwargs: NAME in (*args, *kwargs.values()))
         def refuse(self, original, *args, **kwargs):
-            if not self._can_set_attn_implementation() or getattr(self.config, "encoder_attention_type", "local") != "local":
+            modules = [sys.modules.get(cls.__module__) for cls in type(self).__mro__ if issubclass(cls, PreTrainedModel)]
+            fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x
+                        for module in modules for name, x in vars(module).items())
+            if fixed or not self._can_set_attn_implementation() or getattr(self.config, "encoder_attention_type", "local") != "local":
                 raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
                                  'relpos has no replacement for it: use attn_implementation="eager"')
-            return original(self, *args, **kwargs)
+            found = original(self, *args, **kwargs)
+            if original.__name__ == "set_attn_implementation":
+                _tell_unused(self)
+            return found
+
+    @_replace(PreTrainedModel, "post_init", _asked)
+    def post_init(self, original):
+        _tell_unused(self)
+        return original(self)
+
+    @functools.wraps(masking_utils.create_masks_for_generate)
+    def create_masks_for_generate(config, *args, **kwargs):
+        """None is made ahead of a step, as for a static cache, where it could not be traced: the model makes its own of the padding."""
+        if config.get_text_config()._attn_implementation == NAME and "attention_mask" in kwargs:
+            return kwargs["attention_mask"]
+        return masking_utils.create_masks_for_generate(config, *args, **kwargs)
+
+    generation_utils.create_masks_for_generate = create_masks_for_generate
 
     def models(name):
         return importlib.import_module(f"transformers.models.{name}.modeling_{name}")

@@ -11,8 +11,8 @@ as in the text or library it comes from, so that their weights load. Weights tha
 gradient, and a loss that depends on them raises in the backward pass; use .detach(), or, for a loss on the weights, torch's own
 operations ("A loss on the weights" in docs/python.md). Offsets are key - query where a docstring says nothing else. Tested with PyTorch 2.8 and 2.15; older ones are refused.
 
-There are no second derivatives and no forward-mode derivatives, and torch.func's transforms have no rule: such calls are refused, the
-second derivative when it is asked for. torch.autocast casts queries, keys and values as it does for torch's own attention, and leaves
+There are no second derivatives and no forward-mode derivatives, and torch.func's transforms but vmap have no rule: such calls are
+refused, the second derivative when it is asked for. torch.autocast casts queries, keys and values as it does for torch's own attention, and leaves
 float64 and learned arrays as they are. torch.jit.trace records relpos.attention as an operator, and what loads the trace imports this
 module first. ONNX has no such operator: its exporters get an error.
 
@@ -30,7 +30,31 @@ __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "Relati
            "T5Attention", "AdditiveRelMultiheadAttention", "AdditivePosMultiheadAttention", "ClippedBiasMultiheadAttention",
            "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention", "WindowAttention",
            "FactorisedWindowAttention", "clip_relative_position", "compute_position_biases", "analyze_position_bias",
-           "count_position_pairs", "cross_attention_with_bias"]
+           "count_position_pairs", "cross_attention_with_bias", "scaled_dot_product_attention"]
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **options) -> Tensor:
+    """relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention, and its own after them, such as bias.
+
+    Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev), or all three without B, or without B and H. attn_mask: bool,
+             True = attends, or numbers to add, which broadcasts to (B, H, L, S). Hk < H needs enable_gqa=True.
+    Sign     is_causal: query 0 is beside key 0, unless q_offset is given, which one query beside several keys needs.
+    Unlike   torch's: a query without a key gives zeros, and is_causal goes with attn_mask. dropout_p draws by torch.manual_seed.
+
+    >>> q, k = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 7, 16)
+    >>> want = F.scaled_dot_product_attention(q, k, k, is_causal=True)
+    >>> torch.allclose(scaled_dot_product_attention(q, k, k, is_causal=True), want, atol=1e-6)
+    True
+    >>> scaled_dot_product_attention(q, k, k, bias=relpos.ALiBi()).shape
+    torch.Size([2, 4, 5, 16])
+    """
+    if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
+        raise ValueError(f"key has {key.shape[-3]} heads and query {query.shape[-3]}: enable_gqa=True is needed")
+    if dropout_p:
+        options |= {"dropout": dropout_p, "seed": torch.randint(2**62, (), device="cpu")}
+    options |= _masked(attn_mask, options.pop("bias", None))
+    return relpos.attention(query, key, value, causal=is_causal, scale=scale, **options)
 
 
 # ---------------------------------------------------------------------------------------------- what the modules share

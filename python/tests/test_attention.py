@@ -289,7 +289,7 @@ def test_nothing_is_leaked():
         relpos.attention_backward(np.ones((2, 4, 13, 5), np.float32), q, k, v, bias=relpos.T5(table), wanted=("q", "table"))
         relpos.explain(q, k, v)
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, bias=relpos.T5(table), threads=1)(q, k, v)
-        for bad in (dict(bias=relpos.T5(table[:3])), dict(window=3), dict(key_mask=[1]), dict(out=q)):
+        for bad in (dict(bias=relpos.T5(table[:3])), dict(window=3), dict(key_mask=[1, 0, 0]), dict(out=q)):
             with pytest.raises((ValueError, TypeError)):
                 relpos.attention(q, k, v, **bad)
 
@@ -299,3 +299,50 @@ def test_nothing_is_leaked():
         calls()
     after = [sys.getrefcount(x) for x in objects]
     assert all(abs(a - b) < 200 for a, b in zip(after, before)), (before, after)
+
+
+# ---- ways to give the same arrays
+
+def test_a_last_axis_that_is_not_contiguous():
+    """Read from a copy, whichever of q, k and v it is, forward, backward, in plans and row by row."""
+    rng = np.random.default_rng(4)
+    q, k, v, dout = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(4))
+    for other in (lambda x: np.asfortranarray(x), lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1], lambda x: x.repeat(2, -1)[..., ::2],
+                  lambda x: memoryview(np.asfortranarray(x))):
+        for n in range(3):
+            given = [other(x) if n == at else x for at, x in enumerate((q, k, v))]
+            np.testing.assert_array_equal(relpos.attention(*given, causal=True), relpos.attention(q, k, v, causal=True))
+        g, want = (relpos.attention_backward(f(dout), f(q), f(k), f(v), causal=True) for f in (other, lambda x: x))
+        for a, b in zip(g[:3], want[:3]):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(relpos.Plan(2, 4, 7, 7, 8)(np.asfortranarray(q), k, v), relpos.attention(q, k, v))
+    np.testing.assert_array_equal(relpos.explain(np.asfortranarray(q), k, v).out, relpos.explain(q, k, v).out)
+    wide = np.broadcast_to(q[..., :1], q.shape)
+    np.testing.assert_array_equal(relpos.attention(wide, k, v), relpos.attention(wide.copy(), k, v))
+
+
+def test_lists_of_numbers():
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(3))
+    for name, value in dict(lengths=[3, 7], q_offset=[2, 0], key_mask=[[1, 0, 1, 1, 1, 0, 1]], segments=[[0, 0, 1, 1, 1, 2, 2]] * 2,
+                            mask=((True,), (False,), (True,), (True,), (True,), (True,), (True,))).items():
+        want = relpos.attention(q, k, v, causal=True, **{name: np.array(value)})
+        np.testing.assert_array_equal(relpos.attention(q, k, v, causal=True, **{name: value}), want)
+        if name != "q_offset":
+            assert (want != relpos.attention(q, k, v, causal=True)).any()
+    np.testing.assert_array_equal(relpos.attention(q, k, v, lengths=3), relpos.attention(q, k, v, lengths=np.array([3, 3])))
+    assert (relpos.attention(q, k, v, lengths=[0, 7])[0] == 0).all()
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_heads_beside_channels(batch):
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.standard_normal((2, n, 4, 8)).astype(np.float32)[() if batch else 0] for n in (5, 7, 7))
+    swap = lambda x: x.swapaxes(-3, -2)
+    want = relpos.attention(*map(swap, (q, k, v)), bias=relpos.ALiBi(), return_weights=True)
+    out = np.empty_like(q)
+    got = relpos.attention(q, k, v, bias=relpos.ALiBi(), return_weights=True, layout="blhd", out=out)
+    np.testing.assert_array_equal(got.out, swap(want.out))
+    np.testing.assert_array_equal(out, swap(want.out))
+    np.testing.assert_array_equal(got.weights, want.weights)
+    np.testing.assert_array_equal(relpos.attention(q, k, v, bias=relpos.ALiBi(), layout="blhd"), out)

@@ -485,6 +485,92 @@ def test_generate_with_a_compiled_model():
     assert torch.equal(generated(model, IDS, ("relpos",)), want)
 
 
+@pytest.mark.parametrize("name", ["GPT2", "Llama", "T5"])
+def test_a_static_cache_with_a_compiled_forward(name):
+    """One graph for all steps after the first, since the number of tokens in the cache is a tensor."""
+    model = t5() if name == "T5" else causal("Llama") if name == "Llama" else made(transformers.GPT2LMHeadModel, transformers.GPT2Config(
+        vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=1, bos_token_id=0))
+    options = dict(attention_mask=LEFT)
+    want = generated(model, IDS, **options)
+    model.set_attn_implementation("relpos")
+    assert torch.equal(generated(model, IDS, ("relpos",), cache_implementation="static", **options), want)
+    torch._dynamo.reset()
+    graphs = []
+    model.forward = torch.compile(model.forward, fullgraph=True, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    assert torch.equal(generated(model, IDS, ("relpos",), cache_implementation="static", **options), want)
+    assert len(graphs) <= 4, "12 tokens: the first, a step, and one in which lengths became symbols"
+
+
+def without_dropout(model):
+    for module in model.train().modules():
+        for key, value in vars(module).items():
+            if "drop" in key and isinstance(value, float):
+                setattr(module, key, 0.0)
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+CHECKPOINTED = "T5", "Bert", "GPT2", "Llama", "Bart", "DebertaV2", "Bloom"
+
+
+@pytest.mark.parametrize("name, reentrant", [(x, y) for x in CHECKPOINTED for y in (True, False) if (x, y) != ("DebertaV2", True)])
+def test_checkpoints(name, reentrant):
+    """Of DeBERTa not the reentrant ones, in which each layer frees the graph of the vectors that all share, in eager attention too."""
+    model, inputs, keep = COMPILED[name]()
+    model = without_dropout(model)
+    inputs = inputs | ({} if name in ("Bert", "DebertaV2") else {"use_cache": False})
+    want, expected = results(model, "relpos", keep, **inputs)
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    enable({"use_reentrant": reentrant})
+    got, gradients = results(model, "relpos", keep, **inputs)
+    assert torch.equal(got, want) and gradients.keys() == expected.keys()
+    most = max(float(x.abs().max()) for x in expected.values())
+    for key, x in expected.items():
+        torch.testing.assert_close(gradients[key], x, atol=1e-6 * most, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["T5", "Llama", "GPT2", "Bert", "Bart", "DebertaV2", "Bloom", "ViT"])
+def test_attentions_of_every_layer(name):
+    """As eager attention returns them, whether the model tells its attention that it wants them or collects them by hooks."""
+    model, inputs, _ = COMPILED[name]()
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.set_attn_implementation(implementation)
+        out = model(**inputs, output_attentions=True)
+        found.append({key: value for key, value in out.items() if "attentions" in key})
+    assert found[0].keys() == found[1].keys() and any(len(x) == 2 for x in found[0].values())
+    keep = inputs.get("attention_mask")
+    for key, want in found[1].items():
+        for a, b in zip(found[0][key], want, strict=True):
+            rows = torch.ones(a.shape[:3], dtype=torch.bool)
+            if keep is not None and keep.shape[1] == a.shape[2]:
+                rows &= keep[:, None].bool()
+            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)  # as `agree` has it
+
+
+def test_a_model_that_never_asks_is_told():
+    sam = transformers.SamConfig(vision_config=dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8,
+                                                    mlp_dim=32, output_channels=16, window_size=2, global_attn_indexes=[0]))
+    with pytest.raises(ValueError, match="SamModel computes its attention by itself"):
+        transformers.SamModel._from_config(sam, attn_implementation="relpos")
+    with pytest.raises(ValueError, match="SamModel computes its attention by itself"):
+        transformers.SamModel(sam).set_attn_implementation("relpos")
+    resnet = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
+    with pytest.warns(UserWarning, match='attn_implementation="relpos" changes nothing in ResNetModel'):
+        model = transformers.ResNetModel._from_config(resnet, attn_implementation="relpos")
+    with pytest.warns(UserWarning, match="changes nothing in ResNetModel"):
+        model.set_attn_implementation("relpos")
+
+
+def test_continuous_batching_is_refused():
+    model = causal("Llama")
+    model.set_attn_implementation("relpos")
+    config = transformers.GenerationConfig(max_new_tokens=3, eos_token_id=2, pad_token_id=0, do_sample=False)
+    with pytest.raises(ValueError, match="relpos is not supported for continuous batching"):
+        model.generate_batch([[5, 6, 7], [8, 9]], generation_config=config)
+
+
 def test_a_mask_made_ahead_is_not_traced():
     model = small("Llama")
     model.set_attn_implementation("relpos")

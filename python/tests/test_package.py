@@ -1,9 +1,11 @@
 """Plans, explain, bucket, configuration, documentation, types.  SPDX-License-Identifier: Apache-2.0"""
 import ast
+import copy
 import doctest
 import importlib.util
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 
@@ -52,6 +54,16 @@ def test_a_plan_makes_what_its_calls_share():
 def test_a_plan_keeps_its_arrays():
     plan = relpos.Plan(2, 4, 20, 20, 8, bias=relpos.T5(table.copy()), dtype=np.float32)
     np.testing.assert_array_equal(plan(q, k, v), relpos.attention(q, k, v, bias=relpos.T5(table)))
+
+
+def test_copies_of_plans():
+    for options in (dict(bias=relpos.T5(table), causal=True), dict(key_mask=np.arange(20) % 3 > 0, window=(4, 2), kv_heads=4)):
+        plan = relpos.Plan(2, 4, 20, 20, 8, **options)
+        for other in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
+            assert other is not plan and repr(other) == repr(plan)
+            np.testing.assert_array_equal(other(q, k, v), plan(q, k, v))
+    assert repr(plan) == "relpos.Plan(2, 4, 20, 20, 8, kv_heads=4, key_mask=bool[20], window=(4, 2))"
+    assert repr(relpos.Plan(1, 2, 3, 4, 5, dtype=np.float64)) == "relpos.Plan(1, 2, 3, 4, 5, dtype='float64')"
 
 
 def test_explain():

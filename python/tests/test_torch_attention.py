@@ -86,8 +86,6 @@ def test_bad_tensors():
     q, k, v = tensors()
     with pytest.raises(TypeError, match="q: elements of DLPack type 5"):
         relpos.attention(q.to(torch.complex64), k, v)
-    with pytest.raises(ValueError, match="q has no memory that relpos reads: a dense tensor on the CPU is needed.*meta"):
-        relpos.attention(q.to("meta"), k, v)
     with pytest.raises(ValueError, match=r"v: shape is \(2, 1, 17, 6\)"):
         relpos.attention(q, k, v[:, :1])
     with pytest.raises(ValueError, match="q has no memory that relpos reads: a dense tensor on the CPU is needed"):

@@ -78,9 +78,9 @@ def test_modes_without_relpos_torch(text):
     ("torch.func", lambda f: torch.func.grad(lambda x: f(x).sum())(q)),
     ("torch.func", lambda f: torch.func.vjp(f, q)),
     ("torch.func", lambda f: torch.func.jvp(f, (q,), (q,))),
-    ("torch.vmap", lambda f: torch.vmap(f)(q[None])),
-    ("torch.vmap", lambda f: torch.func.jacrev(f)(q)),
-], ids=["grad", "vjp", "jvp", "vmap", "jacrev"])
+    ("torch.func", lambda f: torch.vmap(torch.func.grad(lambda x: f(x).sum()))(q[None])),
+    ("torch.func", lambda f: torch.func.jacrev(f)(q)),
+], ids=["grad", "vjp", "jvp", "vmap of grad", "jacrev"])
 def test_transforms_are_refused(name, transform):
     with pytest.raises(TypeError, match="q is a tensor of torch"):
         transform(call)
@@ -188,3 +188,131 @@ def test_what_is_no_number_is_named():
     from torch.fx.experimental.proxy_tensor import make_fx
     with pytest.raises(TypeError, match="scale is of type list: a number is needed"):
         make_fx(lambda q: relpos.attention(q, k, v, scale=[1]))(q)
+
+
+# ---- tensors that stand for several, or for none
+
+@pytest.mark.parametrize("name", ["three axes", "four axes", "in_dims", "one alone", "slopes", "nested", "lse"])
+def test_vmap(name):
+    """As a call for each place of the axis, with gradients."""
+    g = torch.Generator().manual_seed(7)
+    x, y, slopes = torch.randn(3, 2, 5, 4, generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
+    call = lambda a, b, s: relpos.attention(a, b, b, bias=relpos.ALiBi(s), causal=True)
+    lse = lambda a, b, s: relpos.attention(a, b, b, return_lse=True).lse
+    f, dims, args = {
+        "three axes": (call, (0, 0, None), (x, y, slopes[0])),
+        "four axes": (call, (0, 0, None), (x[:, None], y[:, None], slopes[0])),
+        "in_dims": (call, (2, 1, None), (x.movedim(0, 2), y.movedim(0, 1), slopes[0])),
+        "one alone": (call, (0, None, None), (x, y[0], slopes[0])),
+        "slopes": (call, (0, 0, 0), (x, y, slopes)),
+        "nested": (torch.vmap(call, (0, 0, None)), (0, 0, None), (torch.stack([x, 2 * x]), torch.stack([y, y]), slopes[0])),
+        "lse": (lse, (0, 0, None), (x, y, slopes[0])),
+    }[name]
+    results = []
+    for form in (torch.vmap(f, dims), lambda *a: torch.stack([f(*(x if at is None else x.select(at, n) for x, at in zip(a, dims)))
+                                                             for n in range(a[0].shape[dims[0]])])):
+        inputs = [x.clone().requires_grad_(name != "lse") for x in args]
+        out = form(*inputs)
+        results.append([out.detach(), *(torch.autograd.grad(out.sin().sum(), inputs) if name != "lse" else ())])
+    for a, b in zip(*results):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=0)
+    with pytest.raises(RuntimeError, match="no dropout under torch.vmap"):
+        torch.vmap(lambda a: relpos.attention(a, a, a, dropout=0.5))(x)
+
+
+def test_tensors_of_the_device_meta():
+    for q, k in ((torch.empty(2, 3, 5, 4), torch.empty(2, 3, 7, 4)), (torch.empty(3, 5, 4, dtype=torch.bfloat16),) * 2):
+        want = relpos.attention(q, k, k, bias=relpos.ALiBi(), return_lse=True)
+        got = relpos.attention(q.to("meta"), k.to("meta"), k.to("meta"), bias=relpos.ALiBi(), return_lse=True)
+        assert got.out.is_meta and got.out.shape == want.out.shape and got.out.dtype == want.out.dtype
+        assert got.lse.shape == want.lse.shape and got.lse.dtype == want.lse.dtype
+    with pytest.raises(ValueError, match="q has no memory that relpos reads.*meta"):
+        relpos.Plan(2, 3, 5, 7, 4)(q.to("meta"), k, k)
+
+
+def test_nested_tensors():
+    """Each entry as if it were alone, forward and backward."""
+    g = torch.Generator().manual_seed(7)
+    rows = [torch.randn(n, 2, 4, generator=g) for n in (3, 6, 1)]
+    table = torch.randn(32, 2, generator=g, requires_grad=True)
+    call = lambda x: relpos.attention(x, x, x, bias=relpos.T5(table), rope=relpos.RoPE(), window=(3, 1))
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    out = call(nested.transpose(1, 2))
+    out.transpose(1, 2).values().sin().sum().backward()
+    got, table.grad = table.grad, None
+    for n, (row, found, gradient) in enumerate(zip(rows, out.unbind(), nested.grad.unbind())):
+        x = row.clone().requires_grad_()
+        want = call(x.transpose(0, 1))
+        torch.testing.assert_close(found, want, atol=1e-6, rtol=0)
+        want.sin().sum().backward()
+        torch.testing.assert_close(gradient, x.grad, atol=1e-5, rtol=0)
+    torch.testing.assert_close(got, table.grad, atol=1e-5, rtol=0)
+    x = nested.transpose(1, 2)
+    other = torch.nested.nested_tensor([row.repeat(2, 1, 1) for row in rows], layout=torch.jagged).transpose(1, 2)
+    for args, options, error, text in (((x, x, x), dict(key_mask=torch.ones(3)), TypeError, "key_mask: nested tensors do not go with it"),
+                                       ((x, x, x), dict(return_lse=True), TypeError, "return_lse: nested"),
+                                       ((x, other, other), {}, ValueError, "k: its lengths are not those of q"),
+                                       ((nested,) * 3, {}, TypeError, "q: where one of q, k and v is nested"),
+                                       ((x, q, q), {}, TypeError, "k: where one of q, k and v is nested")):
+        with pytest.raises(error, match=text):
+            relpos.attention(*args, **options)
+
+
+def test_tensors_that_stand_for_a_mask():
+    from torch.nn.attention.bias import causal_lower_right
+    for options in (dict(mask=causal_lower_right(5, 7)), dict(bias=relpos.Dense(causal_lower_right(5, 7)))):
+        with pytest.raises(TypeError, match="of type CausalBias: it stands for a mask and holds no numbers"):
+            relpos.attention(q, k, v, **options)
+
+
+def test_a_last_axis_that_is_not_contiguous():
+    turned = lambda x: x.mT.contiguous().mT.detach().requires_grad_()
+    plain = lambda x: x.clone().requires_grad_()
+    results = []
+    for form in (turned, plain):
+        x = [form(a) for a in (q, k, v)]
+        out = call(*x)
+        results.append([out, *torch.autograd.grad(out, x, form(torch.ones_like(out)).detach())])
+    for a, b in zip(*results):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("options, error, text", [
+    (dict(causal="False"), TypeError, "causal is of type str"), (dict(return_lse=[]), TypeError, "return_lse is of type list"),
+    (dict(lengths=[3, 8]), ValueError, "lengths has 8: 0 to 7"), (dict(mask=-torch.ones(5, 7).long()), ValueError, "mask has -1")])
+def test_what_is_refused_where_torch_traces(options, error, text):
+    from torch.fx.experimental.proxy_tensor import make_fx
+    with pytest.raises(error, match=text):
+        make_fx(lambda q: relpos.attention(q, k, v, **options))(q)
+    with pytest.raises(ValueError, match="causal with one query and 7 keys"):
+        make_fx(lambda q: relpos.attention(q[:, :, :1], k, v, causal=True))(q)
+    one = lambda q: relpos.attention(q[:, :, :1], k, v, causal=True, q_offset=[4, 6], lengths=[5, 7])
+    assert torch.equal(make_fx(one)(q)(q), one(q))
+
+
+CONTEXT_PARALLEL = """
+import torch, relpos, torch.distributed as dist, os, tempfile
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+F, x = torch.nn.functional, torch.randn(1, 2, 4, 8)
+want = relpos.attention(x, x, x)
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group("gloo", init_method="file://" + folder + "/init", rank=0, world_size=1)
+    try:
+        with context_parallel(init_device_mesh("cpu", (1,)), buffers=[x], buffer_seq_dims=[2]):
+            relpos.attention(x, x, x)
+    except RuntimeError as why:
+        assert "context_parallel would attend to this process's part of the keys alone" in str(why), why
+    else:
+        raise AssertionError("not refused")
+    dist.destroy_process_group()
+assert torch.equal(relpos.attention(x, x, x), want)
+own = F.scaled_dot_product_attention
+F.scaled_dot_product_attention = lambda *args: own(*args)
+assert torch.equal(relpos.attention(x, x, x), want)
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+def test_context_parallel_is_refused():
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", CONTEXT_PARALLEL], check=True)

@@ -742,3 +742,34 @@ def test_documentation():
         assert getattr(rt, name).__doc__, name
     parts = {"RelativePositionEmbedding", "RelativePositionalBias", "RotaryEmbedding"}  # of modules
     assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - parts == set(MODULES)
+
+
+@pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(attn_mask="bool"), dict(attn_mask="numbers"), dict(scale=0.3),
+                                     dict(enable_gqa=True)], ids=lambda x: "-".join(x) or "plain")
+def test_scaled_dot_product_attention_of_torch(options):
+    g = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(2, heads, n, 8, generator=g, requires_grad=True)
+               for heads, n in ((4, 5), *((2 if "enable_gqa" in options else 4, 7),) * 2))
+    if "attn_mask" in options:
+        numbers = torch.randn(4, 5, 7, generator=g)
+        options = {"attn_mask": numbers > -0.5 if options["attn_mask"] == "bool" else numbers}
+    results = []
+    for f in (relpos.torch.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention):
+        out = f(q, k, v, **options)
+        results.append((out, *torch.autograd.grad(out.sin().sum(), (q, k, v))))
+    for a, b in zip(*results):
+        torch.testing.assert_close(a, b, atol=5e-6, rtol=0)
+
+
+def test_what_torchs_attention_has_and_this():
+    q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 7, 8)
+    call = relpos.torch.scaled_dot_product_attention
+    with pytest.raises(ValueError, match="key has 2 heads and query 4: enable_gqa=True is needed"):
+        call(q, k, k)
+    torch.manual_seed(1)
+    first = call(q, q, q, dropout_p=0.5)
+    assert not torch.equal(first, call(q, q, q, dropout_p=0.5))
+    torch.manual_seed(1)
+    assert torch.equal(first, call(q, q, q, dropout_p=0.5))
+    want = relpos.attention(q, q, q, bias=relpos.ALiBi() + relpos.Dense(torch.eye(5)), causal=True)
+    assert torch.equal(call(q, q, q, torch.eye(5), 0.0, True, bias=relpos.ALiBi()), want)

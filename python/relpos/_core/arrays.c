@@ -49,6 +49,14 @@ int hold(call *c, PyObject *object)
     return 0;
 }
 
+static PyObject *call_numpy(const char *name, PyObject *object)
+{
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    PyObject *made = numpy ? PyObject_CallMethod(numpy, name, "(O)", object) : NULL;
+    Py_XDECREF(numpy);
+    return made;
+}
+
 const char *const dtype_words[] = {"float32", "float64", "float16", "bfloat16"};
 
 static const char empty_place[8]; /* an array without elements has an address too */
@@ -279,6 +287,19 @@ static int no_view(const char *name)
     return -1;
 }
 
+/* A tensor of the device meta has a shape alone: the operator of torch says that of the result. */
+static void go_without_memory(call *c, PyObject *object)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *meta = PyObject_GetAttrString(object, "is_meta");
+    if (meta == Py_True)
+        c->elsewhere = &by_operator;
+    PyErr_Clear();
+    Py_XDECREF(meta);
+    PyErr_Restore(type, value, trace);
+}
+
 static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
 {
     PyObject *source =
@@ -328,6 +349,28 @@ int still_there(const call *c)
     return 0;
 }
 
+/* np.ma's arrays have a mask beside their memory, and some of torch's types stand for numbers that they do not hold. 0, or -1 with an
+ * error set. */
+static int refuse_half(PyObject *object, const char *name)
+{
+    PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+    const bool text = module && PyUnicode_Check(module);
+    const bool stands = text && (PyUnicode_CompareWithASCIIString(module, "torch.nn.attention.bias") == 0 ||
+                                 PyUnicode_CompareWithASCIIString(module, "relpos.hf") == 0);
+    PyErr_Clear();
+    Py_XDECREF(module);
+    if (stands)
+        return wrong_type(name, object,
+                          "it stands for a mask and holds no numbers: use the options of relpos.attention, such as "
+                          "causal=True, with q_offset=Lk - Lq for causal_lower_right");
+    if (PyObject_CheckBuffer(object) && PyObject_HasAttrString(object, "filled") &&
+        PyObject_HasAttrString(object, "mask"))
+        return wrong_type(name, object,
+                          "its mask would not be read: use .filled() for the numbers, and for keys that do not attend "
+                          "key_mask or mask");
+    return 0;
+}
+
 /* Read an array where it lies. `o`, if not NULL, learns where it came from. */
 int take_array(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o)
 {
@@ -336,13 +379,16 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     int failed;
     if (PyObject_CheckBuffer(object)) {
         c->foreign = c->foreign || (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE) != 0;
+        if (c->foreign && refuse_half(object, name) != 0)
+            return -1;
         failed = take_buffer(c, object, writable, -1, a, name);
         if (failed > 0)
             failed = take_bfloat16(c, object, writable, a, name);
     } else if ((e = exchange_of(c, (PyObject *)Py_TYPE(object)))) {
         dl_tensor d;
         from = EXCHANGE;
-        failed = note_torch(c, object, name) < 0 || (e->view(object, &d) != 0 && no_view(name)) ||
+        failed = (c->foreign && refuse_half(object, name) != 0) || note_torch(c, object, name) < 0 ||
+                 (e->view(object, &d) != 0 && (go_without_memory(c, object), no_view(name))) ||
                  view_dl(a, &d, name) != 0 || remember(c, object, e, a->data) != 0;
     } else if (dispatches((PyObject *)Py_TYPE(object))) {
         c->elsewhere = &by_operator;
@@ -359,6 +405,36 @@ int take_array(call *c, PyObject *object, bool writable, const char *name, rp_ar
     if (o)
         *o = (origin){object, from, e};
     return failed ? -1 : 0;
+}
+
+/* The same for q, k, v and their like, whose last axis the library walks: where that does not lie side by side, a copy is read, which
+ * the call holds. Of k the axis of the keys may lie so instead. */
+int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o)
+{
+    origin from;
+    if (take_array(c, object, false, name, a, &from) != 0)
+        return -1;
+    if (o)
+        *o = from;
+    if (a->ndim < 1 || a->shape[a->ndim - 1] < 2 || a->stride[a->ndim - 1] == 1)
+        return 0;
+    if (strcmp(name, "k") == 0 && a->ndim >= 2 && a->stride[a->ndim - 2] == 1)
+        return 0;
+    PyObject *copy =
+        from.way == BUFFER ? call_numpy("ascontiguousarray", object) : PyObject_CallMethod(object, "contiguous", NULL);
+    c->foreign = true;
+    return hold(c, copy) != 0 ? -1 : take_array(c, copy, false, name, a, NULL);
+}
+
+/* What stands for an array of whole numbers or flags: a list or a tuple of them, and where `number` is set one number, become an array,
+ * which the call holds. NULL with an error set. */
+PyObject *listed(call *c, PyObject *object, bool number)
+{
+    if (!PyList_Check(object) && !PyTuple_Check(object) && !(number && PyLong_Check(object)))
+        return object;
+    PyObject *made = call_numpy("asarray", object);
+    c->foreign = true;
+    return hold(c, made) != 0 ? NULL : made;
 }
 
 static void dl_failed(void *context, const char *type, const char *message)

@@ -48,7 +48,7 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
     rp_desc *d = &p->desc;
     for (int n = 0; n < 3; n++) {
         const char name[2] = {"qkv"[n], 0};
-        if (take_array(c, args[n], false, name, a[n], &from[n]) != 0)
+        if (take_rows(c, args[n], name, a[n], &from[n]) != 0)
             return -1;
         if (a[n]->ndim != a[0]->ndim || a[n]->ndim < 2) {
             if (n == 0 || a[0]->ndim == a[n]->ndim)
@@ -400,7 +400,7 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
         PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
         if (x > 0 && !given(object))
             continue;
-        ok = take_array(&c, object, false, inputs[x].name, inputs[x].to, NULL) == 0;
+        ok = take_rows(&c, object, inputs[x].name, inputs[x].to, NULL) == 0;
         if (ok && inputs[x].to->ndim == inputs[x].ndim - absent)
             add_axes(inputs[x].to, absent);
     }

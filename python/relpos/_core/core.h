@@ -80,6 +80,7 @@ typedef struct state {
     bool looked;                  /* for the following, at the first tensor */
     PyObject *asked[N_QUESTIONS]; /* functions of torch; NULL where it has none */
     PyObject *forward_ad;
+    PyObject *functional, *sdpa, *sdpa_name; /* torch.nn.functional, and scaled_dot_product_attention as torch has it */
 } state;
 
 /* Python keeps functions as void *; by way of an integer no compiler minds. */
@@ -151,6 +152,8 @@ void call_start(call *c, state *st, bool asks);
 void call_end(call *c);
 int hold(call *c, PyObject *object);
 int take_array(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o);
+int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o);
+PyObject *listed(call *c, PyObject *object, bool number);
 int still_there(const call *c);
 PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a);
 PyObject *shape_tuple(int32_t ndim, const int64_t *shape);
@@ -193,7 +196,8 @@ typedef struct problem {
     term *term[RP_MAX_TERMS];     /* borrowed */
     PyObject *mask[RP_MAX_MASKS]; /* borrowed; NULL: without an array */
     PyObject *q_offset;           /* borrowed; NULL: desc.q_offset */
-    int64_t threads;              /* 0: not given */
+    bool offset_given;
+    int64_t threads; /* 0: not given */
 } problem;
 
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot);

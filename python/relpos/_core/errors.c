@@ -52,6 +52,14 @@ void *raise_status(const problem *p, rp_status status)
 {
     char text[1024];
     rp_last_error_in(p ? &p->desc : NULL, p ? word : NULL, (void *)(uintptr_t)p, text, sizeof text);
+    const bool of_heads = strstr(text, "shape is") || strstr(text, "number of heads");
+    if (p && of_heads && !p->desc.flexible && p->desc.heads > p->desc.len_q && p->desc.len_q > 1) {
+        char more[128];
+        snprintf(more, sizeof more,
+                 "; q is taken as (B, H, L, D) with H = %lld and L = %lld: is it (B, L, H, D), layout=\"blhd\"?",
+                 (long long)p->desc.heads, (long long)p->desc.len_q);
+        strncat(text, more, sizeof text - strlen(text) - 1);
+    }
     PyErr_SetString(exception_of(status), text);
     return NULL;
 }

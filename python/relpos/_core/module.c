@@ -86,6 +86,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     for (int n = 0; n < N_QUESTIONS; n++)
         Py_VISIT(st->asked[n]);
     Py_VISIT(st->forward_ad);
+    Py_VISIT(st->functional);
+    Py_VISIT(st->sdpa);
     for (int n = 0; n < MAX_TYPES; n++)
         Py_VISIT(st->tensor[n].type);
     return 0;
@@ -106,6 +108,9 @@ static int module_clear(PyObject *module)
     for (int n = 0; n < N_QUESTIONS; n++)
         Py_CLEAR(st->asked[n]);
     Py_CLEAR(st->forward_ad);
+    Py_CLEAR(st->functional);
+    Py_CLEAR(st->sdpa);
+    Py_CLEAR(st->sdpa_name);
     Py_CLEAR(st->current_level);
     for (int n = 0; n < MAX_TYPES; n++)
         Py_CLEAR(st->tensor[n].type);

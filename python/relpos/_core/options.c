@@ -32,6 +32,18 @@ const char *const option_names[N_NAMES] = {
     [WANTED] = "wanted",
 };
 
+/* TypeError, with the name that is meant where relpos._hints knows it. */
+static int unknown_keyword(PyObject *name)
+{
+    PyObject *hints = PyImport_ImportModule("relpos._hints");
+    PyObject *hint = hints ? PyObject_CallMethod(hints, "meant", "(O)", name) : NULL;
+    if (hint)
+        PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"%U", name, hint);
+    Py_XDECREF(hints);
+    Py_XDECREF(hint);
+    return -1;
+}
+
 /* Keyword arguments into slots: the options, and the names from `first` up to `end`. */
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot)
 {
@@ -42,8 +54,7 @@ int read_keywords(const state *st, PyObject *const *values, PyObject *names, int
         while (at < end && name != st->name[at] && PyUnicode_Compare(name, st->name[at]) != 0)
             at = at + 1 == N_OPTIONS ? first : at + 1;
         if (at >= end) {
-            PyErr_Format(PyExc_TypeError, "no argument is called \"%U\"", name);
-            return -1;
+            return unknown_keyword(name);
         }
         slot[at] = values[k];
     }
@@ -121,7 +132,10 @@ int read_int(PyObject *object, const char *name, int64_t *n)
 
 int read_flag(PyObject *object, const char *name, int32_t *flag)
 {
-    const int truth = PyObject_IsTrue(object);
+    const bool other = PyUnicode_Check(object) || PyBytes_Check(object) || PyList_Check(object) ||
+                       PyTuple_Check(object) ||
+                       PyDict_Check(object); /* which are true but where they are empty: "False" too */
+    const int truth = other ? -1 : PyObject_IsTrue(object);
     *flag = truth > 0;
     return truth < 0 ? wrong_type(name, object, "True or False is needed") : 0;
 }
@@ -205,6 +219,7 @@ int read_options(problem *p, call *c, PyObject *const *option)
     d->terms = p->terms;
     d->masks = p->masks;
     p->q_offset = NULL;
+    p->offset_given = given(option[Q_OFFSET]);
     p->threads = 0;
     for (int n = BIAS; n <= SINK; n++)
         if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
@@ -287,15 +302,104 @@ int take_terms(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
     return 0;
 }
 
+static int64_t whole(const rp_array *a, int64_t at)
+{
+    switch (a->dtype) {
+    case RP_I8: return ((const int8_t *)a->data)[at];
+    case RP_I16: return ((const int16_t *)a->data)[at];
+    case RP_I32: return ((const int32_t *)a->data)[at];
+    case RP_I64: return ((const int64_t *)a->data)[at];
+    case RP_U8:
+    case RP_BOOL: return ((const uint8_t *)a->data)[at];
+    case RP_U16: return ((const uint16_t *)a->data)[at];
+    case RP_U32: return ((const uint32_t *)a->data)[at];
+    default: return ((const uint64_t *)a->data)[at] > INT64_MAX ? INT64_MAX : (int64_t)((const uint64_t *)a->data)[at];
+    }
+}
+
+/* The first of the array's whole numbers that is below `low` or above `high`, if there is one. */
+static bool is_outside(const rp_array *a, int64_t low, int64_t high, int64_t *found)
+{
+    int64_t n[RP_MAX_AXES] = {1, 1, 1, 1}, step[RP_MAX_AXES] = {0};
+    for (int32_t x = 0; x < a->ndim; x++) {
+        n[x] = a->shape[x] > 0 && a->stride[x] == 0 ? 1 : a->shape[x];
+        step[x] = a->stride[x];
+    }
+    for (int64_t w = 0; w < n[0]; w++)
+        for (int64_t x = 0; x < n[1]; x++)
+            for (int64_t y = 0; y < n[2]; y++)
+                for (int64_t z = 0; z < n[3]; z++) {
+                    *found = whole(a, w * step[0] + x * step[1] + y * step[2] + z * step[3]);
+                    if (*found < low || *found > high)
+                        return true;
+                }
+    return false;
+}
+
+/* The array of a mask, whose numbers mean what they are taken for: none is added to the scores, and no length is beyond the keys. */
+static int take_mask(const problem *p, call *c, int32_t n)
+{
+    const rp_mask_kind kind = p->masks[n].kind;
+    const char *name = rp_mask_name(kind);
+    rp_array *a = &c->t.mask[n];
+    int64_t found;
+    PyObject *object = listed(c, p->mask[n], kind == RP_MASK_LENGTHS);
+    if (!object || take_array(c, object, false, name, a, NULL) != 0)
+        return -1;
+    const bool flags = kind == RP_MASK_KEYS || kind == RP_MASK_PAIRS;
+    const char *bias = kind == RP_MASK_KEYS ? "key_mask[:, None, None]" : name;
+    if (flags && a->dtype <= RP_BF16) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s: dtype is %s: bool or an integer type is needed, true where a pair attends; numbers to add to the "
+            "scores are a bias: bias=relpos.Dense(%s)",
+            name, rp_dtype_name(a->dtype), bias);
+        return -1;
+    }
+    const bool is_signed = a->dtype == RP_I8 || a->dtype == RP_I16 || a->dtype == RP_I32 || a->dtype == RP_I64;
+    if (flags && is_signed && is_outside(a, 0, INT64_MAX, &found)) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s has %lld: it is 0 where a pair does not attend, and another number, such as 1, where it does; "
+                     "numbers to add to the scores are a bias, of floating point: bias=relpos.Dense(%s)",
+                     name, (long long)found, bias);
+        return -1;
+    }
+    if (kind == RP_MASK_LENGTHS && a->dtype > RP_BF16 && is_outside(a, 0, p->desc.len_k, &found)) {
+        PyErr_Format(PyExc_ValueError, "lengths has %lld: 0 to %lld, the number of keys, are allowed", (long long)found,
+                     (long long)p->desc.len_k);
+        return -1;
+    }
+    return 0;
+}
+
+/* A step of decoding without its place would attend to the first key alone. */
+static int check_place(const problem *p)
+{
+    bool causal = false;
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        causal = causal || p->masks[n].kind == RP_MASK_CAUSAL;
+    if (!causal || p->offset_given || p->desc.len_q != 1 || p->desc.len_k < 2)
+        return 0;
+    PyErr_Format(
+        PyExc_ValueError,
+        "causal with one query and %lld keys: q_offset is needed, %lld where the query is the last, as in a step of "
+        "decoding, 0 where it is the first",
+        (long long)p->desc.len_k, (long long)p->desc.len_k - 1);
+    return -1;
+}
+
 /* Those of terms and masks, and the threads. */
 int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS])
 {
     if (take_terms(p, c, from) != 0)
         return -1;
     for (int32_t n = 0; n < p->desc.n_masks; n++)
-        if (p->mask[n] && take_array(c, p->mask[n], false, rp_mask_name(p->masks[n].kind), &c->t.mask[n], NULL) != 0)
+        if (p->mask[n] && take_mask(p, c, n) != 0)
             return -1;
-    if (p->q_offset && take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0)
+    if (p->q_offset && (!(p->q_offset = listed(c, p->q_offset, false)) ||
+                        take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0))
+        return -1;
+    if (check_place(p) != 0)
         return -1;
     return take_pool(c, p->threads);
 }

@@ -131,6 +131,7 @@ static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offs
     }
     if (given(option[Q_OFFSET])) {
         p->q_offset = NULL;
+        p->offset_given = true;
         if (!PyLong_Check(option[Q_OFFSET])) {
             p->q_offset = option[Q_OFFSET];
         } else {

@@ -55,6 +55,15 @@ static void look_for_questions(state *st)
     PyErr_Clear();
     st->forward_ad = PyImport_ImportModule("torch.autograd.forward_ad");
     PyErr_Clear();
+    PyObject *nn = PyImport_ImportModule("torch._C._nn");
+    PyErr_Clear();
+    if (!nn && torch)
+        nn = PyObject_GetAttrString(torch, "_nn");
+    st->functional = PyImport_ImportModule("torch.nn.functional");
+    st->sdpa_name = PyUnicode_InternFromString("scaled_dot_product_attention");
+    st->sdpa = nn && st->functional && st->sdpa_name ? PyObject_GetAttr(nn, st->sdpa_name) : NULL;
+    PyErr_Clear();
+    Py_XDECREF(nn);
     Py_XDECREF(torch);
     Py_XDECREF(func);
     st->looked = true;
@@ -82,6 +91,17 @@ static bool is_watched(state *st)
     return is;
 }
 
+/* Whether something has put another function in the place of scaled_dot_product_attention, as torch's context_parallel does: `cast` looks
+ * who it was. */
+static bool is_replaced(const state *st)
+{
+    PyObject *now = st->sdpa ? PyObject_GetAttr(st->functional, st->sdpa_name) : NULL;
+    const bool is = now && now != st->sdpa;
+    PyErr_Clear();
+    Py_XDECREF(now);
+    return is;
+}
+
 /* Whether the object is a tensor of torch, by what torch alone has: 1, 0, or -1 with an error set. Notes whether it wants a
  * gradient, and refuses one whose numbers are the negatives of those in its memory. */
 int note_torch(call *c, PyObject *object, const char *name)
@@ -104,7 +124,7 @@ int note_torch(call *c, PyObject *object, const char *name)
                      name);
         return -1;
     }
-    if (c->casts && answers_yes(c->st, AUTOCAST)) {
+    if (c->casts && (answers_yes(c->st, AUTOCAST) || is_replaced(c->st))) {
         c->elsewhere = &cast;
         PyErr_Format(PyExc_TypeError, "%s: under torch.autocast", name);
         return -1;

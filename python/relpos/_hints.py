@@ -1,0 +1,48 @@
+"""What an argument is called here that has another name in another library.  SPDX-License-Identifier: Apache-2.0"""
+import difflib
+
+from . import _core
+
+_HERE = {
+    "is_causal": "causal",
+    "attn_mask": "mask, true where a pair attends, or bias=relpos.Dense(numbers) for numbers that are added",
+    "attention_mask": "key_mask (B, Lk), or mask (B, H, Lq, Lk), true where a pair attends",
+    "key_padding_mask": "key_mask, true where a key attends",
+    "attn_bias": "bias, a term: relpos.Dense(numbers) for an array",
+    "position_bias": "bias, a term: relpos.Dense(numbers) for an array",
+    "dropout_p": "dropout",
+    "p": "dropout",
+    "enable_gqa": "no argument, k and v may have fewer heads than q",
+    "softmax_scale": "scale",
+    "scaling": "scale",
+    "window_size": "window",
+    "sliding_window": "window=(sliding_window - 1, 0)",
+    "logits_soft_cap": "softcap",
+    "alibi_slopes": "bias=relpos.ALiBi(slopes)",
+    "seqlens": "lengths, the number of keys of each batch entry",
+    "need_weights": "return_weights",
+    "output_attentions": "return_weights",
+    "num_threads": "threads",
+    "num_buckets": "buckets",
+    "relative_attention_num_buckets": "buckets",
+    "relative_attention_max_distance": "max_distance",
+    "n_buckets": "buckets",
+    "theta": "base",
+    "rope_theta": "base",
+    "rope_base": "base",
+    "max_relative_position": "left and right, or max_distance",
+}
+
+
+def meant(name, known=_core.NAMES):
+    """What to add to the message that no argument has this name: nothing where it tells nothing.
+
+    >>> meant("is_causal")
+    '; here: causal'
+    >>> meant("bucket", ["buckets", "max_distance"])
+    '; is buckets meant?'
+    """
+    if name in _HERE:
+        return f"; here: {_HERE[name]}"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; is {near[0]} meant?" if near else ""
