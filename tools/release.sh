@@ -69,7 +69,8 @@ make() {
 make first dist
 wheel=$(echo "$place"/dist/*.whl)
 bytes=$(wc -c <"$wheel")
-[ "$bytes" -lt 1000000 ] || { echo "release.sh: the wheel has $bytes bytes: it has to stay below 1,000,000" >&2; exit 1; }
+# that of tools/python.sh stays below 1,000,000; here zlib, jansson, libzip and libpng are within
+[ "$bytes" -lt 1100000 ] || { echo "release.sh: the wheel has $bytes bytes: it has to stay below 1,100,000" >&2; exit 1; }
 rm -rf "$place/user"
 python3 -m venv "$place/user"
 env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # where there is no compiler
