@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROWS = 2048 }; /* tokens at a time */
-
 int lab_check_sizes(const nn_config *c, const int64_t *sizes, int n, char err[NN_ERR_MAX])
 {
     for (int x = 0; x < n; x++)
@@ -34,7 +32,7 @@ static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t s
     const nn_config *c = &m->c;
     const int64_t each = nn_generated_bytes(c->generate, size), length = nn_generated_window(c, size);
     const int64_t lines = bytes > each ? bytes / each : 1;
-    const int64_t batch = length >= ROWS ? 1 : ROWS / length < lines ? ROWS / length : lines;
+    const int64_t batch = lab_batch(length, lines);
     if (length > nn_positions_end(m, 0))
         return json_pack("{s:I, s:n, s:n, s:i, s:i, s:i, s:i}", "length", (json_int_t)size, "loss", "perplexity",
                          "tokens", 0, "bytes", 0, "lines", 0, "exact", 0);

@@ -119,34 +119,50 @@ static void add_row(head_sums *s, int64_t n, const double *with, const double *w
     s->rows++;
 }
 
-/* Run the model on one window, and add every row of every head to the sums. */
-static int add_window(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t length, double *row,
-                      const int *bin_at, head_sums *sums, char err[NN_ERR_MAX])
+int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t length, lab_visit *visit,
+                     void *context, char err[NN_ERR_MAX])
 {
-    real logits[256 + 1]; /* bytes, and the token that begins a window */
-    if (nn_net_logits(net, length, tokens, logits, err) != 0)
-        return -1;
-    for (int64_t layer = 0; layer < m->c.layers; layer++) {
+    real *logits = malloc((size_t)m->c.vocab * sizeof *logits);
+    int code = logits
+                   ? nn_net_logits(net, length, tokens, logits, err)
+                   : nn_fail(err, "lab: out of memory for %lld logits (close other programs)", (long long)m->c.vocab);
+    free(logits);
+    for (int64_t layer = 0; layer < m->c.layers && code == 0; layer++) {
         rp_tensors t;
         rp_plan *plans[2];
-        rp_status status = RP_OK;
         if (nn_net_attention(net, layer, &t, plans, err) != 0)
             return -1;
-        for (int64_t h = 0; h < m->c.heads; h++)
-            for (int64_t i = 0; i < length && status == RP_OK; i++) {
-                double *plain = row, *score = row + length, *w = row + 2 * length;
-                rp_row with = {.score = score, .weights = w}, without = {.score = plain};
-                status = rp_attend_row(plans[0], &t, 0, h, i, &with);
-                status = status == RP_OK ? rp_attend_row(plans[1], &t, 0, h, i, &without) : status;
-                if (status == RP_OK)
-                    add_row(&sums[layer * m->c.heads + h], i + 1, score, plain, w, bin_at);
-            }
+        if (visit(context, layer, &t, plans) != RP_OK)
+            code = nn_fail(err, "attention of layer %lld: %s", (long long)layer, NN_WORDS(NULL));
         rp_plan_destroy(plans[0]);
         rp_plan_destroy(plans[1]);
-        if (status != RP_OK)
-            return nn_fail(err, "attention of layer %lld: %s", (long long)layer, NN_WORDS(NULL));
     }
-    return 0;
+    return code;
+}
+
+/* The sums of all heads, and scratch for a row. */
+typedef struct summing {
+    head_sums *sums;
+    double *row;
+    const int *bin_at;
+    int64_t heads, length;
+} summing;
+
+/* Add every row of every head of a layer to the sums. */
+static rp_status add_layer(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2])
+{
+    const summing *s = context;
+    double *plain = s->row, *score = s->row + s->length, *w = s->row + 2 * s->length;
+    rp_row with = {.score = score, .weights = w}, without = {.score = plain};
+    rp_status status = RP_OK;
+    for (int64_t h = 0; h < s->heads; h++)
+        for (int64_t i = 0; i < s->length && status == RP_OK; i++) {
+            status = rp_attend_row(plans[0], t, 0, h, i, &with);
+            status = status == RP_OK ? rp_attend_row(plans[1], t, 0, h, i, &without) : status;
+            if (status == RP_OK)
+                add_row(&s->sums[layer * s->heads + h], i + 1, score, plain, w, s->bin_at);
+        }
+    return status;
 }
 
 static json_t *json_of(const nn_model *m, const head_sums *sums, int64_t length, int64_t windows, int64_t step)
@@ -243,7 +259,8 @@ static int run(const cli_command *self, int argc, char **argv)
         for (int64_t x = 0; x < length; x++)
             tokens[x] = held.tokens[w * length + x];
         nn_begin_windows(&m.c, 1, length, tokens);
-        state = add_window(net, &m, tokens, length, row, bin_at, sums, err);
+        state =
+            lab_visit_layers(net, &m, tokens, length, add_layer, &(summing){sums, row, bin_at, m.c.heads, length}, err);
         cli_progress_show(&bar, (double)(w + 1) / (double)windows);
     }
     cli_progress_end(&bar);

@@ -64,6 +64,8 @@ int lab_choose_places(const nn_config *c, const nn_text *t, const lab_how *how, 
                       lab_places *to, char err[NN_ERR_MAX]);
 /* The token before the first one that is predicted in a piece. */
 int64_t lab_place(const lab_places *p, int64_t piece);
+/* How many windows are computed at once. */
+int64_t lab_batch(int64_t length, int64_t windows);
 int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX]);
 double lab_bits_per_byte(const lab_measure *r);
@@ -78,6 +80,11 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
  * [{"order", "loss", "perplexity", "pieces"}]. NULL with err. */
 json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *how, const int64_t *lengths, int n,
                            int32_t order, char err[NN_ERR_MAX]);
+/* Run the model on one window and visit the attention of its layers: plans as nn_net_attention gives them. -1 with err, also where a visit does
+ * not return RP_OK. */
+typedef rp_status lab_visit(void *context, int64_t layer, const rp_tensors *t, rp_plan *plans[2]);
+int lab_visit_layers(nn_net *net, const nn_model *m, const int32_t *tokens, int64_t length, lab_visit *visit,
+                     void *context, char err[NN_ERR_MAX]);
 /* The head whose queries give the most weight to the token before, as a mean over four windows of the trained length, spread over a text that is
  * longer: {"step", "weight", "layer", "head"}. NULL with err. */
 json_t *lab_previous(nn_model *m, rp_pool *pool, const nn_text *t, int64_t step, char err[NN_ERR_MAX]);

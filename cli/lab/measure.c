@@ -80,14 +80,19 @@ static void count_classes(const real *logits, const int32_t *target, int64_t bat
     }
 }
 
+int64_t lab_batch(int64_t length, int64_t windows)
+{
+    enum { ROWS = 2048 }; /* tokens at a time */
+    return length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
+}
+
 int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length, lab_measure *to,
                      char err[NN_ERR_MAX])
 {
-    enum { ROWS = 2048 }; /* tokens at a time */
     const bool classifier = m->c.task == NN_CLASSIFIER;
     const int64_t step = p->stride > 0 ? p->stride : length; /* tokens of a window that count: its last ones */
     const int64_t each = p->each / step, windows = each * (classifier ? t->n_files : p->pieces), classes = m->c.classes;
-    const int64_t batch = length >= ROWS || windows <= 1 ? 1 : ROWS / length < windows ? ROWS / length : windows;
+    const int64_t batch = lab_batch(length, windows);
     const int64_t targets = classifier ? batch : batch * length;
     double sum = 0, mean;
     nn_net *net;

@@ -3,7 +3,7 @@ SPDX-License-Identifier: Apache-2.0"""
 import math
 import statistics
 
-from intervals import quantile
+from intervals import interval
 from results import counted
 
 
@@ -22,11 +22,10 @@ def rise(line, times):
 def percent(values):
     if not values or None in values:
         return ""
-    middle = f"{100 * math.expm1(statistics.mean(values)):+.1f} %"
     if len(values) < 2:
-        return middle
-    half = quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{middle} ({100 * math.expm1(statistics.mean(values) - half):+.1f} to {100 * math.expm1(statistics.mean(values) + half):+.1f})"
+        return f"{100 * math.expm1(values[0]):+.1f} %"
+    middle, half = interval(values)
+    return f"{100 * math.expm1(middle):+.1f} % ({100 * math.expm1(middle - half):+.1f} to {100 * math.expm1(middle + half):+.1f})"
 
 
 def by_ratio(page, lines):

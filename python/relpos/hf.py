@@ -36,7 +36,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.generation import utils as generation_utils  # noqa: E402
 from transformers.utils.output_capturing import _active_collector  # noqa: E402
 
-from .torch import _added  # noqa: E402
+from .torch import _added, _drawn  # noqa: E402
 
 NAME = "relpos"
 _REFUSED = ("cache", "indices", "block_indices", "sinks")  # keywords of single models, or of paged caches, that change the result
@@ -141,7 +141,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     if s_aux is not None:
         options["sink"] = relpos.Sink(s_aux)
     if dropout:
-        options.update(dropout=dropout, seed=torch.randint(2**62, (), device="cpu"))  # torch.manual_seed decides
+        options.update(_drawn(dropout))
     wants_weights = bool(output_attentions) or _records_attentions()
     found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap,
                              return_weights=wants_weights, **options)

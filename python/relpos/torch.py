@@ -52,7 +52,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
         raise ValueError(f"key has {key.shape[-3]} heads and query {query.shape[-3]}: enable_gqa=True is needed")
     if dropout_p:
-        options |= {"dropout": dropout_p, "seed": torch.randint(2**62, (), device="cpu")}
+        options |= _drawn(dropout_p)
     options |= _masked(attn_mask, options.pop("bias", None))
     return relpos.attention(query, key, value, causal=is_causal, scale=scale, **options)
 
@@ -77,9 +77,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) 
     return found.out, found.weights
 
 
+def _drawn(share: float) -> dict:
+    """The options of dropout, the seed from torch's generator: torch.manual_seed decides."""
+    return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")}
+
+
 def _dropout(module: nn.Module, share: float) -> dict:
-    """The options of dropout, the seed from torch's generator."""
-    return {"dropout": share, "seed": torch.randint(2**62, (), device="cpu")} if module.training and share > 0 else {}
+    return _drawn(share) if module.training and share > 0 else {}
 
 
 def _added(*biases) -> tuple:
