@@ -214,13 +214,15 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
                                     bool bound)
 {
     const rp_desc *d = &args->desc;
+    uint32_t all[RP_MAX_TERMS];
+    memset(all, 0xff, sizeof all);
     memset(s, 0, sizeof *s);
     s->bound = bound;
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
         lay_out(s, d);
-        status = rpi_sums_alloc(&s->sums, args, grads);
+        status = rpi_sums_alloc(&s->sums, args, grads, all);
     }
     if (status == RP_OK)
         status = rpi_row_alloc(&s->row, plan, args);
