@@ -88,10 +88,9 @@ static void place_sums(gradients *g)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
         if (s->kind == RPI_ROWS && s->scheme->fold && !folds) { /* several terms share the sums */
             folds = true;
-            bw->sums_row = rpi_arena_take(a, heads, e->len_q, size);
-            bw->sums_column = rpi_arena_take(a, heads, e->len_k, size);
+            bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
-        bw->any_head |= bw->entries[n] || bw->vectors[n];
+        bw->any_head |= folds || bw->entries[n] || bw->vectors[n];
     }
     bw->any_head |= bw->strips != NULL;
 }
