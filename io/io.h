@@ -59,6 +59,9 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
 /* The same to a name that only this program uses: a link or a pipe of that name is replaced too, and never written to. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
+/* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
+int io_sync_directory(const char *file);
+
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
 

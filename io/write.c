@@ -155,8 +155,7 @@ static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX
     return 0;
 }
 
-/* Flush the directory, so that the renaming survives a crash. Returns 0, or the error number. */
-static int sync_directory(const char *file)
+int io_sync_directory(const char *file)
 {
     char *path = sibling(file, ".");
     const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -183,7 +182,7 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
         if (result != 0) {
             unlink(out->temp);
         } else {
-            const int error = sync_directory(out->target);
+            const int error = io_sync_directory(out->target);
             if (error != 0)
                 result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
         }
