@@ -56,7 +56,8 @@ io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_E
  * that each is aligned. */
 int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
-/* The same to a name that only this program uses: a link or a pipe of that name is replaced too, and never written to. */
+/* The same to a name that only this program uses, one at a time: a link or a pipe of that name is replaced too, and never written
+ * to, and so is what a killed program left of it. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
 /* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
