@@ -55,8 +55,8 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
         if (kind && syntax) /* at the end */
             *syntax = 0;
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
-                         option_prefix(p, !kind), kind ? said : cli_words(NULL, said),
-                         syntax ? syntax_words(p, kind, written) : "");
+                         !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind),
+                         kind ? said : cli_words(NULL, said), syntax ? syntax_words(p, kind, written) : "");
     }
     if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
         return cli_error(CLI_USAGE, "--bias %s: this term is no bias (write --%s key=value,...)",

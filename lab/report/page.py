@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 def plain(text):
     """Text as Markdown that reads as this text, whatever names are in it."""
-    return " ".join(re.sub(r"([\\`*|]|\](?=[(\[]))", r"\\\1", re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
+    return " ".join(re.sub(r"([\\`|]|\*(?=\S)|(?<=\S)\*|\](?=[(\[]))", r"\\\1", re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
 
 
 class Page:
