@@ -153,6 +153,19 @@ int cli_problem_check(const cli_problem *p, const char *command)
     return CLI_OK;
 }
 
+bool cli_problem_wants(const void *problem, const char *name)
+{
+    const cli_problem *p = problem;
+    bool wants = strcmp(name, "q") == 0 || strcmp(name, "k") == 0 || strcmp(name, "v") == 0 ||
+                 strcmp(name, "dout") == 0 || strcmp(name, p->q_offset_array) == 0;
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            wants |= strcmp(name, p->term_array[n][x]) == 0;
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        wants |= strcmp(name, p->mask_array[n]) == 0;
+    return wants;
+}
+
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)
 {
     char safe[128], err[IO_ERR_MAX];

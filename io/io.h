@@ -24,7 +24,10 @@ typedef struct io_array {
 } io_array;
 
 /* The content of one file. */
+typedef bool io_wanted(const void *context, const char *name);
 typedef struct io_set {
+    io_wanted *wanted; /* of io_read_wanted; NULL: every array is */
+    const void *wanted_context;
     io_array *arrays;
     size_t n_arrays;
     char **meta_keys, **meta_values; /* __metadata__ of safetensors; strings of .npz as JSON lists */
@@ -48,6 +51,11 @@ io_format io_format_of(const char *path); /* by suffix, IO_UNKNOWN for others (a
  * be anything, such as "../x" or a line feed: they are keys, not paths, and are printed through io_safe. Devices and
  * directories are refused; a pipe may give at most 16 GiB. */
 io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX]);
+
+/* The same, and arrays for whose names wanted(context, name) says no are neither inflated nor copied: they are there, and cannot be used.
+ * Strings, which are metadata, are read as ever. */
+io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
+                         char err[IO_ERR_MAX]);
 
 /* Write a file completely or not at all: a temporary file beside the target is written, flushed and renamed over it (for a
  * symbolic link its target is replaced, not the link). path "-" is standard output. A failed write leaves an existing file
