@@ -49,8 +49,8 @@ struct rp_pool {
     job *job;
 };
 
-/* A process is known by its number and by the forks that led to it: in a new PID namespace a child may have the number of
- * its parent. A process that was made by the bare system call is told by its number alone. */
+/* A process is known by its number and by the forks that led to it: in a new PID namespace a child may have the number
+ * of its parent. A process that was made by the bare system call is told by its number alone. */
 static atomic_uint forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
@@ -100,8 +100,8 @@ static void work(void *data)
         run_tasks(j, index);
 }
 
-/* Threads have what the system gives by default, and at least this, which is more than a call needs: an `ulimit -s` or a
- * C library may say 128 KB or less. */
+/* Threads have what the system gives by default, and at least this, which is more than a call needs: an `ulimit -s` or
+ * a C library may say 128 KB or less. */
 #define STACK ((size_t)512 << 10)
 
 static void thread_attributes(pthread_attr_t *a)
