@@ -85,8 +85,8 @@ typedef struct rpi_grads {
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
-/* Sums for the gradient of each wanted array of the terms, of those whose bit is set in arrays[term], zero at first, in one block of memory:
- * rpi_arena_free(&sums->memory). */
+/* Sums for the gradient of each wanted array of the terms, of those whose bit is set in arrays[term], zero at first, in
+ * one block of memory: rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];
