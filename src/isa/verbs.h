@@ -92,6 +92,12 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
+/* Whether registers are transposed by instructions, so that it costs less than to read number by number. */
+#if defined(vf_transpose) || defined(vf_pick)
+#define RPI_TRANSPOSES 1
+#else
+#define RPI_TRANSPOSES 0
+#endif
 #ifndef vf_transpose
 static inline void vf_transpose(vf *x) /* VL rows: lane c of x[r] changes places with lane r of x[c] */
 {

@@ -41,7 +41,7 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
     }
 }
 
-#if !RPI_F64
+#if !RPI_F64 && RPI_TRANSPOSES
 /* transpose_rows of f16 or bf16: pairs of channels are transposed as they are, and widened where they are stored.
  * Returns how many channels were transposed: the last n % (2 VL) are left. */
 static inline __attribute__((always_inline)) int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap,
@@ -116,7 +116,7 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
     }
     uintptr_t ahead = (uintptr_t)row_ahead(s, j) + (uintptr_t)(x0 * size);
     const bool one_piece = !v->page || j % v->page_keys + there <= v->page_keys;
-#if !RPI_F64
+#if !RPI_F64 && RPI_TRANSPOSES
     if (size == 2 && one_piece) {
         const uint16_t *halves = (const uint16_t *)(const void *)head_row(s, j) + x0;
         const int64_t done = v->dtype == RP_BF16 ? transpose_halves(RP_BF16, halves, gap, there, ahead, n, to, step, w)
