@@ -44,9 +44,8 @@ static inline __attribute__((always_inline)) void transpose_rows(const real *fro
 #if !RPI_F64 && RPI_TRANSPOSES
 /* transpose_rows of f16 or bf16: pairs of channels are transposed as they are, and widened where they are stored.
  * Returns how many channels were transposed: the last n % (2 VL) are left. */
-static inline __attribute__((always_inline)) int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap,
-                                                                      int64_t there, uintptr_t ahead, int64_t n,
-                                                                      real *to, int64_t step, magnitude *w)
+static int64_t transpose_halves(rp_dtype dtype, const uint16_t *from, int64_t gap, int64_t there, uintptr_t ahead,
+                                int64_t n, real *to, int64_t step, magnitude *w)
 {
     int64_t x = 0;
     for (; x + 2 * VL <= n; x += 2 * VL) {
@@ -61,7 +60,6 @@ static inline __attribute__((always_inline)) int64_t transpose_halves(rp_dtype d
             }
         }
         vf_transpose(y);
-        RPI_UNROLL
         for (int c = 0; c < VL; c++) {
             const vf low = widen_halves((vu)y[c] & 0xffff, dtype), high = widen_halves((vu)y[c] >> 16, dtype);
             note_magnitude(w, low);
@@ -119,8 +117,7 @@ static void transpose_channels(const head_rows *s, int64_t j, int64_t there, int
 #if !RPI_F64 && RPI_TRANSPOSES
     if (size == 2 && one_piece) {
         const uint16_t *halves = (const uint16_t *)(const void *)head_row(s, j) + x0;
-        const int64_t done = v->dtype == RP_BF16 ? transpose_halves(RP_BF16, halves, gap, there, ahead, n, to, step, w)
-                                                 : transpose_halves(RP_F16, halves, gap, there, ahead, n, to, step, w);
+        const int64_t done = transpose_halves(v->dtype, halves, gap, there, ahead, n, to, step, w);
         if (done == n)
             return;
         x0 += done, n -= done, to += done * step, ahead += (uintptr_t)(done * size);
