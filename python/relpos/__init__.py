@@ -42,8 +42,8 @@ class Result(NamedTuple):
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
-              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None, layout="bhld",
-              key_norms=None, **unknown):
+              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None,
+              layout="bhld", key_norms=None, **unknown):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
@@ -60,8 +60,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     window           (left, right): only keys from left before to right after the query; -1 = no limit, which None stands for
                      too
     key_mask         (B, Lk) or what broadcasts to it: non-zero keys are attended to
-    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend. Numbers to add are a bias: relpos.Dense(numbers)
-    lengths          (B), a list, or what broadcasts to it: the number of valid keys of each batch entry, 0 to Lk
+    mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend
+    lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
     segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends inside its own
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them

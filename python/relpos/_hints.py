@@ -34,8 +34,8 @@ _HERE = {
 }
 
 
-def meant(name, known=_core.NAMES):
-    """What to add to the message that no argument has this name: nothing where it tells nothing.
+def meant(name, known=None):
+    """What to add to the message that no argument has this name: nothing where it tells nothing. known: the names there are; None: those of calls.
 
     >>> meant("is_causal")
     '; here: causal'
@@ -44,5 +44,5 @@ def meant(name, known=_core.NAMES):
     """
     if name in _HERE:
         return f"; here: {_HERE[name]}"
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, _core.NAMES if known is None else known, 1)
     return f"; is {near[0]} meant?" if near else ""

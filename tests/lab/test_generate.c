@@ -72,12 +72,12 @@ static void check_addition(const char *q, int64_t n, const char *a, int64_t m, i
     assert_int_equal(carry, 0);
 }
 
-static void (*const check_line[])(const char *q, int64_t n, const char *a, int64_t m, int64_t size) = {
-    [NN_GENERATE_COPY] = check_copy,
-    [NN_GENERATE_REVERSE] = check_reverse,
-    [NN_GENERATE_RECALL] = check_recall,
-    [NN_GENERATE_PASSKEY] = check_passkey,
-    [NN_GENERATE_ADDITION] = check_addition};
+static void (*const check_line[])(const char *q, int64_t n, const char *a, int64_t m,
+                                  int64_t size) = {[NN_GENERATE_COPY] = check_copy,
+                                                   [NN_GENERATE_REVERSE] = check_reverse,
+                                                   [NN_GENERATE_RECALL] = check_recall,
+                                                   [NN_GENERATE_PASSKEY] = check_passkey,
+                                                   [NN_GENERATE_ADDITION] = check_addition};
 
 static void answers_are_right(void **state)
 {
