@@ -33,7 +33,8 @@ uint64_t nn_checksum(uint64_t z, const void *data, size_t size)
         z ^= z >> 29;
     }
     word = 0;
-    memcpy(&word, p, size);
+    if (size > 0) /* there may be no data */
+        memcpy(&word, p, size);
     return rpi_mix64(z ^ word ^ (uint64_t)size << 56);
 }
 
