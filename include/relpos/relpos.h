@@ -513,7 +513,7 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Memory   reads the inputs, writes the outputs, keeps no pointer. work has rp_plan_work_size bytes, aligned to 64;
  *          NULL lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing;
  *          inputs may overlap each other. No call of this header needs more than 32 KB of stack (40 KB on amx_emulated,
- *          which is for tests); records of 30 KB are allocated even where work is there.
+ *          which is for tests).
  * Threads  one plan serves many threads at once, each with its own work. The bits depend on the instruction set, but
  *          not on the pool, nor on strides, nor on the other queries of the call.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.

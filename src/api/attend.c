@@ -6,12 +6,7 @@
 #include "reference/reference.h"
 #include <stdlib.h>
 
-/* The arguments of a call, and those of the reference path where only that makes some output. */
-typedef struct attending {
-    rpi_args args, reference;
-} attending;
-
-static rp_status attend(attending *own, const rp_plan *plan, const rp_tensors *t, void *work)
+static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensors *t, void *work)
 {
     rpi_args *args = &own->args;
     rp_status status = rpi_args_check(args, plan, t);
@@ -26,8 +21,6 @@ static rp_status attend(attending *own, const rp_plan *plan, const rp_tensors *t
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
     if (t->out.data && !args->v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out needs it");
-    if ((uintptr_t)work % 64 != 0)
-        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     rp_pool *pool = rpi_pool_for(t->pool, d);
     if (args->pairs)
         args->pairs[0] = args->pairs[1] = 0;
@@ -57,8 +50,13 @@ static rp_status attend(attending *own, const rp_plan *plan, const rp_tensors *t
 
 rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
 {
-    attending *own = rpi_new(sizeof *own);
-    const rp_status status = own ? attend(own, plan, t, work) : RP_E_NOMEM;
-    free(own);
+    if ((uintptr_t)work % 64 != 0)
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
+    const bool there = plan && work;
+    rpi_attending *own = there ? work : rpi_new(sizeof *own);
+    const rp_status status =
+        own ? attend(own, plan, t, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+    if (!there)
+        free(own);
     return status;
 }

@@ -13,8 +13,6 @@ static rp_status backward(rpi_backward_args *own, const rp_plan *plan, const rp_
     rpi_args *args = &own->args;
     rp_status status = rpi_backward_check(args, &own->grads, plan, t, g);
     args->pairs = NULL; /* those of a forward call alone are counted */
-    if (status == RP_OK && (uintptr_t)work % 64 != 0)
-        status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     if (status == RP_OK)
         status = rpi_args_prepare(args);
     if (status != RP_OK)
@@ -28,8 +26,13 @@ static rp_status backward(rpi_backward_args *own, const rp_plan *plan, const rp_
 
 rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work)
 {
-    rpi_backward_args *own = rpi_new(sizeof *own);
-    const rp_status status = own ? backward(own, plan, t, g, work) : RP_E_NOMEM;
-    free(own);
+    if ((uintptr_t)work % 64 != 0)
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
+    const bool there = plan && work;
+    rpi_backward_args *own = there ? work : rpi_new(sizeof *own);
+    const rp_status status =
+        own ? backward(own, plan, t, g, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+    if (!there)
+        free(own);
     return status;
 }

@@ -65,4 +65,11 @@ void rpi_arena_free(rpi_arena *a);
  * thread of a small stack can make calls. Not zeroed. NULL after rpi_fail. */
 void *rpi_new(size_t size);
 
+/* The same from the start of a caller's work, of which it takes rpi_record(size) bytes: a call that has work allocates
+ * nothing. */
+static inline size_t rpi_record(size_t size)
+{
+    return (size + 63) / 64 * 64;
+}
+
 #endif

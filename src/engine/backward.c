@@ -156,17 +156,19 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const
     place(g);
 }
 
+/* The bytes of the longest call but those of g, which is scratch here; 0 after rpi_fail. */
+static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
+{
+    begin(g, plan, &plan->bounds, NULL, threads);
+    return rpi_arena_fits(&g->memory, "a backward call") == RP_OK ? (size_t)g->memory.used : 0;
+}
+
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
     gradients *g = rpi_new(sizeof *g);
-    size_t size = 0;
-    if (!g)
-        return 0;
-    begin(g, plan, &plan->bounds, NULL, threads);
-    if (rpi_arena_fits(&g->memory, "a backward call") == RP_OK)
-        size = (size_t)g->memory.used;
+    const size_t size = g ? longest(g, plan, threads) : 0;
     free(g);
-    return size;
+    return size ? size + rpi_record(sizeof *g) : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
@@ -464,9 +466,10 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     const int32_t threads = rp_pool_threads(pool);
     rpi_extents extents;
     rpi_arena forward = {0};
-    gradients *g = rpi_new(sizeof *g);
+    gradients *g = work ? work : rpi_new(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
+    const size_t size = work ? longest(g, args->plan, threads) : 0;
     rpi_extents_of(&extents, args, grads);
     begin(g, args->plan, &extents, args, threads);
     g->call.grads = grads;
@@ -474,7 +477,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     set_pairs(g, grads);
     progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
     /* Memory comes first: a call that cannot be finished writes nothing. */
-    rp_status status = rpi_work_begin(&g->memory, work, work ? rpi_backward_work_size(args->plan, threads) : 0);
+    rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_record(sizeof *g) : NULL, size);
     if (status == RP_OK)
         status = alloc_sums(g, grads);
     if (status == RP_OK && (!args->out.data || !lse_serves(args, args->plan->ops)))
@@ -487,6 +490,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     free_sums(g);
     rpi_arena_free(&forward);
     rpi_arena_free(&g->memory);
-    free(g);
+    if (!work)
+        free(g);
     return status;
 }
