@@ -55,8 +55,8 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
         if (kind && syntax) /* at the end */
             *syntax = 0;
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
-                         option_prefix(p, !kind), kind ? said : cli_words(NULL, said),
-                         syntax ? syntax_words(p, kind, written) : "");
+                         !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind),
+                         kind ? said : cli_words(NULL, said), syntax ? syntax_words(p, kind, written) : "");
     }
     if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
         return cli_error(CLI_USAGE, "--bias %s: this term is no bias (write --%s key=value,...)",
@@ -151,6 +151,19 @@ int cli_problem_check(const cli_problem *p, const char *command)
         return cli_refused(CLI_USAGE, command, p, NULL);
     rp_plan_destroy(plan);
     return CLI_OK;
+}
+
+bool cli_problem_wants(const void *problem, const char *name)
+{
+    const cli_problem *p = problem;
+    bool wants = strcmp(name, "q") == 0 || strcmp(name, "k") == 0 || strcmp(name, "v") == 0 ||
+                 strcmp(name, "dout") == 0 || strcmp(name, p->q_offset_array) == 0;
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            wants |= strcmp(name, p->term_array[n][x]) == 0;
+    for (int32_t n = 0; n < p->desc.n_masks; n++)
+        wants |= strcmp(name, p->mask_array[n]) == 0;
+    return wants;
 }
 
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)

@@ -39,6 +39,9 @@ io_status io_no_memory(char why[IO_WHY_MAX]);                                   
 io_array *io_push(io_set *set,
                   const char *name); /* append an empty array, with a copy of the name; NULL: out of memory */
 bool io_unsupported(io_array *array, const char *why); /* `why` is copied; false: out of memory */
+/* Whether the array of this name is not to be read; then it gets IO_LEFT_OUT. */
+#define IO_LEFT_OUT "it was not read"
+bool io_leave_out(const io_set *set, const char *name);
 /* Find a name that two arrays have; *twice = NULL if there is none. false: out of memory. */
 bool io_duplicate(const io_set *set, const char **twice);
 

@@ -454,7 +454,20 @@ bool io_is_standard(const char *path, const char *device)
 
 io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX])
 {
+    return io_read_wanted(path, NULL, NULL, set, found, err);
+}
+
+bool io_leave_out(const io_set *set, const char *name)
+{
+    return set->wanted != NULL && !set->wanted(set->wanted_context, name);
+}
+
+io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
+                         char err[IO_ERR_MAX])
+{
     memset(set, 0, sizeof *set);
+    set->wanted = wanted;
+    set->wanted_context = context;
     if (found != NULL)
         *found = IO_UNKNOWN;
     io_status result;

@@ -24,7 +24,10 @@ typedef struct io_array {
 } io_array;
 
 /* The content of one file. */
+typedef bool io_wanted(const void *context, const char *name);
 typedef struct io_set {
+    io_wanted *wanted; /* of io_read_wanted; NULL: every array is */
+    const void *wanted_context;
     io_array *arrays;
     size_t n_arrays;
     char **meta_keys, **meta_values; /* __metadata__ of safetensors; strings of .npz as JSON lists */
@@ -49,6 +52,11 @@ io_format io_format_of(const char *path); /* by suffix, IO_UNKNOWN for others (a
  * directories are refused; a pipe may give at most 16 GiB. */
 io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_ERR_MAX]);
 
+/* The same, and arrays for whose names wanted(context, name) says no are neither inflated nor copied: they are there, and cannot be used.
+ * Strings, which are metadata, are read as ever. */
+io_status io_read_wanted(const char *path, io_wanted *wanted, const void *context, io_set *set, io_format *found,
+                         char err[IO_ERR_MAX]);
+
 /* Write a file completely or not at all: a temporary file beside the target is written, flushed and renamed over it (for a
  * symbolic link its target is replaced, not the link). path "-" is standard output. A failed write leaves an existing file
  * as it was, and sends no signal. An existing pipe or device is written directly. Equal sets give equal bytes. .npz cannot
@@ -56,8 +64,12 @@ io_status io_read(const char *path, io_set *set, io_format *found, char err[IO_E
  * that each is aligned. */
 int io_write(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
-/* The same to a name that only this program uses: a link or a pipe of that name is replaced too, and never written to. */
+/* The same to a name that only this program uses, one at a time: a link or a pipe of that name is replaced too, and never written
+ * to, and so is what a killed program left of it. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
+
+/* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
+int io_sync_directory(const char *file);
 
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);

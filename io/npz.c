@@ -106,7 +106,8 @@ static io_status read_strings(zip_file_t *file, const io_npy *npy, zip_uint64_t 
 }
 
 /* *list becomes the JSON list of an array of strings, which cannot be used otherwise. */
-static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, char **list, char why[IO_WHY_MAX])
+static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_array *array, char **list,
+                          char why[IO_WHY_MAX])
 {
     unsigned char *header = malloc(IO_NPY_START + IO_NPY_HEADER_MAX);
     size_t begin, end;
@@ -126,10 +127,14 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, 
     array->ndim = npy.ndim;
     memcpy(array->shape, npy.shape, sizeof array->shape);
     if (npy.unsupported[0]) {
-        status = npy.text_width > 0 && size >= end ? read_strings(file, &npy, size - end, list, why)
-                                                   : skip_elements(file, size, why);
+        if (npy.text_width > 0 && size >= end)
+            status = read_strings(file, &npy, size - end, list, why);
+        else if (wanted)
+            status = skip_elements(file, size, why);
         return status == IO_OK && !io_unsupported(array, npy.unsupported) ? io_no_memory(why) : status;
     }
+    if (!wanted)
+        return io_unsupported(array, IO_LEFT_OUT) ? IO_OK : io_no_memory(why);
     array->dtype = npy.dtype;
     if (size - end != npy.bytes || size < end)
         return io_why(why, "its shape asks for %zu bytes after the header, the archive has %lld", npy.bytes,
@@ -138,8 +143,8 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, io_array *array, 
 }
 
 /* Read one member into array. */
-static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, io_array *array, char **list,
-                             char why[IO_WHY_MAX])
+static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *st, bool wanted, io_array *array,
+                             char **list, char why[IO_WHY_MAX])
 {
     if (st->encryption_method != ZIP_EM_NONE)
         return io_why(why, "it is encrypted (save it with numpy.savez)");
@@ -154,7 +159,7 @@ static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *s
     zip_file_t *file = zip_fopen_index(zip, index, 0);
     if (file == NULL)
         return zip_why(why, zip_get_error(zip));
-    const io_status status = read_npy(file, st->size, array, list, why);
+    const io_status status = read_npy(file, st->size, wanted, array, list, why);
     zip_fclose(file);
     return status;
 }
@@ -197,7 +202,8 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
         if (npy)
             array->name[length - 4] = 0;
         char *list = NULL;
-        if (npy && (status = read_member(zip, index, &st, array, &list, why)) != IO_OK) {
+        const bool wanted = !io_leave_out(set, array->name);
+        if (npy && (status = read_member(zip, index, &st, wanted, array, &list, why)) != IO_OK) {
             free(list);
             io_fail(err, path, "array '%s': %s", io_safe(safe, sizeof safe, array->name), why);
             return status;

@@ -162,6 +162,11 @@ static io_status read_data(const unsigned char *data, size_t data_size, bool in_
         const size_t bytes = ranges[n].end - ranges[n].begin;
         if (array->unsupported != NULL || bytes == 0)
             continue;
+        if (io_leave_out(set, array->name)) {
+            if (!io_unsupported(array, IO_LEFT_OUT))
+                return io_no_memory(why);
+            continue;
+        }
         array->bytes = bytes;
         if (in_place) {
             array->data = (void *)(uintptr_t)(data + ranges[n].begin);

@@ -95,6 +95,27 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
+/* The temporary file of a name that only this program uses is always the same: one that a killed run left is replaced. */
+static int create_own(io_out *out, mode_t mode)
+{
+    const char *slash = strrchr(out->target, '/'), *name = slash != NULL ? slash + 1 : out->target;
+    const size_t folder = (size_t)(name - out->target), size = strlen(name) + sizeof "..tmp";
+    out->temp = malloc(folder + size);
+    if (out->temp == NULL)
+        return -1;
+    memcpy(out->temp, out->target, folder);
+    snprintf(out->temp + folder, size, ".%s.tmp", name);
+    unlink(out->temp);
+    out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (out->fd >= 0)
+        return 0;
+    const int error = errno;
+    free(out->temp);
+    out->temp = NULL;
+    errno = error;
+    return -1;
+}
+
 /* Create the temporary file beside the target. At no time its mode allows more than the target's. */
 static int create_beside(io_out *out, mode_t mode)
 {
@@ -144,7 +165,8 @@ static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX
     if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename does not check that */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
     out->target = own ? strdup(path) : follow_links(path);
-    if (out->target == NULL || create_beside(out, exists ? st.st_mode & 0777 : 0666) != 0) {
+    if (out->target == NULL ||
+        (own ? create_own(out, 0666) : create_beside(out, exists ? st.st_mode & 0777 : 0666)) != 0) {
         io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
         free(out->target);
         return -1;
@@ -155,8 +177,7 @@ static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX
     return 0;
 }
 
-/* Flush the directory, so that the renaming survives a crash. Returns 0, or the error number. */
-static int sync_directory(const char *file)
+int io_sync_directory(const char *file)
 {
     char *path = sibling(file, ".");
     const int fd = path == NULL ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -183,7 +204,7 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
         if (result != 0) {
             unlink(out->temp);
         } else {
-            const int error = sync_directory(out->target);
+            const int error = io_sync_directory(out->target);
             if (error != 0)
                 result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
         }

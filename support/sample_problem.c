@@ -49,11 +49,18 @@ static int read_sizes(problem *p, const char *text, char *err)
     d->len_k = -1;
     if (!*text)
         return fail(err, "no sizes in", p->text, "write sizes as b1h8q512k512d64");
+    const char *sizes = "bhgqkdvo";
+    bool given[8] = {false};
     for (const char *c = text; *c;) {
-        const char letter = *c++;
+        const char letter = *c++, *known = strchr(sizes, letter);
         int64_t n;
         if (!read_integer(c, &c, &n))
             return fail(err, "a number is missing in", text, "write sizes as b1h8q512k512d64");
+        if (!known)
+            return fail(err, "unknown size letter in", text, "b, h, g, q, k, d, v or o");
+        if (given[known - sizes])
+            return fail(err, "a size is given twice in", text, "each letter once");
+        given[known - sizes] = true;
         switch (letter) {
         case 'b': d->batch = n; break;
         case 'h': d->heads = n; break;
@@ -63,7 +70,6 @@ static int read_sizes(problem *p, const char *text, char *err)
         case 'd': d->dim_k = n; break;
         case 'v': d->dim_v = n; break;
         case 'o': d->q_offset = n; break;
-        default: return fail(err, "unknown size letter in", text, "b, h, g, q, k, d, v or o");
         }
     }
     if (d->len_k < 0)
@@ -101,6 +107,16 @@ static int read_mask(problem *p, rp_mask_kind kind, const char *text, const char
     return 0;
 }
 
+/* Whether a setting of this field was given before; now it is. */
+static bool is_given(problem *p, const void *field)
+{
+    for (int n = 0; n < p->n_given; n++)
+        if (p->given[n] == field)
+            return true;
+    p->given[p->n_given++] = field;
+    return false;
+}
+
 static int read_setting(problem *p, char *text, char *err)
 {
     rp_desc *d = &p->desc;
@@ -121,6 +137,8 @@ static int read_setting(problem *p, char *text, char *err)
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
             continue;
+        if (is_given(p, reals[n].to))
+            return fail(err, "given twice:", text, "each setting once, and one softcap");
         *reals[n].to = value ? strtod(value, &stop) : 0; /* with a point: the program sets no locale */
         d->cap_after |= strcmp(text, "softcap_after") == 0;
         return value && *value && !*stop && isfinite(*reals[n].to)
@@ -129,12 +147,16 @@ static int read_setting(problem *p, char *text, char *err)
     }
     for (size_t n = 0; n < sizeof flags / sizeof *flags; n++)
         if (strcmp(text, flags[n].name) == 0) {
+            if (is_given(p, flags[n].to))
+                return fail(err, "given twice:", text, "each setting once");
             *flags[n].to = true;
             d->precision = p->high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
             return value ? fail(err, "this setting takes no value:", value, "write its name alone") : 0;
         }
     if (strcmp(text, "seed") == 0) {
         int64_t seed = -1;
+        if (is_given(p, &d->seed))
+            return fail(err, "given twice:", text, "each setting once");
         const bool good = value && read_integer(value, &end, &seed) && !*end && seed >= 0;
         d->seed = (uint64_t)seed;
         return good ? 0 : fail(err, "a whole number is missing after", text, "such as seed=7");

@@ -27,6 +27,8 @@ typedef struct problem {
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
     bool high, q_offsets, positions;
+    const void *given[8]; /* fields of the settings that the text has */
+    int n_given;
     rp_tensors t; /* filled by problem_fill; lse is there for a backward pass */
     rp_grads g;   /* for a backward pass, of the problem's type */
     void *memory[24 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];

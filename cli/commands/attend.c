@@ -350,7 +350,7 @@ static int run(const cli_command *self, int argc, char **argv)
         code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix tells no format (.npz or .safetensors)", r->out);
     if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
         code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (write elsewhere)", r->out);
-    if (code < 0 && io_read(cli_shipped(args[0], place), &in, &format, err) != 0)
+    if (code < 0 && io_read_wanted(cli_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)
         format = io_format_of(r->out);

@@ -333,7 +333,8 @@ static int run(const cli_command *self, int argc, char **argv)
     }
     if (code < 0 && r->json && r->out && strcmp(r->out, "-") == 0)
         code = cli_error(CLI_USAGE, "--json: standard output is taken by -o - (leave one of them out)");
-    if (code < 0 && r->input && io_read(cli_shipped(r->input, place), &in, NULL, err) != 0)
+    if (code < 0 && r->input &&
+        io_read_wanted(cli_shipped(r->input, place), cli_problem_wants, &r->problem, &in, NULL, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0)
         code = show(r, &in, &made, suffix);

@@ -355,7 +355,8 @@ RP_API void rp_plan_destroy(rp_plan *plan);
 RP_API const char *rp_plan_isa(const rp_plan *plan);
 
 /* Threads to work on. The pool's own threads start at the first call that needs them and survive a fork: the child
- * starts its own. One pool serves many callers; one who finds it busy computes alone. */
+ * starts its own. One pool serves many callers; one who finds it busy computes alone. They have a stack of 512 KB, or
+ * what the system gives where that is more. */
 typedef struct rp_pool rp_pool;
 
 /* The most threads that a pool may have. */
@@ -511,7 +512,8 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  *          every row.
  * Memory   reads the inputs, writes the outputs, keeps no pointer. work has rp_plan_work_size bytes, aligned to 64;
  *          NULL lets the call allocate; weights and the reference path allocate anyway. Outputs may overlap nothing;
- *          inputs may overlap each other.
+ *          inputs may overlap each other. No call of this header needs more than 32 KB of stack (40 KB on amx_emulated,
+ *          which is for tests).
  * Threads  one plan serves many threads at once, each with its own work. The bits depend on the instruction set, but
  *          not on the pool, nor on strides, nor on the other queries of the call.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.

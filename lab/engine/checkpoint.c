@@ -20,6 +20,7 @@
 #define CURRENT   "checkpoint.safetensors"
 #define PREVIOUS  "previous.safetensors"
 #define TOKENIZER "tokenizer.model"
+#define TEXTS     "checked_texts" /* "texts" of older files is outside of the checksum */
 
 /* Eight bytes at a time through the mixer: any changed bit changes the sum. */
 uint64_t nn_checksum(uint64_t z, const void *data, size_t size)
@@ -52,6 +53,9 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
     uint64_t z = nn_checksum(nn_checksum(1, config, strlen(config)), step, strlen(step));
     if (mean)
         z = nn_checksum(z, mean, strlen(mean));
+    const char *texts = io_meta(set, TEXTS);
+    if (texts)
+        z = nn_checksum(z, texts, strlen(texts));
     char name[128];
     for (int a = 0; a < 3; a++)
         for (int32_t n = 0; n < m->n_params; n++) {
@@ -110,10 +114,11 @@ static int save(const nn_model *m, const char *path, int64_t step, rp_dtype type
         io_free(&set);
         return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
     }
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
     snprintf(texts, sizeof texts, "%016llx", (unsigned long long)m->texts);
-    if (io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
-        io_add_meta(&set, "checksum", sum) != 0 || (m->texts != 0 && io_add_meta(&set, "texts", texts) != 0)) {
+    const bool texts_added = m->texts == 0 || io_add_meta(&set, TEXTS, texts) == 0;
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)set_checksum(m, &set, config, number));
+    if (!texts_added || io_add_meta(&set, "relpos.lab", config) != 0 || io_add_meta(&set, "step", number) != 0 ||
+        io_add_meta(&set, "checksum", sum) != 0) {
         io_free(&set);
         return nn_fail(err, "lab: out of memory for the header of a checkpoint (close other programs)");
     }
@@ -148,7 +153,9 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     if (rename(next, path) != 0)
         return nn_fail(err, "%.300s: cannot be replaced: %s (name another directory, or make this one writable)", path,
                        strerror(errno));
-    return 0;
+    const int error = io_sync_directory(path);
+    return error == 0 ? 0
+                      : nn_fail(err, "%.300s: has been written, but may be lost in a crash: %s", path, strerror(error));
 }
 
 /* The content of the file is wrong; the system did its part. */
@@ -221,7 +228,8 @@ static io_status read_set(nn_model *m, const io_set *set, const char *path, bool
                           char err[NN_ERR_MAX])
 {
     const char *config = io_meta(set, "relpos.lab"), *number = io_meta(set, "step"), *sum = io_meta(set, "checksum");
-    const char *texts = io_meta(set, "texts"), *mean = io_meta(set, "loss_mean");
+    const char *checked = io_meta(set, TEXTS), *texts = checked ? checked : io_meta(set, "texts"),
+               *mean = io_meta(set, "loss_mean");
     char now[32];
     bool averages;
     nn_config c;

@@ -352,6 +352,16 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     return 0;
 }
 
+/* A comment begins a line or follows a blank: a file's name may have a # in it. */
+static void cut_comment(char *line)
+{
+    for (char *at = line; *at; at++)
+        if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
+            *at = 0;
+            return;
+        }
+}
+
 /* Cut blanks off both ends, in place. */
 static char *trim(char *text)
 {
@@ -376,7 +386,7 @@ int nn_config_parse(nn_config *c, const char *name, const char *text, nn_other_k
         memcpy(line, text, size);
         line[size] = 0;
         text += size + (text[size] == '\n');
-        line[strcspn(line, "#")] = 0;
+        cut_comment(line);
         char *left = trim(line), *equal = strchr(left, '=');
         if (!*left)
             continue;

@@ -4,8 +4,15 @@ import contextlib
 import html
 import io
 import os
+import re
 import sys
 import tempfile
+from urllib.parse import quote
+
+
+def plain(text):
+    """Text as Markdown that reads as this text, whatever names are in it."""
+    return " ".join(re.sub(r"([\\`|]|\*(?=\S)|(?<=\S)\*|\](?=[(\[]))", r"\\\1", re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
 
 
 class Page:
@@ -16,13 +23,13 @@ class Page:
         self.html = path is not None and path.suffix == ".html"
 
     def heading(self, text, level=2):
-        self.out.append(f"<h{level}>{html.escape(text)}</h{level}>" if self.html else f"{'#' * level} {text}\n")
+        self.out.append(f"<h{level}>{html.escape(text)}</h{level}>" if self.html else f"{'#' * level} {plain(text)}\n")
 
     def note(self, text):
-        self.out.append(f'<p class="note">{html.escape(text)}</p>' if self.html else f"> {text}\n")
+        self.out.append(f'<p class="note">{html.escape(text)}</p>' if self.html else f"> {plain(text)}\n")
 
     def text(self, text):
-        self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{text}\n")
+        self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{plain(text)}\n")
 
     def code(self, text):
         self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
@@ -33,7 +40,7 @@ class Page:
                 return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
             self.out.append('<div class="wide"><table>' + line(head, "th") + "".join(line(r, "td") for r in rows) + "</table></div>")
         else:
-            self.out.append("\n".join("| " + " | ".join(str(c).replace("|", "\\|") for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
+            self.out.append("\n".join("| " + " | ".join(plain(c) for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
 
     def picture(self, make, alt):
         """Add the figure that make(pyplot) returns, if there is a page to show it on."""
@@ -51,7 +58,7 @@ class Page:
         else:
             name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
             self.pictures[self.path.with_name(name)] = svg
-            self.out.append(f"![{alt}]({name})\n")
+            self.out.append(f"![{plain(alt)}]({quote(name)})\n")
 
     def finish(self):
         if not self.html:

@@ -144,6 +144,19 @@ def test_other_buffers():
     np.testing.assert_array_equal(relpos.attention(q, q, q), np.ones((1, 1, 2, 3)))
 
 
+@pytest.mark.parametrize("error", [MemoryError, TypeError, KeyboardInterrupt])
+def test_what_dlpack_raises_is_raised(error):
+    class Fails:
+        def __dlpack__(self, **_):
+            raise error("of its own")
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    with pytest.raises(error, match="of its own"):
+        relpos.attention(Fails(), *np.zeros((2, 1, 1, 2, 2), "f4"))
+
+
 def test_other_libraries_by_dlpack():
     class Tensor:
         def __init__(self, array):

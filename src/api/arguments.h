@@ -5,6 +5,17 @@
 #define RELPOS_ARGUMENTS_H
 #include "problem/problem.h"
 
+/* What rp_backward and rp_gradient_bound are given. */
+typedef struct rpi_backward_args {
+    rpi_args args;
+    rpi_grads grads;
+} rpi_backward_args;
+
+/* The arguments of rp_attend, and those of the reference path where only that makes some output. */
+typedef struct rpi_attending {
+    rpi_args args, reference;
+} rpi_attending;
+
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t); /* of rp_prepare */
 rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t);     /* of rp_key_norms */

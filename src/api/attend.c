@@ -4,47 +4,59 @@
 #include "arguments.h"
 #include "engine/engine.h"
 #include "reference/reference.h"
+#include <stdlib.h>
 
-rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
+static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensors *t, void *work)
 {
-    rpi_args args;
-    rp_status status = rpi_args_check(&args, plan, t);
+    rpi_args *args = &own->args;
+    rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
         status = rpi_args_overlap(plan, t);
     if (status != RP_OK)
         return status;
-    const rp_desc *d = &args.desc;
+    const rp_desc *d = &args->desc;
     const bool has_output =
         t->out.data || t->lse.data || t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data;
     if (!has_output && d->batch && d->len_q)
         return rpi_fail(RP_E_ARG, "tensors has no output: set out, or another of its outputs");
-    if (t->out.data && !args.v.data && d->batch && d->len_k)
+    if (t->out.data && !args->v.data && d->batch && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: out needs it");
-    if ((uintptr_t)work % 64 != 0)
-        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
     rp_pool *pool = rpi_pool_for(t->pool, d);
-    if (args.pairs)
-        args.pairs[0] = args.pairs[1] = 0;
+    if (args->pairs)
+        args->pairs[0] = args->pairs[1] = 0;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
-    if ((status = rpi_args_prepare(&args)) != RP_OK)
+    if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
     /* the reference path has its memory before the fast one begins to write */
-    rpi_args reference_args = args;
     rpi_ref *ref = NULL;
-    if (!plan->ops || args.weights.data) {
+    if (!plan->ops || args->weights.data) {
         const rpi_view none = {0};
+        rpi_args *r = &own->reference;
+        *r = *args;
         if (plan->ops)
-            reference_args.out = reference_args.lse = reference_args.profile = reference_args.key_mass =
-                reference_args.entropy = none;
-        status = rpi_ref_begin(&ref, plan, &reference_args, pool);
+            r->out = r->lse = r->profile = r->key_mass = r->entropy = none;
+        status = rpi_ref_begin(&ref, plan, r, pool);
     }
-    args.weights.data = NULL;
+    args->weights.data = NULL;
     if (status == RP_OK && plan->ops &&
         (t->out.data || t->lse.data || t->profile.data || t->key_mass.data || t->entropy.data))
-        status = rpi_fast_attend(&args, pool, &progress, work);
+        status = rpi_fast_attend(args, pool, &progress, work);
     if (status == RP_OK && ref)
         status = rpi_ref_run(ref, pool, &progress);
     rpi_ref_end(ref);
-    rpi_args_free(&args);
+    rpi_args_free(args);
+    return status;
+}
+
+rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
+{
+    if ((uintptr_t)work % 64 != 0)
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
+    const bool there = plan && work;
+    rpi_attending *own = there ? work : rpi_new(sizeof *own);
+    const rp_status status =
+        own ? attend(own, plan, t, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+    if (!there)
+        free(own);
     return status;
 }

@@ -5,22 +5,34 @@
 #include "arguments.h"
 #include "engine/engine.h"
 #include "reference/reference.h"
+#include <stdlib.h>
 
-rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work)
+static rp_status backward(rpi_backward_args *own, const rp_plan *plan, const rp_tensors *t, const rp_grads *g,
+                          void *work)
 {
-    rpi_args args;
-    rpi_grads grads;
-    rp_status status = rpi_backward_check(&args, &grads, plan, t, g);
-    args.pairs = NULL; /* those of a forward call alone are counted */
-    if (status == RP_OK && (uintptr_t)work % 64 != 0)
-        status = rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
+    rpi_args *args = &own->args;
+    rp_status status = rpi_backward_check(args, &own->grads, plan, t, g);
+    args->pairs = NULL; /* those of a forward call alone are counted */
     if (status == RP_OK)
-        status = rpi_args_prepare(&args);
+        status = rpi_args_prepare(args);
     if (status != RP_OK)
         return status;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
-    status = plan->ops ? rpi_fast_backward(&args, &grads, rpi_pool_for(t->pool, &args.desc), &progress, work)
-                       : rpi_ref_backward(plan, &args, &grads, &progress);
-    rpi_args_free(&args);
+    status = plan->ops ? rpi_fast_backward(args, &own->grads, rpi_pool_for(t->pool, &args->desc), &progress, work)
+                       : rpi_ref_backward(plan, args, &own->grads, &progress);
+    rpi_args_free(args);
+    return status;
+}
+
+rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work)
+{
+    if ((uintptr_t)work % 64 != 0)
+        return rpi_fail(RP_E_ARG, "work: the address is not a multiple of 64; align it, or pass NULL");
+    const bool there = plan && work;
+    rpi_backward_args *own = there ? work : rpi_new(sizeof *own);
+    const rp_status status =
+        own ? backward(own, plan, t, g, there ? (char *)work + rpi_record(sizeof *own) : NULL) : RP_E_NOMEM;
+    if (!there)
+        free(own);
     return status;
 }

@@ -1,6 +1,7 @@
 /* api/describe.c -- a description, checked, becomes a plan; the shapes of the arrays that it asks for.
  * It may not know kernels.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "arguments.h"
 #include "engine/engine.h"
 #include <math.h>
 #include <stdlib.h>
@@ -206,7 +207,8 @@ size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool)
         rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
         return 0;
     }
-    return plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+    const size_t size = plan->ops ? rpi_fast_work_size(plan, rp_pool_threads(pool)) : 64;
+    return size ? size + rpi_record(sizeof(rpi_attending)) : 0;
 }
 
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
@@ -215,7 +217,8 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
         rpi_fail(RP_E_ARG, "plan is NULL: make one with rp_plan_create");
         return 0;
     }
-    return plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
+    const size_t size = plan->ops ? rpi_backward_work_size(plan, rp_pool_threads(pool)) : 64;
+    return size ? size + rpi_record(sizeof(rpi_backward_args)) : 0;
 }
 
 /* The full shape of an array, for a caller that makes one. */

@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "reference/reference.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 rp_status rpi_rows_begin(rpi_rows *s, const rp_plan *plan, const rp_tensors *t)
@@ -82,53 +83,68 @@ rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int
     return status;
 }
 
-rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
-{
+/* The arguments of rp_bias, and the caller's with arrays that stand in for q and k. */
+typedef struct bias_arguments {
     rpi_args args;
+    rp_tensors with;
+} bias_arguments;
+
+static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_tensors *t, int64_t b,
+                           const rp_array *bias)
+{
+    rpi_args *args = &own->args;
+    rp_tensors *with = &own->with;
     rpi_view v;
     if (!plan || !t || !bias || !bias->data)
         return rpi_fail(RP_E_ARG, "%s is NULL", !plan ? "plan" : !t ? "tensors" : "bias");
     if (t->size != sizeof *t)
         return rpi_fail(RP_E_ARG, "tensors of another size: start from rp_tensors_init");
     /* The biases need neither q nor k: stand in for them so that one check serves all. */
-    rp_tensors with = *t;
+    *with = *t;
     rp_desc lengths = plan->desc;
     const rp_desc *d = &lengths;
     if (d->flexible && t->q.data && t->q.ndim == 4)
         lengths.len_q = t->q.shape[2];
     if (d->flexible && (t->pages.k || (t->k.data && t->k.ndim == 4)))
         lengths.len_k = t->pages.k ? t->pages.len_k : t->k.shape[2];
-    with.pages = (rp_pages){0};
+    with->pages = (rp_pages){0};
     const int64_t one[4] = {d->batch, d->heads, d->len_q, d->dim_k},
                   two[4] = {d->batch, d->kv_heads, d->len_k, d->dim_k};
     static const double somewhere = 0; /* aligned for any type; never read */
-    with.q = rp_array_of(&somewhere, d->dtype, 4, one);
-    with.k = rp_array_of(&somewhere, d->dtype, 4, two);
-    rp_status status = rpi_args_check(&args, plan, &with);
+    with->q = rp_array_of(&somewhere, d->dtype, 4, one);
+    with->k = rp_array_of(&somewhere, d->dtype, 4, two);
+    rp_status status = rpi_args_check(args, plan, with);
     if (status != RP_OK)
         return status;
-    with.q.data = with.k.data = NULL;
+    with->q.data = with->k.data = NULL;
     rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
     if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
-        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, &with, bias)) != RP_OK)
+        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, with, bias)) != RP_OK)
         return status;
     if (b < 0 || b >= d->batch)
         return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
-    if ((status = rpi_args_prepare(&args)) != RP_OK)
+    if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
-    rpi_ref_bias(plan, &args, b, &v);
-    rpi_args_free(&args);
+    rpi_ref_bias(plan, args, b, &v);
+    rpi_args_free(args);
     return RP_OK;
 }
 
-rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
+rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias)
 {
-    rpi_args args;
+    bias_arguments *own = rpi_new(sizeof *own);
+    const rp_status status = own ? make_bias(own, plan, t, b, bias) : RP_E_NOMEM;
+    free(own);
+    return status;
+}
+
+static rp_status error_bound(rpi_args *args, const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
+{
     rpi_view v;
-    rp_status status = rpi_args_check(&args, plan, t);
+    rp_status status = rpi_args_check(args, plan, t);
     if (status != RP_OK)
         return status;
-    const rp_desc *d = &args.desc;
+    const rp_desc *d = &args->desc;
     const rpi_shape shape = {.ndim = 4, .min_ndim = 4, .n = {d->batch, d->heads, d->len_q, d->dim_v}};
     if (!bound || !bound->data)
         return rpi_fail(RP_E_ARG, "bound is NULL or absent");
@@ -137,12 +153,20 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
         return status;
     if (v.dtype != RP_F64)
         return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));
-    if (!args.v.data && d->len_k)
+    if (!args->v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: the bound needs it");
-    if ((status = rpi_args_prepare(&args)) != RP_OK)
+    if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
-    status = rpi_ref_error_bound(plan, &args, &v);
-    rpi_args_free(&args);
+    status = rpi_ref_error_bound(plan, args, &v);
+    rpi_args_free(args);
+    return status;
+}
+
+rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound)
+{
+    rpi_args *args = rpi_new(sizeof *args);
+    const rp_status status = args ? error_bound(args, plan, t, bound) : RP_E_NOMEM;
+    free(args);
     return status;
 }
 
@@ -162,18 +186,24 @@ static rp_status check_bound_types(const rpi_args *args, const rpi_grads *bound)
     return RP_OK;
 }
 
-rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
+static rp_status gradient_bound(rpi_backward_args *own, const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
 {
-    rpi_args args;
-    rpi_grads grads;
-    rp_status status = rpi_backward_check(&args, &grads, plan, t, bound);
+    rp_status status = rpi_backward_check(&own->args, &own->grads, plan, t, bound);
     if (status == RP_OK)
-        status = check_bound_types(&args, &grads);
+        status = check_bound_types(&own->args, &own->grads);
     if (status == RP_OK)
-        status = rpi_args_prepare(&args);
+        status = rpi_args_prepare(&own->args);
     if (status != RP_OK)
         return status;
-    status = rpi_ref_gradient_bound(plan, &args, &grads);
-    rpi_args_free(&args);
+    status = rpi_ref_gradient_bound(plan, &own->args, &own->grads);
+    rpi_args_free(&own->args);
+    return status;
+}
+
+rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bound)
+{
+    rpi_backward_args *own = rpi_new(sizeof *own);
+    const rp_status status = own ? gradient_bound(own, plan, t, bound) : RP_E_NOMEM;
+    free(own);
     return status;
 }

@@ -4,11 +4,12 @@
 #include "arguments.h"
 #include "engine/call.h"
 #include <math.h>
+#include <stdlib.h>
 
-rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms)
+static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int64_t from,
+                           const rp_array *norms)
 {
     static const double somewhere = 0; /* stands in for q, which is not read */
-    rpi_args args;
     rpi_view to;
     if (!plan || !t || t->size != sizeof *t || !norms || !norms->data)
         return rpi_fail(RP_E_ARG, "rp_key_norms needs a plan, tensors from rp_tensors_init, and norms");
@@ -17,15 +18,15 @@ rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, c
     rp_tensors with = rp_tensors_init();
     with.k = t->k, with.v = t->v, with.pages = t->pages;
     with.q = rp_array_of(&somewhere, own->dtype, 4, q);
-    rp_status status = rpi_args_check_keys(&args, plan, &with);
+    rp_status status = rpi_args_check_keys(args, plan, &with);
     if (status == RP_OK)
-        status = rpi_check_norms(&args.desc, norms, &to);
+        status = rpi_check_norms(&args->desc, norms, &to);
     if (status == RP_OK)
         status = rpi_check_output(norms, "tensors.key_norms");
     if (status != RP_OK)
         return status;
-    const rp_desc *d = &args.desc;
-    if (!args.v.data && d->len_k)
+    const rp_desc *d = &args->desc;
+    if (!args->v.data && d->len_k)
         return rpi_fail(RP_E_ARG, "v is absent: its numbers have to be finite where keys are left unread");
     if (from < 0 || from > d->len_k)
         return rpi_fail(RP_E_RANGE, "from is %lld: 0 to %lld keys", (long long)from, (long long)d->len_k);
@@ -34,12 +35,20 @@ rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, c
             for (int64_t j = from; j < d->len_k; j++) {
                 const int64_t at = rpi_index(&to, b, g, j / RP_NORM_KEYS, 0);
                 const double before = j % RP_NORM_KEYS ? rpi_value(to.data, to.dtype, at) : 0;
-                const double of_key = rpi_row_norm(&args.k, b, g, j, d->dim_k);
+                const double of_key = rpi_row_norm(&args->k, b, g, j, d->dim_k);
                 const bool read =
-                    !(of_key <= (double)RPI_MODERATE && rpi_row_norm(&args.v, b, g, j, d->dim_v) < HUGE_VAL);
+                    !(of_key <= (double)RPI_MODERATE && rpi_row_norm(&args->v, b, g, j, d->dim_v) < HUGE_VAL);
                 const double norm = read ? HUGE_VAL : of_key;
                 if (!(norm <= before))
                     rpi_put(to.data, to.dtype, at, norm);
             }
     return RP_OK;
+}
+
+rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms)
+{
+    rpi_args *args = rpi_new(sizeof *args);
+    const rp_status status = args ? key_norms(args, plan, t, from, norms) : RP_E_NOMEM;
+    free(args);
+    return status;
 }

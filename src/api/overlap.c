@@ -116,6 +116,15 @@ static rp_status overlap_pages(const rp_plan *plan, const rp_tensors *t, const l
     return RP_OK;
 }
 
+/* Outputs have been listed; now the inputs. */
+static rp_status against_inputs(const rp_plan *plan, const rp_tensors *t, listed *all, int outputs)
+{
+    int n = outputs;
+    list_inputs(all, &n, plan, t);
+    const rp_status status = overlap(plan, all, outputs, n);
+    return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
+}
+
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
 {
     listed all[MAX_LISTED];
@@ -126,10 +135,7 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
     list(all, &n, "profile", &t->profile);
     list(all, &n, "key_mass", &t->key_mass);
     list(all, &n, "entropy", &t->entropy);
-    const int outputs = n;
-    list_inputs(all, &n, plan, t);
-    const rp_status status = overlap(plan, all, outputs, n);
-    return status == RP_OK ? overlap_pages(plan, t, all, outputs) : status;
+    return against_inputs(plan, t, all, n);
 }
 
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
@@ -150,9 +156,8 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
 
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)
 {
-    const rp_array none = {0};
-    rp_tensors with = *t;
-    with.out = *out;
-    with.lse = with.weights = with.profile = with.key_mass = with.entropy = none;
-    return rpi_args_overlap(plan, &with);
+    listed all[MAX_LISTED];
+    int n = 0;
+    list(all, &n, "the output", out);
+    return against_inputs(plan, t, all, n);
 }

@@ -25,15 +25,14 @@ static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp
     return rpi_args_check_prepared(args, plan, &with);
 }
 
-static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
+static rp_status fill(rp_prepared *p, rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    rpi_args args;
-    rp_status status = args_without_keys(&args, plan, t);
+    rp_status status = args_without_keys(args, plan, t);
     if (status == RP_OK)
-        status = rpi_args_prepare(&args);
+        status = rpi_args_prepare(args);
     if (status != RP_OK)
         return status;
-    const rp_desc *d = &args.desc;
+    const rp_desc *d = &args->desc;
     rp_pool *pool = rpi_pool_or_default(t->pool);
     const int64_t max = rpi_max(rpi_max(d->len_q, d->len_k), 1), real = plan->ops ? plan->ops->real : 0;
     rpi_arena *a = &p->memory;
@@ -41,28 +40,28 @@ static rp_status fill(rp_prepared *p, const rp_plan *plan, const rp_tensors *t)
     p->positions = max;
     if (plan->ops) {
         rpi_extents e;
-        rpi_extents_of(&e, &args, NULL);
-        p->terms = rpi_strip_terms(&args);
+        rpi_extents_of(&e, args, NULL);
+        p->terms = rpi_strip_terms(args);
         const bool strip = p->terms != 0;
         p->strip = (rpi_strip){.low = -(max - 1), .len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64)};
         p->strip.head_step = e.strip_per_head ? p->strip.len : 0;
         const int64_t strip_at = rpi_arena_add(a, strip ? (e.strip_per_head ? d->heads : 1) : 0, p->strip.len, 1, real);
         const int64_t largest_at =
             rpi_arena_add(a, strip ? 2 * (e.strip_per_head ? d->heads : 1) : 0, rpi_segments_of(p->strip.len), 1, real);
-        const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(&args, true);
+        const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(args, true);
         const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
         status = rpi_arena_alloc(a, false, "rp_prepare");
         if (status == RP_OK && strip) {
             p->strip.entry = a->base + strip_at;
             p->strip.largest = a->base + largest_at;
-            rpi_strip_fill(&p->strip, &args, pool);
+            rpi_strip_fill(&p->strip, args, pool);
         }
         if (status == RP_OK && rope) {
             p->rope_k = a->base + rope_at;
-            rpi_rope_table_of_keys(&args, pool, p->rope_k, max);
+            rpi_rope_table_of_keys(args, pool, p->rope_k, max);
         }
     }
-    rpi_args_free(&args);
+    rpi_args_free(args);
     return status;
 }
 
@@ -76,7 +75,9 @@ rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tenso
     rp_prepared *p = calloc(1, sizeof *p);
     if (!p)
         return rpi_fail(RP_E_NOMEM, "out of memory: what is prepared needs %zu bytes", sizeof *p);
-    const rp_status status = fill(p, plan, t);
+    rpi_args *args = rpi_new(sizeof *args);
+    const rp_status status = args ? fill(p, args, plan, t) : RP_E_NOMEM;
+    free(args);
     if (status != RP_OK) {
         rp_prepared_destroy(p);
         return status;

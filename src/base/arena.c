@@ -46,3 +46,11 @@ void rpi_arena_free(rpi_arena *a)
     free(a->memory);
     *a = (rpi_arena){0};
 }
+
+void *rpi_new(size_t size)
+{
+    void *p = malloc(size);
+    if (!p)
+        rpi_fail(RP_E_NOMEM, "out of memory: the records of a call need %zu bytes", size);
+    return p;
+}

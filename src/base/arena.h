@@ -61,4 +61,15 @@ rp_status rpi_arena_alloc(rpi_arena *a, bool zeroed, const char *what);
 
 void rpi_arena_free(rpi_arena *a);
 
+/* What a call knows of its arguments and terms is tens of KB: it has memory of its own, which free() returns, so that a
+ * thread of a small stack can make calls. Not zeroed. NULL after rpi_fail. */
+void *rpi_new(size_t size);
+
+/* The same from the start of a caller's work, of which it takes rpi_record(size) bytes: a call that has work allocates
+ * nothing. */
+static inline size_t rpi_record(size_t size)
+{
+    return (size + 63) / 64 * 64;
+}
+
 #endif

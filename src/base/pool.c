@@ -37,8 +37,8 @@ struct rp_pool {
     int32_t threads;
     rp_parallel *parallel; /* NULL: threads of its own */
     void *parallel_context;
-    atomic_int holder; /* process that is using the pool; 0: free */
-    pid_t owner;       /* process whose threads these are; 0: none yet. Read and written by the holder */
+    atomic_llong holder; /* this_process() of the one that is using the pool; 0: free */
+    long long owner;     /* and of the one whose threads these are; 0: none yet. Read and written by the holder */
     pthread_t *thread;
     int32_t n_started; /* beside the caller */
     pthread_mutex_t mutex;
@@ -48,6 +48,27 @@ struct rp_pool {
     int32_t running;
     job *job;
 };
+
+/* A process is known by its number and by the forks that led to it: in a new PID namespace a child may have the number
+ * of its parent. A process that was made by the bare system call is told by its number alone. */
+static atomic_uint forks;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void count_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+static long long this_process(void)
+{
+    pthread_once(&forks_once, count_forks);
+    return (long long)(atomic_load(&forks) & INT32_MAX) << 32 | (uint32_t)getpid();
+}
 
 typedef struct start_note {
     rp_pool *pool;
@@ -79,6 +100,18 @@ static void work(void *data)
         run_tasks(j, index);
 }
 
+/* Threads have what the system gives by default, and at least this, which is more than a call needs: an `ulimit -s` or
+ * a C library may say 128 KB or less. */
+#define STACK ((size_t)512 << 10)
+
+static void thread_attributes(pthread_attr_t *a)
+{
+    size_t size;
+    pthread_attr_init(a);
+    if (pthread_attr_getstacksize(a, &size) == 0 && size < STACK)
+        pthread_attr_setstacksize(a, STACK);
+}
+
 static void *worker_main(void *argument)
 {
     start_note w = *(start_note *)argument;
@@ -105,7 +138,7 @@ static void *worker_main(void *argument)
 /* Start the threads of this process. Fewer than asked for is no error: the caller always works too. */
 static void start(rp_pool *p)
 {
-    p->owner = getpid();
+    p->owner = this_process();
     p->n_started = 0;
     p->round = 0;
     p->quit = false;
@@ -114,24 +147,27 @@ static void start(rp_pool *p)
     pthread_cond_init(&p->done, NULL);
     if (!p->thread)
         p->thread = malloc((size_t)p->threads * sizeof *p->thread);
+    pthread_attr_t attributes;
+    thread_attributes(&attributes);
     for (int32_t n = 1; p->thread && n < p->threads; n++) {
         start_note *w = malloc(sizeof *w);
         if (!w)
-            return;
+            break;
         *w = (start_note){.pool = p, .index = n, .round = 0};
-        if (pthread_create(&p->thread[p->n_started], NULL, worker_main, w) != 0) {
+        if (pthread_create(&p->thread[p->n_started], &attributes, worker_main, w) != 0) {
             free(w);
-            return;
+            break;
         }
         p->n_started++;
     }
+    pthread_attr_destroy(&attributes);
 }
 
 /* Take the pool for this process; false if a thread of it has it already. */
 static bool hold(rp_pool *p)
 {
-    const int self = (int)getpid();
-    int holder = 0;
+    const long long self = this_process();
+    long long holder = 0;
     while (!atomic_compare_exchange_strong(&p->holder, &holder, self))
         if (holder == self)
             return false;
@@ -156,7 +192,7 @@ void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *con
         run_tasks(&j, 0);
         return;
     }
-    if (pool->owner != getpid())
+    if (pool->owner != this_process())
         start(pool);
     pthread_mutex_lock(&pool->mutex);
     pool->job = &j;
@@ -261,7 +297,7 @@ void rp_pool_destroy(rp_pool *pool)
 {
     if (!pool)
         return;
-    if (pool->owner == getpid()) {
+    if (pool->owner == this_process()) {
         pthread_mutex_lock(&pool->mutex);
         pool->quit = true;
         pthread_cond_broadcast(&pool->work);

@@ -88,10 +88,9 @@ static void place_sums(gradients *g)
             bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
         if (s->kind == RPI_ROWS && s->scheme->fold && !folds) { /* several terms share the sums */
             folds = true;
-            bw->sums_row = rpi_arena_take(a, heads, e->len_q, size);
-            bw->sums_column = rpi_arena_take(a, heads, e->len_k, size);
+            bw->between = rpi_arena_take(a, heads, e->len_k, size);
         }
-        bw->any_head |= bw->entries[n] || bw->vectors[n];
+        bw->any_head |= folds || bw->entries[n] || bw->vectors[n];
     }
     bw->any_head |= bw->strips != NULL;
 }
@@ -157,11 +156,19 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_extents *e, const
     place(g);
 }
 
+/* The bytes of the longest call but those of g, which is scratch here; 0 after rpi_fail. */
+static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
+{
+    begin(g, plan, &plan->bounds, NULL, threads);
+    return rpi_arena_fits(&g->memory, "a backward call") == RP_OK ? (size_t)g->memory.used : 0;
+}
+
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
-    gradients g;
-    begin(&g, plan, &plan->bounds, NULL, threads);
-    return rpi_arena_fits(&g.memory, "a backward call") == RP_OK ? (size_t)g.memory.used : 0;
+    gradients *g = rpi_new(sizeof *g);
+    const size_t size = g ? longest(g, plan, threads) : 0;
+    free(g);
+    return size ? size + rpi_record(sizeof *g) : 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the tasks */
@@ -323,14 +330,14 @@ static void set_pairs(gradients *g, const rpi_grads *grads)
 static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
 {
     rpi_backward *bw = &g->back;
-    rpi_grads some = {0};
+    uint32_t some[RP_MAX_TERMS] = {0};
     bool any = false;
     for (int n = 0; n < g->call.n_sources; n++) {
         const rpi_source *s = &g->call.source[n];
         if (s->kind != RPI_ROWS || bw->direct[n] || bw->pairs[n] || s->rows.sums || s->scheme->fold ||
             !g->call.extents->term[s->term].wanted)
             continue;
-        memcpy(some.term[s->term], grads->term[s->term], sizeof some.term[0]);
+        some[s->term] = RPI_ALL_ARRAYS;
         any = true;
     }
     if (!any)
@@ -342,18 +349,19 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
             : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads need %zu bytes; use fewer threads",
                        (int)g->threads, (size_t)g->threads * sizeof *bw->private_sums);
     for (int32_t n = 0; status == RP_OK && n < g->threads; n++)
-        status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, &some);
+        status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, grads, some);
     return status;
 }
 
 /* Sums for the arrays of all terms, but those that tasks write in place. */
 static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
 {
-    rpi_grads summed = *grads;
+    uint32_t summed[RP_MAX_TERMS];
+    memset(summed, 0xff, sizeof summed);
     for (int n = 0; n < g->call.n_sources; n++)
         if (g->back.direct[n])
-            summed.term[g->call.source[n].term][0].data = NULL;
-    const rp_status status = rpi_sums_alloc(&g->back.sums, g->call.args, &summed);
+            summed[g->call.source[n].term] &= ~1u;
+    const rp_status status = rpi_sums_alloc(&g->back.sums, g->call.args, grads, summed);
     return status == RP_OK ? alloc_private_sums(g, grads) : status;
 }
 
@@ -458,26 +466,31 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     const int32_t threads = rp_pool_threads(pool);
     rpi_extents extents;
     rpi_arena forward = {0};
-    gradients g;
+    gradients *g = work ? work : rpi_new(sizeof *g);
+    if (!g)
+        return RP_E_NOMEM;
+    const size_t size = work ? longest(g, args->plan, threads) : 0;
     rpi_extents_of(&extents, args, grads);
-    begin(&g, args->plan, &extents, args, threads);
-    g.call.grads = grads;
-    g.call.progress = progress;
-    set_pairs(&g, grads);
-    progress->total += args->desc.batch * args->desc.kv_heads * g.back.key_blocks;
+    begin(g, args->plan, &extents, args, threads);
+    g->call.grads = grads;
+    g->call.progress = progress;
+    set_pairs(g, grads);
+    progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
     /* Memory comes first: a call that cannot be finished writes nothing. */
-    rp_status status = rpi_work_begin(&g.memory, work, work ? rpi_backward_work_size(args->plan, threads) : 0);
+    rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_record(sizeof *g) : NULL, size);
     if (status == RP_OK)
-        status = alloc_sums(&g, grads);
+        status = alloc_sums(g, grads);
     if (status == RP_OK && (!args->out.data || !lse_serves(args, args->plan->ops)))
         status = forward_again(args, pool, progress, &forward);
     if (status == RP_OK) {
-        place(&g);
-        backward(&g, pool);
+        place(g);
+        backward(g, pool);
         status = rpi_progress_status(progress);
     }
-    free_sums(&g);
+    free_sums(g);
     rpi_arena_free(&forward);
-    rpi_arena_free(&g.memory);
+    rpi_arena_free(&g->memory);
+    if (!work)
+        free(g);
     return status;
 }

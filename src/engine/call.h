@@ -66,7 +66,7 @@ typedef struct rpi_backward {
     double *entries[RPI_MAX_SOURCES];       /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
     double *vectors[RPI_MAX_SOURCES];       /* [H][count][width] of RUN, KEYS and VALUES */
     double *columns;                        /* [B * H][key_blocks][width] of COLUMN */
-    double *sums_row, *sums_column;         /* [B * H][Lq], [B * H][Lk] sums of ds for `fold` */
+    double *between;                        /* [B * H][Lk] sums of ds over the pairs with j < t <= p_i, for `fold` */
     /* how many key blocks, or tasks, have added what they had */
     atomic_llong *ticket_rows, *ticket_run_dq[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
     atomic_llong *ticket_head;                                  /* [H] */

@@ -64,18 +64,17 @@ static void fold_column(const rpi_call *c, const rpi_source *s)
     }
 }
 
-/* Sums over the keys of each query and over the queries of each key: the scheme's `fold`. */
+/* Sums over the pairs on both sides of each key: the scheme's `fold`. */
 static void fold_head(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const int64_t head = b * d->heads + h;
-    for (int32_t n = 0; n < d->n_terms && bw->sums_row; n++) {
+    for (int32_t n = 0; n < d->n_terms && bw->between; n++) {
         if (!c->plan->scheme[n]->fold)
             continue;
         const rpi_pair p = rpi_pair_of(c->args, n, b, h, 0);
-        c->plan->scheme[n]->fold(&p, bw->sums_row + head * d->len_q, bw->sums_column + head * d->len_k,
-                                 &bw->sums.term[n]);
+        c->plan->scheme[n]->fold(&p, bw->between + head * d->len_k, &bw->sums.term[n]);
     }
 }
 

@@ -48,7 +48,8 @@ static void begin(rpi_forward *f, const rp_plan *plan, const rpi_extents *e, con
     place(f);
 }
 
-size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
+/* Not inlined below, where a second call would lie on the stack. */
+__attribute__((noinline)) size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads)
 {
     rpi_forward f;
     begin(&f, plan, &plan->bounds, NULL, threads);

@@ -21,8 +21,10 @@ typedef struct backward_scratch {
     double *entries[RPI_MAX_SOURCES]; /* sums of ds by entry of GATHER, and of ROWS with row_grad, of one head */
     real *vectors[RPI_MAX_SOURCES]; /* [span][width padded] sums of gradients from vector vectors_low on, of one head */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
-    double *column, *fold_column; /* [BACKWARD_KEYS] sums of ds over rows: for COLUMN, and for `fold` */
-    double *row_sum;              /* [BLOCK_ROWS] sums of ds over the tile's keys */
+    double *column; /* [BACKWARD_KEYS] sums of ds over rows, for COLUMN */
+    /* for `fold`, of one head: sums of ds over the rows past the task's keys, by key; over the pairs with j < t <= p_i
+     * of the other rows, by t; over the task's keys, by p_i, [Lk]. NULL: no term folds */
+    double *past, *inside, *rows_to;
     uint8_t *extreme_k, *extreme_v, *extreme_dout, *extreme_rows;
     real *norms;                /* of the panels of keys: the largest norm, where tiles may be left out */
     products_backward products; /* of the family that makes products */
@@ -55,7 +57,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     const rp_desc *d = &c->plan->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL),
                   rows = rpi_round_up(BACKWARD_KEYS, MR) + MR;
-    bool plain = false;
+    bool plain = false, folds = false;
     memset(w, 0, sizeof *w);
     block_layout(c, &w->k, a);
     w->keys = take_reals(a, BACKWARD_KEYS, d->dim_k);
@@ -73,6 +75,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
             plain = true;
             w->dk_plain = take_reals(a, rows, wide_k);
         }
+        folds |= s->kind == RPI_ROWS && s->scheme->fold;
         if (sums_of(s))
             w->entries[n] = rpi_arena_take(a, sums_of(s), 1, sizeof(double));
         if (!v)
@@ -90,8 +93,11 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->sums = take_reals(a, BLOCK_ROWS, w->sums_step);
     w->strip = rpi_arena_take(a, c->extents->len_q + BACKWARD_KEYS, 1, sizeof(double));
     w->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
-    w->fold_column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
-    w->row_sum = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(double));
+    if (folds) {
+        w->past = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
+        w->inside = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
+        w->rows_to = rpi_arena_take(a, c->extents->len_k, 1, sizeof(double));
+    }
     w->norms = take_reals(a, BACKWARD_KEYS / NR, 1);
     products_layout(c, w, a);
     w->extreme_k = rpi_arena_take(a, BACKWARD_KEYS / NR + 1, 1, 1);

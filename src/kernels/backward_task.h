@@ -18,6 +18,25 @@
  * them.
  * SPDX-License-Identifier: Apache-2.0 */
 
+/* Add the sums between of the task's keys: for t among them what past and inside have, for t after them what rows have
+ * that see t. Nothing is subtracted, so that no large gradient drowns a small one. */
+static void merge_between(const backward_scratch *w, int64_t j0)
+{
+    const block *k = &w->k;
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t keys = rpi_min(BACKWARD_KEYS, d->len_k - j0);
+    double *to = k->c->backward->between + (k->b * d->heads + k->h) * d->len_k, sum = 0;
+    for (int64_t x = 1; x < keys; x++) {
+        sum += w->past[x - 1];
+        to[j0 + x] += sum + w->inside[x];
+    }
+    sum = 0;
+    for (int64_t t = d->len_k - 1; t >= j0 + keys; t--) {
+        sum += w->rows_to[t];
+        to[t] += sum;
+    }
+}
+
 /* Add the sums of one head to those of the call, when the tasks before have added theirs. Next: engine/fold.c,
  * rpi_fold. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
@@ -27,6 +46,8 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     rpi_ticket_wait(&bw->ticket_head[k->h], k->b * bw->key_blocks + key_block);
+    if (bw->between)
+        merge_between(w, j0);
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
@@ -60,7 +81,11 @@ static void begin_head(backward_scratch *w, int64_t j0)
     if (c->backward->strips)
         memset(w->strip, 0, ((size_t)d->len_q + keys) * sizeof(double));
     memset(w->column, 0, keys * sizeof(double));
-    memset(w->fold_column, 0, keys * sizeof(double));
+    if (c->backward->between) {
+        memset(w->past, 0, BACKWARD_KEYS * sizeof(double));
+        memset(w->inside, 0, BACKWARD_KEYS * sizeof(double));
+        memset(w->rows_to, 0, (size_t)d->len_k * sizeof(double));
+    }
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
@@ -77,16 +102,13 @@ static void begin_head(backward_scratch *w, int64_t j0)
     }
 }
 
-/* Use the sums of ds over the rows of a head: for `fold`, and for COLUMN, whose vector and keys get gradients. */
+/* Use the sums of ds over the rows of a head: for COLUMN, whose vector and keys get gradients. */
 static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
     const block *k = &w->k;
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     rpi_backward *bw = c->backward;
-    if (bw->sums_column)
-        for (int64_t j = 0; j < keys; j++)
-            bw->sums_column[(k->b * d->heads + k->h) * d->len_k + j0 + j] = w->fold_column[j];
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind != RPI_COLUMN)
@@ -211,9 +233,6 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
                 for (int64_t x = 0; x < k->rows * wide_k; x += VL)
                     vf_store(to + x, vf_load(to + x) + vf_load(w.dq + x));
             }
-            if (some && bw->sums_row)
-                for (int64_t r = 0; r < k->rows; r++)
-                    bw->sums_row[(b * d->heads + k->h) * d->len_q + k->row0 + r] += w.row_sum[r];
             rpi_ticket_pass(&bw->ticket_rows[block_n]);
         }
         use_columns(&w, j0, keys, g);

@@ -203,20 +203,40 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
         }
 }
 
-/* Sums of ds over the rows of each key, and over the keys of each row: for `fold`, and for COLUMN. Next: use_columns
- * (backward_task.h), then fold_head and fold_column. */
-static void sum_rows_and_columns(backward_scratch *w, const tile *t, double *column, double *row_sum)
+/* Sums of ds over the rows of each key, for COLUMN. Next: use_columns (backward_task.h), then fold_column. */
+static void sum_columns(backward_scratch *w, const tile *t)
 {
     block *k = &w->k;
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j++)
+            w->column[j] += (double)ds[j];
+    }
+}
+
+/* Sums of ds for `fold`. Next: merge_between (backward_task.h), then fold_head. */
+static void sum_between(backward_scratch *w, const tile *t)
+{
+    block *k = &w->k;
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t keys = rpi_min(BACKWARD_KEYS, d->len_k - t->tile0);
+    for (int64_t r = 0; r < k->rows; r++) {
+        const real *ds = w->dp + r * ROW_STEP;
+        const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys),
+                      last = rpi_min(k->position[r], d->len_k - 1) - t->tile0; /* the t that the row sees: up to here */
         double sum = 0;
-        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j++) {
-            column[j] += (double)ds[j];
-            sum += (double)ds[j];
+        if (last >= keys - 1) {
+            for (int64_t j = from; j < to; j++) {
+                w->past[j] += (double)ds[j];
+                sum += (double)ds[j];
+            }
+            w->rows_to[t->tile0 + last] += sum;
+            continue;
         }
-        if (row_sum)
-            row_sum[r] = sum;
+        for (int64_t x = from; x <= last; x++) {
+            w->inside[x] += sum;
+            sum += x < to ? (double)ds[x] : 0;
+        }
     }
 }
 
@@ -267,7 +287,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 entries_gradient(w, t, n);
             break;
         case RPI_KEYS: keys_gradient(w, t, n, wanted); break;
-        case RPI_COLUMN: sum_rows_and_columns(w, t, w->column, NULL); break;
+        case RPI_COLUMN: sum_columns(w, t); break;
         default:
             if (!wanted)
                 break;
@@ -280,7 +300,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             else if (!s->scheme->fold)
                 pairs_gradient(w, t, n);
             else if (!folded)
-                sum_rows_and_columns(w, t, w->fold_column, w->row_sum);
+                sum_between(w, t);
             folded |= s->scheme->fold != NULL; /* several terms share the sums */
         }
     }

@@ -85,14 +85,15 @@ typedef struct rpi_grads {
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
-/* Sums for the gradient of each wanted array of the terms, zero at first, in one block of memory:
- * rpi_arena_free(&sums->memory). */
+/* Sums for the gradient of each wanted array of the terms, of those whose bit is set in arrays[term], zero at first, in
+ * one block of memory: rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];
     rpi_arena memory;
 } rpi_term_sums;
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
+#define RPI_ALL_ARRAYS UINT32_MAX
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays);
 void rpi_sums_store(const rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
 
 #endif

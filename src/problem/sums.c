@@ -5,14 +5,14 @@
 #include "problem.h"
 #include <string.h>
 
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays)
 {
     int64_t at[RP_MAX_TERMS][RP_MAX_ARRAYS];
     memset(sums, 0, sizeof *sums);
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             int64_t count = 1;
-            if (!grads->term[n][x].data)
+            if (!grads->term[n][x].data || !(arrays[n] >> x & 1))
                 continue;
             for (int32_t a = RP_MAX_AXES - 1; a >= 0; a--) {
                 const int64_t len = args->term[n][x].len[a];
@@ -30,7 +30,7 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
         return status;
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
-            if (grads->term[n][x].data) {
+            if (sums->elements[n][x]) {
                 sums->term[n].array[x].data = sums->memory.base + at[n][x];
                 sums->term[n].array[x].dtype = RP_F64;
             }

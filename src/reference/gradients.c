@@ -25,8 +25,34 @@ static double sized(const kv_gradients *s, double x)
     return s->bound ? fabs(x) : x;
 }
 
+/* The kernels take numbers below this as 0, and so results. */
+static double tiny(const rp_desc *d)
+{
+    return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
+}
+
+/* Beyond this a sum may be infinite before others take from it. */
+static double most(const rp_desc *d)
+{
+    return d->dtype == RP_F64 ? DBL_MAX / 2 : (double)(FLT_MAX / 2);
+}
+
+/* What a kernel may lose of a number that it reads: all of it below `least`, and its last components on AMX tiles. */
+static double lost(double x, double least)
+{
+    const double size = fabs(x);
+    return size >= least * 0x1p26 ? 0 : size < 2 * least ? size : 2 * least;
+}
+
+/* A bound on the error of (a, off by `error`) times x: both are read, and the product is added to a sum. */
+static double product_error(const rp_desc *d, double a, double error, double x)
+{
+    const double least = tiny(d);
+    return error * fabs(x) + (a + error) * lost(x, least) + lost(a, least) * fabs(x) + least;
+}
+
 /* g times the derivative of a term of form VEC with respect to everything it reads. */
-static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g)
+static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, double size)
 {
     const rp_desc *d = &s->row.args->desc;
     const rpi_pair p = rpi_row_pair(&s->row, term, j);
@@ -35,6 +61,7 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g)
     to->q = s->dq;
     to->k = s->dk + j * d->dim_k;
     g *= sized(s, rpi_vec_factor(p.scheme, d));
+    size *= fabs(rpi_vec_factor(p.scheme, d));
     for (int n = 0; n < 2; n++) {
         const rpi_product *product = &p.scheme->product[n];
         const int64_t e = product->count ? rpi_product_index(product, &p) : -1;
@@ -44,13 +71,21 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g)
                                                  : p.q[c],
                          v = product->vec(&p, e, c);
             if (product->vec_grad)
-                product->vec_grad(&p, e, c, g * x, to);
+                product->vec_grad(&p, e, c, s->bound ? product_error(d, size, g, x) : g * x, to);
+            const double of_row = s->bound ? product_error(d, size, g, v) : g * v;
             if (product->query)
-                product->query_grad(&p, c, g * v, to);
+                product->query_grad(&p, c, of_row, to);
             else
-                (product->key_side ? to->k : to->q)[c] += sized(s, g * v);
+                (product->key_side ? to->k : to->q)[c] += of_row;
         }
     }
+}
+
+/* What dout of the row gives to channel c of value j, or to its vector. */
+static double value_share(const kv_gradients *s, int64_t j, int64_t c)
+{
+    const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);
+    return s->bound ? product_error(&s->row.args->desc, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
 /* Add what the derivatives ds and dw of one row give to everything. */
@@ -66,18 +101,22 @@ static void spread(kv_gradients *s)
             s->bound ? s->ds[j] * (fabs(r->slope[j]) + s->slope_error[j]) + s->size_ds[j] * s->slope_error[j]
                      : s->ds[j] * r->slope[j];
         const double outside = d->cap_after ? inside : s->ds[j];
+        const double size = s->bound ? s->size_ds[j] : 0, size_inside = size * fabs(r->slope[j]),
+                     scale = fabs(d->scale);
         for (int64_t c = 0; c < D; c++) {
-            s->dq_rotated[c] += sized(s, inside * d->scale * s->size.keys[j * D + c]);
-            s->dk_rotated[j * D + c] += sized(s, inside * d->scale * s->size.q[c]);
+            const double k = s->size.keys[j * D + c], q = s->size.q[c];
+            s->dq_rotated[c] += s->bound ? scale * product_error(d, size_inside, inside, k) : inside * d->scale * k;
+            s->dk_rotated[j * D + c] +=
+                s->bound ? product_error(d, size_inside, inside, q * scale) : inside * d->scale * q;
         }
         if (r->plan->vec >= 0)
-            spread_vectors(s, r->plan->vec, j, inside);
+            spread_vectors(s, r->plan->vec, j, inside, size_inside);
         for (int32_t n = 0; n < d->n_terms; n++) {
             const rpi_scheme *scheme = r->plan->scheme[n];
             rpi_sums *to = &s->sums.term[n];
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
-                spread_vectors(s, n, j, outside);
+                spread_vectors(s, n, j, outside, d->cap_after ? size_inside : size);
             } else if (scheme->form == RPI_INDEX || scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) {
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 rpi_definition_grad(&p, outside, to);
@@ -85,16 +124,17 @@ static void spread(kv_gradients *s)
                 const rpi_pair p = rpi_row_pair(r, n, j);
                 const int64_t e = rpi_product_index(&scheme->product[0], &p);
                 for (int64_t c = 0; e >= 0 && c < d->dim_v; c++)
-                    scheme->product[0].vec_grad(&p, e, c, s->dw[j] * s->size.out[c], to);
+                    scheme->product[0].vec_grad(&p, e, c, value_share(s, j, c), to);
             }
         }
         for (int64_t c = 0; c < d->dim_v; c++)
-            s->dv[j * d->dim_v + c] += sized(s, s->dw[j] * s->size.out[c]);
+            s->dv[j * d->dim_v + c] += value_share(s, j, c);
     }
 }
 
-/* <dout_i, v_j + relval> times the factor of dropout, and the same of absolute values. */
-static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64_t j, double *size)
+/* <dout_i, v_j + relval> times the factor of dropout, the same of absolute values, and what is lost of numbers near
+ * 0. */
+static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64_t j, double *size, double *loss)
 {
     const rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
@@ -103,7 +143,7 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     rpi_pair p = {0};
     const rpi_product *product = NULL;
     int64_t e = -1;
-    *size = 0;
+    *size = *loss = 0;
     if (r->plan->valvec >= 0) {
         p = rpi_row_pair(r, r->plan->valvec, j);
         product = &p.scheme->product[0];
@@ -111,9 +151,11 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     }
     for (int64_t c = 0; c < d->dim_v && factor != 0; c++) {
         const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                     a = e >= 0 ? product->vec(&p, e, c) : 0, o = rpi_at(dout, r->b, r->h, r->i, c) * factor;
+                     a = e >= 0 ? product->vec(&p, e, c) : 0, plain = rpi_at(dout, r->b, r->h, r->i, c),
+                     o = plain * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
+        *loss += factor * (product_error(d, fabs(v), 0, plain) + product_error(d, fabs(a), 0, plain));
     }
     return sum;
 }
@@ -128,12 +170,12 @@ static void row_backward(kv_gradients *s, const rpi_view *dout)
     double mean = 0, mean_error = 0, lse_error = 0;
     rpi_row_scores(r);
     rpi_row_softmax(r);
-    double *size = s->slope_error; /* of <dout, v>, until slope_error is made */
+    double *size = s->slope_error, *loss = s->size_ds; /* of <dout, v>, until slope_error and size_ds are made */
     memset(s->dq, 0, (size_t)D * sizeof(double));
     memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
     for (int64_t j = 0; j < d->len_k; j++) {
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
-        s->ds[j] = r->score[j] == -INFINITY ? 0 : weight_gradient(s, dout, j, &size[j]);
+        s->ds[j] = r->score[j] == -INFINITY ? 0 : weight_gradient(s, dout, j, &size[j], &loss[j]);
         if (r->score[j] != -INFINITY)
             mean += r->weight[j] * s->ds[j];
     }
@@ -152,7 +194,9 @@ static void row_backward(kv_gradients *s, const rpi_view *dout)
             if (r->score[j] == -INFINITY)
                 continue;
             const double w = r->weight[j], off = w * expm1(eta[j]) + 0x1p-126, away = fabs(s->ds[j] - mean),
-                         dp_error = (1.01 * u * (2 * (double)Dv + 8) + rpi_bf16_error(d)) * size[j];
+                         dp_error = size[j] > most(d)
+                                        ? INFINITY
+                                        : (1.01 * u * (2 * (double)Dv + 8) + rpi_bf16_error(d)) * size[j] + loss[j];
             /* roundings of the sums that follow: over keys, over queries, over blocks of them */
             const double share = (double)(d->heads / d->kv_heads);
             const double n = 1.01 * u * (2 * 512 + share * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
@@ -214,13 +258,15 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
                                     bool bound)
 {
     const rp_desc *d = &args->desc;
+    uint32_t all[RP_MAX_TERMS];
+    memset(all, 0xff, sizeof all);
     memset(s, 0, sizeof *s);
     s->bound = bound;
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
         lay_out(s, d);
-        status = rpi_sums_alloc(&s->sums, args, grads);
+        status = rpi_sums_alloc(&s->sums, args, grads, all);
     }
     if (status == RP_OK)
         status = rpi_row_alloc(&s->row, plan, args);

@@ -120,19 +120,10 @@ static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
         rpi_add(to, 0, p->b, p->h, t, 0, g);
 }
 
-/* The sums of g over rows and columns are enough: gate t lies between every key before t and every query from t on, and
- * a query before t sees no key from t on. */
-static void forget_fold(const rpi_pair *p, const double *row_sum, const double *column_sum, const rpi_sums *to)
+static void forget_fold(const rpi_pair *p, const double *between, const rpi_sums *to)
 {
-    double keys = 0, queries = 0; /* of keys before t, of queries before t */
-    int64_t i = 0;
-    for (int64_t t = 0; t < p->desc->len_k; t++) {
-        for (; i < p->desc->len_q && p->position + i < t; i++)
-            queries += row_sum[i];
-        rpi_add(to, 0, p->b, p->h, t, 0,
-                i < p->desc->len_q ? keys - queries : 0); /* a gate after every query: exactly 0 */
-        keys += column_sum[t];
-    }
+    for (int64_t t = 0; t < p->desc->len_k; t++)
+        rpi_add(to, 0, p->b, p->h, t, 0, between[t]);
 }
 
 static int forget_worked(const rpi_pair *p, char *to, size_t size)

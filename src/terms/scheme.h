@@ -154,9 +154,9 @@ typedef struct rpi_scheme {
     int64_t (*sums_size)(const rp_desc *desc, const rp_term *term);
     void (*row_grad)(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums);
     void (*fold_sums)(const rpi_pair *p, const double *sums, const rpi_sums *to);
-    /* TILE, optional: all gradients of head (b, h) from sums of g over the keys of each query and over the queries of
-     * each key */
-    void (*fold)(const rpi_pair *p, const double *row_sum, const double *column_sum, const rpi_sums *to);
+    /* TILE that is causal, optional: all gradients of head (b, h) from the sums of g over the pairs with j < t <= p_i,
+     * for each t of the keys */
+    void (*fold)(const rpi_pair *p, const double *between, const rpi_sums *to);
     /* TILE, optional: the biases of row (b, h, i) for keys j0 … j0+n-1 of no given positions; p->j and p->delta are
      * not set */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);

@@ -42,7 +42,7 @@ END
 
 # Terms: keys unknown, given twice, missing, without a value; names unknown.
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
-2 | no term is called "t6".*did you mean "t5" | --bias t6
+2 | ^relpos: --bias: no term is called "t6".*did you mean "t5" | --bias t6
 2 | no term is called "" | --bias ''
 2 | no term is called "T5" | --bias T5,table=t5
 2 | no term is called " t5" | --bias ' t5,table=t5'

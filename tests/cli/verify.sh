@@ -16,7 +16,8 @@ ok verify fwd:f32:b1h1q5k5d4 --json --isa generic
 has '^\{"problem": "fwd:f32:b1h1q5k5d4", "isa": "generic", "seed": 7, "passed": true, "pairs_computed": 1.0000, "found": '
 for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1h1q1k1d1 fwd:f32:x1 fwd:f32:b1h1q1k1d1:t6 fwd:f32:b1h1q1k1d1:t5:caus \
     fwd:f32:b1h1q1k1d1:t5:window=5 fwd:f32:b1h1q1k1d1:t5:causal:more fwd:f32:b1h1q1k1d1:t5,buckets=x fwd:f32:b1h1q1k1d1:t5+:causal \
-    fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b0x10h1q1k1d1 fwd:f32:b99999999999999999999h1q1k1d1; do
+    fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b1b1h1q1k1d1 fwd:f32:b1h1q1k1d1::scale=2+scale=2 fwd:f32:b1h1q1k1d1::softcap=2+softcap_after=3 \
+    fwd:f32:b1h1q1k1d1::positions+positions fwd:f32:b1h1q1k1d1::seed=1+causal+seed=1 fwd:f32:b0x10h1q1k1d1 fwd:f32:b99999999999999999999h1q1k1d1; do
     refused 2 'problem' verify "$problem"
     refused 2 'problem' bench "$problem"
 done

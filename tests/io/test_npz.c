@@ -237,9 +237,39 @@ static void bad_ends_of_the_directory_are_refused(void **state)
     free(zip.p);
 }
 
+static bool wants_x(const void *context, const char *name)
+{
+    (void)context;
+    return strcmp(name, "x") == 0;
+}
+
+/* A damaged member that nobody asks for is not read, and so not inflated; strings are. */
+static void members_that_nobody_wants_are_not_read(void **state)
+{
+    member m[2] = {x, x};
+    io_set set;
+    (void)state;
+    m[1].name = "y.npy";
+    m[1].crc = 1;
+    bytes zip = make_zip(m, 2, 2);
+    FILE *f = fopen(in_dir("wanted.npz"), "wb");
+    assert_true(f && fwrite(zip.p, 1, zip.n, f) == zip.n && fclose(f) == 0);
+    assert_int_equal(io_read(in_dir("wanted.npz"), &set, NULL, err), IO_DAMAGED);
+    if (io_read_wanted(in_dir("wanted.npz"), wants_x, NULL, &set, NULL, err) != IO_OK)
+        fail_msg("%s", err);
+    assert_int_equal(set.n_arrays, 2);
+    assert_non_null(io_take(&set, "x", err));
+    assert_null(io_take(&set, "y", err));
+    assert_non_null(strstr(err, "it was not read"));
+    io_free(&set);
+    unlink(in_dir("wanted.npz"));
+    free(zip.p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_that_nobody_wants_are_not_read),
         cmocka_unit_test(bad_directories_are_refused),
         cmocka_unit_test(bad_deflation_is_refused),
         cmocka_unit_test(a_bomb_is_refused),

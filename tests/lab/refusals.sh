@@ -32,6 +32,7 @@ train 'w3 is given, and has no size' 'position = fire,c=1,L=8,w3=w,b3=b' 2
 train 'buckets' 'position = t5,buckets=1' 2
 train 'no file is named' 'text =' 1
 train 'cannot be read' 'text = nothing.txt' 1
+train 'a#b.txt: cannot be read' 'text = a#b.txt # a comment' 1
 train 'not a regular file' 'text = docs' 1
 train 'GB are needed' 'width = 60000' 1
 : >"$T/empty.txt"

@@ -209,6 +209,14 @@ if [ -w /dev/full ]; then
     "$program" lab report "$T/results.jsonl" >/dev/full 2>"$T/err"
     check 'a full disk' '1 relpos: standard output: No space left on device (free some space, or write elsewhere)' "$? $(cat "$T/err")"
 fi
+# names in a page are read as they are
+printed=$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); import page
+page = page.Page(None)
+page.heading("a *b*")
+page.table(["x|y"], [["<img src=x>"], ["[a](b)"], ["max_distance = 3"], ["&lt;"]])
+print(page.finish())')
+command='names of Markdown'
+check 'escaped' '## a \*b\* | x\|y | | --- | | &lt;img src=x> | | [a\](b) | | max_distance = 3 | | &amp;lt; |' "$(echo $printed)"
 # no file but the page and its pictures is written, whatever lies beside them; and they are as others may read them
 mkdir "$T/links"
 echo kept >"$T/links/kept"

@@ -246,14 +246,14 @@ static void reads_without_memory_say_so(void **state)
 /* A link at a name that a run uses for itself is replaced: what it points to stays. */
 static void links_at_the_names_of_a_run_are_replaced(void **state)
 {
-    static const char *const names[] = {"next.safetensors", ".previous.tmp", "previous.safetensors",
-                                        "checkpoint.safetensors"};
+    static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp",
+                                        "previous.safetensors", "checkpoint.safetensors"};
     char err[NN_ERR_MAX], warning[NN_ERR_MAX], path[96], kept[64];
     nn_model m;
     run r;
     (void)state;
     small_model(&m);
-    for (int n = 0; n < 4; n++) {
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         run_begin(&r);
         snprintf(path, sizeof path, "%s/%s", r.dir, names[n]);
         snprintf(kept, sizeof kept, "%s/kept", r.dir);
@@ -272,6 +272,31 @@ static void links_at_the_names_of_a_run_are_replaced(void **state)
         unlink(kept);
         run_end(&r);
     }
+    nn_model_destroy(&m);
+}
+
+/* What a run that was killed left of a checkpoint is gone after the next one. */
+static void temporaries_of_a_killed_run_are_replaced(void **state)
+{
+    static const char *const names[] = {"next.safetensors", ".next.safetensors.tmp", ".previous.tmp"};
+    char err[NN_ERR_MAX], path[96];
+    nn_model m;
+    run r;
+    (void)state;
+    small_model(&m);
+    run_begin(&r);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        snprintf(path, sizeof path, "%s/%s", r.dir, names[n]);
+        FILE *f = fopen(path, "w");
+        assert_true(f && fputs("half a file", f) > 0 && fclose(f) == 0);
+    }
+    if (nn_checkpoint_write(&m, r.dir, 3, err) != 0)
+        fail_msg("%s", err);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        snprintf(path, sizeof path, "%s/%s", r.dir, names[n]);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    run_end(&r);
     nn_model_destroy(&m);
 }
 
@@ -308,6 +333,7 @@ int main(void)
         cmocka_unit_test(reads_without_memory_say_so),
         cmocka_unit_test(a_damaged_checkpoint_gives_the_one_before),
         cmocka_unit_test(links_at_the_names_of_a_run_are_replaced),
+        cmocka_unit_test(temporaries_of_a_killed_run_are_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,30 @@ static void windows_of_a_picture_keep_the_bound(void **state)
     show("windows");
 }
 
+/* Numbers that the kernels take as 0 beside partners with which they make ones that they do not. */
+static void numbers_near_0_keep_the_bound(void **state)
+{
+    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
+                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90",
+                                        "b1h2q20k70d6:relval,left=3,right=3+forget:"};
+    static const double sizes[][4] = {/* of q, k, v, dout */
+                                      {1, 1, 1e8, 1e-42},   {1, 1, 1e-42, 1e8},          {1, 1e-40, 1e6, 1e6},
+                                      {1e-40, 1, 1e6, 1e6}, {1e-25, 1e25, 1e-20, 1e-20}, {1, 1, 1e-37, 1}};
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        for (size_t m = 0; m < sizeof sizes / sizeof *sizes; m++) {
+            problem p;
+            pose(&p, 7 + n, "bwd:f32:%s", texts[n]);
+            const rp_array *const arrays[] = {&p.t.q, &p.t.k, &p.t.v, &p.g.dout};
+            for (int a = 0; a < 4; a++)
+                for (int64_t x = 0; x < problem_size(arrays[a]); x++)
+                    set(arrays[a], x, at(arrays[a], x) * sizes[m][a]);
+            judged(&p);
+            problem_free(&p);
+        }
+    show("numbers near 0");
+}
+
 /* Logits in the hundreds. */
 static void large_logits_keep_the_bound(void **state)
 {
@@ -207,9 +231,10 @@ static void every_type_keeps_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_keeps_the_bound),     cmocka_unit_test(windows_of_a_picture_keep_the_bound),
-        cmocka_unit_test(large_logits_keep_the_bound),    cmocka_unit_test(equal_keys_share_the_gradient),
-        cmocka_unit_test(a_narrow_lse_is_computed_again), cmocka_unit_test(every_type_keeps_the_bound),
+        cmocka_unit_test(every_size_keeps_the_bound),    cmocka_unit_test(windows_of_a_picture_keep_the_bound),
+        cmocka_unit_test(numbers_near_0_keep_the_bound), cmocka_unit_test(large_logits_keep_the_bound),
+        cmocka_unit_test(equal_keys_share_the_gradient), cmocka_unit_test(a_narrow_lse_is_computed_again),
+        cmocka_unit_test(every_type_keeps_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

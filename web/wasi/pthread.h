@@ -4,7 +4,7 @@
 #ifndef RELPOS_WASI_PTHREAD_H
 #define RELPOS_WASI_PTHREAD_H
 
-typedef int pthread_t, pthread_mutex_t, pthread_cond_t, pthread_once_t;
+typedef int pthread_t, pthread_mutex_t, pthread_cond_t, pthread_once_t, pthread_attr_t;
 enum { PTHREAD_ONCE_INIT = 0 };
 
 static inline int pthread_once(pthread_once_t *once, void (*call)(void))
@@ -28,20 +28,36 @@ static inline int pthread_join(pthread_t thread, void **result)
     return 0;
 }
 
+/* There are no processes to make, and no threads that had stacks. */
+static inline int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
+{
+    (void)before, (void)parent, (void)child;
+    return 0;
+}
+
+static inline int pthread_attr_getstacksize(const pthread_attr_t *attributes, __SIZE_TYPE__ *size)
+{
+    (void)attributes, (void)size;
+    return -1;
+}
+
 /* Nobody else is there to be kept out, or to be waited for. */
 static inline int rpi_alone(const int *lock)
 {
     (void)lock;
     return 0;
 }
-#define pthread_mutex_init(mutex, how) rpi_alone(mutex)
-#define pthread_mutex_lock(mutex)      rpi_alone(mutex)
-#define pthread_mutex_unlock(mutex)    rpi_alone(mutex)
-#define pthread_mutex_destroy(mutex)   rpi_alone(mutex)
-#define pthread_cond_init(cond, how)   rpi_alone(cond)
-#define pthread_cond_wait(cond, mutex) rpi_alone(cond)
-#define pthread_cond_signal(cond)      rpi_alone(cond)
-#define pthread_cond_broadcast(cond)   rpi_alone(cond)
-#define pthread_cond_destroy(cond)     rpi_alone(cond)
+#define pthread_mutex_init(mutex, how)              rpi_alone(mutex)
+#define pthread_mutex_lock(mutex)                   rpi_alone(mutex)
+#define pthread_mutex_unlock(mutex)                 rpi_alone(mutex)
+#define pthread_mutex_destroy(mutex)                rpi_alone(mutex)
+#define pthread_attr_init(attributes)               rpi_alone(attributes)
+#define pthread_attr_destroy(attributes)            rpi_alone(attributes)
+#define pthread_attr_setstacksize(attributes, size) rpi_alone(attributes)
+#define pthread_cond_init(cond, how)                rpi_alone(cond)
+#define pthread_cond_wait(cond, mutex)              rpi_alone(cond)
+#define pthread_cond_signal(cond)                   rpi_alone(cond)
+#define pthread_cond_broadcast(cond)                rpi_alone(cond)
+#define pthread_cond_destroy(cond)                  rpi_alone(cond)
 
 #endif

@@ -300,13 +300,23 @@ static void go_without_memory(call *c, PyObject *object)
     PyErr_Restore(type, value, trace);
 }
 
+/* PyObject_HasAttr, which forgets an exception that was raised before; this keeps it. */
+static bool shows(PyObject *object, PyObject *attribute)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    const bool has = PyObject_HasAttr(object, attribute);
+    PyErr_Restore(type, value, trace);
+    return has;
+}
+
 static int take_capsule(call *c, PyObject *object, rp_array *a, const char *name)
 {
     PyObject *source =
         PyObject_HasAttrString(object, "detach") ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object);
     PyObject *capsule = source ? PyObject_CallMethod(source, "__dlpack__", NULL) : NULL;
     Py_XDECREF(source);
-    if (!capsule && PyObject_HasAttr(object, c->st->requires_grad)) /* a tensor of torch */
+    if (!capsule && shows(object, c->st->requires_grad)) /* a tensor of torch */
         return no_view(name);
     if (hold(c, capsule) != 0)
         return -1;

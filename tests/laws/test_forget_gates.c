@@ -1,0 +1,111 @@
+/* test_forget_gates.c -- gradients of forget gates between rows whose gradients differ by many orders of magnitude: within the bound,
+ * and 0 where nothing reaches.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/helpers.h"
+
+/* dlogf of a problem on one path; free() it. */
+static double *gates(problem *p, const char *isa)
+{
+    rp_plan *plan;
+    const size_t n = (size_t)problem_size(&p->t.term[0][0]);
+    double *to = calloc(n, sizeof *to);
+    rp_grads g = rp_grads_init();
+    g.dout = p->g.dout;
+    g.term[0][0] = rp_array_of(to, RP_F64, 3, p->t.term[0][0].shape);
+    p->desc.isa = isa;
+    good(rp_plan_create(&plan, &p->desc));
+    rp_tensors t = p->t;
+    t.out.data = t.lse.data = NULL;
+    good(rp_backward(plan, &t, &g, NULL));
+    rp_plan_destroy(plan);
+    return to;
+}
+
+static double *gate_bounds(problem *p, const char *isa)
+{
+    rp_plan *plan;
+    double *to = calloc((size_t)problem_size(&p->t.term[0][0]), sizeof *to);
+    rp_grads g = rp_grads_init();
+    g.dout = p->g.dout;
+    g.term[0][0] = rp_array_of(to, RP_F64, 3, p->t.term[0][0].shape);
+    p->desc.isa = isa;
+    good(rp_plan_create(&plan, &p->desc));
+    rp_tensors t = p->t;
+    t.out.data = t.lse.data = NULL;
+    good(rp_gradient_bound(plan, &t, &g));
+    rp_plan_destroy(plan);
+    return to;
+}
+
+/* dout of the rows before `first` times `early`, of those from it on times `late`. */
+static void unequal(problem *p, int64_t first, float early, float late)
+{
+    float *dout = p->g.dout.data;
+    const int64_t rows = p->desc.batch * p->desc.heads * p->desc.len_q, Dv = p->t.v.shape[3];
+    for (int64_t x = 0; x < rows * Dv; x++)
+        dout[x] *= x / Dv % p->desc.len_q < first ? early : late;
+}
+
+static void small_gradients_after_large_ones(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t first;
+    } cases[] = {{"bwd:f32:b1h1q65k65d7:forget:", 32},
+                 {"bwd:f32:b2h2q130k300d16o170:forget:", 20},
+                 {"bwd:f32:b1h2q300k300d8:forget:", 128},
+                 {"bwd:f32:b1h1q100k40d8:forget:", 30},
+                 {"bwd:f32:b1h2q60k300d8:forget:", 30}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        problem p;
+        pose(&p, 3, "%s", cases[n].text);
+        unequal(&p, cases[n].first, 1e6f, 1e-6f);
+        double *want = gates(&p, "reference"), worst = 0;
+        const int64_t size = problem_size(&p.t.term[0][0]);
+        EACH_ISA(isa)
+        {
+            double *got = gates(&p, isa), *bound = gate_bounds(&p, isa);
+            for (int64_t e = 0; e < size; e++) {
+                const double error = fabs(got[e] - want[e]);
+                if (!(error <= bound[e]))
+                    wrong(&p, isa, "gate %lld: %g, exact %g, error %g, bound %g", (long long)e, got[e], want[e], error,
+                          bound[e]);
+                worst = bound[e] > 0 && error / bound[e] > worst ? error / bound[e] : worst;
+            }
+            free(got);
+            free(bound);
+        }
+        printf("%-45s largest error / bound: %.2g\n", cases[n].text, worst);
+        free(want);
+        problem_free(&p);
+    }
+}
+
+/* Rows from `first` on have no gradient: gates from it on get exactly 0. */
+static void no_gradient_is_exactly_0(void **state)
+{
+    (void)state;
+    EACH_ISA(isa)
+    {
+        problem p;
+        const int64_t first = 140, Lk = 300;
+        pose(&p, 4, "bwd:f32:b1h2q300k300d8:forget:");
+        unequal(&p, first, 1e6f, 0);
+        double *got = gates(&p, isa);
+        for (int64_t e = 0; e < problem_size(&p.t.term[0][0]); e++) {
+            if (e % Lk >= first && got[e] != 0)
+                wrong(&p, isa, "gate %lld: %g, and 0 is exact", (long long)e, got[e]);
+            assert_true(e % Lk == 0 || e % Lk >= first || got[e] != 0);
+        }
+        free(got);
+        problem_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(small_gradients_after_large_ones),
+                                       cmocka_unit_test(no_gradient_is_exactly_0)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
