@@ -29,7 +29,9 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
     const rpi_view *given = &args->term[term][s->positions + (key ? 1 : 0)];
     const int32_t masks = rpi_position_masks(s);
     const rpi_view *mask = masks < 0 ? NULL : &args->term[term][masks + (key ? 1 : 0)];
-    const bool restart = args->segment_start && rpi_positions_given(s, args->term[term]);
+    const bool either = given->data || args->term[term][s->positions + (key ? 0 : 1)].data;
+    const bool restart =
+        args->segment_start && either; /* beside positions, those that are not given count from the segment */
     for (int64_t x = 0; x < n; x++) {
         const int64_t at = first + x, start = restart ? args->segment_start[b * args->desc.len_k + at] : 0;
         to[x] = given->data ? rpi_at(given, b, at, 0, 0)
