@@ -132,7 +132,7 @@ static int read_setting(problem *p, char *text, char *err)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high}};
+    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high}, {"wild", &p->wild}};
     for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
@@ -164,7 +164,7 @@ static int read_setting(problem *p, char *text, char *err)
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) == 0)
             return read_mask(p, (rp_mask_kind)k, text, value, err);
-    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high";
+    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild";
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         strncat(names, ", ", sizeof names - strlen(names) - 1);
         strncat(names, problem_mask((rp_mask_kind)k).text, sizeof names - strlen(names) - 1);
@@ -281,7 +281,7 @@ int64_t problem_size(const rp_array *a)
 }
 
 /* splitmix64: Steele, Lea, Flood 2014. */
-static uint64_t next(uint64_t *state)
+uint64_t problem_next(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -291,7 +291,7 @@ static uint64_t next(uint64_t *state)
 
 static double uniform(uint64_t *state)
 {
-    return ((double)(next(state) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(problem_next(state) >> 11) + 0.5) * 0x1p-53;
 }
 
 static double normal(uint64_t *state)
@@ -344,6 +344,15 @@ static int make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int6
 
 static const rp_values plain = {.rule = RP_RULE_NORMAL}; /* of q, k, v and dout */
 
+/* A fifth of the numbers of a wild problem: zeros of both signs, numbers that f16 or f32 has with fewer digits, or takes as 0, and large
+ * ones that f16 still has. */
+static double made_wild(double x, uint64_t *state)
+{
+    static const double factors[] = {0, -0.0, 1e-5, 1e-30, 1e-42, 30, 1e3, 1e4};
+    const uint64_t r = problem_next(state);
+    return r % 5 ? x : fmax(fmin(x * factors[r / 5 % 8], 6e4), -6e4);
+}
+
 /* Random numbers by a rule, in the type of the problem. */
 static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, const rp_values *how, const rp_term *t,
                 uint64_t *state)
@@ -354,8 +363,11 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, con
         return -1;
     for (int64_t x = 0, left = problem_size(a); left > 0; x += max_elements, left -= max_elements) {
         const int64_t n = left < max_elements ? left : max_elements;
-        for (int64_t k = 0; k < n; k++)
+        for (int64_t k = 0; k < n; k++) {
             some[k] = problem_number(how, t, ndim ? shape[ndim - 1] : 1, state);
+            if (p->wild && how == &plain)
+                some[k] = made_wild(some[k], state);
+        }
         rp_convert((char *)a->data + x * size, a->dtype, some, RP_F64, n);
     }
     return 0;
@@ -367,7 +379,7 @@ static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *
     if (make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape) != 0)
         return -1;
     for (int64_t x = 0, at = 0; x < problem_size(a); x++) {
-        at = x % shape[ndim - 1] ? at + (int64_t)(next(state) % 3) : 0;
+        at = x % shape[ndim - 1] ? at + (int64_t)(problem_next(state) % 3) : 0;
         if (p->positions)
             ((double *)a->data)[x] = (double)at + uniform(state);
         else
@@ -405,7 +417,7 @@ static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
         return -1;
     for (int64_t k = 0; k < problem_size(a); k++)
         if (truth)
-            ((uint8_t *)a->data)[k] = next(state) % 5 != 0;
+            ((uint8_t *)a->data)[k] = problem_next(state) % 5 != 0;
         else
             ((double *)a->data)[k] = problem_number(&about->draw, t, shape[ndim - 1], state);
     return 0;
@@ -424,7 +436,7 @@ static int fill_mask(problem *p, int32_t n, uint64_t *state)
     size = problem_size(a);
     a->data = problem_alloc(p, (size_t)size * rp_dtype_size(a->dtype));
     for (int64_t x = 0; a->data && x < size; x++) {
-        const uint64_t r = next(state);
+        const uint64_t r = problem_next(state);
         const int64_t last = shape[ndim - 1];
         switch (holds) {
         case RP_MASK_COUNTS: ((int64_t *)a->data)[x] = (int64_t)(r % (uint64_t)(p->desc.len_k + 1)); break;

@@ -9,7 +9,7 @@
  *          positions, masks of positions) where the text names them: alibi,slopes=x.
  * Masks    by their names, with whole numbers for their parameters: causal, window=40,3. Their arrays are made.
  * Settings scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets (each batch entry has its own), positions (real ones for
- *          every term that takes them), high.
+ *          every term that takes them), high, wild (a fifth of the numbers of q, k, v and dout are zeros, tiny or large).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H
@@ -26,12 +26,12 @@ typedef struct problem {
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
-    bool high, q_offsets, positions;
+    bool high, q_offsets, positions, wild;
     const void *given[8]; /* fields of the settings that the text has */
     int n_given;
     rp_tensors t; /* filled by problem_fill; lse is there for a backward pass */
     rp_grads g;   /* for a backward pass, of the problem's type */
-    void *memory[24 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
+    void *memory[40 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
 } problem;
 
@@ -59,6 +59,8 @@ double problem_flops(const problem *p);
 /* Bytes of q, k, v, out and their gradients. */
 double problem_bytes(const problem *p);
 
+/* The next number of splitmix64. */
+uint64_t problem_next(uint64_t *state);
 /* Tokens of the grid that a text of terms names, 0 where it names none: such problems have as many queries and keys. */
 int64_t problem_tokens(const char *terms);
 /* A number by a rule, for an array of a term (NULL: none is needed by the rule). `last`: length of the array's last axis. */

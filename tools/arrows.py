@@ -37,6 +37,7 @@ MAY = {
     "lab/engine": ["io", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
     "cli": ["io", "support", "src/base/edits.h"],
     "cli/commands": ["io", "support", "cli"],
+    "cli/verify": ["support", "cli"],
     "cli/picture": ["io", "cli"],
     "cli/t5": ["io", "cli", "cli/explain"],
     "cli/lab": ["io", "support", "lab/engine", "cli"],

@@ -39,6 +39,10 @@ for sizes in b1h0q1k1d1 b1h3g2q1k1d1 b1h1q1k1d0 b-1h1q1k1d1 b1h1q-5k1d1 b4000000
     check 'sizes that cannot be' 'failed 1 0' "$([ $code = 1 ] || [ $code = 2 ] && echo failed) $(grep -vc '^==.*WARNING: AddressSanitizer' "$T/err") $(($(wc -c <"$T/out")))"
 done
 refused 2 'avx1024' verify fwd:f32:b1h1q1k1d1 --isa avx1024
+ok verify --random 40 --seed 11
+has '^[1-9][0-9]* problems checked, 0 failed' '^[0-9]+ draws were refused, with a reason, and replaced'
+refused 2 '--random' verify --random 0
+refused 2 '--random' verify --random 5 fwd:f32:b1h1q1k1d1
 refused 2 '--seed' verify fwd:f32:b1h1q1k1d1 --seed x
 
 finish
