@@ -1,7 +1,7 @@
 /* test_process_numbers.c -- a child that has its parent's process number, as the first of a new PID namespace may: the pool's threads
  * stayed behind all the same. getpid here takes the place of the C library's.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tests/helpers.h"
+#include "tests/hazards/callers.h"
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +18,8 @@ static void a_child_of_the_same_number_has_threads_of_its_own(void **state)
     rp_pool *pool;
     int how = 0;
     (void)state;
+    if (no_forks())
+        return;
     pose(&p, 1, "fwd:f32:b2h2q70k130d8:t5:causal");
     good(rp_plan_create(&plan, &p.desc));
     good(rp_pool_create(&pool, 3));

@@ -202,7 +202,7 @@ static int in_little_stack(void)
 static void calls_run_in_128_KB(void **state)
 {
     (void)state;
-    if (SANITIZED) /* whose own threads need more */
+    if (SANITIZED || EMULATED) /* which themselves need more */
         return;
     assert_int_equal(system("ulimit -s 128 && exec /proc/$PPID/exe little"), 0);
 }
