@@ -1,0 +1,44 @@
+/* checkpoint.c -- the checkpoints of trainings, to use and to train on, and the tensors of a T5's file, on a file in memory.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/checkpoint.h"
+#include "lab/engine/nn.h"
+#include "tests/fuzz/fuzz.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+static volatile unsigned char seen;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static char path[64];
+    static int fd = -1;
+    char err[NN_ERR_MAX], warning[NN_ERR_MAX];
+    io_checkpoint *file;
+    if (fd < 0) {
+        fd = memfd_create("checkpoint", 0);
+        PROMISE(fd >= 0, "no file in memory");
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    for (int train = 0; train < 2; train++) {
+        nn_model m = {0};
+        int64_t step;
+        err[0] = 0;
+        if (nn_checkpoint_read(&m, path, train, &step, warning, err) == 0)
+            nn_model_destroy(&m);
+        else
+            refusal_is_a_line(err, sizeof err);
+    }
+    if (io_checkpoint_open(&file, path, err) == IO_OK) {
+        for (size_t n = 0; n < io_checkpoint_size(file); n++) {
+            const io_tensor *t = io_checkpoint_at(file, n);
+            PROMISE(io_checkpoint_find(file, t->name) == t, "two tensors have one name");
+            for (size_t x = 0; x < t->bytes; x++)
+                seen ^= t->data[x];
+        }
+        io_checkpoint_close(file);
+    } else {
+        refusal_is_a_line(err, sizeof err);
+    }
+    return 0;
+}

@@ -1,0 +1,52 @@
+/* command.c -- the command line: the input is its arguments, one a line. Commands run in an empty folder, and only those that cannot write
+ * outside of it, or run for hours, are called: an argument with a slash is refused here.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+#include "tests/fuzz/fuzz.h"
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { MAX_ARGUMENTS = 24 };
+
+static void quieten(void)
+{
+    static char folder[] = "/tmp/relpos-fuzz-XXXXXX";
+    const int nothing = open("/dev/null", O_RDWR);
+    PROMISE(nothing >= 0 && mkdtemp(folder) && chdir(folder) == 0, "no folder to run in");
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    close(nothing);
+}
+
+static bool may_run(const char *name)
+{
+    static const char *const names[] = {"attend", "bias", "bucket", "explain", "info", "help", "t5", "nothing"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(names[n], name) == 0)
+            return true;
+    return *name == '-';
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static bool quiet;
+    if (!quiet)
+        quieten();
+    quiet = true;
+    if (memchr(data, '/', size) || size > 400)
+        return 0;
+    char *text = text_of(data, size), *argv[MAX_ARGUMENTS + 2] = {(char *)(uintptr_t) "relpos"};
+    int argc = 1;
+    for (char *at = text; at && argc <= MAX_ARGUMENTS; argc++) {
+        argv[argc] = at;
+        at = strchr(at, '\n');
+        if (at)
+            *at++ = 0;
+    }
+    if (argc > 1 && may_run(argv[1])) {
+        const int code = cli_main(argc, argv);
+        PROMISE(code >= 0 && code <= 2, "exit code %d", code);
+    }
+    free(text);
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* fuzz.h -- what the fuzz targets share. A target is a file with LLVMFuzzerTestOneInput, as libFuzzer calls it; standalone.c replays and
+ * changes inputs where there is no libFuzzer. A target ends with a message where a promise does not hold.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TESTS_FUZZ_H
+#define RELPOS_TESTS_FUZZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define FUZZED __attribute__((unused)) static inline
+
+/* End where `holds` is false. */
+#define PROMISE(holds, ...)                                                                                            \
+    do {                                                                                                               \
+        if (!(holds)) {                                                                                                \
+            fprintf(stderr, "FINDING %s:%d: ", __FILE__, __LINE__);                                                    \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+/* A refusal is one line, neither empty nor cut within a buffer of `size`. */
+FUZZED void refusal_is_a_line(const char *err, size_t size)
+{
+    PROMISE(memchr(err, 0, size) != NULL, "an error without an end");
+    PROMISE(*err && !strchr(err, '\n'), "an error that is no line: \"%s\"", err);
+}
+
+/* The input as a string, to be freed. */
+FUZZED char *text_of(const uint8_t *data, size_t size)
+{
+    char *text = malloc(size + 1);
+    PROMISE(text, "out of memory");
+    if (size > 0)
+        memcpy(text, data, size);
+    text[size] = 0;
+    return text;
+}
+
+#endif

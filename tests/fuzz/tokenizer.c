@@ -1,0 +1,47 @@
+/* tokenizer.c -- tokenizers from a file in memory, and text through them: numbers lie within the vocabulary, and are read back. The first
+ * byte says how many of the last bytes are text.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/fuzz/fuzz.h"
+#include "tokenizer/tokenizer.h"
+
+static void use(const tokenizer *t, const char *text, int64_t size)
+{
+    char err[TOK_ERR_MAX], *back = NULL;
+    int32_t *ids = NULL;
+    int64_t n = 0, n_back = 0;
+    if (tok_encode(t, text, size, true, &ids, &n, err) != TOK_OK) {
+        refusal_is_a_line(err, sizeof err);
+        return;
+    }
+    for (int64_t x = 0; x < n; x++)
+        PROMISE(ids[x] >= 0 && ids[x] < tok_size(t), "token %d of %d", ids[x], tok_size(t));
+    if (tok_decode(t, ids, n, false, &back, &n_back, err) == TOK_OK)
+        PROMISE(back[n_back] == 0, "decoded text has no end");
+    else
+        refusal_is_a_line(err, sizeof err);
+    free(ids);
+    free(back);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char err[TOK_ERR_MAX];
+    tokenizer *t = NULL;
+    if (size < 1 || size - 1 < data[0])
+        return 0;
+    const size_t text = data[0], file = size - 1 - text;
+    const char *at = (const char *)data + 1;
+    if (tok_open_memory(&t, at, (int64_t)file, "x", data[0] & 1 ? 100 : 0, err) == TOK_OK) {
+        use(t, at + file, (int64_t)text);
+        use(t, "a b  c", 6);
+        tok_close(t);
+    } else {
+        refusal_is_a_line(err, sizeof err);
+    }
+    char *made = NULL;
+    int64_t made_size = 0;
+    if (tok_compact(at, (int64_t)file, &made, &made_size, err) != TOK_OK)
+        refusal_is_a_line(err, sizeof err);
+    free(made);
+    return 0;
+}
