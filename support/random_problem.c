@@ -31,7 +31,7 @@ static bool once_in(problem_dice *d, int64_t n)
 static int64_t whole(problem_dice *d, int64_t low, int64_t high)
 {
     const int64_t span = high - low + 1, near = span < 40 ? span : 40;
-    return low + below(d, once_in(d, 8) && span < 1000000 ? span : near);
+    return low + below(d, once_in(d, 8) ? span : near);
 }
 
 static double real(problem_dice *d, double low, double high)
@@ -63,7 +63,7 @@ static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char
     switch (p->type) {
     case RP_PARAM_INT:
         add(text, "%lld",
-            (long long)whole(d, bounded ? (int64_t)fmax(p->min, -40) : 0, bounded ? (int64_t)fmin(p->max, 1e6) : 40));
+            (long long)whole(d, bounded ? (int64_t)fmax(p->min, -40) : 0, bounded ? (int64_t)fmin(p->max, 500) : 40));
         return;
     case RP_PARAM_REAL:
         add(text, "%.4g", bounded ? real(d, fmax(p->min, -10), fmin(p->max, fmax(p->min, 0) + 10)) : real(d, -3, 3));
