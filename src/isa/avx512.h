@@ -7,6 +7,7 @@ typedef __m512 vf;
 #define vf_fma(a, b, c)             _mm512_fmadd_ps(a, b, c)
 #define vf_set1(x)                  _mm512_set1_ps(x)
 #define vf_load(p)                  _mm512_loadu_ps(p)
+#define vf_load_some(p, n)          _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
 #define vf_store(p, v)              _mm512_storeu_ps(p, v)
 #define vu_wide(p)                  ((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
 #define vf_max(a, b)                _mm512_max_ps(a, b)
