@@ -81,18 +81,21 @@ static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place. */
-static void direct_gradient(backward_scratch *w, const tile *t, int32_t n)
+/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place; zeros, where no pair of
+ * the tile is computed. */
+static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool some)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rpi_view *v = &c->grads->term[c->source[n].term][0];
-    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    const int64_t keys = rpi_min(BACKWARD_KEYS, c->args->desc.len_k - tile0);
     for (int64_t r = 0; r < k->rows; r++) {
-        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
-        const real *ds = w->dp + r * ROW_STEP;
-        if (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1)
-            memcpy((real *)v->data + at, ds, reals(keys, 1));
+        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, tile0);
+        real *ds = w->dp + r * ROW_STEP;
+        if (!some)
+            memset(ds, 0, reals(keys, 1));
+        if (v->stride[3] == 1)
+            store_channels(v->data, v->dtype, at, ds, keys);
         else
             for (int64_t j = 0; j < keys; j++)
                 rpi_put(v->data, v->dtype, at + j * v->stride[3], (double)ds[j]);
@@ -292,7 +295,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             if (!wanted)
                 break;
             if (bw->direct[n])
-                direct_gradient(w, t, n);
+                direct_gradient(w, t->tile0, n, true);
             else if (bw->pairs[n])
                 shared_gradient(w, t, n);
             else if (w->entries[n])
