@@ -157,7 +157,7 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
             run_rows(k, t, n, rows);
             return;
         }
-        ensure_products(k, n, 0, s->run.vectors.count);
+        ensure_gathered(k, n, t);
         entry = k->vec[n].at;
         entry_step = k->vec[n].step;
         break;
@@ -206,7 +206,7 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
 {
     const rpi_run *run = &k->c->source[n].run;
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
-    ensure_products(k, n, 0, run->vectors.count);
+    ensure_gathered(k, n, t);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         const real *entry = k->vec[n].at + r * k->vec[n].step;
         if (run->index.unclamped) {
