@@ -85,11 +85,11 @@ typedef struct key_chunks {
     int step[TILE_KEYS / INDEX_KEYS]; /* 1, -1: from key to key; 0: otherwise */
 } key_chunks;
 
-/* false: some number is not integral, or NaN. */
+/* false: some number is not integral, or NaN; or this is f64, for which the code of what follows is left out. */
 static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
 {
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
-    if (!s->k_int || s->has_masked)
+    if (RPI_F64 || !s->k_int || s->has_masked)
         return false;
     const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
     for (int64_t j = 0; j < keys; j++) {
