@@ -30,8 +30,8 @@ static void strip_gradient(backward_scratch *w, const tile *t)
 #define REVERSED(x) __builtin_shuffle(x, (eight_bits){7, 6, 5, 4, 3, 2, 1, 0})
 #endif
 
-/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. Chunks of keys with one entry or
- * with consecutive ones are added as vectors. */
+/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. Chunks of keys with one entry
+ * or with consecutive ones are added as vectors. */
 static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r,
                          const real *x, int64_t from, int64_t to, int64_t first, double *sums)
 {

@@ -77,8 +77,8 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
         k->index[j] = (int32_t)rpi_max(k->index[real_keys - 1], 0);
 }
 
-/* The numbers of a tile's keys, INDEX_KEYS keys at a time: what an index makes of them depends on the query by a difference
- * alone. */
+/* The numbers of a tile's keys, INDEX_KEYS keys at a time: what an index makes of them depends on the query by a
+ * difference alone. */
 enum { INDEX_KEYS = 16 };
 typedef struct key_chunks {
     int32_t low[TILE_KEYS / INDEX_KEYS], high[TILE_KEYS / INDEX_KEYS];
@@ -129,8 +129,8 @@ static void find_reach(const block *k, const rpi_indices *s, const key_chunks *c
     *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
 }
 
-/* Make sure of the products that the tile reads by the index of source n: of a block that walks over tiles, those with all
- * vectors. */
+/* Make sure of the products that the tile reads by the index of source n: of a block that walks over tiles, those
+ * with all vectors. */
 static void ensure_gathered(block *k, int32_t n, const tile *t)
 {
     const rpi_run *run = &k->c->source[n].run;

@@ -23,8 +23,8 @@ static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* The scores of one row with the NR keys from j on, transposed on their way to the sums. NaN or infinity in some lane of
- * *bad: a key may be extreme. false: the keys are not there as rows of such numbers. */
+/* The scores of one row with the NR keys from j on, transposed on their way to the sums. NaN or infinity in some lane
+ * of *bad: a key may be extreme. false: the keys are not there as rows of such numbers. */
 static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
 {
     enum { GROUP = 16 / VL };
