@@ -27,7 +27,7 @@ enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
 /* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys. The sums of
  * keys past them are the biases. What is fetched ahead of the last channels is the next head's, where that follows. */
-static inline __attribute__((always_inline)) void single_keys(int vectors, const real *q, const real *k, int64_t step,
+static inline __attribute__((always_inline)) void turned_keys(int vectors, const real *q, const real *k, int64_t step,
                                                               int64_t dim, const real *bias, real *s, int64_t last,
                                                               magnitude *w)
 {
@@ -63,14 +63,14 @@ static void score_in_place(const block *k, int64_t g, int64_t j, int64_t n, cons
     const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;
     const real *at = rpi_row_of(v, k->b, g, j);
     switch ((n + VL - 1) / VL) {
-    case 1: single_keys(1, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 2: single_keys(2, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 3: single_keys(3, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 4: single_keys(4, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 5: single_keys(5, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 6: single_keys(6, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 7: single_keys(7, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    default: single_keys(8, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 1: turned_keys(1, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 2: turned_keys(2, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 3: turned_keys(3, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 4: turned_keys(4, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 5: turned_keys(5, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 6: turned_keys(6, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 7: turned_keys(7, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    default: turned_keys(8, k->q, at, v->stride[3], D, bias, s, last, w); break;
     }
 }
 
@@ -99,6 +99,55 @@ static bool keys_in_place(const block *k)
            (!v->page || v->page_keys % VL == 0);
 }
 
+#if defined(vf_columns) && !RPI_F64
+/* The scores of one row with the NR keys from j on, transposed on their way to the sums. NaN or infinity in some lane
+ * of *bad: a key may be extreme. false: the keys are not there as rows of such numbers. */
+static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+{
+    enum { GROUP = 16 / VL };
+    const rpi_view *v = rows->v;
+    const int64_t gap = v->stride[2], n = k->c->args->desc.dim_k;
+    if (rpi_is_turned(v) || v->dtype != RP_F32 || k->c->plan->rotate >= 0 || n % 4 || j + NR > rows->rows ||
+        (v->page && j % v->page_keys + NR > v->page_keys))
+        return false;
+    for (int64_t r0 = 0; r0 < NR; r0 += GROUP * VL) {
+        const real *from = (const real *)(const void *)head_row(rows, j + r0);
+        const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice as far */
+        vf sum[GROUP], y[4];
+        RPI_UNROLL
+        for (int g = 0; g < GROUP; g++)
+            sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
+        for (int64_t x = 0; x < n; x += 4) {
+            if (x % 16 == 0) { /* a line of each */
+                RPI_UNROLL
+                for (int r = 0; r < GROUP * VL; r++)
+                    __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * (int64_t)sizeof(real))), 0,
+                                       2);
+            }
+            RPI_UNROLL
+            for (int g = 0; g < GROUP; g++) {
+                vf_columns(from + g * VL * gap + x, gap, y);
+                RPI_UNROLL
+                for (int c = 0; c < 4; c++)
+                    sum[g] = vf_fma(vf_set1(k->q[x + c]), y[c], sum[g]);
+            }
+        }
+        RPI_UNROLL
+        for (int g = 0; g < GROUP; g++) {
+            *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
+            vf_store(s + r0 + g * VL, sum[g]);
+        }
+    }
+    return true;
+}
+#else
+static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+{
+    (void)k, (void)rows, (void)j, (void)bias, (void)s, (void)bad;
+    return false;
+}
+#endif
+
 /* key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed in k->unpacked. false: some
  * key is extreme, and k->s is undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
@@ -106,7 +155,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t D = d->dim_k, g = k->h / (d->heads / d->kv_heads);
-    magnitude w = {vf_set1(0)};
+    const head_rows rows = rows_of_head(&c->args->k, k->b, g, d->len_k);
+    magnitude w = {vf_set1(0)}, bad = w;
     uint8_t extreme = 0;
     if (keys_in_place(k))
         return single_scores(k, t, in ? in[0] : NULL);
@@ -125,6 +175,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
                            NULL, next, NR, &w);
             continue;
         }
+        if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
+            continue;
         pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
@@ -132,7 +184,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
             score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
                           t->to[0] - col);
     }
-    return !extreme && !is_immoderate(&w);
+    return !extreme && !is_immoderate(&w) && is_finite(&bad);
 }
 
 /* Whether one row reads values of f16 or bf16 where they are. */
