@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core, _hints, _terms
-from ._terms import TERMS, Sum, Term
+from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
@@ -38,6 +38,9 @@ class Result(NamedTuple):
     weights: object
     lse: object
     summary: object
+
+    def _repr_html_(self):
+        return plotter().html_of_result(self)
 
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
@@ -255,6 +258,9 @@ class Explanation(NamedTuple):
         if len(shown) < len(keys):
             lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
+
+    def _repr_html_(self):
+        return plotter().html_of_explanation(self)
 
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
