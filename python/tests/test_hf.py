@@ -285,6 +285,13 @@ def test_they_generate_the_same(name, cache):
     generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, **cache)
 
 
+def test_xlnet_generates_the_same():
+    """Each step has a memory, a permutation and one target, with padding before the text too."""
+    model = tokens("XLNet", "LMHeadModel", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48)[0]
+    for options in (dict(attention_mask=torch.ones_like(IDS)), dict(attention_mask=LEFT), dict(use_mems=False)):
+        generated(model, IDS, **options)
+
+
 @pytest.mark.parametrize("name", ["Swinv2", "Deberta", "MPNet", "Mpt", "Falcon", "GPTJ", "VitDet"])
 def test_they_compile(name):
     model, inputs, keep = ADAPTED[name]()
@@ -327,7 +334,8 @@ def test_a_model_made_with_it_equals_one_that_is_set_later():
 
 
 @pytest.mark.parametrize("name, config", [
-    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("WavLM", {}), ("GPTNeo", {}), ("Funnel", {})], ids=str)
+    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("WavLM", {}), ("GPTNeo", {}), ("Funnel", {}),
+    ("BigBirdPegasus", {}), ("Doge", {}), ("BridgeTower", {})], ids=str)
 def test_what_is_refused_is_refused_when_it_is_set(name, config):
     sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
     config = getattr(transformers, f"{name}Config")(**config, **sizes)
