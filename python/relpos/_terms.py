@@ -229,16 +229,17 @@ def _refuse(title, name, names):
 def _doc(info):
     """Formula, arrays, parameters and an example."""
     def listed(title, rows):
-        return [f"{title}::", "", *(f"    {name:<15} {text}" for name, text in rows), ""] if rows else []
+        width = max((len(name) for name, _ in rows), default=0) + 2
+        return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
 
     uses = {"learned": "learned", "positions": "in place of i + q_offset and j", "truth": "0 where a token has no position"}
     arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {uses.get(a['use'], a['use'])}" +
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
     parameters = [(_KEYWORDS.get(p["key"], p["key"]), f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
                    ("required" if p["required"] else f"{p['unset'] or p['default']} unless given")) for p in info["parameters"]]
-    lines = [f"{info['about'][0].upper()}{info['about'][1:]}: {info['source']}.", "", "Formula::", "", f"    {info['formula']}", ""]
+    lines = [f"{info['about'][0].upper()}{info['about'][1:]}: {info['source']}.", "", f"Formula: `{info['formula']}`", ""]
     lines += listed("Arrays, where a ? is an axis that may be left out", arrays) + listed("Parameters", parameters)
-    lines += [f"delta is key - query. On the command line ``{info['syntax']}``; docs/terms.md has the gradients and the cost."]
+    lines += ["delta is key - query.", "", f"The term {info['name']} of docs/terms.md; on the command line {info['syntax']}."]
     if info["name"] in EXAMPLES:
         lines += ["", ">>> import numpy as np, relpos", ">>> rng = np.random.default_rng(0)",
                   ">>> q, k, v = rng.normal(size=(3, 1, 2, 48, 16))", f">>> relpos.attention(q, k, v, {EXAMPLES[info['name']]}).shape",

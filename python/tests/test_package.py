@@ -142,12 +142,12 @@ def test_what_the_documentation_of_a_term_says(cls):
     """Formula, arrays with shapes, parameters with their meaning and default, and a call that runs."""
     info = relpos._terms._BY_CLASS[cls]
     said = inspect.getdoc(cls)
-    assert f"Formula::\n\n    {info['formula']}\n" in said and ">>> relpos.attention(q, k, v, " in said
+    assert f"Formula: `{info['formula']}`\n" in said and ">>> relpos.attention(q, k, v, " in said
     for array in info["arrays"]:
-        assert re.search(rf"^    {array['name']} +\S.*: ", said, re.M), array["name"]
+        assert re.search(rf"^{array['name']}  +\S.*: ", said, re.M), array["name"]
     for parameter in info["parameters"]:
         name = relpos._terms._KEYWORDS.get(parameter["key"], parameter["key"])
-        assert re.search(rf"^    {name} .*(required|unless given)$", said, re.M), name
+        assert re.search(rf"^{name}  .*(required|unless given)$", said, re.M), name
 
 
 def test_readme():
