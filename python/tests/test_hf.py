@@ -199,9 +199,9 @@ def tokens(name, kind="Model", **config):
 
 
 def layout():
-    """Boxes of words, left to right and down the page."""
+    """Boxes of words of different heights, left to right and down the page."""
     at = torch.arange(29).expand(3, -1)
-    boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 30], -1)
+    boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 10 + 12 * (at % 4)], -1)
     model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16, visual_embed=False,
                                  max_2d_position_embeddings=256, rel_pos_bins=16, rel_2d_pos_bins=32)
     return model, {**inputs, "bbox": boxes}, keep
