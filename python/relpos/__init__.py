@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core, _hints, _terms
-from ._terms import TERMS, Sum, Term
+from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
@@ -38,6 +38,9 @@ class Result(NamedTuple):
     weights: object
     lse: object
     summary: object
+
+    def _repr_html_(self):
+        return plotter().html_of_result(self)
 
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
@@ -96,9 +99,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
             raise ValueError(f'layout is {layout!r}: "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
-    found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
-                            softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
-                            summary, key_norms)
+    found = _hints.named(_core.attention, "relpos::attention")(
+        q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap, softcap_after,
+        q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
@@ -255,6 +258,9 @@ class Explanation(NamedTuple):
         if len(shown) < len(keys):
             lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
+
+    def _repr_html_(self):
+        return plotter().html_of_explanation(self)
 
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
