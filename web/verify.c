@@ -1,4 +1,4 @@
-/* verify.c -- relpos verify for the WebAssembly builds: the command itself, and what it needs of the program's other files.
+/* verify.c -- relpos verify for the WebAssembly builds: the command itself (cli/verify), and what it needs of the program's other files.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdarg.h>
