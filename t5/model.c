@@ -28,7 +28,60 @@ char *t5_join(const char *folder, const char *name)
     return path;
 }
 
-rp_status t5_read_text(const char *path, char **text, size_t *size)
+static bool find_id(const char *path, t5_file_id *id)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    *id = (t5_file_id){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    return true;
+}
+
+/* Remember that a file was read: nothing of this model is written over it. */
+static rp_status note_file(rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (!find_id(path, &id))
+        return RP_OK;
+    t5_file_id *more = realloc(m->files, (size_t)(m->n_files + 1) * sizeof *more);
+    if (more == NULL)
+        return t5_no_memory();
+    m->files = more;
+    m->files[m->n_files++] = id;
+    return RP_OK;
+}
+
+/* The index, where there is one, and the files of the tensors. */
+static rp_status note_checkpoint(rp_t5 *m, const char *folder)
+{
+    char *index = t5_join(folder, "model.safetensors.index.json");
+    rp_status status = index != NULL ? note_file(m, index) : t5_no_memory();
+    const char *last = NULL;
+    free(index);
+    for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
+        const char *name = io_checkpoint_at(m->file, n)->file;
+        if (name == last)
+            continue;
+        last = name;
+        char *path = t5_join(folder, name);
+        status = path != NULL ? note_file(m, path) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+int rp_t5_reads(const rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (m == NULL || path == NULL || !find_id(path, &id))
+        return 0;
+    for (int64_t n = 0; n < m->n_files; n++)
+        if (m->files[n].device == id.device && m->files[n].number == id.number)
+            return 1;
+    return 0;
+}
+
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
 {
     const unsigned char *data;
     char err[IO_ERR_MAX];
@@ -44,7 +97,7 @@ rp_status t5_read_text(const char *path, char **text, size_t *size)
         (*text)[*size] = 0;
     }
     io_unmap(data, *size);
-    return *text != NULL ? RP_OK : t5_no_memory();
+    return *text != NULL ? note_file(m, path) : t5_no_memory();
 }
 
 static rp_status read_config(rp_t5 *m, const char *folder)
@@ -53,7 +106,7 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     char *path = t5_join(folder, "config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(path, &m->config_text, &size);
+    rp_status status = t5_read_text(m, path, &m->config_text, &size);
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
                          "%s: there is no config.json in it (a folder as save_pretrained leaves it, or a "
@@ -77,7 +130,7 @@ static rp_status read_generation(rp_t5 *m, const char *folder)
     char *path = t5_join(folder, "generation_config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(path, &m->generation_text, &size);
+    rp_status status = t5_read_text(m, path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
         status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text, size);
     else if (status == RP_OK)
@@ -130,6 +183,8 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
         status = read_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
+    if (status == RP_OK && m->file != NULL)
+        status = note_checkpoint(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
@@ -167,7 +222,9 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
-    rp_status status = copy_meta(m, "config", &m->config_text);
+    rp_status status = note_file(m, path);
+    if (status == RP_OK)
+        status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
         status = copy_meta(m, "generation_config", &m->generation_text);
     if (status == RP_OK && m->config_text == NULL)
@@ -246,6 +303,7 @@ void rp_t5_close(rp_t5 *m)
     tok_close(m->tokenizer);
     free(m->tokenizer_text);
     free(m->why_no_tokenizer);
+    free(m->files);
     free(m->config_text);
     free(m->generation_text);
     t5_kept_free(&m->kept);
@@ -294,6 +352,8 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = need_weights(m);
+    if (status == RP_OK && rp_t5_reads(m, path))
+        status = t5_fail(RP_E_ARG, "%s: the model was read from this file (name another)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
     char *compact = NULL;

@@ -153,6 +153,11 @@ struct tokenizer;
 struct t5_screen;
 struct t5_draft;
 
+/* A file of the system, whatever its name is. */
+typedef struct t5_file_id {
+    uint64_t device, number;
+} t5_file_id;
+
 struct rp_t5 {
     t5_config config;
     t5_weights weights;
@@ -164,6 +169,8 @@ struct rp_t5 {
     char *config_text, *generation_text; /* what a packed file takes along */
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
+    t5_file_id *files; /* [n_files] that were read or are mapped */
+    int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;
     struct t5_screen *screen; /* NULL: the head is read as a whole */
@@ -172,8 +179,8 @@ struct rp_t5 {
 };
 
 char *t5_join(const char *folder, const char *name); /* "folder/name", to be freed */
-/* A whole file with a 0 after it, to be freed; *text stays NULL where there is no such file. */
-rp_status t5_read_text(const char *path, char **text, size_t *size);
+/* A whole file of the model with a 0 after it, to be freed; *text stays NULL where there is no such file. */
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
 
 /* Check tokens of a source or a target against the vocabulary; `what` for the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);

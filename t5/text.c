@@ -49,7 +49,7 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         char *path = t5_join(folder, names[n]);
         if (path == NULL)
             return t5_no_memory();
-        const rp_status status = t5_read_text(path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        const rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
             use_tokenizer(m, path);
         free(path);

@@ -290,6 +290,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code < 0) {
         code = cli_t5_open(&r.common, args[0]);
         if (code == CLI_OK)
+            code = cli_t5_keep_model(&r.common, r.e->out);
+        if (code == CLI_OK)
             code = explain(&r, &s, args[1]);
         rp_t5_attention_free(r.a);
         cli_t5_close(&r.common);

@@ -120,6 +120,15 @@ int cli_t5_check_output(const char *path)
                      io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
+int cli_t5_keep_model(const cli_t5_common *c, const char *output)
+{
+    char safe[160];
+    if (output == NULL || strcmp(output, "-") == 0 || !rp_t5_reads(c->model, output))
+        return CLI_OK;
+    return cli_error(CLI_FAILED, "-o: %s: the model was read from this file (name another)",
+                     io_safe(safe, sizeof safe, output));
+}
+
 /* ------------------------------------------------------------------------------------------------ lines */
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)

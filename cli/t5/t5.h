@@ -59,6 +59,8 @@ rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
 /* Whether a file may appear at this path: asked before work that takes long. CLI_OK, or CLI_FAILED after printing. */
 int cli_t5_check_output(const char *path);
+/* The file of -o is none that the open model was read from; NULL: there is no -o. */
+int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 
 /* Lines to be read, from a file, from one text, or from standard input. */
 typedef struct cli_t5_lines {

@@ -91,8 +91,12 @@ RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening
 RP_API void rp_t5_close(rp_t5 *model);
 
 /* Write a model as one file that rp_t5_open maps without a copy: weights as they were packed, config.json,
- * generation_config.json and the tokenizer. The file appears whole or not at all. */
+ * generation_config.json and the tokenizer. The file appears whole or not at all. A file that the model was read from is
+ * refused. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
+
+/* 1: the path leads to a file that the model was read from, which a program should not write over; 0: it does not. */
+RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
 
 /* What is known of a model. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_info {

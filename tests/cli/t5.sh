@@ -132,6 +132,30 @@ check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
 check 'the lines' "$(cat "$T/greedy")" "$(sed -n 1p "$T/made/lines.txt")"
 check 'all lines' 4 "$(wc -l <"$T/made/lines.txt" | tr -d ' ')"
 
+# a file that the model was read from is never written over, by whatever name
+own=$T/made/own
+mkdir "$own" "$T/made/shards"
+cp $data/v11/config.json $data/v11/generation_config.json $data/v11/model.safetensors "$own"
+cp "$T/made/packed" "$T/made/packed.safetensors"
+ln -s "$own/model.safetensors" "$T/made/link.safetensors"
+ln -s "$own/model.safetensors" "$T/made/link.png"
+for target in "$own/model.safetensors" "$own/config.json" "$own/generation_config.json" "$T/made/link.safetensors"; do
+    refused 1 'the model was read from this file' t5 pack "$own" -o "$target"
+    refused 1 'the model was read from this file' t5 generate "$own" --tokens --text 5 -o "$target"
+done
+refused 1 'the model was read from this file' t5 encode "$own" --tokens --text 5 -o "$own/model.safetensors"
+refused 1 'the model was read from this file' t5 encode "$T/made/packed.safetensors" --tokens --text 5 -o "$T/made/packed.safetensors"
+refused 1 'the model was read from this file' t5 explain "$own" 5 --tokens -o "$T/made/link.png"
+cp $data/encoder/*.json $data/encoder/*-of-*.safetensors "$T/made/shards"
+for target in model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors.index.json; do
+    run t5 pack "$T/made/shards" -o "$T/made/shards/$target"
+    check "$target" "1 1" "$code $(grep -c 'the model was read from this file' "$T/err")"
+    same "$target" $data/encoder/$target "$T/made/shards/$target"
+done
+same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
+same 'the configuration' $data/v11/config.json "$own/config.json"
+ok t5 pack "$own" -o "$own/another" # beside them is fine
+
 # explain: encoder, decoder and cross heads; a query by number and by token; a picture
 ok t5 explain $data/t5 "$source" --tokens --layer 1 --head 1 --query 2
 has '^Encoder, layer 1 of 0 to 1, head 1 of 0 to 1: the query reads .2.$' '^Buckets  *2 +1 +0 +5' '^Biased scores' 'A\[2,5\]' '^Share of weight by distance'

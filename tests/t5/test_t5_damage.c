@@ -313,6 +313,43 @@ static void test_tensors(void **state)
     refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (1 such tensors)");
 }
 
+/* Second names of the embedding: the same numbers are passed over, others refused, for every member of the family. */
+static void test_second_embeddings(void **state)
+{
+    static const char *const models[] = {"t5", "v11", "mt5", "umt5", "byt5", "longt5_local", "switch"};
+    static const char *const names[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        for (int n = 0; n < 4; n++) {
+            io_set set;
+            char words[200];
+            const bool differs = n / 2;
+            copy_model(models[k]);
+            read_weights(&set);
+            const io_array *a = array_named(&set, "shared.weight");
+            unsigned char *numbers = malloc(a->bytes);
+            assert_non_null(numbers);
+            memcpy(numbers, a->data, a->bytes);
+            numbers[a->bytes - 2] ^= differs; /* a bit of the last number */
+            const io_array *there = array_named(&set, names[n % 2]);
+            if (there != NULL)
+                memcpy(there->data, numbers, there->bytes);
+            else
+                assert_int_equal(io_add(&set, names[n % 2], a->dtype, 2, a->shape, numbers, true), 0);
+            write_weights(&set);
+            io_free(&set);
+            free(numbers);
+            snprintf(words, sizeof words, "'%s' differs from 'shared.weight'", names[n % 2]);
+            if (differs) {
+                refuses(folder, words);
+                continue;
+            }
+            rp_t5 *m;
+            fine(rp_t5_open(&m, folder, NULL));
+            rp_t5_close(m);
+        }
+}
+
 static void test_truncated(void **state)
 {
     size_t size;
@@ -463,6 +500,21 @@ static void test_packed(void **state)
     copy_model("v11");
     path_to(other, "model.safetensors");
     refuses(other, "no file of `relpos t5 pack`");
+    rp_t5_close(m);
+    fine(rp_t5_open(&m, folder, NULL)); /* never over what it was read from */
+    assert_int_equal(rp_t5_reads(m, other), 1);
+    assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
+    assert_non_null(strstr(rp_t5_last_error(), "the model was read from this file"));
+    path_to(other, "generation_config.json");
+    assert_int_equal(rp_t5_reads(m, other), 1);
+    path_to(other, "expected.safetensors");
+    assert_int_equal(rp_t5_reads(m, other), 0);
+    path_to(path, "packed");
+    assert_int_equal(rp_t5_reads(m, path), 0);
+    fine(rp_t5_pack(m, path));
+    rp_t5_close(m);
+    fine(rp_t5_open(&m, path, NULL));
+    assert_int_equal(rp_t5_pack(m, path), RP_E_ARG);
     rp_t5_close(m);
 }
 
@@ -679,10 +731,18 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),  cmocka_unit_test(test_start),         cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),      cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
