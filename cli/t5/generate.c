@@ -258,7 +258,6 @@ static void show(stream *s, bool end)
                 putc(text[s->printed], s->to);
         rp_t5_free(text);
     }
-    fflush(s->to);
 }
 
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
@@ -269,7 +268,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     s->written++;
     if (s->lines->number > 1) { /* the rate that is shown is that of whole lines */
         snprintf(s->note, sizeof s->note, "%.0f tokens a second", (double)s->written / (cli_seconds() - s->from));
-        cli_t5_show_lines(&s->progress, s->lines);
+        cli_t5_show_lines(&s->progress, s->lines, s->to);
     }
     if (!s->on)
         return 0;
@@ -283,7 +282,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return ferror(s->to); /* nobody reads any more */
+    return !cli_written(s->to); /* nobody reads any more */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -304,8 +303,7 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
         if (code != CLI_OK)
             return code;
     }
-    fflush(s->to);
-    return CLI_OK;
+    return cli_written(s->to) ? CLI_OK : CLI_FAILED;
 }
 
 static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t n, const rp_t5_tokens *sources)
@@ -403,7 +401,8 @@ static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
     if (to == NULL)
         return cli_error(CLI_FAILED, "t5 generate: out of memory");
     int code = run_lines(r, g, l, to);
-    if (fclose(to) != 0 && code == CLI_OK)
+    const bool lost = ferror(to) != 0;
+    if ((fclose(to) != 0 && code == CLI_OK) || lost)
         code = cli_error(CLI_FAILED, "t5 generate: out of memory for what was written (fewer lines at a time)");
     if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

@@ -47,8 +47,9 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         if (code != CLI_OK || length < 0)
             break;
         code = each(&r, &l, line, length);
-        fflush(stdout);
-        cli_t5_show_lines(&progress, &l);
+        if (!cli_written(stdout) && code == CLI_OK)
+            code = CLI_FAILED; /* nobody reads */
+        cli_t5_show_lines(&progress, &l, stdout);
     }
     cli_progress_end(&progress);
     cli_t5_lines_close(&l);

@@ -174,12 +174,15 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     l->read += n > 0 ? (double)n : 0;
     *line = l->line;
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
+    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* a line of DOS */
+        --*length;
     return CLI_OK;
 }
 
-void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l)
+void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)
 {
-    if (l->all > 0 && !isatty(STDOUT_FILENO))
+    const int out = fileno(to); /* -1: memory */
+    if (l->all > 0 && (out < 0 || !isatty(out)))
         cli_progress_show(p, l->read / l->all);
 }
 

@@ -156,6 +156,29 @@ same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
 ok t5 pack "$own" -o "$own/another" # beside them is fine
 
+# lines of DOS, and a line that ends without a line feed; a carriage return of --text is part of it
+printf 'good\r\nmorning\r\n\r\n' >"$T/dos"
+printf 'good\nmorning\n\n' >"$T/unix"
+ok t5 tokenize $data/byt5 "$T/unix"
+cp "$T/out" "$T/tokens"
+ok t5 tokenize $data/byt5 "$T/dos"
+same 'lines of DOS' "$T/tokens" "$T/out"
+prints '16 1' t5 tokenize $data/byt5 --text "$(printf '\r')"
+
+# once nobody reads, a command ends, without a word; what a full disk says is told
+for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'generate --tokens --scores' 'generate --tokens --sample --return 2' \
+    'score --tokens' 'tokenize --decode'; do
+    command="yes | relpos t5 $words | head -1"
+    case $words in score*) line='5	6' model=$data/v11 ;; tok*) line='106 1' model=$data/byt5 ;; *) line=5 model=$data/v11 ;; esac
+    # shellcheck disable=SC2086
+    { yes "$line" | timeout 60 "$program" t5 ${words%% *} $model ${words#* } 2>"$T/err"; echo $? >"$T/code"; } | head -n 1 >/dev/null
+    check 'it ends' 1 "$(cat "$T/code")"
+    check 'without a word' '' "$(cat "$T/err")"
+    # shellcheck disable=SC2086
+    "$program" t5 ${words%% *} $model ${words#* } --text "$line" >/dev/full 2>"$T/err"
+    check 'a full standard output' '1 1' "$? $(grep -c '^relpos: standard output: No space left' "$T/err")"
+done
+
 # explain: encoder, decoder and cross heads; a query by number and by token; a picture
 ok t5 explain $data/t5 "$source" --tokens --layer 1 --head 1 --query 2
 has '^Encoder, layer 1 of 0 to 1, head 1 of 0 to 1: the query reads .2.$' '^Buckets  *2 +1 +0 +5' '^Biased scores' 'A\[2,5\]' '^Share of weight by distance'
