@@ -336,3 +336,43 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     }
     return true;
 }
+
+/* Elements of two bytes whose bits of the exponent are all 1. */
+static int64_t count_halves(const unsigned char *data, size_t n, uint16_t exponent)
+{
+    int64_t found = 0;
+    for (size_t k = 0; k < n; k++) {
+        uint16_t x;
+        memcpy(&x, data + 2 * k, sizeof x);
+        found += (x & exponent) == exponent;
+    }
+    return found;
+}
+
+int64_t io_tensor_not_finite(const io_tensor *t)
+{
+    int64_t found = 0;
+    switch ((int)t->dtype) {
+    case RP_BF16: return count_halves(t->data, t->bytes / 2, 0x7f80);
+    case RP_F16: return count_halves(t->data, t->bytes / 2, 0x7c00);
+    case RP_F32:
+        for (size_t k = 0; k < t->bytes / 4; k++) {
+            uint32_t x;
+            memcpy(&x, t->data + 4 * k, sizeof x);
+            found += (x & 0x7f800000) == 0x7f800000;
+        }
+        return found;
+    case RP_F64:
+        for (size_t k = 0; k < t->bytes / 8; k++) {
+            uint64_t x;
+            memcpy(&x, t->data + 8 * k, sizeof x);
+            found += (x >> 52 & 0x7ff) == 0x7ff;
+        }
+        return found;
+    case IO_F8_E4M3:
+        for (size_t k = 0; k < t->bytes; k++)
+            found += (t->data[k] & 0x7f) == 0x7f;
+        return found;
+    default: return 0;
+    }
+}

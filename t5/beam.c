@@ -67,7 +67,7 @@ static void scan(candidate *list, int64_t kept, const float *scores, int64_t voc
 }
 
 /* The K best continuations of all running beams. In the first step all are the same row. */
-static void find_candidates(beams *b, search *s, bool first)
+static rp_status find_candidates(beams *b, search *s, bool first)
 {
     const int64_t vocab = b->m->config.vocab;
     for (int64_t k = 0; k < b->kept; k++)
@@ -77,7 +77,10 @@ static void find_candidates(beams *b, search *s, bool first)
         float *scores = b->logits + (int64_t)r->row * vocab;
         if (n == 0 || !first) {
             const t5_prefix p = {r->tokens, r->n, b->forced};
-            t5_add(scores, vocab, (float)-t5_log_sum_exp(scores, vocab));
+            const double all = t5_log_sum_exp(scores, vocab);
+            if (!isfinite(all))
+                return t5_not_finite(b->m, "logits");
+            t5_add(scores, vocab, (float)-all);
             t5_process(b->m, b->g, &p, scores);
         }
         t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* the second one adds to what has been added already */
@@ -85,6 +88,7 @@ static void find_candidates(beams *b, search *s, bool first)
         if (n > 0 && first)
             break; /* the others are no better than this one, and as good as it is far behind */
     }
+    return RP_OK;
 }
 
 static rp_status mark_ends(const beams *b, search *s)
@@ -191,8 +195,9 @@ static bool may_improve(const beams *b, const search *s)
 static rp_status advance(beams *b, search *s, bool first)
 {
     bool all_end = true;
-    find_candidates(b, s, first);
-    const rp_status status = mark_ends(b, s);
+    rp_status status = find_candidates(b, s, first);
+    if (status == RP_OK)
+        status = mark_ends(b, s);
     if (status != RP_OK)
         return status;
     for (int64_t k = 0; k < b->kept; k++)

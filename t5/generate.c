@@ -102,8 +102,12 @@ static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
     int32_t token;
+    if (!isfinite(t5_largest(scores, r->m->config.vocab)))
+        return t5_not_finite(r->m, "logits");
     t5_process(r->m, r->g, &p, scores);
     const double all = r->g->scores ? t5_log_sum_exp(scores, r->m->config.vocab) : 0;
+    if (isnan(all))
+        return t5_not_finite(r->m, "logits");
     rp_status status = pick(r, t, t->n, scores, &token);
     if (status != RP_OK)
         return status;

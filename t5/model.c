@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +173,8 @@ static void fill_info(rp_t5 *m)
                            .pad = c->pad,
                            .activation = activations[c->activation],
                            .attention = attentions[c->encoder_attention],
-                           .experts = c->experts};
+                           .experts = c->experts,
+                           .not_finite = w->not_finite};
 }
 
 static rp_status open_folder(rp_t5 *m, const char *path, int type)
@@ -348,7 +350,7 @@ static rp_status need_weights(const rp_t5 *m)
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
-    char err[IO_ERR_MAX] = "";
+    char err[IO_ERR_MAX] = "", count[24];
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = need_weights(m);
@@ -356,6 +358,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (name another)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
+    snprintf(count, sizeof count, "%lld", (long long)m->weights.not_finite);
     char *compact = NULL;
     int64_t size = 0;
     if (status == RP_OK && m->tokenizer != NULL && m->tokenizer_text != NULL)
@@ -370,6 +373,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
          io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
          io_add_meta(&set, "config", m->config_text) != 0 ||
+         (m->weights.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
         status = t5_no_memory();
     if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
@@ -406,14 +410,26 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
     return RP_OK;
 }
 
+static bool all_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+    for (int64_t k = 0; k < n; k++)
+        finite &= isfinite(x[k]) != 0;
+    return finite;
+}
+
 rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                        rp_progress *progress, void *context)
 {
     t5_watch watch = t5_watch_of(progress, context);
-    const rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
         return status;
     if (out == NULL && n_sources > 0)
         return t5_fail(RP_E_ARG, "out is NULL");
-    return t5_encode_sources(m, n_sources, sources, out, &watch);
+    status = t5_encode_sources(m, n_sources, sources, out, &watch);
+    int64_t rows = 0;
+    for (int64_t s = 0; s < n_sources; s++)
+        rows += sources[s].n;
+    return status == RP_OK && !all_finite(out, rows * m->config.d_model) ? t5_not_finite(m, "hidden states") : status;
 }

@@ -15,8 +15,9 @@
 /* Keep one line for rp_t5_last_error of this thread, and return the status. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
-rp_status t5_core_failed(rp_status status);   /* what a call of relpos said */
-rp_status t5_linear_failed(rp_status status); /* and one of linear/; RP_OK stays RP_OK */
+rp_status t5_not_finite(const rp_t5 *m, const char *what); /* such numbers were computed */
+rp_status t5_core_failed(rp_status status);                /* what a call of relpos said */
+rp_status t5_linear_failed(rp_status status);              /* and one of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
 /* Who watches a call, and stops it: asked between linear layers, by the thread that made the call. */
@@ -133,6 +134,7 @@ typedef struct t5_weights {
     t5_stack encoder, decoder;
     unsigned char *memory; /* of what was packed here; NULL where all lies in a mapped file */
     int64_t bytes;         /* of packed weights */
+    int64_t not_finite;    /* numbers in the checkpoint that are NaN or infinite */
 } t5_weights;
 
 /* Pack the tensors of a checkpoint; with sizes, only check and count them. type < 0: the narrowest that holds the file's numbers as they

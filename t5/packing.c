@@ -16,6 +16,7 @@ typedef struct packing {
     bool *used;
     unsigned char *memory; /* NULL: only sizes are added up */
     int64_t at;
+    int64_t not_finite; /* numbers */
     rp_pool *pool;
 } packing;
 
@@ -51,6 +52,8 @@ static rp_status find(packing *k, const t5_part *p, int s, const io_tensor **fou
     if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3)
         return t5_fail(RP_E_UNSUPPORTED, "%s: tensor '%s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
                        k->path, p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+    if (k->memory == NULL)
+        k->not_finite += io_tensor_not_finite(t);
     *found = t;
     return RP_OK;
 }
@@ -230,6 +233,7 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     if (status == RP_OK)
         status = refuse_others(&k);
     w->bytes = k.at;
+    w->not_finite = k.not_finite;
     if (status == RP_OK && !sizes) {
         w->memory = k.memory = take_memory(k.at);
         k.at = 0;
@@ -278,7 +282,7 @@ static rp_status map_part(void *context, const t5_part *p)
 
 rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)
 {
-    const char *type = io_checkpoint_meta(file, "type");
+    const char *type = io_checkpoint_meta(file, "type"), *not_finite = io_checkpoint_meta(file, "not_finite");
     mapping k = {file, path, 0};
     int n = 0;
     while (n < LINEAR_TYPES && (type == NULL || strcmp(type, linear_type_name((linear_type)n)) != 0))
@@ -286,6 +290,7 @@ rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint 
     if (n == LINEAR_TYPES)
         return t5_fail(RP_E_ARG, "%s: it does not say the type of its weights (pack the model again)", path);
     w->type = (linear_type)n;
+    w->not_finite = strtoll(not_finite != NULL ? not_finite : "0", NULL, 10);
     w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
     rp_status status = t5_make_blocks(w, c, file);
     if (status == RP_OK)

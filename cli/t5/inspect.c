@@ -183,7 +183,8 @@ static void print_json(const rp_t5_info *i)
                    {"step_bytes", i->step_bytes},
                    {"start", i->start},
                    {"eos", i->eos},
-                   {"pad", i->pad}};
+                   {"pad", i->pad},
+                   {"not_finite", i->not_finite}};
     printf(
         "{\"kind\": \"%s\", \"type\": \"%s\", \"activation\": \"%s\", \"attention\": \"%s\", \"gated\": %s, \"tied\": "
         "%s, \"scaled\": %s, \"tokenizer\": %s",
@@ -211,6 +212,8 @@ static void print_info(const rp_t5_info *i)
                i->scaled ? ", scaled" : "", (double)i->step_bytes / 1e6);
     else
         printf("head         none: it encodes only\n");
+    if (i->not_finite > 0)
+        printf("damaged      %lld numbers of the weights are NaN or infinite\n", (long long)i->not_finite);
 }
 
 static int run_info(const cli_command *self, int argc, char **argv)

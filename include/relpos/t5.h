@@ -25,8 +25,9 @@
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status: RP_E_ARG for a file that cannot be read or is not valid and for arguments,
- *           RP_E_RANGE for a number outside its bounds, RP_E_UNSUPPORTED for what is valid and not supported,
- *           RP_E_NOMEM, RP_E_CANCELLED. rp_t5_last_error has one line. On an error nothing has been made.
+ *           RP_E_RANGE for a number outside its bounds, and where hidden states or logits that were computed are
+ *           not finite; RP_E_UNSUPPORTED for what is valid and not supported, RP_E_NOMEM, RP_E_CANCELLED.
+ *           rp_t5_last_error has one line. On an error nothing has been made.
  * Threads   a model never changes after it was opened: any number of threads may use it at once. A session belongs to
  *           one thread at a time.
  *
@@ -122,6 +123,7 @@ typedef struct rp_t5_info {
     const char *activation; /* "relu", "gelu_new", "gelu", "silu" */
     const char *attention;  /* of the encoder: "full", "local", "transient-global" */
     int64_t experts;        /* of Switch; 0 */
+    int64_t not_finite;     /* numbers in the checkpoint's weights that are NaN or infinite: 0 of a sound model */
 } rp_t5_info;
 
 /* What is known of a model; it belongs to the model. */

@@ -199,10 +199,10 @@ ok t5 explain $data/longt5_local "$source" --tokens --all
 # verify: every member of the family; a spoilt model fails
 for model in $data/*; do
     ok t5 verify "$model" --type f32
-    has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^[36] checks, 0 failed; largest error / bound 0[.][0-9]+$'
+    has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^f32   weights and results +finite$' '^[47] checks, 0 failed; largest error / bound 0[.][0-9]+$'
 done
 ok t5 verify $data/v11
-has '24 checks, 0 failed'
+has '28 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 
@@ -219,7 +219,33 @@ check 'exit code' 1 "$code"
 has 'FAILED$' '[1-9] failed; '
 run t5 verify "$T/made/spoilt" --json
 check 'JSON without nan and inf' 0 "$(grep -cE '(nan|inf)[,}]' "$T/out")"
-has '"error": null'
+has '"check": "weights and results", "passed": false'
+
+# numbers that are not finite are an error, never an empty text
+printf '5\t6\n' >"$T/score"
+refused 1 'line 1, of 7 tokens: logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source"
+refused 1 'logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source" --beams 3
+refused 1 'logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source" --sample
+refused 1 'logits are not finite' t5 score "$T/made/spoilt" "$T/score" --tokens
+cp -r $data/encoder "$T/made/nan" # the last number of a shard becomes NaN
+chmod -R u+w "$T/made/nan"
+spoil=$T/made/nan/model-00001-of-00002.safetensors
+head -c -2 "$spoil" >"$T/made/shard"
+printf '\377\177' >>"$T/made/shard"
+cp "$T/made/shard" "$spoil"
+run t5 info "$T/made/nan"
+has '^damaged      1 numbers of the weights are NaN or infinite$'
+ok t5 info "$T/made/nan" --json
+has '"not_finite": 1}$'
+refused 1 'hidden states are not finite: 1 numbers of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
+run t5 verify "$T/made/nan" --type f32
+check 'exit code' 1 "$code"
+has '^f32   weights and results +NaN or infinite   FAILED$'
+ok t5 pack "$T/made/nan" -o "$T/made/nan.packed"
+ok t5 info "$T/made/nan.packed" --json
+has '"not_finite": 1}$'
+ok t5 info $data/v11 --json
+has '"not_finite": 0}$'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
@@ -274,6 +300,7 @@ refusals t5 <<'END'
 1 | an encoder alone | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
 1 | cannot be opened | verify tests/none
+1 | line 1: token 1 is 64, and the vocabulary has 64 | verify tests/t5/data/v11 --tokens --text '5 64'
 2 | -o is missing | pack tests/t5/data/v11
 1 | its folder cannot be written to | pack tests/t5/data/v11 -o none/there
 END

@@ -2,6 +2,7 @@
  * with a line that says what is wrong; arguments out of range too; and every allocation may fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
+#include "io/checkpoint.h"
 #include "tests/starve.h"
 
 #include <fcntl.h>
@@ -464,6 +465,29 @@ static void test_f8(void **state)
     rp_t5_close(m);
 }
 
+/* Every type of numbers is looked through for those that are not finite. */
+static void test_not_finite(void **state)
+{
+    static const uint8_t f8[] = {0x7e, 0x7f, 0xff, 0x78};
+    static const uint16_t f16[] = {0x7bff, 0x7c00, 0xfc01, 0x7800}, bf16[] = {0x7f7f, 0x7f80, 0xff81, 0x7f00};
+    static const float f32[] = {3e38F, INFINITY, -NAN, 1e-44F};
+    static const double f64[] = {1e308, -(double)INFINITY, (double)NAN, 1e-310};
+    const struct {
+        rp_dtype type;
+        const void *data;
+        size_t bytes;
+    } cases[] = {{IO_F8_E4M3, f8, sizeof f8},
+                 {RP_F16, f16, sizeof f16},
+                 {RP_BF16, bf16, sizeof bf16},
+                 {RP_F32, f32, sizeof f32},
+                 {RP_F64, f64, sizeof f64}};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const io_tensor t = {.dtype = cases[k].type, .data = cases[k].data, .bytes = cases[k].bytes};
+        assert_int_equal(io_tensor_not_finite(&t), 2);
+    }
+}
+
 static void test_packed(void **state)
 {
     char path[300], other[300];
@@ -739,6 +763,7 @@ int main(void)
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_loading),
