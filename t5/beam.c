@@ -309,10 +309,18 @@ static void free_search(const beams *b, search *s)
     free(s->candidates);
 }
 
+/* A place that no hypothesis took is given out as transformers does: it ends at once, or is empty where padding is not 0. */
+static void fill_place(const beams *b, beam *f)
+{
+    if (!f->finished && b->m->config.pad == 0 && b->m->config.n_eos > 0)
+        f->tokens[f->n++] = b->m->config.eos[0];
+}
+
 static rp_status collect(const beams *b, const search *s, rp_t5_results *results)
 {
     for (int32_t n = 0; n < b->g->returned; n++) {
-        const beam *f = &s->finished[n];
+        beam *f = &s->finished[n];
+        fill_place(b, f);
         const bool ended = t5_is_eos(b->m, f->tokens[f->n - 1]) || f->n - b->forced < b->g->max_new_tokens;
         const rp_status status = t5_add_result(results, s->source, n, f->tokens + 1, f->n - 1, (double)f->score, ended);
         if (status != RP_OK)

@@ -99,6 +99,8 @@ typedef struct t5_kept {
     char *refused;           /* what is asked for and not supported: generation.unsupported */
     int32_t *tokens;         /* of suppress, begin_suppress and bad_words */
     rp_t5_tokens *bad_words; /* likewise */
+    char **stop;             /* [n_stop] */
+    int32_t n_stop;
 } t5_kept;
 void t5_kept_free(t5_kept *kept);
 

@@ -126,6 +126,8 @@ static int settings(const request *r, rp_t5_generation *g)
         g->beams = (int32_t)r->integer[BEAMS], g->sample = r->given[SAMPLE];
     if (r->given[RETURN])
         g->returned = (int32_t)r->integer[RETURN];
+    else if (!g->sample && g->returned > g->beams)
+        g->returned = g->beams;
     if (r->given[NEW])
         g->max_new_tokens = r->integer[NEW];
     if (r->given[MIN_NEW])
@@ -147,8 +149,10 @@ static int settings(const request *r, rp_t5_generation *g)
     if (r->given[NGRAM])
         g->no_repeat_ngram = r->integer[NGRAM];
     g->scores = r->scores;
-    g->stop = r->stop;
-    g->n_stop = r->n_stop;
+    if (r->n_stop > 0) {
+        g->stop = r->stop;
+        g->n_stop = r->n_stop;
+    }
     if (r->early == NULL)
         return CLI_OK;
     if (strcmp(r->early, "true") == 0)
@@ -166,6 +170,25 @@ static int settings(const request *r, rp_t5_generation *g)
 static bool within(double x, double least, double most)
 {
     return x >= least && x <= most;
+}
+
+/* Options that would change nothing. */
+static int check_effect(const request *r, const rp_t5_generation *g)
+{
+    static const struct {
+        int key;
+        const char *name;
+    } drawing[] = {{TEMPERATURE, "--temperature"}, {TOP_K, "--top-k"}, {TOP_P, "--top-p"}, {SEED, "--seed"}};
+    for (size_t k = 0; k < sizeof drawing / sizeof *drawing; k++)
+        if (r->given[drawing[k].key] && !g->sample)
+            return cli_error(CLI_USAGE, "%s: it is for drawing (add --sample)", drawing[k].name);
+    if ((r->given[PENALTY] || r->early != NULL) && g->beams == 1)
+        return cli_error(CLI_USAGE, "%s: it is for beams (add --beams 4)",
+                         r->given[PENALTY] ? "--length-penalty" : "--early-stopping");
+    if (r->common.draft != NULL && g->beams > 1)
+        return cli_error(CLI_USAGE, "--exact: it goes with one beam, and there are %d (--beams 1, or without --exact)",
+                         (int)g->beams);
+    return CLI_OK;
 }
 
 /* What an option asks for and cannot be had, in the words of the command line. */
@@ -197,7 +220,7 @@ static int check_options(const request *r, const rp_t5_generation *g)
             return cli_error(CLI_USAGE, "--stop: the text is empty (give what an output is to end with)");
     if (r->n_stop > 0 && !i->has_tokenizer)
         return cli_error(CLI_USAGE, "--stop: the model takes no text (leave --stop out)");
-    return CLI_OK;
+    return check_effect(r, g);
 }
 
 /* Tokens that every output begins with: those of the text without the end. */
@@ -347,10 +370,14 @@ static void print_stats(const request *r, const rp_t5_generation *g, int64_t lin
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &s->drafted);
     } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 &&
-               rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK)
-        fprintf(stderr, ", weights of %.2f GB/s: %.0f %% of the memory's bandwidth",
-                (double)tokens / seconds * (double)i->step_bytes / 1e9,
-                100 * (double)tokens / seconds * (double)i->step_bytes / bandwidth);
+               rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK) {
+        const double rate = (double)tokens / seconds * (double)i->step_bytes;
+        fprintf(stderr, ", weights of %.2f GB/s: ", rate / 1e9);
+        if (rate > bandwidth)
+            fprintf(stderr, "above the memory's bandwidth, they lie in caches, or not all are read");
+        else
+            fprintf(stderr, "%.0f %% of the memory's bandwidth", 100 * rate / bandwidth);
+    }
     fputc('\n', stderr);
 }
 

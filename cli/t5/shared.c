@@ -63,7 +63,7 @@ rp_t5_generation cli_t5_greedy(const rp_t5 *model)
     g.min_new_tokens = g.no_repeat_ngram = 0;
     g.repetition_penalty = 1;
     g.forced_first = g.forced_last = -1;
-    g.suppress.n = g.begin_suppress.n = g.n_bad_words = 0;
+    g.suppress.n = g.begin_suppress.n = g.n_bad_words = g.n_stop = 0;
     g.cancelled = cli_t5_stop_asked;
     return g;
 }

@@ -156,6 +156,41 @@ same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
 ok t5 pack "$own" -o "$own/another" # beside them is fine
 
+# what generation_config.json says: results no more than beams, texts that end, a place of the search that nothing took
+settings() { # MODEL KEYS: a copy of a model with these settings
+    rm -rf "$T/made/set"
+    mkdir "$T/made/set"
+    cp "$data/$1/config.json" "$data/$1/model.safetensors" "$T/made/set"
+    printf '{"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, %s}\n' "$2" >"$T/made/set/generation_config.json"
+}
+settings v11 '"num_beams": 4, "num_return_sequences": 4'
+for beams in 1 2 4 5; do
+    ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
+    check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
+done
+refused 2 '--exact: it goes with one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
+ok t5 generate $data/byt5 --text hello --max-new-tokens 40
+cp "$T/out" "$T/whole"
+ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
+cp "$T/out" "$T/stopped"
+check 'it ends sooner' 1 "$(cmp -s "$T/whole" "$T/stopped"; echo $?)"
+for stops in '"E"' '["E"]' '["no such text", "E"]'; do
+    settings byt5 "\"stop_strings\": $stops"
+    ok t5 generate "$T/made/set" --text hello --max-new-tokens 40
+    same "stop_strings $stops" "$T/stopped" "$T/out"
+done
+ok t5 explain "$T/made/set" hello --part cross # which writes without them
+settings v11 '"stop_strings": "E"'
+refused 1 'the model has no tokenizer to find texts with' t5 generate "$T/made/set" --tokens --text "$source"
+for keys in '"eos_token_id": [7]' '"eos_token_id": [7, 12]'; do # as transformers 5.23 gives them
+    settings v11 '"forced_bos_token_id": 7'
+    sed -i "s/\"eos_token_id\": 1/$keys/" "$T/made/set/generation_config.json"
+    ok t5 generate "$T/made/set" --tokens --text "$source" --beams 3 --return 2 --max-new-tokens 6
+    check "results with $keys" '7 7' "$(echo $(cat "$T/out"))"
+done
+settings v11 '"do_sample": true'
+ok t5 generate "$T/made/set" --tokens --text "$source" --temperature 2 --top-k 3 --top-p 0.5 --seed 1 --max-new-tokens 3
+
 # lines of DOS, and a line that ends without a line feed; a carriage return of --text is part of it
 printf 'good\r\nmorning\r\n\r\n' >"$T/dos"
 printf 'good\nmorning\n\n' >"$T/unix"
@@ -260,6 +295,15 @@ says '^relpos: t5 encode: stopped by a signal \(start it again'
 look
 check 'no file' "$kept" "$now"
 
+# files that NumPy does not write
+mkdir "$T/made/empty"
+: >"$T/made/empty/config.json"
+refused 1 'config.json: the file is empty \(get the file again\)' t5 info "$T/made/empty"
+cp $data/encoder/config.json "$T/made/empty"
+echo '{}' >"$T/made/empty/model.safetensors.index.json"
+run t5 info "$T/made/empty"
+says 'index.json: it has no weight_map \(get the file again\)$'
+
 refusals t5 <<'END'
 2 | no command is called "translate" | translate
 1 | there is no config.json in it | info tests
@@ -281,6 +325,14 @@ refusals t5 <<'END'
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
 2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
 2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
+2 | --temperature: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
+2 | --top-k: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
+2 | --top-p: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
+2 | --seed: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --seed 3
+2 | --length-penalty: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
+2 | --early-stopping: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
+2 | --exact: it goes with one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
+2 | --exact: it goes with one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
 2 | --stop: the model takes no text | generate tests/t5/data/v11 --tokens --text 5 --stop x
 1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x

@@ -154,7 +154,10 @@ static void test_config(void **state)
         const char *text, *words;
     } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
                     {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
-                    {"\"forced_eos_token_id\": [1, 2]", "\"forced_eos_token_id\" is not a whole number"},
+                    {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is neither a text nor a list of texts"},
+                    {"\"stop_strings\": 3", "\"stop_strings\" is neither a text nor a list of texts"},
                     {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" has something else than tokens from 0 to 63"},
                     {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" has a sequence without tokens"},
                     {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
@@ -199,8 +202,7 @@ static void test_unsupported(void **state)
     const rp_t5_tokens source = {&token, 1};
     (void)state;
     static const char *const keys[] = {"\"sequence_bias\": [[[3], 1.5]]",
-                                       "\"stop_strings\": [\"x\"]",
-                                       "\"stop_strings\": \"x\"",
+                                       "\"forced_eos_token_id\": [1, 2]",
                                        "\"max_time\": 2.5",
                                        "\"renormalize_logits\": true",
                                        "\"watermarking_config\": {}",
@@ -212,7 +214,8 @@ static void test_unsupported(void **state)
                                        "\"constraints\": [1]"};
     static const char *const neutral =
         "\"renormalize_logits\": false, \"max_time\": null, \"stop_strings\": [], \"num_beam_groups\": 1, "
-        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": []";
+        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": [], "
+        "\"forced_eos_token_id\": [1]";
     rp_t5_generation g;
     for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
         for (int config = 0; config < 2; config++) { /* without a generation_config.json config.json's are asked */
@@ -614,7 +617,15 @@ static void test_arguments(void **state)
                 rp_t5_generate(bytes, 1, &good_source, &g, &r));
     }
     REFUSED(RP_E_RANGE, "token 0 is 384, and the vocabulary has 384", rp_t5_detokenize(bytes, &past, 1, &text, NULL));
-    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, NULL));
+    int64_t size = 7, n_made = 7;
+    int32_t *made = (int32_t *)(uintptr_t)&below;
+    text = (char *)(uintptr_t)&below;
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, &size));
+    assert_null(text); /* an error leaves nothing that looks like a result */
+    assert_int_equal(size, 0);
+    REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_tokenize(m, "x", 1, &made, &n_made));
+    assert_null(made);
+    assert_int_equal(n_made, 0);
     REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_detokenize(bytes, &inside, -1, &text, NULL));
     rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
