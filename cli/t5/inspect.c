@@ -61,6 +61,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
 
 static const cli_option score_options[] = {
     {"each", EACH, NULL, "print the log-probability of each token too"},
+    {"json", JSON, NULL, "one JSON object for each line"},
     {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
@@ -76,11 +77,13 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
     else
-        printf("%.6f\t%lld", total, (long long)target.n);
+        printf(r->json ? "{\"score\": %.6f, \"tokens\": %lld" : "%.6f\t%lld", total, (long long)target.n);
+    if (code == CLI_OK && r->each)
+        fputs(r->json ? ", \"each\": [" : "\t", stdout);
     for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++)
-        printf("%c%.6f", k ? ' ' : '\t', each[k]);
+        printf("%s%.6f", k == 0 ? "" : r->json ? ", " : " ", each[k]);
     if (code == CLI_OK)
-        putchar('\n');
+        puts(!r->json ? "" : r->each ? "]}" : "}");
     free(each);
     return code;
 }

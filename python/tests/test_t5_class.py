@@ -344,7 +344,7 @@ def test_ctrl_c_ends_encode():
 
 def test_tokens_that_are_not_written_and_one_that_is():
     source = [5, 9, 2, 4, 4, 7, 1]
-    with relpos.t5.T5(DATA / "v11", type="f32") as m:
+    with relpos.t5.T5(DATA / "mt5", type="f32") as m:
         def write(**settings):
             return m.generate(tokens=source, max_new_tokens=6, **settings).tolist()
 

@@ -83,6 +83,10 @@ printf '%s\t%s\n' "$source" '3 4 1' >"$T/pair"
 ok t5 score $data/v11 "$T/pair" --tokens --each
 has '^-[0-9.]+	3	-[0-9.]+ -[0-9.]+ -[0-9.]+$'
 cp "$T/out" "$T/score"
+ok t5 score $data/v11 "$T/pair" --tokens --each --json
+check 'the same in JSON' "$(cat "$T/score")" "$(sed -E 's/^[{]"score": ([^,]*), "tokens": ([0-9]+), "each": \[(.*)\][}]$/\1	\2	\3/; s/, / /g' "$T/out")"
+ok t5 score $data/v11 "$T/pair" --tokens --json
+has '^[{]"score": -[0-9.]+, "tokens": 3[}]$'
 prints '106 108 1' t5 tokenize $data/byt5 --text gi
 prints 'gi' t5 tokenize $data/byt5 --decode --text '106 108 1'
 ok t5 info $data/switch
@@ -222,6 +226,10 @@ ok t5 explain $data/t5 '5 9 2 4 4 7 1' --tokens --layer 1 --head 1 --query 2 --t
 same 'on one thread' "$T/number" "$T/out"
 ok t5 explain $data/byt5 'good' --query '<0x64>' --json
 has '"query": 3,' '"bucket": \[2, 2, 1, 0, 5\]' '"weights": \[' '"share_by_distance"'
+cp "$T/out" "$T/number"
+ok t5 explain $data/byt5 'good' --query d --json
+same 'a byte by its character' "$T/number" "$T/out"
+has '"g", "o", "o", "d"'
 ok t5 explain $data/t5 "$source" --tokens --part decoder --target '4 4 7' --query 1
 has 'the query reads .4. and writes .4.' ' masked key scores -inf'
 ok t5 explain $data/t5 "$source" --tokens --part cross --target '4 4 7' --query 1 -o "$T/made/cross.png"
