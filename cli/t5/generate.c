@@ -22,6 +22,9 @@ enum {
     NGRAM,
     PREFIX,
     BEGIN,
+    FORCED,
+    SUPPRESS,
+    BEGIN_SUPPRESS,
     STOP,
     BATCH,
     SCORES,
@@ -48,6 +51,9 @@ static const cli_option options[] = {
     {"repetition-penalty", REPETITION, "X", "above 1: tokens that are there already become less likely"},
     {"no-repeat-ngram", NGRAM, "N", "no N tokens in a row come twice"},
     {"begin", BEGIN, "TEXT", "every output begins with TEXT"},
+    {"forced-bos-token", FORCED, "N", "every output begins with token N"},
+    {"suppress-tokens", SUPPRESS, "LIST", "token numbers that are never written"},
+    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "token numbers that are not the first that is chosen"},
     {"stop", STOP, "TEXT", "end once TEXT is in the output; may be given more than once"},
     {"batch", BATCH, "N", "lines that are computed together: faster, and the same text"},
     {"scores", SCORES, NULL, "print the score and a tab before each line"},
@@ -65,6 +71,7 @@ typedef struct request {
     int64_t integer[STATS + 1];
     double real[STATS + 1];
     const char *output, *text, *prefix, *begin, *early, *stop[MAX_STOPS];
+    const char *suppress, *begin_suppress;
     int32_t n_stop;
     int64_t batch;
     bool scores, stats;
@@ -90,6 +97,9 @@ static int on_option(void *context, int key, const char *value)
     case T5_TEXT: r->text = value; return CLI_OK;
     case PREFIX: r->prefix = value; return CLI_OK;
     case BEGIN: r->begin = value; return CLI_OK;
+    case SUPPRESS: r->suppress = value; return CLI_OK;
+    case BEGIN_SUPPRESS: r->begin_suppress = value; return CLI_OK;
+    case FORCED: return take_integer(r, key, "--forced-bos-token", value, 0, INT32_MAX);
     case NEW: return take_integer(r, key, "--max-new-tokens", value, 1, 1 << 24);
     case MIN_NEW: return take_integer(r, key, "--min-new-tokens", value, 0, 1 << 24);
     case BEAMS: return take_integer(r, key, "--beams", value, 1, 4096);
@@ -148,6 +158,8 @@ static int settings(const request *r, rp_t5_generation *g)
         g->repetition_penalty = r->real[REPETITION];
     if (r->given[NGRAM])
         g->no_repeat_ngram = r->integer[NGRAM];
+    if (r->given[FORCED])
+        g->forced_first = (int32_t)r->integer[FORCED];
     g->scores = r->scores;
     if (r->n_stop > 0) {
         g->stop = r->stop;
@@ -215,6 +227,9 @@ static int check_options(const request *r, const rp_t5_generation *g)
         return cli_error(CLI_USAGE, "--top-p: %g is out of range (above 0, up to 1)", g->top_p);
     if (r->given[REPETITION] && !within(g->repetition_penalty, 1e-6, 1e6))
         return cli_error(CLI_USAGE, "--repetition-penalty: %g is out of range (1e-6 to 1e6)", g->repetition_penalty);
+    if (r->given[FORCED] && g->forced_first >= i->vocab)
+        return cli_error(CLI_USAGE, "--forced-bos-token: %d is no token of the vocabulary (0 to %lld)",
+                         (int)g->forced_first, (long long)i->vocab - 1);
     for (int32_t k = 0; k < r->n_stop; k++)
         if (*r->stop[k] == 0)
             return cli_error(CLI_USAGE, "--stop: the text is empty (give what an output is to end with)");
@@ -241,6 +256,25 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
             n--;
     }
     g->prefix = (rp_t5_tokens){*tokens, n};
+    return CLI_OK;
+}
+
+/* Tokens of an option, where it was given. */
+static int list_tokens(const request *r, const char *option, const char *list, rp_t5_tokens *to, int32_t **tokens)
+{
+    const int64_t vocab = rp_t5_about(r->common.model)->vocab;
+    char why[128];
+    int64_t n;
+    *tokens = NULL;
+    if (list == NULL)
+        return CLI_OK;
+    if (!cli_t5_numbers(list, (int64_t)strlen(list), tokens, &n, why))
+        return cli_error(CLI_USAGE, "%s: %s (token numbers between spaces or commas)", option, why);
+    for (int64_t k = 0; k < n; k++)
+        if ((*tokens)[k] >= vocab)
+            return cli_error(CLI_USAGE, "%s: %d is no token of the vocabulary (0 to %lld)", option, (int)(*tokens)[k],
+                             (long long)vocab - 1);
+    *to = (rp_t5_tokens){*tokens, n};
     return CLI_OK;
 }
 
@@ -443,7 +477,7 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_t5_generation g;
     cli_t5_lines l = {0};
     const char *args[2] = {NULL, NULL};
-    int32_t *begin = NULL;
+    int32_t *begin = NULL, *suppress = NULL, *begin_suppress = NULL;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code >= 0)
         return code;
@@ -463,8 +497,14 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = begin_tokens(&r, &g, &begin);
     if (code == CLI_OK)
+        code = list_tokens(&r, "--suppress-tokens", r.suppress, &g.suppress, &suppress);
+    if (code == CLI_OK)
+        code = list_tokens(&r, "--begin-suppress-tokens", r.begin_suppress, &g.begin_suppress, &begin_suppress);
+    if (code == CLI_OK)
         code = write_lines(&r, &g, &l);
     rp_t5_free(begin);
+    rp_t5_free(suppress);
+    rp_t5_free(begin_suppress);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;

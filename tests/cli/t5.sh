@@ -160,13 +160,26 @@ same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
 same 'the configuration' $data/v11/config.json "$own/config.json"
 ok t5 pack "$own" -o "$own/another" # beside them is fine
 
-# what generation_config.json says: results no more than beams, texts that end, a place of the search that nothing took
-settings() { # MODEL KEYS: a copy of a model with these settings
+# a copy of a model with these settings: MODEL KEYS
+settings() {
     rm -rf "$T/made/set"
     mkdir "$T/made/set"
     cp "$data/$1/config.json" "$data/$1/model.safetensors" "$T/made/set"
     printf '{"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, %s}\n' "$2" >"$T/made/set/generation_config.json"
 }
+
+# tokens that are not written, and one that is
+prints '4 56 21' t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --suppress-tokens '4, 56'
+check 'neither is written' 0 "$(grep -cE '(^| )(4|56)( |$)' "$T/out")"
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --begin-suppress-tokens 4
+check 'it is not the first' 0 "$(grep -c '^4 ' "$T/out")"
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --forced-bos-token 7
+has '^7 [0-9]+ [0-9]+$'
+settings mt5 '"suppress_tokens": [4]'
+prints '4 56 21' t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 3 --suppress-tokens ''
+
+# what generation_config.json says: results no more than beams, texts that end, a place of the search that nothing took
 settings v11 '"num_beams": 4, "num_return_sequences": 4'
 for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
@@ -341,6 +354,10 @@ refusals t5 <<'END'
 2 | --early-stopping: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
 2 | --exact: it goes with one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
 2 | --exact: it goes with one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
+2 | --suppress-tokens: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
+2 | --suppress-tokens: 64 is no token of the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
+2 | --begin-suppress-tokens: 64 is no token | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
+2 | --forced-bos-token: 64 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --forced-bos-token 64
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
 2 | --stop: the model takes no text | generate tests/t5/data/v11 --tokens --text 5 --stop x
 1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
