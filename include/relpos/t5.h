@@ -57,7 +57,7 @@ typedef struct rp_t5 rp_t5;
 /* What of a model is loaded. */
 typedef enum rp_t5_loading {
     RP_T5_LOAD_ALL = 0,
-    RP_T5_LOAD_SIZES = 1, /* weights are checked by name and shape and counted, for rp_t5_about, but not packed */
+    RP_T5_LOAD_SIZES = 1, /* weights are checked and counted, for rp_t5_about, but not packed */
     RP_T5_LOAD_TEXT = 2   /* the configuration and the tokenizer; a folder needs no weights, layers count 0 */
 } rp_t5_loading;
 

@@ -166,6 +166,10 @@ def test_pack(byt5, tmp_path):
         assert packed.generate("hello", max_new_tokens=30) == byt5.generate("hello", max_new_tokens=30)
     with pytest.raises(OSError, match="none/m"):
         byt5.pack(tmp_path / "none/m.relpos")
+    before = (tmp_path / "m.relpos").read_bytes()
+    with relpos.t5.T5(tmp_path / "m.relpos") as packed, pytest.raises(OSError, match="the model was read from this file"):
+        packed.pack(tmp_path / "m.relpos")
+    assert (tmp_path / "m.relpos").read_bytes() == before and byt5.not_finite == 0
 
 
 REFUSED = [

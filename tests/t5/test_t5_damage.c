@@ -489,6 +489,14 @@ static void test_not_finite(void **state)
         const io_tensor t = {.dtype = cases[k].type, .data = cases[k].data, .bytes = cases[k].bytes};
         assert_int_equal(io_tensor_not_finite(&t), 2);
     }
+    static uint32_t words[1300]; /* more than a block */
+    static uint16_t halves[1300];
+    words[511] = words[1299] = 0x7f800000;
+    halves[512] = halves[1298] = 0x7f80;
+    const io_tensor long_words = {.dtype = RP_F32, .data = (unsigned char *)words, .bytes = sizeof words},
+                    long_halves = {.dtype = RP_BF16, .data = (unsigned char *)halves, .bytes = sizeof halves};
+    assert_int_equal(io_tensor_not_finite(&long_words), 2);
+    assert_int_equal(io_tensor_not_finite(&long_halves), 2);
 }
 
 static void test_packed(void **state)
