@@ -130,6 +130,12 @@ for turn in 1 2 3 4 5 6 7 8; do # decoding one token may seem to take less than 
     check "turn $turn: no negative speed" 0 "$(grep -cE ' -[0-9]' "$T/out")"
 done
 
+# no share of the memory's bandwidth is above all of it: weights of this model lie in a cache of most machines
+ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
+has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* above the [0-9.]+ that this memory gives: they lie in caches'
+run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
+says ', weights of [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|above the memory.s bandwidth, they lie in caches, or not all are read)$'
+
 # generate -o: the same lines in a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
 check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
