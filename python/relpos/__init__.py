@@ -8,6 +8,7 @@
 NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/terms.md has the formula of every term.
 
 SPDX-License-Identifier: Apache-2.0"""
+import importlib
 import inspect
 from typing import NamedTuple
 
@@ -296,6 +297,12 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
     text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
     _core.bucket(offsets.ravel(), to, f"bucket,{text}")
     return to.reshape(offsets.shape)[()]
+
+
+def __getattr__(name):
+    if name == "t5":  # which loads a library that not every build has
+        return importlib.import_module("relpos.t5")
+    raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
 
 def show_config():

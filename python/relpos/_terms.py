@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0"""
 import inspect
 import json
 import operator
-import pathlib
+import os
 
 from . import _core, _hints
 from ._examples import EXAMPLES
@@ -192,8 +192,7 @@ def _parameter(cls, key, value):
 
 def _new(cls, arrays, params):
     defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
-    if cls.__name__ == "T5" and isinstance(arrays[0], (str, pathlib.PurePath)):
-        raise TypeError(f"T5: table is {str(arrays[0])!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
+    _refuse_model(cls.__name__, arrays[0])
     text = _BY_CLASS[cls]["name"] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
                                        if key in required or value is None or value != defaults[key])
     return _create(cls, text, arrays)
@@ -222,7 +221,13 @@ def _signature(info):
     return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
 
 
-def _refuse(title, name, names):
+def _refuse_model(title, first):
+    if title == "T5" and isinstance(first, (str, os.PathLike)):
+        raise TypeError(f"T5: table is {os.fspath(first)!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
+
+
+def _refuse(title, name, names, first):
+    _refuse_model(title, first)
     raise TypeError(f"{title}: no argument is called {name!r}{_hints.meant(name, names)}")
 
 
@@ -256,11 +261,11 @@ def _make(info):
     header = ", ".join(["cls", *signature])
     source_text = (f"def plain({header}): pass\n"
                    f"def __new__({header}, **unknown):\n"
-                   f"    if unknown: refuse(next(iter(unknown)))\n"
+                   f"    if unknown: refuse(next(iter(unknown)), {slots[0]})\n"
                    f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
     title, source = info["class"], info["source"]
     names = [x.partition("=")[0] for x in signature if x != "*"]
-    space = {"_new": _new, "refuse": lambda name: _refuse(title, name, names), "__name__": __name__}
+    space = {"_new": _new, "refuse": lambda name, first: _refuse(title, name, names, first), "__name__": __name__}
     exec(source_text, space)
     cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": _doc(info), "__module__": "relpos"})
     plain = inspect.signature(space["plain"])
