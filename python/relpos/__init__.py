@@ -100,9 +100,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
             raise ValueError(f'layout is {layout!r}: "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
-    found = _hints.named(_core.attention, "relpos::attention")(
-        q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap, softcap_after,
-        q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms)
+    attend = _hints.named(_core.attention, "relpos::attention")
+    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap,
+                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
