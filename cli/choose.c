@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,15 +22,36 @@ static void usage(FILE *to)
     fputs("\nrelpos COMMAND --help shows an example and the options. Start with: relpos explain\n", to);
 }
 
+static int output_error; /* why standard output failed first, as far as that was seen */
+
+bool cli_written(FILE *to)
+{
+    errno = 0;
+    const bool flushed = fflush(to) == 0;
+    const int error = errno;
+    if (flushed && !ferror(to))
+        return true;
+    if (to == stdout && output_error == 0 && !flushed)
+        output_error = error;
+    return false;
+}
+
+/* Whether the reader of standard output is gone. */
+static bool nobody_reads(void)
+{
+    struct pollfd out = {STDOUT_FILENO, POLLOUT, 0};
+    return output_error == EPIPE || (output_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0);
+}
+
 /* Standard output may be full or closed: then what was printed is lost, and the exit code says so. */
 static int finish(int code)
 {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        if (errno == EPIPE)
-            return code ? code : CLI_FAILED;
-        return cli_error(CLI_FAILED, "standard output: %s (free some space, or write elsewhere)", strerror(errno));
-    }
-    return code;
+    if (cli_written(stdout))
+        return code;
+    if (nobody_reads())
+        return code ? code : CLI_FAILED;
+    return cli_error(CLI_FAILED, "standard output: %s (free some space, or write elsewhere)",
+                     output_error != 0 ? strerror(output_error) : "it could not be written");
 }
 
 /* The library passes over settings it cannot use; a user who set them wants to know. */

@@ -54,6 +54,10 @@ const char *cli_shipped(const char *path, char found[PATH_MAX]);
 /* The folder of the installation with those files; false if the program is not installed. */
 bool cli_installed(char folder[PATH_MAX]);
 
+/* Flush a stream. False: something that was printed is lost, and printing more is in vain. Why standard output failed is told when
+ * the program ends. */
+bool cli_written(FILE *to);
+
 /* The order of doubles, for qsort. */
 int cli_by_size(const void *a, const void *b);
 

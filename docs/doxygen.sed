@@ -1,20 +1,20 @@
-# What Doxygen reads in place of relpos.h, terms.h and facts.h, which keep plain comments: its marks, a group for each part, labels as
+# What Doxygen reads in place of relpos.h, terms.h, facts.h and t5.h, which keep plain comments: its marks, a group for each part, labels as
 # paragraphs, tables as they are. SPDX-License-Identifier: Apache-2.0
 s,^/\* -+ status \*/$,/** @defgroup status status\n * @{ */,
-s,^/\* -+ (terms|facts)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,
+s,^/\* -+ (terms|facts|errors)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,
 s,^/\* -+ (([a-z]+).*) \*/$,/** @} */\n/** @defgroup \2 \1\n * @{ */,
 $s,$,\n/** @} */,
 s,^/\* ,/** ,
 s,^( +)/\* ,\1/** ,
 s,^(.*[;\,{].*|.*RP_[A-Z0-9_]+ .*|.*[0-9] *)/\* ,\1/**< ,
 /^ \*   /!s,([ (])<([A-Za-z]),\1\\<\2,g
-s,^ \* (Shapes|Sign|Edges|Memory|Threads|Returns|Source)  +([^ ]), * @par \1\n * \2,
+s,^ \* (Shapes|Sign|Edges|Memory|Threads|Returns|Source|Progress|Draft)  +([^ ]), * @par \1\n * \2,
 s,^ \* Accuracy (docs), * @par Accuracy\n * \1,
 s,^ \*   (HIGHEST|HIGH) +, * - \1: ,
 s,^ \* Bounds: , *\n&,
 /^ \*   table /,/^ \* \(\*\)/s,^ \*   , *     ,
-s,^typedef (enum|struct) (rp_[a-z_]+ \{),\1 \2,
-s,\} rp_[a-z_]+;$,};,
+s,^typedef (enum|struct) (rp_[a-z0-9_]+ \{),\1 \2,
+s,\} rp_[a-z0-9_]+;$,};,
 /^#include "terms.def"/s,.*,sed -nE 's@^RP_X\\(([A-Z0-9]+)\, *([a-z0-9]+).*@RP_TERM_\\1\, /**< \\2 */@p' include/relpos/terms.def,e
 /^#include "masks.def"/s,.*,sed -nE 's@^RP_X\\(([A-Z0-9_]+)\, *([a-z_]+).*@RP_MASK_\\1\, /**< \\2 */@p' include/relpos/masks.def,e
 /^#(define RP_X|undef RP_X)/d

@@ -336,3 +336,54 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     }
     return true;
 }
+
+/* Elements whose bits of the exponent are all 1. Blocks of a fixed size become vectors. */
+static int64_t count_halves(const unsigned char *data, size_t n, uint16_t exponent)
+{
+    enum { BLOCK = 512 };
+    int64_t found = 0;
+    for (size_t k = 0; k < n; k += BLOCK) {
+        uint16_t block[BLOCK] = {0}, some = 0;
+        memcpy(block, data + 2 * k, 2 * (n - k < BLOCK ? n - k : BLOCK));
+        for (int x = 0; x < BLOCK; x++)
+            some = (uint16_t)(some + ((block[x] & exponent) == exponent));
+        found += some;
+    }
+    return found;
+}
+
+static int64_t count_words(const unsigned char *data, size_t n, uint32_t exponent)
+{
+    enum { BLOCK = 512 };
+    int64_t found = 0;
+    for (size_t k = 0; k < n; k += BLOCK) {
+        uint32_t block[BLOCK] = {0}, some = 0;
+        memcpy(block, data + 4 * k, 4 * (n - k < BLOCK ? n - k : BLOCK));
+        for (int x = 0; x < BLOCK; x++)
+            some += (block[x] & exponent) == exponent;
+        found += some;
+    }
+    return found;
+}
+
+int64_t io_tensor_not_finite(const io_tensor *t)
+{
+    int64_t found = 0;
+    switch ((int)t->dtype) {
+    case RP_BF16: return count_halves(t->data, t->bytes / 2, 0x7f80);
+    case RP_F16: return count_halves(t->data, t->bytes / 2, 0x7c00);
+    case RP_F32: return count_words(t->data, t->bytes / 4, 0x7f800000);
+    case RP_F64:
+        for (size_t k = 0; k < t->bytes; k += 8) {
+            double x;
+            memcpy(&x, t->data + k, sizeof x);
+            found += !isfinite(x);
+        }
+        return found;
+    case IO_F8_E4M3:
+        for (size_t k = 0; k < t->bytes; k++)
+            found += (t->data[k] & 0x7f) == 0x7f;
+        return found;
+    default: return 0;
+    }
+}

@@ -33,6 +33,9 @@ const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* of a
 /* Elements first … first + n - 1 of a floating tensor as f32. False: it is of another type. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);
 
+/* How many elements of a floating tensor are NaN or infinite. */
+int64_t io_tensor_not_finite(const io_tensor *t);
+
 /* A file mapped for reading: *size bytes at *data, to be given to io_unmap. An empty file is damaged. */
 io_status io_map(const char *path, const unsigned char **data, size_t *size, char err[IO_ERR_MAX]);
 void io_unmap(const unsigned char *data, size_t size);

@@ -103,8 +103,15 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
+/* Whether a file is one of those beside the arrays, which are not written with NumPy. */
+static bool is_text(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".model") == 0);
+}
+
 /* Add how to mend it, chosen by the beginning of the message, unless the message ends with a hint of its own. */
-static void add_hint(char err[IO_ERR_MAX], const char *message)
+static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message)
 {
     static const struct {
         const char *begin, *hint;
@@ -124,7 +131,8 @@ static void add_hint(char err[IO_ERR_MAX], const char *message)
         return;
     while (strncmp(message, hints[n].begin, strlen(hints[n].begin)) != 0)
         n++;
-    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint);
+    const bool other = *hints[n].begin == 0 && is_text(path);
+    snprintf(err + length, IO_ERR_MAX - length, " (%s)", other ? "get the file again" : hints[n].hint);
 }
 
 static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_list list)
@@ -133,7 +141,7 @@ static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_l
     snprintf(err, IO_ERR_MAX, "%s: ", io_safe(safe, sizeof safe, path));
     const size_t n = strlen(err);
     vsnprintf(err + n, IO_ERR_MAX - n, format, list);
-    add_hint(err, err + n);
+    add_hint(err, path, err + n);
 }
 
 io_status io_fail(char err[IO_ERR_MAX], const char *path, const char *format, ...)

@@ -24,6 +24,7 @@
 #define RELPOS_LINEAR_LAYOUT_H
 
 #include "linear/linear.h"
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -102,6 +103,13 @@ static inline int64_t linear_row_bytes(linear_type type, int64_t in)
     const int64_t inputs = linear_row_inputs(type, in), groups = linear_ceil(in, LINEAR_GROUP);
     const int64_t bytes = type == LINEAR_BF16 ? 4 * inputs : type == LINEAR_INT8 ? 2 * inputs : inputs + 4 * groups;
     return LINEAR_ROW_HEAD + linear_ceil(bytes, 64) * 64;
+}
+
+/* The scale of a row of int8 whose largest |x| is `most`: NaN for a row that is not finite; 0, and a row is taken for
+ * zeros, where it would be subnormal. */
+static inline float linear_int8_scale(float most)
+{
+    return !isfinite(most) ? NAN : most < 0x1p-119f ? 0 : most / 127;
 }
 
 /* x to the nearest bf16, ties to even, as f32. Subnormal numbers become zeros, of their sign; NaN stays NaN. Numbers from

@@ -95,7 +95,7 @@ typedef struct linear_screen {
 
 /* Bytes of a screen, a multiple of LINEAR_ALIGN; -1: too large. */
 int64_t linear_screen_bytes(int64_t in, int64_t out);
-/* Make the screen of W, f32 or bf16, in memory aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG, RP_E_NOMEM. */
+/* Make the screen of W, f32 or bf16, in memory aligned to LINEAR_ALIGN. RP_OK, RP_E_ARG. */
 rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weights *w, void *memory);
 /* bounds [rows, 2, out]: linear_apply gives row r of x products between bounds[r, 0, o] and bounds[r, 1, o];
  * from -INFINITY to INFINITY where x is zero, tiny, huge or not finite. RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */

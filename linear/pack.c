@@ -82,10 +82,7 @@ static float larger(float a, float x)
     return isnan(a) || fabsf(x) <= a ? a : fabsf(x);
 }
 
-/* Below this a scale would be subnormal, and a row is taken for zeros. */
-#define INT8_TINY 0x1p-119f
-
-/* Scales of a column of int8: the largest of a row over 127; NaN for a row that is not finite. */
+/* Scales of a column of int8. */
 static void int8_scales(const pack_job *j, int64_t row, float *scale)
 {
     float chunk[LINEAR_COLUMN][CHUNK], most[LINEAR_COLUMN] = {0};
@@ -96,7 +93,7 @@ static void int8_scales(const pack_job *j, int64_t row, float *scale)
                 most[c] = larger(most[c], chunk[c][i]);
     }
     for (int c = 0; c < LINEAR_COLUMN; c++)
-        scale[c] = !isfinite(most[c]) ? NAN : most[c] < INT8_TINY ? 0 : most[c] / 127;
+        scale[c] = linear_int8_scale(most[c]);
 }
 
 /* x over a scale, to the nearest integer from low to high; 0 without a scale. */

@@ -19,11 +19,10 @@
  * Nothing overflows, since |x| < 2^49 and |w| < 2^60.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
+#include "isa/clones.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHUNK = 512 /* rows of W at once */, PANEL = 64 /* that linear_pack puts side by side */ };
 
 #define UNIT     0x1p-24
 #define ENLARGED (1 + 16 * UNIT)
@@ -46,20 +45,60 @@ int64_t linear_screen_bytes(int64_t in, int64_t out)
 
 /* ------------------------------------------------------------------------------------------------ the screen of W */
 
-/* Rows of W from `row` on, as they are and as 8 bits stand for them. */
 typedef struct making {
     const linear_weights *from;
-    linear_screen *to;
-    int64_t row;
-    float *w, *kept; /* [CHUNK, in] */
+    char *packed;
     float *norms;
 } making;
 
-static void read_task(void *context, int64_t n, int32_t worker)
+/* Numbers of the outputs of a column, side by side. */
+typedef float floats __attribute__((vector_size(4 * LINEAR_COLUMN)));
+typedef int32_t integers __attribute__((vector_size(4 * LINEAR_COLUMN)));
+typedef double doubles __attribute__((vector_size(8 * LINEAR_COLUMN)));
+
+/* A column of a panel: of W, and of the screen. */
+typedef struct column {
+    linear_type type;
+    int64_t in, step; /* step: bytes from line to line */
+    const char *lines;
+    char *to_lines;
+    float *scales;
+    int32_t *sums;
+} column;
+
+/* Input i of the outputs. */
+static inline __attribute__((always_inline)) void input_of(const column *c, int64_t i, floats *x)
 {
-    const making *k = context;
-    (void)worker;
-    linear_row(k->from, k->row + n, k->w + n * k->from->in);
+    integers bits;
+    memcpy(&bits, c->lines + (c->type == LINEAR_F32 ? i : i / 2) * c->step, sizeof bits);
+    if (c->type == LINEAR_BF16)
+        bits = i % 2 ? bits & -65536 : bits << 16;
+    *x = (floats)bits;
+}
+
+/* The scales that linear_pack gives to int8, and those by which it divides: infinity, and x taken for zero, where all is
+ * zero or something is not finite. */
+static inline __attribute__((always_inline)) void find_scales(const column *c, floats *divisor, integers *kept)
+{
+    integers most = {0};
+    float by[LINEAR_COLUMN];
+    int32_t keep[LINEAR_COLUMN];
+    for (int64_t i = 0; i < c->in; i++) { /* in the order of integers infinity and NaN come last */
+        floats x;
+        input_of(c, i, &x);
+        const integers size = (integers)x & 0x7fffffff, more = size > most;
+        most = (more & size) | (~more & most);
+    }
+    for (int o = 0; o < LINEAR_COLUMN; o++) {
+        float max;
+        const int32_t bits = most[o];
+        memcpy(&max, &bits, sizeof max);
+        c->scales[o] = linear_int8_scale(max);
+        keep[o] = c->scales[o] > 0 ? -1 : 0;
+        by[o] = keep[o] ? c->scales[o] : INFINITY;
+    }
+    memcpy(divisor, by, sizeof by);
+    memcpy(kept, keep, sizeof keep);
 }
 
 static float upper_norm(double squares)
@@ -67,33 +106,63 @@ static float upper_norm(double squares)
     return (float)(sqrt(squares) * ENLARGED + 0x1p-126);
 }
 
-static void norms_task(void *context, int64_t n, int32_t worker)
+/* Pack a column as linear_pack would; |w| and |w - ŵ| of each output. */
+RPI_CLONES static void make_column(const column *c, float *norms, float *lost_norms)
 {
-    const making *k = context;
-    const int64_t in = k->from->in;
-    const float *w = k->w + n * in;
-    float *kept = k->kept + n * in;
-    double squares = 0, lost = 0;
-    (void)worker;
-    linear_row(&k->to->w, k->row + n, kept);
-    for (int64_t i = 0; i < in; i++) {
-        const double x = (double)w[i], rest = x - (double)kept[i];
-        squares += x * x;
-        lost += rest * rest;
+    const floats magic = (floats){0} + 0x1.8p23f; /* rounds to the nearest integer, ties to even */
+    floats divisor, scales;
+    integers kept, total = {0};
+    doubles squares = {0}, lost = {0};
+    find_scales(c, &divisor, &kept);
+    memcpy(&scales, c->scales, sizeof scales);
+    for (int64_t first = 0; first < c->in; first += 4) {
+        integers bytes = {0};
+        for (int64_t i = first; i < first + 4 && i < c->in; i++) {
+            floats x;
+            input_of(c, i, &x);
+            const floats q = ((floats)((integers)x & kept) / divisor + magic) - magic;
+            const doubles wide = __builtin_convertvector(x, doubles);
+            const doubles rest = wide - __builtin_convertvector(scales * q, doubles);
+            const integers whole = __builtin_convertvector(q, integers);
+            squares += wide * wide;
+            lost += rest * rest;
+            total += whole;
+            bytes |= (whole & 255) << (8 * (int32_t)(i - first));
+        }
+        memcpy(c->to_lines + first / 4 * c->step, &bytes, sizeof bytes);
     }
-    k->norms[k->row + n] = upper_norm(squares);
-    k->norms[k->from->out + k->row + n] = upper_norm(lost);
+    total *= -128;
+    memcpy(c->sums, &total, sizeof total);
+    for (int o = 0; o < LINEAR_COLUMN; o++) {
+        norms[o] = upper_norm(squares[o]);
+        lost_norms[o] = upper_norm(lost[o]);
+    }
 }
 
-/* Panels of 64 rows follow one another, so that some of them are packed by themselves. */
-static rp_status make_chunk(making *k, rp_pool *pool, char *packed)
+static void make_panel(void *context, int64_t panel, int32_t worker)
 {
-    const int64_t in = k->from->in, left = k->from->out - k->row, n = left < CHUNK ? left : CHUNK;
-    char *to = packed + k->row / PANEL * linear_packed_bytes(LINEAR_INT8, in, PANEL);
-    rp_status status = rp_pool_run(pool, n, read_task, k);
-    if (status == RP_OK)
-        status = linear_pack(pool, LINEAR_INT8, in, n, k->w, RP_F32, in, to);
-    return status == RP_OK ? rp_pool_run(pool, n, norms_task, k) : status;
+    const making *k = context;
+    const linear_weights *w = k->from;
+    const int64_t columns = linear_columns(w->out, panel), size = columns * LINEAR_COLUMN_BYTES;
+    const char *from = (const char *)w->packed + panel * linear_panel_bytes(w->type, w->in, LINEAR_COLUMNS);
+    char *to = k->packed + panel * linear_panel_bytes(LINEAR_INT8, w->in, LINEAR_COLUMNS);
+    (void)worker;
+    for (int64_t n = 0; n < columns; n++) {
+        const int64_t at = n * LINEAR_COLUMN_BYTES, first = panel * LINEAR_PANEL + n * LINEAR_COLUMN;
+        const column c = {w->type,
+                          w->in,
+                          size,
+                          from + linear_line_at(w->type, columns, 0) + at,
+                          to + linear_line_at(LINEAR_INT8, columns, 0) + at,
+                          (float *)(void *)(to + at),
+                          (int32_t *)(void *)(to + size + at)};
+        float norms[LINEAR_COLUMN], lost[LINEAR_COLUMN];
+        make_column(&c, norms, lost);
+        for (int64_t o = 0; o < LINEAR_COLUMN && first + o < w->out; o++) {
+            k->norms[first + o] = norms[o];
+            k->norms[w->out + first + o] = lost[o];
+        }
+    }
 }
 
 rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weights *w, void *memory)
@@ -102,18 +171,11 @@ rp_status linear_screen_make(linear_screen *s, rp_pool *pool, const linear_weigh
         linear_screen_bytes(w->in, w->out) < 0)
         return RP_E_ARG;
     const int64_t packed = linear_packed_bytes(LINEAR_INT8, w->in, w->out);
-    making k = {.from = w, .to = s, .norms = (float *)(void *)((char *)memory + packed)};
+    making k = {w, memory, (float *)(void *)((char *)memory + packed)};
     *s = (linear_screen){{LINEAR_INT8, w->in, w->out, memory}, k.norms, w->type == LINEAR_BF16, true};
-    k.w = malloc((size_t)(2 * CHUNK * w->in) * sizeof *k.w);
-    if (!k.w)
-        return RP_E_NOMEM;
-    k.kept = k.w + CHUNK * w->in;
-    rp_status status = RP_OK;
-    for (; status == RP_OK && k.row < w->out; k.row += CHUNK)
-        status = make_chunk(&k, pool, memory);
+    const rp_status status = rp_pool_run(pool, linear_ceil(w->out, LINEAR_PANEL), make_panel, &k);
     for (int64_t o = 0; o < w->out; o++)
         s->bounds = s->bounds && (double)k.norms[o] < MAX_NORM && (double)k.norms[w->out + o] < MAX_NORM;
-    free(k.w);
     return status;
 }
 
@@ -177,16 +239,30 @@ static row split(const float *x, int64_t n, float *p)
 }
 
 /* Products of both rows of integers become bounds in place. */
-static void make_bounds(const linear_screen *s, const row *r, float *low, float *high)
+RPI_CLONES static void make_bounds(const linear_screen *s, const row *r, float *low, float *high)
 {
     const int64_t out = s->w.out;
-    for (int64_t o = 0; !r->bounds && o < out; o++) {
-        low[o] = -INFINITY;
-        high[o] = INFINITY;
+    const float *const norms = s->norms, *const lost = norms + out;
+    int64_t o = 0;
+    if (!r->bounds)
+        for (; o < out; o++) {
+            low[o] = -INFINITY;
+            high[o] = INFINITY;
+        }
+    for (; o + LINEAR_COLUMN <= out; o += LINEAR_COLUMN) {
+        floats p[2], w, f;
+        memcpy(&p[0], low + o, sizeof w);
+        memcpy(&p[1], high + o, sizeof w);
+        memcpy(&w, norms + o, sizeof w);
+        memcpy(&f, lost + o, sizeof f);
+        const floats y = r->scale[0] * p[0] + r->scale[1] * p[1], off = r->a * w + r->b * f + r->c;
+        p[0] = y - off;
+        p[1] = y + off;
+        memcpy(low + o, &p[0], sizeof w);
+        memcpy(high + o, &p[1], sizeof w);
     }
-    for (int64_t o = 0; r->bounds && o < out; o++) {
-        const float y = r->scale[0] * low[o] + r->scale[1] * high[o];
-        const float off = r->a * s->norms[o] + r->b * s->norms[out + o] + r->c;
+    for (; o < out; o++) {
+        const float y = r->scale[0] * low[o] + r->scale[1] * high[o], off = r->a * norms[o] + r->b * lost[o] + r->c;
         low[o] = y - off;
         high[o] = y + off;
     }

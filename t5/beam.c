@@ -67,7 +67,7 @@ static void scan(candidate *list, int64_t kept, const float *scores, int64_t voc
 }
 
 /* The K best continuations of all running beams. In the first step all are the same row. */
-static void find_candidates(beams *b, search *s, bool first)
+static rp_status find_candidates(beams *b, search *s, bool first)
 {
     const int64_t vocab = b->m->config.vocab;
     for (int64_t k = 0; k < b->kept; k++)
@@ -77,7 +77,10 @@ static void find_candidates(beams *b, search *s, bool first)
         float *scores = b->logits + (int64_t)r->row * vocab;
         if (n == 0 || !first) {
             const t5_prefix p = {r->tokens, r->n, b->forced};
-            t5_add(scores, vocab, (float)-t5_log_sum_exp(scores, vocab));
+            const double all = t5_log_sum_exp(scores, vocab);
+            if (!isfinite(all))
+                return t5_not_finite(b->m, "logits");
+            t5_add(scores, vocab, (float)-all);
             t5_process(b->m, b->g, &p, scores);
         }
         t5_add(scores, vocab, n > 0 && first ? LOW : r->score); /* the second one adds to what has been added already */
@@ -85,6 +88,7 @@ static void find_candidates(beams *b, search *s, bool first)
         if (n > 0 && first)
             break; /* the others are no better than this one, and as good as it is far behind */
     }
+    return RP_OK;
 }
 
 static rp_status mark_ends(const beams *b, search *s)
@@ -191,8 +195,9 @@ static bool may_improve(const beams *b, const search *s)
 static rp_status advance(beams *b, search *s, bool first)
 {
     bool all_end = true;
-    find_candidates(b, s, first);
-    const rp_status status = mark_ends(b, s);
+    rp_status status = find_candidates(b, s, first);
+    if (status == RP_OK)
+        status = mark_ends(b, s);
     if (status != RP_OK)
         return status;
     for (int64_t k = 0; k < b->kept; k++)
@@ -304,10 +309,18 @@ static void free_search(const beams *b, search *s)
     free(s->candidates);
 }
 
+/* A place that no hypothesis took is given out as transformers does: it ends at once, or is empty where padding is not 0. */
+static void fill_place(const beams *b, beam *f)
+{
+    if (!f->finished && b->m->config.pad == 0 && b->m->config.n_eos > 0)
+        f->tokens[f->n++] = b->m->config.eos[0];
+}
+
 static rp_status collect(const beams *b, const search *s, rp_t5_results *results)
 {
     for (int32_t n = 0; n < b->g->returned; n++) {
-        const beam *f = &s->finished[n];
+        beam *f = &s->finished[n];
+        fill_place(b, f);
         const bool ended = t5_is_eos(b->m, f->tokens[f->n - 1]) || f->n - b->forced < b->g->max_new_tokens;
         const rp_status status = t5_add_result(results, s->source, n, f->tokens + 1, f->n - 1, (double)f->score, ended);
         if (status != RP_OK)

@@ -297,7 +297,6 @@ static const struct {
                    {"force_words_ids", 0},
                    {"dola_layers", 0},
                    {"top_h", 0},
-                   {"stop_strings", 0},
                    {"max_time", 0},
                    {"renormalize_logits", 0},
                    {"token_healing", 0},
@@ -340,6 +339,9 @@ void t5_kept_free(t5_kept *kept)
     free(kept->refused);
     free(kept->tokens);
     free(kept->bad_words);
+    for (int32_t k = 0; k < kept->n_stop; k++)
+        free(kept->stop[k]);
+    free(kept->stop);
 }
 
 /* A list of tokens, which go to *room. */
@@ -388,6 +390,46 @@ static void read_suppressed(reader *r, const t5_config *c, rp_t5_generation *g, 
     g->n_bad_words = (int64_t)n_bad;
 }
 
+/* stop_strings: a text, or a list of them. */
+static void read_stops(reader *r, rp_t5_generation *g, t5_kept *kept)
+{
+    const json_t *v = get(r, "stop_strings");
+    const size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
+    if (n > INT32_MAX)
+        fault(r, "stop_strings", "has too many texts");
+    if (n == 0 || r->status != RP_OK)
+        return;
+    kept->stop = calloc(n, sizeof *kept->stop);
+    if (kept->stop == NULL)
+        r->status = t5_no_memory();
+    for (size_t k = 0; k < n && r->status == RP_OK; k++) {
+        const char *text = json_string_value(json_is_array(v) ? json_array_get(v, k) : v);
+        if (text == NULL || *text == 0)
+            fault(r, "stop_strings", "is neither a text nor a list of texts that are not empty");
+        else if ((kept->stop[k] = strdup(text)) == NULL)
+            r->status = t5_no_memory();
+        kept->n_stop = (int32_t)k + 1;
+    }
+    g->stop = (const char *const *)kept->stop;
+    g->n_stop = kept->n_stop;
+}
+
+/* forced_eos_token_id: a token, or a list of one. Of several transformers would let beams choose. */
+static const char *read_forced_last(reader *r, const t5_config *c, rp_t5_generation *g)
+{
+    const json_t *v = get(r, "forced_eos_token_id");
+    if (json_is_array(v) && json_array_size(v) > 1)
+        return "forced_eos_token_id";
+    const json_t *one = json_is_array(v) ? json_array_get(v, 0) : v;
+    if (one == NULL)
+        return NULL;
+    if (json_is_integer(one) && json_integer_value(one) >= 0 && json_integer_value(one) < c->vocab)
+        g->forced_last = (int32_t)json_integer_value(one);
+    else
+        fault(r, "forced_eos_token_id", "is not a token of the vocabulary");
+    return NULL;
+}
+
 rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
                              size_t size)
 {
@@ -408,13 +450,14 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, c
     g->repetition_penalty = real(&r, "repetition_penalty", 1, T5_LEAST_PENALTY, T5_MOST_PENALTY);
     g->no_repeat_ngram = whole(&r, "no_repeat_ngram_size", 0, 0, INT32_MAX);
     g->forced_first = (int32_t)whole(&r, "forced_bos_token_id", -1, 0, c->vocab - 1);
-    g->forced_last = (int32_t)whole(&r, "forced_eos_token_id", -1, 0, c->vocab - 1);
+    const char *several = read_forced_last(&r, c, g);
     c->pad = (int32_t)whole(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
     const char *start = get(&r, "decoder_start_token_id") != NULL ? "decoder_start_token_id" : "bos_token_id";
     c->start = (int32_t)whole(&r, start, c->start, 0, c->vocab - 1);
     read_eos(&r, c);
     read_suppressed(&r, c, g, kept);
-    const char *key = find_unsupported(&r);
+    read_stops(&r, g, kept);
+    const char *key = several != NULL ? several : find_unsupported(&r);
     if (key != NULL && r.status == RP_OK && (kept->refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
     json_decref(root);

@@ -33,6 +33,15 @@ rp_status t5_no_memory_for(const char *what, int64_t bytes)
                    (long long)bytes);
 }
 
+rp_status t5_not_finite(const rp_t5 *m, const char *what)
+{
+    if (m->weights.not_finite > 0)
+        return t5_fail(RP_E_RANGE,
+                       "%s are not finite: %lld numbers of the weights are NaN or infinite (get the file again)", what,
+                       (long long)m->weights.not_finite);
+    return t5_fail(RP_E_RANGE, "%s are not finite (the weights are damaged, or larger than sums of f32 bear)", what);
+}
+
 rp_status t5_linear_failed(rp_status status)
 {
     return status == RP_OK ? RP_OK : t5_fail(status, "a linear layer failed: %s", rp_status_name(status));

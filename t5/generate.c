@@ -102,8 +102,12 @@ static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
     int32_t token;
+    if (!isfinite(t5_largest(scores, r->m->config.vocab)))
+        return t5_not_finite(r->m, "logits");
     t5_process(r->m, r->g, &p, scores);
     const double all = r->g->scores ? t5_log_sum_exp(scores, r->m->config.vocab) : 0;
+    if (isnan(all))
+        return t5_not_finite(r->m, "logits");
     rp_status status = pick(r, t, t->n, scores, &token);
     if (status != RP_OK)
         return status;
@@ -419,8 +423,11 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     for (int64_t k = 0; k < g->n_bad_words; k++)
         if (g->bad_words[k].n == 0)
             return t5_fail(RP_E_ARG, "bad_words[%lld] has no tokens: at least one is needed", (long long)k);
-    if (g->n_stop < 0 || (g->n_stop > 0 && (g->stop == NULL || m->tokenizer == NULL)))
-        return t5_fail(RP_E_ARG, "stop is NULL, or the model has no tokenizer to find texts with");
+    if (g->n_stop < 0 || (g->n_stop > 0 && g->stop == NULL))
+        return t5_fail(RP_E_ARG, "stop is NULL, or fewer than none");
+    if (g->n_stop > 0 && m->tokenizer == NULL)
+        return t5_fail(RP_E_ARG, "stop: the model has no tokenizer to find texts with (remove stop_strings of "
+                                 "generation_config.json, or put tokenizer.json beside it)");
     for (int32_t k = 0; k < g->n_stop; k++)
         if (g->stop[k] == NULL || *g->stop[k] == 0)
             return t5_fail(RP_E_ARG, "stop[%d] is %s: a text is needed that can be found", (int)k,

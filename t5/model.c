@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "tokenizer/tokenizer.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,60 @@ char *t5_join(const char *folder, const char *name)
     return path;
 }
 
-rp_status t5_read_text(const char *path, char **text, size_t *size)
+static bool find_id(const char *path, t5_file_id *id)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    *id = (t5_file_id){(uint64_t)st.st_dev, (uint64_t)st.st_ino};
+    return true;
+}
+
+/* Remember that a file was read: nothing of this model is written over it. */
+static rp_status note_file(rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (!find_id(path, &id))
+        return RP_OK;
+    t5_file_id *more = realloc(m->files, (size_t)(m->n_files + 1) * sizeof *more);
+    if (more == NULL)
+        return t5_no_memory();
+    m->files = more;
+    m->files[m->n_files++] = id;
+    return RP_OK;
+}
+
+/* The index, where there is one, and the files of the tensors. */
+static rp_status note_checkpoint(rp_t5 *m, const char *folder)
+{
+    char *index = t5_join(folder, "model.safetensors.index.json");
+    rp_status status = index != NULL ? note_file(m, index) : t5_no_memory();
+    const char *last = NULL;
+    free(index);
+    for (size_t n = 0; n < io_checkpoint_size(m->file) && status == RP_OK; n++) {
+        const char *name = io_checkpoint_at(m->file, n)->file;
+        if (name == last)
+            continue;
+        last = name;
+        char *path = t5_join(folder, name);
+        status = path != NULL ? note_file(m, path) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+int rp_t5_reads(const rp_t5 *m, const char *path)
+{
+    t5_file_id id;
+    if (m == NULL || path == NULL || !find_id(path, &id))
+        return 0;
+    for (int64_t n = 0; n < m->n_files; n++)
+        if (m->files[n].device == id.device && m->files[n].number == id.number)
+            return 1;
+    return 0;
+}
+
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
 {
     const unsigned char *data;
     char err[IO_ERR_MAX];
@@ -44,7 +98,7 @@ rp_status t5_read_text(const char *path, char **text, size_t *size)
         (*text)[*size] = 0;
     }
     io_unmap(data, *size);
-    return *text != NULL ? RP_OK : t5_no_memory();
+    return *text != NULL ? note_file(m, path) : t5_no_memory();
 }
 
 static rp_status read_config(rp_t5 *m, const char *folder)
@@ -53,7 +107,7 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     char *path = t5_join(folder, "config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(path, &m->config_text, &size);
+    rp_status status = t5_read_text(m, path, &m->config_text, &size);
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
                          "%s: there is no config.json in it (a folder as save_pretrained leaves it, or a "
@@ -77,7 +131,7 @@ static rp_status read_generation(rp_t5 *m, const char *folder)
     char *path = t5_join(folder, "generation_config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(path, &m->generation_text, &size);
+    rp_status status = t5_read_text(m, path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
         status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text, size);
     else if (status == RP_OK)
@@ -119,7 +173,8 @@ static void fill_info(rp_t5 *m)
                            .pad = c->pad,
                            .activation = activations[c->activation],
                            .attention = attentions[c->encoder_attention],
-                           .experts = c->experts};
+                           .experts = c->experts,
+                           .not_finite = w->not_finite};
 }
 
 static rp_status open_folder(rp_t5 *m, const char *path, int type)
@@ -130,6 +185,8 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type)
         status = read_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
+    if (status == RP_OK && m->file != NULL)
+        status = note_checkpoint(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK)
@@ -167,7 +224,9 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
-    rp_status status = copy_meta(m, "config", &m->config_text);
+    rp_status status = note_file(m, path);
+    if (status == RP_OK)
+        status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
         status = copy_meta(m, "generation_config", &m->generation_text);
     if (status == RP_OK && m->config_text == NULL)
@@ -246,6 +305,7 @@ void rp_t5_close(rp_t5 *m)
     tok_close(m->tokenizer);
     free(m->tokenizer_text);
     free(m->why_no_tokenizer);
+    free(m->files);
     free(m->config_text);
     free(m->generation_text);
     t5_kept_free(&m->kept);
@@ -290,12 +350,15 @@ static rp_status need_weights(const rp_t5 *m)
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
-    char err[IO_ERR_MAX] = "";
+    char err[IO_ERR_MAX] = "", count[24];
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL");
     rp_status status = need_weights(m);
+    if (status == RP_OK && rp_t5_reads(m, path))
+        status = t5_fail(RP_E_ARG, "%s: the model was read from this file (name another)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
+    snprintf(count, sizeof count, "%lld", (long long)m->weights.not_finite);
     char *compact = NULL;
     int64_t size = 0;
     if (status == RP_OK && m->tokenizer != NULL && m->tokenizer_text != NULL)
@@ -310,6 +373,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
          io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
          io_add_meta(&set, "config", m->config_text) != 0 ||
+         (m->weights.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
         status = t5_no_memory();
     if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
@@ -346,14 +410,26 @@ rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, 
     return RP_OK;
 }
 
+static bool all_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+    for (int64_t k = 0; k < n; k++)
+        finite &= isfinite(x[k]) != 0;
+    return finite;
+}
+
 rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                        rp_progress *progress, void *context)
 {
     t5_watch watch = t5_watch_of(progress, context);
-    const rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
         return status;
     if (out == NULL && n_sources > 0)
         return t5_fail(RP_E_ARG, "out is NULL");
-    return t5_encode_sources(m, n_sources, sources, out, &watch);
+    status = t5_encode_sources(m, n_sources, sources, out, &watch);
+    int64_t rows = 0;
+    for (int64_t s = 0; s < n_sources; s++)
+        rows += sources[s].n;
+    return status == RP_OK && !all_finite(out, rows * m->config.d_model) ? t5_not_finite(m, "hidden states") : status;
 }

@@ -15,8 +15,9 @@
 /* Keep one line for rp_t5_last_error of this thread, and return the status. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
-rp_status t5_core_failed(rp_status status);   /* what a call of relpos said */
-rp_status t5_linear_failed(rp_status status); /* and one of linear/; RP_OK stays RP_OK */
+rp_status t5_not_finite(const rp_t5 *m, const char *what); /* such numbers were computed */
+rp_status t5_core_failed(rp_status status);                /* what a call of relpos said */
+rp_status t5_linear_failed(rp_status status);              /* and one of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
 /* Who watches a call, and stops it: asked between linear layers, by the thread that made the call. */
@@ -98,6 +99,8 @@ typedef struct t5_kept {
     char *refused;           /* what is asked for and not supported: generation.unsupported */
     int32_t *tokens;         /* of suppress, begin_suppress and bad_words */
     rp_t5_tokens *bad_words; /* likewise */
+    char **stop;             /* [n_stop] */
+    int32_t n_stop;
 } t5_kept;
 void t5_kept_free(t5_kept *kept);
 
@@ -133,6 +136,7 @@ typedef struct t5_weights {
     t5_stack encoder, decoder;
     unsigned char *memory; /* of what was packed here; NULL where all lies in a mapped file */
     int64_t bytes;         /* of packed weights */
+    int64_t not_finite;    /* numbers in the checkpoint that are NaN or infinite */
 } t5_weights;
 
 /* Pack the tensors of a checkpoint; with sizes, only check and count them. type < 0: the narrowest that holds the file's numbers as they
@@ -153,6 +157,11 @@ struct tokenizer;
 struct t5_screen;
 struct t5_draft;
 
+/* A file of the system, whatever its name is. */
+typedef struct t5_file_id {
+    uint64_t device, number;
+} t5_file_id;
+
 struct rp_t5 {
     t5_config config;
     t5_weights weights;
@@ -164,6 +173,8 @@ struct rp_t5 {
     char *config_text, *generation_text; /* what a packed file takes along */
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
+    t5_file_id *files; /* [n_files] that were read or are mapped */
+    int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;
     struct t5_screen *screen; /* NULL: the head is read as a whole */
@@ -172,8 +183,8 @@ struct rp_t5 {
 };
 
 char *t5_join(const char *folder, const char *name); /* "folder/name", to be freed */
-/* A whole file with a 0 after it, to be freed; *text stays NULL where there is no such file. */
-rp_status t5_read_text(const char *path, char **text, size_t *size);
+/* A whole file of the model with a 0 after it, to be freed; *text stays NULL where there is no such file. */
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
 
 /* Check tokens of a source or a target against the vocabulary; `what` for the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);

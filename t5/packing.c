@@ -16,6 +16,7 @@ typedef struct packing {
     bool *used;
     unsigned char *memory; /* NULL: only sizes are added up */
     int64_t at;
+    int64_t not_finite; /* numbers */
     rp_pool *pool;
 } packing;
 
@@ -51,6 +52,8 @@ static rp_status find(packing *k, const t5_part *p, int s, const io_tensor **fou
     if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3)
         return t5_fail(RP_E_UNSUPPORTED, "%s: tensor '%s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
                        k->path, p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+    if (k->memory == NULL)
+        k->not_finite += io_tensor_not_finite(t);
     *found = t;
     return RP_OK;
 }
@@ -120,13 +123,40 @@ static rp_status pack_part(void *context, const t5_part *p)
     return p->matrix != NULL ? pack_matrix(context, p) : pack_array(context, p);
 }
 
-/* Tensors that checkpoints have and that no model reads: second names of the embedding, and a table that cross-attention once had. */
+/* Tensors that checkpoints have and that no model reads: the head, where there is no decoder or it is the embedding, and a table that
+ * cross-attention once had. */
 static bool is_stray(const char *name)
 {
     const char *end = strstr(name, ".EncDecAttention.relative_attention_bias.weight");
-    return strcmp(name, "encoder.embed_tokens.weight") == 0 || strcmp(name, "decoder.embed_tokens.weight") == 0 ||
-           strcmp(name, "shared.weight") == 0 || strcmp(name, "lm_head.weight") == 0 ||
-           (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
+    return strcmp(name, "lm_head.weight") == 0 || (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
+}
+
+/* Whether two tensors have one shape and the same numbers. */
+static bool is_same(const io_tensor *a, const io_tensor *b)
+{
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0 &&
+           a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+static const char *const embedding_names[] = {"shared.weight", "encoder.embed_tokens.weight",
+                                              "decoder.embed_tokens.weight"};
+enum { EMBEDDING_NAMES = 3 };
+
+/* Other names of the embedding have the embedding: a stack with another one is not supported. */
+static rp_status check_embeddings(packing *k, const char *embedding)
+{
+    const io_tensor *e = io_checkpoint_find(k->file, embedding);
+    for (int n = 0; n < EMBEDDING_NAMES; n++) {
+        const io_tensor *t = io_checkpoint_find(k->file, embedding_names[n]);
+        if (t == NULL || t == e)
+            continue;
+        k->used[t - io_checkpoint_at(k->file, 0)] = true;
+        if (!is_same(t, e))
+            return t5_fail(RP_E_UNSUPPORTED,
+                           "%s: tensor '%s' differs from '%s' (one embedding for encoder and decoder is supported)",
+                           k->path, embedding_names[n], embedding);
+    }
+    return RP_OK;
 }
 
 static rp_status refuse_others(const packing *k)
@@ -149,11 +179,10 @@ static rp_status refuse_others(const packing *k)
 /* The name under which the checkpoint has the embedding. */
 static const char *embedding_name(const io_checkpoint *file)
 {
-    static const char *const names[] = {"shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
-    for (int n = 0; n < 3; n++)
-        if (io_checkpoint_find(file, names[n]) != NULL)
-            return names[n];
-    return names[0];
+    for (int n = 0; n < EMBEDDING_NAMES; n++)
+        if (io_checkpoint_find(file, embedding_names[n]) != NULL)
+            return embedding_names[n];
+    return embedding_names[0];
 }
 
 /* The head is the embedding, unless the file has a head with other numbers. */
@@ -162,8 +191,7 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);
     if (head == NULL)
         return c->tied;
-    return e != NULL && e->dtype == head->dtype && e->bytes == head->bytes &&
-           memcmp(e->data, head->data, e->bytes) == 0;
+    return e != NULL && is_same(e, head);
 }
 
 /* The narrowest type that holds every number of the file. */
@@ -201,8 +229,11 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     if (status == RP_OK)
         status = t5_walk_weights(w, c, embedding, pack_part, &k);
     if (status == RP_OK)
+        status = check_embeddings(&k, embedding);
+    if (status == RP_OK)
         status = refuse_others(&k);
     w->bytes = k.at;
+    w->not_finite = k.not_finite;
     if (status == RP_OK && !sizes) {
         w->memory = k.memory = take_memory(k.at);
         k.at = 0;
@@ -251,7 +282,7 @@ static rp_status map_part(void *context, const t5_part *p)
 
 rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)
 {
-    const char *type = io_checkpoint_meta(file, "type");
+    const char *type = io_checkpoint_meta(file, "type"), *not_finite = io_checkpoint_meta(file, "not_finite");
     mapping k = {file, path, 0};
     int n = 0;
     while (n < LINEAR_TYPES && (type == NULL || strcmp(type, linear_type_name((linear_type)n)) != 0))
@@ -259,6 +290,7 @@ rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint 
     if (n == LINEAR_TYPES)
         return t5_fail(RP_E_ARG, "%s: it does not say the type of its weights (pack the model again)", path);
     w->type = (linear_type)n;
+    w->not_finite = strtoll(not_finite != NULL ? not_finite : "0", NULL, 10);
     w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
     rp_status status = t5_make_blocks(w, c, file);
     if (status == RP_OK)

@@ -1,10 +1,12 @@
 /* score.c -- log-probabilities of a target that is given: all of its tokens in one step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct scoring {
+    const rp_t5 *m;
     const int32_t *target;
     int64_t vocab;
     double total, *each;
@@ -15,6 +17,8 @@ static rp_status visit_score(void *context, int64_t r, int64_t position, const f
     scoring *k = context;
     const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
     (void)r;
+    if (!isfinite(p))
+        return t5_not_finite(k->m, "logits");
     k->total += p;
     if (k->each != NULL)
         k->each[position] = p;
@@ -30,7 +34,7 @@ rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, 
     rp_status status = t5_check_tokens(m, "target", 1, &target);
     if (status == RP_OK)
         status = t5_begin(&s, m, 1, &source, target.n, &watch);
-    scoring k = {target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
+    scoring k = {m, target.tokens, status == RP_OK ? m->config.vocab : 0, 0, each};
     int32_t *in = status == RP_OK ? malloc(((size_t)target.n + 1) * sizeof *in) : NULL;
     if (status == RP_OK && in == NULL)
         status = t5_no_memory();

@@ -6,6 +6,7 @@
  * that has it is no less either: all such tokens are candidates, and the first of them is found as in a whole row.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
+#include "src/isa/clones.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ enum {
     MIN_VOCAB = 4096, /* a smaller head is read in less time than is won */
     F32_ROWS = 8,     /* more rows share one reading of the whole head, and gain less or nothing */
     BF16_ROWS = 4,
-    STEPS_BEFORE = 128, /* what a screen takes to make is won back in about so many */
+    STEPS_BEFORE = 24,  /* what a screen takes to make is won back in about so many */
     MIN_CANDIDATES = 16 /* of which the head is read as a whole no sooner, or if more than one in */
 };
 #define CANDIDATES_IN 64 /* a candidate reads 16 rows of the head, in small pieces */
@@ -95,16 +96,23 @@ rp_status t5_screen_bounds(const rp_t5 *m, int64_t rows, const float *hidden, in
 }
 
 /* Tokens whose upper bound reaches the largest lower one; more than `most`: how many does not matter. */
-static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t most, int32_t *tokens)
+RPI_CLONES static int64_t candidates(const float *low, const float *high, int64_t vocab, int64_t most, int32_t *tokens)
 {
+    enum { BLOCK = 64 };
     const float reached = t5_largest(low, vocab);
     int64_t n = 0;
-    for (int64_t t = 0; t < vocab && n <= most; t++)
-        if (high[t] >= reached) {
-            if (n < most)
-                tokens[n] = (int32_t)t;
-            n++;
-        }
+    for (int64_t from = 0; from < vocab && n <= most; from += BLOCK) {
+        const int64_t end = vocab - from < BLOCK ? vocab : from + BLOCK;
+        int found = end - from < BLOCK;
+        for (int k = 0; k < BLOCK && end - from == BLOCK; k++)
+            found |= high[from + k] >= reached;
+        for (int64_t t = from; found && t < end && n <= most; t++)
+            if (high[t] >= reached) {
+                if (n < most)
+                    tokens[n] = (int32_t)t;
+                n++;
+            }
+    }
     return n;
 }
 

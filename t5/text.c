@@ -49,7 +49,7 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         char *path = t5_join(folder, names[n]);
         if (path == NULL)
             return t5_no_memory();
-        const rp_status status = t5_read_text(path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        const rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
             use_tokenizer(m, path);
         free(path);
@@ -105,11 +105,13 @@ rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)
 rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
 {
     char err[TOK_ERR_MAX] = "";
+    if (text == NULL || tokens == NULL || n == NULL)
+        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
+    *tokens = NULL;
+    *n = 0;
     const rp_status status = need_tokenizer(m);
     if (status != RP_OK)
         return status;
-    if (text == NULL || tokens == NULL || n == NULL)
-        return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
     const tok_status made =
         tok_encode(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true, tokens, n, err);
     return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
@@ -124,11 +126,14 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
 {
     char err[TOK_ERR_MAX] = "";
     int64_t size;
+    if ((tokens == NULL && n > 0) || text == NULL)
+        return t5_fail(RP_E_ARG, "tokens or text is NULL");
+    *text = NULL;
+    if (bytes != NULL)
+        *bytes = 0;
     rp_status status = need_tokenizer(m);
     if (status != RP_OK)
         return status;
-    if ((tokens == NULL && n > 0) || text == NULL)
-        return t5_fail(RP_E_ARG, "tokens or text is NULL");
     const rp_t5_tokens given = {tokens, n};
     if ((status = t5_in_vocabulary(m, "tokens", 1, &given)) != RP_OK)
         return status;

@@ -7,7 +7,7 @@ writes it where people and programs read it. Standard library only.
     tools/terms.py --images [PROGRAM]    draw the pictures of docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi; src/terms/schemes.inc, a copy of
+Written are docs/terms/facts.json, what the program said; docs/terms.md; python/relpos/_terms.pyi and _examples.py; src/terms/schemes.inc, a copy of
 CMake's; and, between two lines that say so, the table in include/relpos/terms.h, the list in README.md and those of man/*.scd. The text of a term, docs/terms/NAME.md, begins with its title and lines
 "family:" and "python:", a call that the site executes and draws; "example:", a case of tests/oracle, whose command is shown; and
 "picture:", the command that draws one. Under "**In NumPy.**" it has the definition, which python/tests/test_definitions.py
@@ -289,6 +289,13 @@ def stubs():
             sys.modules.pop(name) if module is None else sys.modules.__setitem__(name, module)
 
 
+def examples():
+    """The calls of the docstrings in Python, those of the texts."""
+    lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
+    return ('"""What relpos.attention is given in the example of each term; made by tools/terms.py from docs/terms.\n\n'
+            'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
+
+
 def made_files(program):
     """Path -> text of everything that is made, from what the program says."""
     TERMS[:] = said_by(program, "terms")
@@ -310,6 +317,7 @@ def made_files(program):
                                                     "```{eval-rst}\n" + "".join(f".. autoclass:: relpos.{t['class']}\n" for t in TERMS) +
                                                     "```\n")),
         "python/relpos/_terms.pyi": stubs(),
+        "python/relpos/_examples.py": examples(),
         "include/relpos/terms.h": filled(
             "include/relpos/terms.h",
             (" *   table    made by tools/terms.py: what is added; arrays, as rp_tensors.term has them; fields with defaults\n",

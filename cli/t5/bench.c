@@ -144,8 +144,12 @@ static void print(const request *r, const measured *m)
         puts("weights           -       decoding took no longer than encoding alone (more --new or --repeat)");
         return;
     }
-    printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
-           m->bandwidth > 0 ? 100 * rate / m->bandwidth : 0);
+    if (rate > m->bandwidth)
+        printf("weights   %9.2f GB/s  above the %.2f that this memory gives: they lie in caches, or not all are read\n",
+               rate / 1e9, m->bandwidth / 1e9);
+    else
+        printf("weights   %9.2f GB/s  of %.2f that this memory gives: %.0f %%\n", rate / 1e9, m->bandwidth / 1e9,
+               100 * rate / m->bandwidth);
 }
 
 static int run(const cli_command *self, int argc, char **argv)
@@ -158,6 +162,9 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "t5 bench: no model was named (relpos t5 bench DIR)");
+    if (r.common.draft != NULL && r.beams > 1)
+        return cli_error(CLI_USAGE, "--exact: it goes with one beam, and there are %d (--beams 1, or without --exact)",
+                         (int)r.beams);
     const double from = cli_seconds();
     code = cli_t5_open(&r.common, args[0]);
     cli_t5_let_signals(&r.common);

@@ -227,6 +227,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
+        code = cli_t5_keep_model(&r.common, r.output);
+    if (code == CLI_OK)
         code = read_lines(&r, &l);
     if (code == CLI_OK)
         code = encode(&r);

@@ -98,11 +98,15 @@ static int write_target(request *r)
     return r->target_tokens != NULL ? CLI_OK : explain_no_memory();
 }
 
-/* The name of a token: its piece, or its number. */
+/* The name of a token: the character of a byte such as <0x64>, its piece, or its number. */
 static void name_token(const request *r, int32_t token, char name[EXPLAIN_TOKEN])
 {
     const char *piece = rp_t5_piece(r->common.model, token);
-    if (piece != NULL && *piece != 0)
+    unsigned byte;
+    char end;
+    if (piece != NULL && sscanf(piece, "<0x%2x%c", &byte, &end) == 2 && end == '>' && byte > ' ' && byte < 0x7f)
+        snprintf(name, EXPLAIN_TOKEN, "%c", (char)byte);
+    else if (piece != NULL && *piece != 0)
         io_safe(name, EXPLAIN_TOKEN, piece);
     else
         snprintf(name, EXPLAIN_TOKEN, "%d", (int)token);
@@ -144,8 +148,8 @@ static int find_query(request *r, const explain_source *s)
     }
     char(*names)[EXPLAIN_TOKEN] = s->query_token != NULL ? s->query_token : s->token;
     for (int64_t i = 0; i < n; i++) {
-        const char *name = names[i];
-        if (strcmp(name, r->query) == 0 ||
+        const char *name = names[i], *piece = rp_t5_piece(r->common.model, read_token(r, r->part != RP_T5_ENCODER, i));
+        if (strcmp(name, r->query) == 0 || (piece != NULL && strcmp(piece, r->query) == 0) ||
             (strncmp(name, mark, sizeof mark - 1) == 0 && strcmp(name + sizeof mark - 1, r->query) == 0)) {
             r->e->query = i;
             return CLI_OK;
@@ -289,6 +293,8 @@ static int run(const cli_command *self, int argc, char **argv)
                          n_args < 1 ? "no model was named" : "there is no text");
     if (code < 0) {
         code = cli_t5_open(&r.common, args[0]);
+        if (code == CLI_OK)
+            code = cli_t5_keep_model(&r.common, r.e->out);
         if (code == CLI_OK)
             code = explain(&r, &s, args[1]);
         rp_t5_attention_free(r.a);

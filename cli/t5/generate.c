@@ -22,6 +22,9 @@ enum {
     NGRAM,
     PREFIX,
     BEGIN,
+    FORCED,
+    SUPPRESS,
+    BEGIN_SUPPRESS,
     STOP,
     BATCH,
     SCORES,
@@ -48,6 +51,9 @@ static const cli_option options[] = {
     {"repetition-penalty", REPETITION, "X", "above 1: tokens that are there already become less likely"},
     {"no-repeat-ngram", NGRAM, "N", "no N tokens in a row come twice"},
     {"begin", BEGIN, "TEXT", "every output begins with TEXT"},
+    {"forced-bos-token", FORCED, "N", "every output begins with token N"},
+    {"suppress-tokens", SUPPRESS, "LIST", "token numbers that are never written"},
+    {"begin-suppress-tokens", BEGIN_SUPPRESS, "LIST", "token numbers that are not the first that is chosen"},
     {"stop", STOP, "TEXT", "end once TEXT is in the output; may be given more than once"},
     {"batch", BATCH, "N", "lines that are computed together: faster, and the same text"},
     {"scores", SCORES, NULL, "print the score and a tab before each line"},
@@ -65,6 +71,7 @@ typedef struct request {
     int64_t integer[STATS + 1];
     double real[STATS + 1];
     const char *output, *text, *prefix, *begin, *early, *stop[MAX_STOPS];
+    const char *suppress, *begin_suppress;
     int32_t n_stop;
     int64_t batch;
     bool scores, stats;
@@ -90,6 +97,9 @@ static int on_option(void *context, int key, const char *value)
     case T5_TEXT: r->text = value; return CLI_OK;
     case PREFIX: r->prefix = value; return CLI_OK;
     case BEGIN: r->begin = value; return CLI_OK;
+    case SUPPRESS: r->suppress = value; return CLI_OK;
+    case BEGIN_SUPPRESS: r->begin_suppress = value; return CLI_OK;
+    case FORCED: return take_integer(r, key, "--forced-bos-token", value, 0, INT32_MAX);
     case NEW: return take_integer(r, key, "--max-new-tokens", value, 1, 1 << 24);
     case MIN_NEW: return take_integer(r, key, "--min-new-tokens", value, 0, 1 << 24);
     case BEAMS: return take_integer(r, key, "--beams", value, 1, 4096);
@@ -126,6 +136,8 @@ static int settings(const request *r, rp_t5_generation *g)
         g->beams = (int32_t)r->integer[BEAMS], g->sample = r->given[SAMPLE];
     if (r->given[RETURN])
         g->returned = (int32_t)r->integer[RETURN];
+    else if (!g->sample && g->returned > g->beams)
+        g->returned = g->beams;
     if (r->given[NEW])
         g->max_new_tokens = r->integer[NEW];
     if (r->given[MIN_NEW])
@@ -146,9 +158,13 @@ static int settings(const request *r, rp_t5_generation *g)
         g->repetition_penalty = r->real[REPETITION];
     if (r->given[NGRAM])
         g->no_repeat_ngram = r->integer[NGRAM];
+    if (r->given[FORCED])
+        g->forced_first = (int32_t)r->integer[FORCED];
     g->scores = r->scores;
-    g->stop = r->stop;
-    g->n_stop = r->n_stop;
+    if (r->n_stop > 0) {
+        g->stop = r->stop;
+        g->n_stop = r->n_stop;
+    }
     if (r->early == NULL)
         return CLI_OK;
     if (strcmp(r->early, "true") == 0)
@@ -166,6 +182,25 @@ static int settings(const request *r, rp_t5_generation *g)
 static bool within(double x, double least, double most)
 {
     return x >= least && x <= most;
+}
+
+/* Options that would change nothing. */
+static int check_effect(const request *r, const rp_t5_generation *g)
+{
+    static const struct {
+        int key;
+        const char *name;
+    } drawing[] = {{TEMPERATURE, "--temperature"}, {TOP_K, "--top-k"}, {TOP_P, "--top-p"}, {SEED, "--seed"}};
+    for (size_t k = 0; k < sizeof drawing / sizeof *drawing; k++)
+        if (r->given[drawing[k].key] && !g->sample)
+            return cli_error(CLI_USAGE, "%s: it is for drawing (add --sample)", drawing[k].name);
+    if ((r->given[PENALTY] || r->early != NULL) && g->beams == 1)
+        return cli_error(CLI_USAGE, "%s: it is for beams (add --beams 4)",
+                         r->given[PENALTY] ? "--length-penalty" : "--early-stopping");
+    if (r->common.draft != NULL && g->beams > 1)
+        return cli_error(CLI_USAGE, "--exact: it goes with one beam, and there are %d (--beams 1, or without --exact)",
+                         (int)g->beams);
+    return CLI_OK;
 }
 
 /* What an option asks for and cannot be had, in the words of the command line. */
@@ -192,12 +227,15 @@ static int check_options(const request *r, const rp_t5_generation *g)
         return cli_error(CLI_USAGE, "--top-p: %g is out of range (above 0, up to 1)", g->top_p);
     if (r->given[REPETITION] && !within(g->repetition_penalty, 1e-6, 1e6))
         return cli_error(CLI_USAGE, "--repetition-penalty: %g is out of range (1e-6 to 1e6)", g->repetition_penalty);
+    if (r->given[FORCED] && g->forced_first >= i->vocab)
+        return cli_error(CLI_USAGE, "--forced-bos-token: %d is no token of the vocabulary (0 to %lld)",
+                         (int)g->forced_first, (long long)i->vocab - 1);
     for (int32_t k = 0; k < r->n_stop; k++)
         if (*r->stop[k] == 0)
             return cli_error(CLI_USAGE, "--stop: the text is empty (give what an output is to end with)");
     if (r->n_stop > 0 && !i->has_tokenizer)
         return cli_error(CLI_USAGE, "--stop: the model takes no text (leave --stop out)");
-    return CLI_OK;
+    return check_effect(r, g);
 }
 
 /* Tokens that every output begins with: those of the text without the end. */
@@ -218,6 +256,25 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
             n--;
     }
     g->prefix = (rp_t5_tokens){*tokens, n};
+    return CLI_OK;
+}
+
+/* Tokens of an option, where it was given. */
+static int list_tokens(const request *r, const char *option, const char *list, rp_t5_tokens *to, int32_t **tokens)
+{
+    const int64_t vocab = rp_t5_about(r->common.model)->vocab;
+    char why[128];
+    int64_t n;
+    *tokens = NULL;
+    if (list == NULL)
+        return CLI_OK;
+    if (!cli_t5_numbers(list, (int64_t)strlen(list), tokens, &n, why))
+        return cli_error(CLI_USAGE, "%s: %s (token numbers between spaces or commas)", option, why);
+    for (int64_t k = 0; k < n; k++)
+        if ((*tokens)[k] >= vocab)
+            return cli_error(CLI_USAGE, "%s: %d is no token of the vocabulary (0 to %lld)", option, (int)(*tokens)[k],
+                             (long long)vocab - 1);
+    *to = (rp_t5_tokens){*tokens, n};
     return CLI_OK;
 }
 
@@ -258,7 +315,6 @@ static void show(stream *s, bool end)
                 putc(text[s->printed], s->to);
         rp_t5_free(text);
     }
-    fflush(s->to);
 }
 
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
@@ -269,7 +325,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     s->written++;
     if (s->lines->number > 1) { /* the rate that is shown is that of whole lines */
         snprintf(s->note, sizeof s->note, "%.0f tokens a second", (double)s->written / (cli_seconds() - s->from));
-        cli_t5_show_lines(&s->progress, s->lines);
+        cli_t5_show_lines(&s->progress, s->lines, s->to);
     }
     if (!s->on)
         return 0;
@@ -283,7 +339,7 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return ferror(s->to); /* nobody reads any more */
+    return !cli_written(s->to); /* nobody reads any more */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
@@ -304,8 +360,7 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
         if (code != CLI_OK)
             return code;
     }
-    fflush(s->to);
-    return CLI_OK;
+    return cli_written(s->to) ? CLI_OK : CLI_FAILED;
 }
 
 static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t n, const rp_t5_tokens *sources)
@@ -349,10 +404,14 @@ static void print_stats(const request *r, const rp_t5_generation *g, int64_t lin
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &s->drafted);
     } else if (r->batch == 1 && g->beams == 1 && g->returned == 1 &&
-               rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK)
-        fprintf(stderr, ", weights of %.2f GB/s: %.0f %% of the memory's bandwidth",
-                (double)tokens / seconds * (double)i->step_bytes / 1e9,
-                100 * (double)tokens / seconds * (double)i->step_bytes / bandwidth);
+               rp_measure_bandwidth(r->common.pool, &bandwidth) == RP_OK) {
+        const double rate = (double)tokens / seconds * (double)i->step_bytes;
+        fprintf(stderr, ", weights of %.2f GB/s: ", rate / 1e9);
+        if (rate > bandwidth)
+            fprintf(stderr, "above the memory's bandwidth, they lie in caches, or not all are read");
+        else
+            fprintf(stderr, "%.0f %% of the memory's bandwidth", 100 * rate / bandwidth);
+    }
     fputc('\n', stderr);
 }
 
@@ -403,7 +462,8 @@ static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
     if (to == NULL)
         return cli_error(CLI_FAILED, "t5 generate: out of memory");
     int code = run_lines(r, g, l, to);
-    if (fclose(to) != 0 && code == CLI_OK)
+    const bool lost = ferror(to) != 0;
+    if ((fclose(to) != 0 && code == CLI_OK) || lost)
         code = cli_error(CLI_FAILED, "t5 generate: out of memory for what was written (fewer lines at a time)");
     if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
@@ -417,7 +477,7 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_t5_generation g;
     cli_t5_lines l = {0};
     const char *args[2] = {NULL, NULL};
-    int32_t *begin = NULL;
+    int32_t *begin = NULL, *suppress = NULL, *begin_suppress = NULL;
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code >= 0)
         return code;
@@ -429,14 +489,22 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
     if (code == CLI_OK)
+        code = cli_t5_keep_model(&r.common, r.output);
+    if (code == CLI_OK)
         code = settings(&r, &g);
     if (code == CLI_OK)
         code = check_options(&r, &g);
     if (code == CLI_OK)
         code = begin_tokens(&r, &g, &begin);
     if (code == CLI_OK)
+        code = list_tokens(&r, "--suppress-tokens", r.suppress, &g.suppress, &suppress);
+    if (code == CLI_OK)
+        code = list_tokens(&r, "--begin-suppress-tokens", r.begin_suppress, &g.begin_suppress, &begin_suppress);
+    if (code == CLI_OK)
         code = write_lines(&r, &g, &l);
     rp_t5_free(begin);
+    rp_t5_free(suppress);
+    rp_t5_free(begin_suppress);
     cli_t5_lines_close(&l);
     cli_t5_close(&r.common);
     return code;

@@ -47,8 +47,9 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         if (code != CLI_OK || length < 0)
             break;
         code = each(&r, &l, line, length);
-        fflush(stdout);
-        cli_t5_show_lines(&progress, &l);
+        if (!cli_written(stdout) && code == CLI_OK)
+            code = CLI_FAILED; /* nobody reads */
+        cli_t5_show_lines(&progress, &l, stdout);
     }
     cli_progress_end(&progress);
     cli_t5_lines_close(&l);
@@ -60,6 +61,7 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
 
 static const cli_option score_options[] = {
     {"each", EACH, NULL, "print the log-probability of each token too"},
+    {"json", JSON, NULL, "one JSON object for each line"},
     {"text", T5_TEXT, "TEXT", "one line, in place of a file"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
@@ -75,11 +77,13 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
     else
-        printf("%.6f\t%lld", total, (long long)target.n);
+        printf(r->json ? "{\"score\": %.6f, \"tokens\": %lld" : "%.6f\t%lld", total, (long long)target.n);
+    if (code == CLI_OK && r->each)
+        fputs(r->json ? ", \"each\": [" : "\t", stdout);
     for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++)
-        printf("%c%.6f", k ? ' ' : '\t', each[k]);
+        printf("%s%.6f", k == 0 ? "" : r->json ? ", " : " ", each[k]);
     if (code == CLI_OK)
-        putchar('\n');
+        puts(!r->json ? "" : r->each ? "]}" : "}");
     free(each);
     return code;
 }
@@ -182,7 +186,8 @@ static void print_json(const rp_t5_info *i)
                    {"step_bytes", i->step_bytes},
                    {"start", i->start},
                    {"eos", i->eos},
-                   {"pad", i->pad}};
+                   {"pad", i->pad},
+                   {"not_finite", i->not_finite}};
     printf(
         "{\"kind\": \"%s\", \"type\": \"%s\", \"activation\": \"%s\", \"attention\": \"%s\", \"gated\": %s, \"tied\": "
         "%s, \"scaled\": %s, \"tokenizer\": %s",
@@ -210,6 +215,8 @@ static void print_info(const rp_t5_info *i)
                i->scaled ? ", scaled" : "", (double)i->step_bytes / 1e6);
     else
         printf("head         none: it encodes only\n");
+    if (i->not_finite > 0)
+        printf("damaged      %lld numbers of the weights are NaN or infinite\n", (long long)i->not_finite);
 }
 
 static int run_info(const cli_command *self, int argc, char **argv)

@@ -39,6 +39,8 @@ static int run(const cli_command *self, int argc, char **argv)
     code = cli_t5_check_output(r.output);
     if (code == CLI_OK)
         code = cli_t5_open(&r.common, args[0]);
+    if (code == CLI_OK)
+        code = cli_t5_keep_model(&r.common, r.output);
     cli_t5_let_signals(&r.common);
     if (code == CLI_OK && rp_t5_pack(r.common.model, r.output) != RP_OK)
         code = cli_t5_refused("t5 pack");

@@ -63,7 +63,7 @@ rp_t5_generation cli_t5_greedy(const rp_t5 *model)
     g.min_new_tokens = g.no_repeat_ngram = 0;
     g.repetition_penalty = 1;
     g.forced_first = g.forced_last = -1;
-    g.suppress.n = g.begin_suppress.n = g.n_bad_words = 0;
+    g.suppress.n = g.begin_suppress.n = g.n_bad_words = g.n_stop = 0;
     g.cancelled = cli_t5_stop_asked;
     return g;
 }
@@ -120,6 +120,15 @@ int cli_t5_check_output(const char *path)
                      io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
+int cli_t5_keep_model(const cli_t5_common *c, const char *output)
+{
+    char safe[160];
+    if (output == NULL || strcmp(output, "-") == 0 || !rp_t5_reads(c->model, output))
+        return CLI_OK;
+    return cli_error(CLI_FAILED, "-o: %s: the model was read from this file (name another)",
+                     io_safe(safe, sizeof safe, output));
+}
+
 /* ------------------------------------------------------------------------------------------------ lines */
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
@@ -165,12 +174,15 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     l->read += n > 0 ? (double)n : 0;
     *line = l->line;
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
+    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* a line of DOS */
+        --*length;
     return CLI_OK;
 }
 
-void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l)
+void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)
 {
-    if (l->all > 0 && !isatty(STDOUT_FILENO))
+    const int out = fileno(to); /* -1: memory */
+    if (l->all > 0 && (out < 0 || !isatty(out)))
         cli_progress_show(p, l->read / l->all);
 }
 

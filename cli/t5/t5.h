@@ -59,6 +59,8 @@ rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
 /* Whether a file may appear at this path: asked before work that takes long. CLI_OK, or CLI_FAILED after printing. */
 int cli_t5_check_output(const char *path);
+/* The file of -o is none that the open model was read from; NULL: there is no -o. */
+int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 
 /* Lines to be read, from a file, from one text, or from standard input. */
 typedef struct cli_t5_lines {
@@ -71,7 +73,7 @@ typedef struct cli_t5_lines {
 } cli_t5_lines;
 
 int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
-/* The next line without its line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing,
+/* The next line without its line feed, or carriage return and line feed; *length -1 at the end. CLI_OK, or CLI_FAILED after printing,
  * which Ctrl-C causes too. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);
@@ -83,7 +85,7 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Print tokens as numbers, or as text in which a line feed is written \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
-/* The share of the lines that is read, shown as a bar where it is known, and output does not go to a terminal itself. */
-void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l);
+/* The share of the lines that is read, shown as a bar where it is known, and `to`, where output goes, is no terminal itself. */
+void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to);
 
 #endif

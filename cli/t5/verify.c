@@ -42,6 +42,7 @@ static int on_option(void *context, int key, const char *value)
 typedef struct outcome {
     int64_t n, rows, longest;
     rp_t5_tokens source[MAX_LINES];
+    bool finite;   /* what it computed; the rest counts only then */
     float *hidden; /* [rows, d] */
     rp_t5_results *results;
 } outcome;
@@ -152,6 +153,11 @@ static int add_line(const request *r, outcome *o, const cli_t5_lines *l, const c
     if (code != CLI_OK)
         return code;
     o->source[o->n++] = (rp_t5_tokens){tokens, n};
+    for (int64_t k = 0; k < n; k++)
+        if (tokens[k] >= rp_t5_about(r->common.model)->vocab)
+            return cli_error(CLI_FAILED, "line %lld: token %lld is %d, and the vocabulary has %lld (0 to one below it)",
+                             (long long)l->number, (long long)k, (int)tokens[k],
+                             (long long)rp_t5_about(r->common.model)->vocab);
     return CLI_OK;
 }
 
@@ -187,6 +193,13 @@ static int read_lines(const request *r, outcome *o)
 
 /* ------------------------------------------------------------------------------------------------ the fast path */
 
+/* What a call said: of tokens that are in the vocabulary, only numbers that are not finite are out of range. */
+static int computed(outcome *o, rp_status status)
+{
+    o->finite = status != RP_E_RANGE;
+    return status == RP_OK || status == RP_E_RANGE ? CLI_OK : cli_t5_refused("t5 verify");
+}
+
 /* Hidden states, and targets of the likeliest tokens. */
 static int compute(request *r, outcome *o)
 {
@@ -199,17 +212,21 @@ static int compute(request *r, outcome *o)
     o->hidden = malloc((size_t)(o->rows * i->d_model + 1) * sizeof *o->hidden);
     if (code == CLI_OK && o->hidden == NULL)
         code = no_memory();
-    if (code == CLI_OK &&
-        rp_t5_encode(r->common.model, o->n, o->source, o->hidden, cli_t5_progress, &r->progress) != RP_OK)
-        code = cli_t5_refused("t5 verify");
-    if (code != CLI_OK || i->decoder_layers == 0)
+    if (code == CLI_OK)
+        code = computed(o, rp_t5_encode(r->common.model, o->n, o->source, o->hidden, cli_t5_progress, &r->progress));
+    if (code != CLI_OK || !o->finite || i->decoder_layers == 0)
         return code;
     rp_t5_generation g = cli_t5_greedy(r->common.model);
     g.max_new_tokens = NEW;
     g.scores = 1;
-    if (rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results) != RP_OK)
-        return cli_t5_refused("t5 verify");
-    return CLI_OK;
+    return computed(o, rp_t5_generate(r->common.model, o->n, o->source, &g, &o->results));
+}
+
+/* Whether the numbers can be compared at all. */
+static void check_finite(request *r, const outcome *o)
+{
+    const bool good = o->finite && rp_t5_about(r->common.model)->not_finite == 0;
+    print_law(r, "weights and results", "finite", "NaN or infinite   FAILED", good);
 }
 
 static void free_outcome(outcome *o)
@@ -448,13 +465,15 @@ static int verify_type(request *r, const char *type, int64_t threads)
     if (code == CLI_OK)
         code = compute(r, &several);
     if (code == CLI_OK)
+        check_finite(r, &several);
+    if (code == CLI_OK && several.finite)
         code = check_reference(r, &several);
-    if (code == CLI_OK)
+    if (code == CLI_OK && several.finite)
         code = check_alone(r, &several);
-    if (code == CLI_OK && several.results != NULL)
+    if (code == CLI_OK && several.finite && several.results != NULL)
         code = check_steps(r, &several);
     cli_t5_close(&r->common);
-    if (code != CLI_OK || (code = open_with(r, type, 1)) != CLI_OK) {
+    if (code != CLI_OK || !several.finite || (code = open_with(r, type, 1)) != CLI_OK) {
         cli_t5_close(&r->common);
         free_outcome(&several);
         return code;

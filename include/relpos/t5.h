@@ -25,8 +25,9 @@
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status: RP_E_ARG for a file that cannot be read or is not valid and for arguments,
- *           RP_E_RANGE for a number outside its bounds, RP_E_UNSUPPORTED for what is valid and not supported,
- *           RP_E_NOMEM, RP_E_CANCELLED. rp_t5_last_error has one line. On an error nothing has been made.
+ *           RP_E_RANGE for a number outside its bounds, and where hidden states or logits that were computed are
+ *           not finite; RP_E_UNSUPPORTED for what is valid and not supported, RP_E_NOMEM, RP_E_CANCELLED.
+ *           rp_t5_last_error has one line. On an error nothing has been made.
  * Threads   a model never changes after it was opened: any number of threads may use it at once. A session belongs to
  *           one thread at a time.
  *
@@ -40,20 +41,23 @@
 extern "C" {
 #endif
 
+/* ---------------------------------------------------------------------------------- errors: what failed, and memory */
+
 /* One line about the last failure of this library on this thread; "" before any. */
 RP_API const char *rp_t5_last_error(void);
 
 /* Free what this library returned by a pointer that has no call of its own; NULL is allowed. */
 RP_API void rp_t5_free(void *memory);
 
-/* ------------------------------------------------------------------------------------------------ the model */
+/* -------------------------------------------------------------------------------------- models: opening and packing */
 
+/* A model that was opened. */
 typedef struct rp_t5 rp_t5;
 
 /* What of a model is loaded. */
 typedef enum rp_t5_loading {
     RP_T5_LOAD_ALL = 0,
-    RP_T5_LOAD_SIZES = 1, /* weights are checked by name and shape and counted, for rp_t5_about, but not packed */
+    RP_T5_LOAD_SIZES = 1, /* weights are checked and counted, for rp_t5_about, but not packed */
     RP_T5_LOAD_TEXT = 2   /* the configuration and the tokenizer; a folder needs no weights, layers count 0 */
 } rp_t5_loading;
 
@@ -91,8 +95,12 @@ RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening
 RP_API void rp_t5_close(rp_t5 *model);
 
 /* Write a model as one file that rp_t5_open maps without a copy: weights as they were packed, config.json,
- * generation_config.json and the tokenizer. The file appears whole or not at all. */
+ * generation_config.json and the tokenizer. The file appears whole or not at all. A file that the model was read from
+ * is refused. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
+
+/* 1: the path leads to a file that the model was read from, which a program should not write over; 0: it does not. */
+RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
 
 /* What is known of a model. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_info {
@@ -118,12 +126,13 @@ typedef struct rp_t5_info {
     const char *activation; /* "relu", "gelu_new", "gelu", "silu" */
     const char *attention;  /* of the encoder: "full", "local", "transient-global" */
     int64_t experts;        /* of Switch; 0 */
+    int64_t not_finite;     /* numbers in the checkpoint's weights that are NaN or infinite: 0 of a sound model */
 } rp_t5_info;
 
 /* What is known of a model; it belongs to the model. */
 RP_API const rp_t5_info *rp_t5_about(const rp_t5 *model);
 
-/* ------------------------------------------------------------------------------------------------ text */
+/* -------------------------------------------------------------------------------------------- text: tokens and back */
 
 /* Tokens of one sequence, borrowed. */
 typedef struct rp_t5_tokens {
@@ -168,13 +177,13 @@ typedef enum rp_t5_stopping {
 
 /* How targets are written. Start from rp_t5_generation_of. Names and meanings are those of transformers. */
 typedef struct rp_t5_generation {
-    size_t size;            /* sizeof(rp_t5_generation) */
-    int64_t max_new_tokens; /* >= 1; 256 where the model says nothing */
-    int64_t min_new_tokens; /* the end is not written before */
-    int32_t beams;          /* 1: greedy, or sampling */
-    int32_t returned;       /* num_return_sequences: results of each source; of beams, or samples */
-    double length_penalty;  /* of beams: scores are divided by length to this power */
-    rp_t5_stopping early_stopping;
+    size_t size;                   /* sizeof(rp_t5_generation) */
+    int64_t max_new_tokens;        /* >= 1; 256 where the model says nothing */
+    int64_t min_new_tokens;        /* the end is not written before */
+    int32_t beams;                 /* 1: greedy, or sampling */
+    int32_t returned;              /* num_return_sequences: results of each source; of beams, or samples */
+    double length_penalty;         /* of beams: scores are divided by length to this power */
+    rp_t5_stopping early_stopping; /* when beam search ends */
     int32_t sample;                /* 1: draw tokens; with one beam */
     double temperature;            /* of sampling; > 0 */
     int64_t top_k;                 /* draw among so many; 0: all */
@@ -258,7 +267,7 @@ RP_API void rp_t5_results_free(rp_t5_results *results);
 RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
                              rp_progress *progress, void *progress_context);
 
-/* ------------------------------------------------------------------------------------------------ step by step */
+/* ------------------------------------------------------------------------------------------ steps: decoding by hand */
 
 /* Decoding under the caller's control: encoded sources, and a cache of keys and values for each row. */
 typedef struct rp_t5_session rp_t5_session;
@@ -281,7 +290,7 @@ RP_API rp_status rp_t5_step(rp_t5_session *session, int64_t rows, const int32_t 
 /* End a session; NULL is allowed. */
 RP_API void rp_t5_end(rp_t5_session *session);
 
-/* ------------------------------------------------------------------------------------------------ looking inside */
+/* ---------------------------------------------------------------------------------------- attention: looking inside */
 
 /* Layers of a model that attend: of the encoder, of the decoder to itself, and of the decoder to the encoder. */
 typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 } rp_t5_part;
@@ -289,19 +298,19 @@ typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 
 /* What the attention of one layer is made of, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), with
  * scale 1. Grows at its end: read it through the pointer. */
 typedef struct rp_t5_attention {
-    int64_t heads;
-    int64_t d_kv; /* width of a head */
-    int64_t len_q;
-    int64_t len_k;
-    const double *q;    /* [heads, len_q, d_kv] */
-    const double *k;    /* [heads, len_k, d_kv] */
-    const double *v;    /* likewise */
-    const float *table; /* [buckets, heads], which belongs to the model; NULL: there is no bias */
-    int64_t buckets;    /* of the term T5, as are the next two */
-    int64_t max_distance;
-    int32_t bidirectional;
-    int32_t causal; /* 1: only keys at or before the query */
-    int64_t window; /* keys this far at most; -1: all */
+    int64_t heads;         /* of the layer */
+    int64_t d_kv;          /* width of a head */
+    int64_t len_q;         /* queries */
+    int64_t len_k;         /* keys */
+    const double *q;       /* [heads, len_q, d_kv] */
+    const double *k;       /* [heads, len_k, d_kv] */
+    const double *v;       /* likewise */
+    const float *table;    /* [buckets, heads], which belongs to the model; NULL: there is no bias */
+    int64_t buckets;       /* of the term T5, as are the next two */
+    int64_t max_distance;  /* from where on all offsets are in one bucket */
+    int32_t bidirectional; /* 1: offsets of both signs have buckets */
+    int32_t causal;        /* 1: only keys at or before the query */
+    int64_t window;        /* keys this far at most; -1: all */
 } rp_t5_attention;
 
 /* The attention of layer `layer` for a source and a target, by rp_t5_reference. Query i of the decoder reads token

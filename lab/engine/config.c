@@ -352,11 +352,12 @@ int nn_config_check(const nn_config *c, char err[NN_ERR_MAX])
     return 0;
 }
 
-/* A comment begins a line or follows a blank: a file's name may have a # in it. */
+/* A comment begins a line or a value, or follows a blank: a file's name may have a # in it. */
 static void cut_comment(char *line)
 {
+    const char *equals = strchr(line, '=');
     for (char *at = line; *at; at++)
-        if (*at == '#' && (at == line || isspace((unsigned char)at[-1]))) {
+        if (*at == '#' && (at == line || isspace((unsigned char)at[-1]) || at - 1 == equals)) {
             *at = 0;
             return;
         }

@@ -12,8 +12,8 @@
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define LINEAR_ISA avx512
 #define RPI_F64    0
-#define SHAPES(X)  X(4, 6) X(2, 12) X(1, 12)
-#define MAX_ROWS   12
+#define SHAPES(X)  X(4, 6) X(2, 6) X(1, 6)
+#define MAX_ROWS   6
 #include "isa/avx512.h"
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"

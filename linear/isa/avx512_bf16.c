@@ -15,8 +15,8 @@ extern const linear_ops linear_ops_avx512_vnni;
 #define LINEAR_BASE linear_ops_avx512_vnni
 #define OWNS(type)  ((type) == LINEAR_BF16)
 #define RPI_F64     0
-#define SHAPES(X)   X(4, 6) X(2, 12) X(1, 12)
-#define MAX_ROWS    12
+#define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
+#define MAX_ROWS    6
 #include "isa/avx512.h"
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"

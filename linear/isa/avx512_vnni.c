@@ -15,8 +15,8 @@ extern const linear_ops linear_ops_avx512;
 #define LINEAR_BASE linear_ops_avx512
 #define OWNS(type)  ((type) >= LINEAR_INT8)
 #define RPI_F64     0
-#define SHAPES(X)   X(4, 6) X(2, 12) X(1, 12)
-#define MAX_ROWS    12
+#define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
+#define MAX_ROWS    6
 #include "isa/avx512.h"
 #include "isa/verbs.h"
 #include "linear/isa/avx512_integers.h"
@@ -31,8 +31,8 @@ extern const linear_ops linear_ops_avx512;
 #define W4_DOT(sum, w, x) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), (__m512i)(x)))
 #define s4_sum(sum)       (sum)
 typedef vi w8, x8, w4, x4, s4;
-/* The tiles of whole panels: four columns of up to 6 rows, and two of more. */
-#define INT8_ENDS(rows, columns) ((columns) == 4 || ((columns) == 2 && (rows) > 6))
+/* The tiles of whole panels. */
+#define INT8_ENDS(rows, columns) ((columns) == 4)
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif

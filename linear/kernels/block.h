@@ -33,12 +33,6 @@ typedef void tiles(int rows, const tile *t);
         case 4: ROWS(TYPE, 4, COLUMNS, MOST); break;                                                                   \
         case 5: ROWS(TYPE, 5, COLUMNS, MOST); break;                                                                   \
         case 6: ROWS(TYPE, 6, COLUMNS, MOST); break;                                                                   \
-        case 7: ROWS(TYPE, 7, COLUMNS, MOST); break;                                                                   \
-        case 8: ROWS(TYPE, 8, COLUMNS, MOST); break;                                                                   \
-        case 9: ROWS(TYPE, 9, COLUMNS, MOST); break;                                                                   \
-        case 10: ROWS(TYPE, 10, COLUMNS, MOST); break;                                                                 \
-        case 11: ROWS(TYPE, 11, COLUMNS, MOST); break;                                                                 \
-        case 12: ROWS(TYPE, 12, COLUMNS, MOST); break;                                                                 \
         }                                                                                                              \
     }
 #define EACH_TYPE(COLUMNS, MOST)                                                                                       \

@@ -2,7 +2,7 @@
  * defined:
  *
  *   VL         floats of a vector, 4, 8 or 16; vf and the verbs of isa/verbs.h
- *   MR         rows of a register tile in a large block; MAX_ROWS: of a block that is one tile high, at most 12
+ *   MR         rows of a register tile in a large block; MAX_ROWS: of a block that is one tile high, at most 6
  *   SHAPES(X)  its widths in columns: X(columns, the most rows), widest first, the last X(1, MAX_ROWS)
  *   LINEAR_ISA the name, of which the table of functions gets its own
  *   LINEAR_BASE    another set's table, where this one adds to it; OWNS(type): the types that it has kernels of its own for

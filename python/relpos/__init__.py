@@ -8,13 +8,14 @@
 NumPy arrays in, NumPy arrays out; torch tensors in, torch tensors out. docs/terms.md has the formula of every term.
 
 SPDX-License-Identifier: Apache-2.0"""
+import importlib
 import inspect
 from typing import NamedTuple
 
 import numpy as np
 
 from . import _core, _hints, _terms
-from ._terms import TERMS, Sum, Term
+from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Result", "Summary", "Gradients",
@@ -38,6 +39,9 @@ class Result(NamedTuple):
     weights: object
     lse: object
     summary: object
+
+    def _repr_html_(self):
+        return plotter().html_of_result(self)
 
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
@@ -96,9 +100,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
             raise ValueError(f'layout is {layout!r}: "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
-    found = _core.attention(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale,
-                            softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
-                            summary, key_norms)
+    attend = _hints.named(_core.attention, "relpos::attention")
+    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap,
+                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
@@ -256,6 +260,9 @@ class Explanation(NamedTuple):
             lines.append(f"{len(keys) - len(shown)} keys of smaller weight are left out")
         return "\n".join([*lines, f"lse {self.lse:.6g}"])
 
+    def _repr_html_(self):
+        return plotter().html_of_explanation(self)
+
 
 def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
     """The steps that lead to one row of attention, for the options of `attention`; its repr is a table. To torch they are numbers
@@ -290,6 +297,12 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
     text = f"buckets={buckets},max_distance={max_distance},bidirectional={int(bidirectional)},strategy={strategy}"
     _core.bucket(offsets.ravel(), to, f"bucket,{text}")
     return to.reshape(offsets.shape)[()]
+
+
+def __getattr__(name):
+    if name == "t5":  # which loads a library that not every build has
+        return importlib.import_module("relpos.t5")
+    raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
 
 def show_config():

@@ -5,6 +5,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import t5 as t5
 from ._terms import *
 from ._terms import Sum, Term, _Relkey, _Relval, _Rope, _Sink
 

@@ -1,5 +1,8 @@
-"""What an argument is called here that has another name in another library.  SPDX-License-Identifier: Apache-2.0"""
+"""What an argument is called here that has another name in another library, and a name for calls in profiles.
+
+SPDX-License-Identifier: Apache-2.0"""
 import difflib
+from sys import modules as _modules
 
 from . import _core
 
@@ -46,3 +49,11 @@ def meant(name, known=None):
         return f"; here: {_HERE[name]}"
     near = difflib.get_close_matches(name, _core.NAMES if known is None else known, 1)
     return f"; is {near[0]} meant?" if near else ""
+
+
+def named(function, name):
+    """The function, which torch's profiler, where it listens, shows by this name."""
+    profiler = _modules.get("torch.autograd.profiler")
+    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # whose graph has the name
+        return function
+    return profiler.record_function(name)(function)

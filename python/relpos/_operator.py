@@ -2,11 +2,13 @@
 calls do not come here.  SPDX-License-Identifier: Apache-2.0"""
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from . import _core, _terms, _torch, _versions
 
@@ -188,6 +190,17 @@ def _refuse(ctx, *_):
 
 _attention.register_autograd(_differentiate, setup_context=_save)
 _backward.register_autograd(_refuse)
+
+
+@register_flop_formula(torch.ops.relpos.attention)
+def _flops(q, k, v, *_, **__):
+    """What torch counts for scaled_dot_product_attention: every pair, masked or not, and no products of terms."""
+    return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+
+
+@register_flop_formula(torch.ops.relpos.attention_backward)
+def _backward_flops(_, q, k, v, *__, **___):
+    return 2 * math.prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
 
 
 class TracedTerm:

@@ -4,9 +4,10 @@ SPDX-License-Identifier: Apache-2.0"""
 import inspect
 import json
 import operator
-import pathlib
+import os
 
 from . import _core, _hints
+from ._examples import EXAMPLES
 
 _KEYWORDS = {"lambda": "lambda_"}  # keys that Python does not allow as a name
 
@@ -86,6 +87,9 @@ class Term(_core.Term):
         parts += [f"{name}={_show(array)}" for name, array in arrays.items()]
         return f"relpos.{type(self).__name__}({', '.join(parts)})"
 
+    def _repr_html_(self):
+        return plotter().html_of_terms(self)
+
     def __reduce__(self):
         return _load, (self._text, self._arrays)
 
@@ -108,7 +112,13 @@ class Sum(tuple):
     def __repr__(self):
         return " + ".join(map(repr, self))
 
-    matrix, plot = Term.matrix, Term.plot
+    matrix, plot, _repr_html_ = Term.matrix, Term.plot, Term._repr_html_
+
+
+def plotter():
+    """The module relpos.plot, which is imported when something is shown."""
+    from . import plot
+    return plot
 
 
 def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
@@ -121,12 +131,7 @@ def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
 
 
 def _plot(terms, lq, lk, head, ax, options):
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as why:
-        raise ImportError("plot() needs matplotlib: pip install matplotlib") from why
-    if ax is None:
-        ax = plt.subplots()[1]
+    ax = plotter()._axes(ax)
     image = ax.imshow(terms.matrix(lq, lk, **options)[head], cmap="viridis")
     ax.set(title=repr(terms), xlabel="key", ylabel="query")
     ax.figure.colorbar(image, ax=ax)
@@ -187,8 +192,7 @@ def _parameter(cls, key, value):
 
 def _new(cls, arrays, params):
     defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
-    if cls.__name__ == "T5" and isinstance(arrays[0], (str, pathlib.PurePath)):
-        raise TypeError(f"T5: table is {str(arrays[0])!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
+    _refuse_model(cls.__name__, arrays[0])
     text = _BY_CLASS[cls]["name"] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
                                        if key in required or value is None or value != defaults[key])
     return _create(cls, text, arrays)
@@ -217,8 +221,35 @@ def _signature(info):
     return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
 
 
-def _refuse(title, name, names):
+def _refuse_model(title, first):
+    if title == "T5" and isinstance(first, (str, os.PathLike)):
+        raise TypeError(f"T5: table is {os.fspath(first)!r}: relpos.T5 is the bias of T5, made from its table; the model is relpos.t5.T5")
+
+
+def _refuse(title, name, names, first):
+    _refuse_model(title, first)
     raise TypeError(f"{title}: no argument is called {name!r}{_hints.meant(name, names)}")
+
+
+def _doc(info):
+    """Formula, arrays, parameters and an example."""
+    def listed(title, rows):
+        width = max((len(name) for name, _ in rows), default=0) + 2
+        return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
+
+    uses = {"learned": "learned", "positions": "in place of i + q_offset and j", "truth": "0 where a token has no position"}
+    arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {uses.get(a['use'], a['use'])}" +
+               ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
+    parameters = [(_KEYWORDS.get(p["key"], p["key"]), f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
+                   ("required" if p["required"] else f"{p['unset'] or p['default']} unless given")) for p in info["parameters"]]
+    lines = [f"{info['about'][0].upper()}{info['about'][1:]}: {info['source']}.", "", f"Formula: `{info['formula']}`", ""]
+    lines += listed("Arrays, where a ? is an axis that may be left out", arrays) + listed("Parameters", parameters)
+    lines += ["delta is key - query.", "", f"The term {info['name']} of docs/terms.md; on the command line {info['syntax']}."]
+    if info["name"] in EXAMPLES:
+        lines += ["", ">>> import numpy as np, relpos", ">>> rng = np.random.default_rng(0)",
+                  ">>> q, k, v = rng.normal(size=(3, 1, 2, 48, 16))", f">>> relpos.attention(q, k, v, {EXAMPLES[info['name']]}).shape",
+                  "(1, 2, 48, 16)"]
+    return "\n".join(lines)
 
 
 def _make(info):
@@ -230,16 +261,13 @@ def _make(info):
     header = ", ".join(["cls", *signature])
     source_text = (f"def plain({header}): pass\n"
                    f"def __new__({header}, **unknown):\n"
-                   f"    if unknown: refuse(next(iter(unknown)))\n"
+                   f"    if unknown: refuse(next(iter(unknown)), {slots[0]})\n"
                    f"    return _new(cls, ({', '.join(slots)}), {{{', '.join(f'{k!r}: {keys[k]}' for k in keys)}}})\n")
     title, source = info["class"], info["source"]
     names = [x.partition("=")[0] for x in signature if x != "*"]
-    space = {"_new": _new, "refuse": lambda name: _refuse(title, name, names), "__name__": __name__}
+    space = {"_new": _new, "refuse": lambda name, first: _refuse(title, name, names, first), "__name__": __name__}
     exec(source_text, space)
-    shown = ", ".join(a["name"] + (" (optional)" if a["presence"] != "needed" else "") for a in info["arrays"] if a["use"] == "learned")
-    doc = (f"{source[0].upper()}{source[1:]}.\n\nThe term {info['name']} of docs/terms.md; on the command line {info['syntax']}.\n"
-           f"Learned arrays: {shown or 'none'}.")
-    cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": doc, "__module__": "relpos"})
+    cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": _doc(info), "__module__": "relpos"})
     plain = inspect.signature(space["plain"])
     cls.__new__.__signature__ = plain
     cls.__signature__ = plain.replace(parameters=[*plain.parameters.values()][1:])

@@ -4,7 +4,7 @@ import sys
 import torch
 from torch.autograd import forward_ad
 
-from . import _core
+from . import _core, _hints
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _COMPUTED = _core.NAMES[:_AT["out"]]  # what a backward call is given too
@@ -129,8 +129,8 @@ class _Attention(torch.autograd.Function):
         wanted = {name for name, need in zip(("q", "k", "v", *(name for _, name in places)), needs[3:]) if need}
         if q.dtype in (torch.float16, torch.bfloat16):  # rounded to half its bits: computed again
             out = lse = None
-        dq, dk, dv, terms = _core.gradients(dout, q, k, v, out=out, lse=lse, wanted=wanted,
-                                           **dict(zip(_COMPUTED, ctx.options)))
+        dq, dk, dv, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
+            dout, q, k, v, out=out, lse=lse, wanted=wanted, **dict(zip(_COMPUTED, ctx.options)))
         every = dq, dk, dv, *(terms[term][name] for term, name in places)
         if torch.is_grad_enabled():  # create_graph
             inputs = q, k, v, dout, *arrays[:len(places)]

@@ -7,8 +7,12 @@ Importing this module registers it. Every model that asks transformers for its a
 hands over as an array (a bias, a mask of its caller) is used as given. No bias and no mask of queries by keys is made for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
-- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers and Pop2Piano: the table of buckets;
-- BLOOM: ALiBi; Swin: the table of a window; DeBERTa-v2 and v3: vectors of positions.
+- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
+- LayoutLMv3: three such tables, of tokens and of boxes;
+- BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (but as a decoder): what they rotate;
+- Swin and Swin v2: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
+- DeBERTa, v2 and v3: vectors of positions; Wav2Vec2-BERT and Wav2Vec2-Conformer: those of keys, or Transformer-XL's;
+- XLNet: Transformer-XL's, where it is given no mask, no permutation and no segments, of which it makes arrays itself.
 
 torch.compile makes one graph of a model where eager attention does, a step with a static cache too, and torch.autocast,
 torch.jit.trace and checkpoints of gradients take it as they take others. Attentions that a model returns (output_attentions) are for
@@ -21,6 +25,7 @@ of masked values; this concerns padding, whose results are not used.
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 import importlib
+import math
 import sys
 import warnings
 
@@ -58,7 +63,7 @@ class Mask(torch.Tensor):
         name = getattr(function, "__name__", str(function))
         if name in ("__get__", "size", "dim"):
             return super().__torch_function__(function, types, args, kwargs or {})
-        if name in ("contiguous", "detach", "clone"):
+        if name in ("contiguous", "detach", "clone", "to") or name == "__getitem__" and _is_whole(args):
             return args[0]
         if name == "__set__" and args[1] is False:  # requires_grad, by a checkpoint
             return None
@@ -74,11 +79,20 @@ class Mask(torch.Tensor):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
 
 
+def _is_whole(args):
+    """Whether mask[:, :, :, :n] leaves nothing out."""
+    mask, at = args
+    return isinstance(at, tuple) and at[:-1] == (slice(None),) * 3 and at[-1] == slice(None, at[-1].stop) and at[-1].stop >= mask.lengths[1]
+
+
 class TracedMask:
     """A Mask where torch traces, which knows no tensors without elements: shape and options alone."""
 
     def __init__(self, shape, options):
         self.shape, self.options, self.lengths = shape, options, shape[-2:]
+
+    def to(self, *_):
+        return self
 
 
 _MASKS = (Mask, TracedMask)
@@ -129,7 +143,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     else:
         bias.append(attention_mask)
     if isinstance(position_bias, dict):
-        first = options.get("q_offset", 0)
+        first = options.get("q_offset", 0) if isinstance(attention_mask, _MASKS) else position_bias.get("q_offset", 0)
         numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # and no tensors, where torch traces
         if numbers and position_bias.get("q_offset", first) != first:
             raise ValueError(f"{type(module).__name__}: the queries begin at {position_bias['q_offset']} for the bias and at "
@@ -202,7 +216,7 @@ def _read(function, options):
 
 
 def _asked(module, *_, **__):
-    return module.config._attn_implementation == NAME
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
 
 
 def _replace(cls, name, when):
@@ -226,7 +240,7 @@ def _t5_bias(module, q_offset=0):
     if not hasattr(module, "relative_attention_bias"):
         return {}
     term = relpos.T5(module.relative_attention_bias.weight, buckets=module.relative_attention_num_buckets,
-                     max_distance=module.relative_attention_max_distance, bidirectional=not module.is_decoder)
+                     max_distance=module.relative_attention_max_distance, bidirectional=not getattr(module, "is_decoder", True))
     return {"bias": term, "q_offset": _offset(q_offset)}
 
 
@@ -265,8 +279,6 @@ def _bloom(module):
                                  position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask))})
         return module.dropout_add(self.dense(out.flatten(2)), residual, self.hidden_dropout, self.training), weights
 
-    module.BloomPreTrainedModel._can_set_attn_implementation_cached_value = True
-
 
 def _token_positions(mask):
     """Positions of queries and keys where the key mask has holes, within which indices do not count tokens; where torch traces, for
@@ -281,31 +293,237 @@ def _token_positions(mask):
     return {"q_positions": positions.gather(1, queries), "k_positions": positions}
 
 
+def _shifted(mask, windows):
+    """The options for the mask of shifted windows (windows of an image, length, length), whose -100 are a mask."""
+    if mask is None:
+        return {}
+    return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
+
+
 def _swin(module):
-    """Swin: the table of a window, and its shift mask, whose -100 are a mask."""
+    """Swin: the table of a window."""
     @_replace(module.SwinAttention, "forward", _asked)
     def forward(self, original, hidden_states, attention_mask=None, **kwargs):
-        *shape, length = hidden_states.shape[:-1]
-        query, key, value = (project(hidden_states).view(*shape, length, -1, self.head_dim).transpose(1, 2)
+        query, key, value = (_heads(project(hidden_states), self.q_proj.out_features // self.head_dim)
                              for project in (self.q_proj, self.k_proj, self.v_proj))
         bias = self.relative_position_bias
-        options = {"bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size)}
-        if attention_mask is not None:  # (windows, length, length), the same for each image
-            images = len(hidden_states) // len(attention_mask)
-            options["mask"] = (attention_mask == 0).expand(images, -1, -1, -1).reshape(-1, 1, length, length)
-        out, weights = attention(self, query, key, value, None, scaling=self.scaling, position_bias=options,
-                                 dropout=self.attention_dropout if self.training else 0.0, **kwargs)
+        out, weights = attention(self, query, key, value, None, scaling=self.scaling, **kwargs,
+                                 dropout=self.attention_dropout if self.training else 0.0, position_bias={
+                                     "bias": relpos.Swin(bias.relative_position_bias_table, grid=bias.window_size),
+                                     **_shifted(attention_mask, len(hidden_states))})
         return self.o_proj(out.flatten(2)), weights
 
 
-def _deberta(module):
-    """DeBERTa-v2 and v3: content to position and position to content, without positions of queries by keys."""
-    @_replace(module.DebertaV2Encoder, "get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
+def _swinv2(module):
+    """Swin v2: a table that a network makes, and cosines for scores."""
+    @_replace(module.Swinv2SelfAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
+        table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
+        out, weights = attention(self, normalize(query, dim=-1) * scale, normalize(key, dim=-1), value, None, is_causal=False, scaling=1.0,
+                                 dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions, position_bias={
+                                     "bias": relpos.Swin(table, grid=self.window_size), **_shifted(attention_mask, len(hidden_states))})
+        return (out.flatten(2), weights)[:1 + bool(output_attentions)]
+
+
+def _vitdet(module, names=("VitDetAttention",), always=False):
+    """ViTDet, and the images of SAM: vectors by row and column. SAM's return the weights always, or None."""
+    def table(x, size):
+        size = 2 * size - 1
+        return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size, mode="linear")[0].t().contiguous()
+
+    def forward(self, original, hidden_states, output_attentions=False):
+        batch, height, width, _ = hidden_states.shape
+        heads = getattr(self, "num_heads", None) or self.num_attention_heads
+        query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
+                   } if hasattr(self, "rel_pos_h") else {}
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
+                                 dropout=getattr(self, "dropout", 0.0) if self.training else 0.0, position_bias=options)
+        found = self.proj(out.reshape(batch, height, width, -1)), weights.flatten(0, 1) if always and weights is not None else weights
+        return found[:1 + bool(always or output_attentions)]
+
+    for name in names:
+        _replace(getattr(module, name), "forward", _asked)(forward)
+
+
+def _sam(module):
+    _vitdet(module, ("SamVisionAttention", "SamVisionSdpaAttention"), True)
+
+
+def _sam_hq(module):
+    _vitdet(module, ("SamHQVisionAttention", "SamHQVisionSdpaAttention"), True)
+
+
+def _mpnet(module):
+    """MPNet: T5's buckets, 32 of them."""
+    @_replace(module.MPNetEncoder, "compute_position_bias", _asked)
+    def compute_position_bias(self, original, x, position_ids=None, num_buckets=32):
+        return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
+
+    @_replace(module.MPNetSelfAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.q, self.k, self.v))
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=position_bias,
+                                 dropout=self.dropout.p if self.training else 0.0)
+        return (self.o(out.flatten(2)), weights)[:1 + bool(output_attentions)]
+
+
+def _layoutlmv3(module):
+    """LayoutLMv3: T5's buckets of tokens, and of the boxes' left and lower edges; the model itself gives their tables no gradient."""
+    def term(self, bias, positions, max_distance):
+        table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
+        return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions, k_positions=positions)
+
+    @_replace(module.LayoutLMv3Encoder, "_cal_1d_pos_emb", _asked)
+    def _cal_1d_pos_emb(self, original, position_ids):
+        return term(self, self.rel_pos_bias, position_ids, self.max_rel_pos)
+
+    @_replace(module.LayoutLMv3Encoder, "_cal_2d_pos_emb", _asked)
+    def _cal_2d_pos_emb(self, original, bbox):
+        return sum(term(self, bias, bbox[..., n].contiguous(), self.max_rel_2d_pos)
+                   for bias, n in ((self.rel_pos_x_bias, 0), (self.rel_pos_y_bias, 3)))
+
+    @_replace(module.LayoutLMv3SelfAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # eager attention reads them with the others alone
+        out, weights = attention(self, query, key, value, attention_mask, dropout=self.dropout.p if self.training else 0.0,
+                                 output_attentions=others.get("output_attentions"), position_bias={"bias": _added(rel_pos, boxes) or None})
+        return out.flatten(2), weights
+
+
+def _wav2vec2_bert(module):
+    """Wav2Vec2-BERT and Wav2Vec2-Conformer: vectors for keys, or Transformer-XL's."""
+    for name, make in (("_apply_relative_key_position_encoding", lambda self: relpos.RelKey(
+            self.distance_embedding.weight, left=self.left_max_position_embeddings, right=self.right_max_position_embeddings)),
+                       ("_apply_relative_position_encoding", lambda self, positions: relpos.XL(
+                           _heads(self.linear_pos(positions[0]), self.num_heads).contiguous(), self.pos_bias_u, self.pos_bias_v))):
+        if (original := getattr(module, name, None)) is not None:
+            def apply(self, query, key, *positions, original=original, make=make):
+                return (query, {"relkey": make(self, *positions)}) if _asked(self) else original(self, query, key, *positions)
+
+            setattr(module, name, apply)
+
+
+def _wants_weights(block):
+    """Where a block keeps from its attention whether weights are wanted."""
+    @_replace(block, "forward", lambda self, *_, **__: _asked(self.attn))
+    def forward(self, original, *args, output_attentions=False, **kwargs):
+        self.attn.wants_weights = output_attentions
+        return original(self, *args, output_attentions=output_attentions, **kwargs)
+
+
+def _gptj(module, name="GPTJ"):
+    """GPT-J and CodeGen, which rotate queries and keys themselves."""
+    _wants_weights(getattr(module, name + "Block"))
+
+    @_replace(getattr(module, name + "Attention"), "_attn", _asked)
+    def _attn(self, original, query, key, value, attention_mask=None):
+        out, weights = attention(self, query.to(value.dtype), key.to(value.dtype), value, attention_mask,
+                                 scaling=1 / float(self.scale_attn), output_attentions=self.wants_weights,
+                                 dropout=self.attn_dropout.p if self.training else 0.0)
+        return out.transpose(1, 2), weights
+
+
+def _roformer(module):
+    """RoFormer, which rotates queries, keys and, where it is told to, values itself."""
+    @_replace(module.RoFormerSelfAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, output_attentions=False, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        if sinusoidal_pos is not None:
+            rotated = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key, value if self.rotary_value else None)
+            query, key, value = (*rotated, value)[:3]
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions,
+                                 dropout=self.dropout.p if self.training else 0.0)
+        return out.flatten(2), weights
+
+
+def _mpt(module):
+    """MPT: ALiBi, with slopes of its own, which the last two of its biases tell."""
+    _wants_weights(module.MptBlock)
+
+    @_replace(module.MptAttention, "forward", _asked)
+    def forward(self, original, hidden_states, position_bias, past_key_values=None, attention_mask=None, **others):
+        mixed = self.Wqkv(hidden_states)
+        if self.clip_qkv:
+            mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
+        query, key, value = (_heads(x, self.n_heads) for x in mixed.chunk(3, -1))
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        slopes = position_bias[:, 0, -1] - position_bias[:, 0, -2]
+        out, weights = attention(self, query, key, value, attention_mask, scaling=self.softmax_scale,
+                                 output_attentions=self.wants_weights, position_bias={"bias": relpos.ALiBi(slopes)},
+                                 dropout=self.attn_dropout_p if self.training else 0.0)
+        return self.out_proj(out.flatten(2)), weights
+
+
+def _falcon(module):
+    """Falcon: rotated, or with a bias of each key, which the model would add to its mask."""
+    @_replace(module.FalconModel, "forward", _asked)
+    def model(self, original, *args, **kwargs):
+        self.use_alibi = False
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.use_alibi = self.config.alibi
+
+    @_replace(module.FalconAttention, "forward", _given)
+    def forward(self, original, hidden_states, alibi, attention_mask, position_ids=None, layer_past=None, use_cache=False,
+                output_attentions=False, position_embeddings=None, **others):
+        query, key, value = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
+        if not self.config.alibi:
+            query, key = module.apply_rotary_pos_emb(query, key, *position_embeddings)
+        if layer_past is not None:
+            key, value = layer_past.update(key, value, self.layer_idx)
+        bias = {}
+        if self.config.alibi:
+            tokens = attention_mask.options.get("key_mask")
+            tokens = torch.ones(len(key), key.shape[-2], dtype=torch.long) if tokens is None else tokens
+            columns = module.build_alibi_tensor(tokens, self.num_heads, query.dtype).unflatten(0, (len(key), -1))
+            bias["bias"] = relpos.Dense(columns * self.inv_norm_factor)
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=bias,
+                                 dropout=self.attention_dropout.p if self.training and bias else 0.0)
+        return self.dense(out.flatten(2)), weights
+
+
+def _xlnet(module):
+    """XLNet: Transformer-XL's products. Its masks and segments are arrays of queries by keys, which the model makes."""
+    @_replace(module.XLNetRelativeAttention, "rel_attn_core", _asked)
+    def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
+        lq, lk = len(q_head), len(k_head_h)
+        vectors = torch.nn.functional.pad(k_head_r[1:lq + lk], (0, 0) * 3 + (0, max(0, lq + lk - len(k_head_r))))
+        same = not (self.config.bi_data or self.training and self.dropout.p)  # for every batch entry
+        found = []
+        for at in [slice(None)] if same else [slice(n, n + 1) for n in range(q_head.shape[1])]:
+            query, key, value = (x[:, at].permute(1, 2, 0, 3) for x in (q_head, k_head_h, v_head_h))
+            r = vectors[:, at][:, 0].transpose(0, 1).contiguous()
+            options = {"q_offset": lk - lq, "relkey": relpos.XL(r, self.r_w_bias, self.r_r_bias)}
+            if attn_mask is not None:
+                options["mask"] = attn_mask[:, :, at].permute(2, 3, 0, 1) == 0
+            if seg_mat is not None:
+                of = torch.einsum("bnid,snd->bnis", query + self.r_s_bias[:, None], self.seg_embed) * self.scale
+                options["bias"] = relpos.Dense(torch.einsum("ijbs,bnis->bnij", seg_mat[:, :, at], of))
+            found.append(attention(self, query, key, value, None, is_causal=False, scaling=self.scale, position_bias=options,
+                                   dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions))
+        out = torch.cat([out for out, _ in found]).transpose(0, 1)
+        return (out, torch.cat([weights for _, weights in found]).permute(2, 3, 0, 1)) if output_attentions else out
+
+
+def _heads(x, count):
+    """(..., L, H D) as (..., H, L, D)."""
+    return x.unflatten(-1, (count, -1)).transpose(-2, -3)
+
+
+def _deberta(module, encoder="DebertaEncoder"):
+    """DeBERTa: content to position and position to content, without positions of queries by keys."""
+    @_replace(getattr(module, encoder), "get_rel_pos", lambda self, *_, **__: _asked(self.layer[0].attention))
     def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
         if relative_pos is not None or query_states is not None:
             raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states given: use "eager"')
 
-    @_replace(module.DebertaV2Encoder, "get_attention_mask", lambda self, *_, **__: _asked(self.layer[0].attention))
+    @_replace(getattr(module, encoder), "get_attention_mask", lambda self, *_, **__: _asked(self.layer[0].attention))
     def get_attention_mask(self, original, attention_mask):
         batch, length = attention_mask.shape[0], attention_mask.shape[-1]
         given = attention_mask.bool()
@@ -316,25 +534,32 @@ def _deberta(module):
     def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None, relative_pos=None,
                 rel_embeddings=None):
         def heads(x):
-            return x.view(*x.shape[:-1], self.num_attention_heads, -1).transpose(-2, -3)
+            return _heads(x, self.num_attention_heads)
 
-        query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
         kinds = [kind for kind in ("c2p", "p2c") if kind in self.pos_att_type]
-        options = {}
+        if hasattr(self, "in_proj"):  # the first version
+            query, key, value = heads(self.in_proj(hidden_states)).chunk(3, -1)
+            query, value = query + heads(self.q_bias[None]), value + heads(self.v_bias[None])
+            to_key, to_query, options, parts = "pos_proj", "pos_q_proj", {"span": 0, "buckets": -1}, len(self.pos_att_type)
+        else:
+            query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
+            to_key, to_query = ("key_proj", "query_proj") if self.share_att_key else ("pos_key_proj", "pos_query_proj")
+            options, parts = {"span": getattr(self, "pos_ebd_size", 0), "buckets": getattr(self, "position_buckets", -1)}, len(kinds)
+        relkey = {}
         if self.relative_attention and kinds:
-            vectors = self.pos_dropout(rel_embeddings)[:2 * self.pos_ebd_size]
-            to_key, to_query = ((self.key_proj, self.query_proj) if self.share_att_key else
-                                (getattr(self, "pos_key_proj", None), getattr(self, "pos_query_proj", None)))
-            options["relkey"] = relpos.Deberta(
-                heads(to_key(vectors)).contiguous() if "c2p" in kinds else None,
-                heads(to_query(vectors)).contiguous() if "p2c" in kinds else None,
-                span=self.pos_ebd_size, buckets=self.position_buckets, max_position=self.max_relative_positions)
-        out, weights = attention(self, query, key, value, attention_mask, position_bias=options,
-                                 output_attentions=output_attentions, scaling=(query.shape[-1] * (1 + len(kinds))) ** -0.5,
+            vectors = self.pos_dropout(rel_embeddings)[:2 * (options["span"] or self.max_relative_positions)]
+            relkey["relkey"] = relpos.Deberta(
+                heads(getattr(self, to_key)(vectors)).contiguous() if "c2p" in kinds else None,
+                heads(getattr(self, to_query)(vectors)).contiguous() if "p2c" in kinds else None,
+                max_position=self.max_relative_positions, **options)
+        out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey, output_attentions=output_attentions,
+                                 scaling=(query.shape[-1] * (1 + parts)) ** -0.5,
                                  dropout=self.dropout.p if self.training else 0.0)
         return out.flatten(2), weights
 
-    module.DebertaV2PreTrainedModel._can_set_attn_implementation_cached_value = True
+
+def _deberta_v2(module):
+    _deberta(module, "DebertaV2Encoder")
 
 
 def _longt5(module):
@@ -363,12 +588,34 @@ def _longt5(module):
         return (*found, weights) if output_attentions else found
 
 
+_LACKS = {"longt5": lambda config: config.encoder_attention_type != "local", "roformer": lambda config: config.is_decoder,
+          "deberta": lambda config: getattr(config, "talking_head", False),
+          **dict.fromkeys((  # those that compute with their masks or have sinks of their own, and bridgetower, which says that attention
+              # is causal where eager attention is not: bench/results/hf_models.json is of a sweep that finds such models
+              "axk2", "bigbird_pegasus", "bridgetower", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa", "hy_v4", "inkling2",
+              "inkling2_text", "lasr_ctc", "lasr_encoder", "mistral_large4", "mistral_large4_text", "t5gemma2"), lambda config: True)}
+
+
+def _adopt(model):
+    """Tell modules that have replacements, and keep no config, which one is theirs."""
+    for part in reversed([x for x in model.modules() if isinstance(x, PreTrainedModel)]):  # those within come first
+        for x in part.modules():
+            if getattr(type(x), "_asks_relpos", False) and not hasattr(x, "config"):
+                x.config = part.config
+
+
 def _tell_unused(model):
     """Warn of a model none of whose modules asks transformers for its attention function, as a wrapper of another library's model."""
     if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS") or getattr(type(x), "_asks_relpos", False)
                for x in model.modules()):
         warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: it asks for no attention function, and '
                       'computes as it did', stacklevel=4)
+
+
+_ADAPTED = {"longt5": _longt5, "bloom": _bloom, "swin": _swin, "swinv2": _swinv2, "vitdet": _vitdet, "sam": _sam, "sam_hq": _sam_hq,
+            "deberta": _deberta, "deberta_v2": _deberta_v2, "mpnet": _mpnet, "layoutlmv3": _layoutlmv3, "xlnet": _xlnet,
+            "wav2vec2_bert": _wav2vec2_bert, "wav2vec2_conformer": _wav2vec2_bert, "gptj": _gptj,
+            "codegen": functools.partial(_gptj, name="CodeGen"), "roformer": _roformer, "mpt": _mpt, "falcon": _falcon}
 
 
 def _register():
@@ -383,16 +630,18 @@ def _register():
             modules = [sys.modules.get(cls.__module__) for cls in type(self).__mro__ if issubclass(cls, PreTrainedModel)]
             fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x
                         for module in modules for name, x in vars(module).items())
-            if fixed or not self._can_set_attn_implementation() or getattr(self.config, "encoder_attention_type", "local") != "local":
+            if fixed or not self._can_set_attn_implementation() or _LACKS.get(self.config.model_type, lambda config: False)(self.config):
                 raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
                                  'relpos has no replacement for it: use attn_implementation="eager"')
             found = original(self, *args, **kwargs)
             if original.__name__ == "set_attn_implementation":
+                _adopt(self)
                 _tell_unused(self)
             return found
 
     @_replace(PreTrainedModel, "post_init", _asked)
     def post_init(self, original):
+        _adopt(self)
         _tell_unused(self)
         return original(self)
 
@@ -409,10 +658,17 @@ def _register():
         return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
 
     for name, cls in [("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("longt5", "LongT5Attention"),
-                      ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention")]:
+                      ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention"),
+                      ("pix2struct", "Pix2StructTextAttention")]:
         _t5(getattr(models(name), cls))
-    for name, adapt in [("longt5", _longt5), ("bloom", _bloom), ("swin", _swin), ("deberta_v2", _deberta)]:
-        adapt(models(name))
+    for name, adapt in _ADAPTED.items():
+        module = models(name)
+        adapt(module)
+        for name, x in list(vars(module).items()):
+            if name.endswith("ATTENTION_CLASSES"):  # of what a new model takes
+                x[NAME] = x["eager"]
+            elif name.endswith("PreTrainedModel") and name != "PreTrainedModel":
+                x._can_set_attn_implementation_cached_value = True
 
 
 _register()

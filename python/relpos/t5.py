@@ -11,6 +11,7 @@ import contextlib
 import ctypes as c
 import os
 import queue
+import sys
 import threading
 import types
 
@@ -40,7 +41,7 @@ class _Opening(c.Structure):
 
 class _Info(c.Structure):
     _fields_ = _fields("char* kind type; int64_t vocab d_model d_kv d_ff heads layers decoder_layers parameters bytes step_bytes;"
-                       "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts")
+                       "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts not_finite")
 
 
 class _Generation(c.Structure):
@@ -314,7 +315,8 @@ class T5:
 
     def generate(self, texts=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, num_return_sequences=None,
                  length_penalty=None, early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0,
-                 repetition_penalty=None, no_repeat_ngram_size=None, stop_strings=(), begin=None, return_scores=False):
+                 repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
+                 forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False):
         """Write a target for each source: greedy, by beam search or by sampling, token for token as transformers does.
 
         What is None is as the model's generation_config.json says, or else as in the second column.
@@ -332,7 +334,12 @@ class T5:
         seed                   0        the same seed gives the same samples, whatever else is in the call
         repetition_penalty     1.0      above 1: tokens that are there already become less likely
         no_repeat_ngram_size   0        no so many tokens in a row come twice
-        stop_strings           none     a text or several: the target ends once one is in it
+        suppress_tokens        none     token numbers that are never written; an empty list: none
+        begin_suppress_tokens  none     likewise, as the first that is chosen
+        bad_words_ids          none     sequences of token numbers, none of which is written whole
+        forced_bos_token_id    none     the token that every target begins with
+        max_length             none     in place of max_new_tokens: with the start token, and begin
+        stop_strings           none     a text or several: the target ends once one is in it; (): none
         begin                  none     what every target begins with: a text, or with tokens= token numbers
         return_scores          False    return (targets, scores)
 
@@ -341,10 +348,10 @@ class T5:
         of float64: (sources,), or (sources, num_return_sequences); without the axis of sources for one text. Ctrl-C ends the call after the
         step that is running.
         """
-        settings = {name: value for name, value in locals().items() if name in _SETTINGS}
+        settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(texts, tokens)
         with self._use() as model:
-            g, kept = self._settings(model, settings, stop_strings, begin, tokens is not None)
+            g, kept = self._settings(model, settings, stop_strings, begin, tokens is not None, max_length)
             g.scores = bool(return_scores)
             found = _interruptible(lambda flag: self._write(model, rows, g, flag, kept))
             out = [row if tokens is not None else self.detokenize(row) for row, _ in found]
@@ -359,18 +366,19 @@ class T5:
 
     def stream(self, text=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, length_penalty=None,
                early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
-               no_repeat_ngram_size=None, stop_strings=(), begin=None):
+               no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None, forced_bos_token_id=None,
+               max_length=None, stop_strings=None, begin=None):
         """Write the target of one source, and iterate over its text as it comes: the pieces joined are what `generate` returns. With tokens=,
         over token numbers. Arguments are those of `generate`; names and types are checked at once. With beams, all comes at the end.
 
         Writing goes on in a thread while the pieces are used. It ends when the iterator is closed or dropped, or by Ctrl-C.
         """
-        settings = {name: value for name, value in locals().items() if name in _SETTINGS}
+        settings = {name: value for name, value in locals().items() if name in _SETTINGS or name in _LISTS}
         rows, many = self._rows(text, tokens, "text")
         if many:
             raise TypeError("stream: one source is needed (generate takes several)")
         with self._use() as model:
-            g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None)
+            g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None, max_length)
         return self._pieces(rows, g, kept, tokens is not None)
 
     def _pieces(self, rows, g, kept, numbers):
@@ -424,10 +432,11 @@ class T5:
                 self._drafted[name] += getattr(drafted, name)
         return found
 
-    def _settings(self, model, settings, stop_strings, begin, numbers):
+    def _settings(self, model, settings, stop_strings, begin, numbers, max_length):
         """rp_t5_generation of the arguments, and what it borrows."""
         g = _lib.rp_t5_generation_of(model)
         given = {name: value for name, value in settings.items() if value is not None}
+        lists = self._lists(g, {name: given.pop(name) for name in _LISTS if name in given})
         if given.get("do_sample") and "num_beams" not in given:
             g.beams = 1
         if given.get("num_beams") is not None and "do_sample" not in given:
@@ -443,14 +452,19 @@ class T5:
             else:
                 value = _real(name, value) if low is None else _whole(name, value, low, high)
             setattr(g, field, value)
-        if "min_new_tokens" not in given:
+        if max_length is not None and "max_new_tokens" in given:
+            raise TypeError("give either max_length or max_new_tokens")
+        if "num_return_sequences" not in given and not g.sample:
+            g.returned = min(g.returned, g.beams)
+        if "min_new_tokens" not in given and max_length is None:
             g.min_new_tokens = min(g.min_new_tokens, g.max_new_tokens)
-        stops = [one.encode() for one in ([stop_strings] if isinstance(stop_strings, str) else _texts("stop_strings", stop_strings or ()))]
-        for one in stops:
+        stops = None if stop_strings is None else [one.encode() for one in ([stop_strings] if isinstance(stop_strings, str) else _texts("stop_strings", stop_strings or ()))]
+        for one in stops or ():
             if not one or b"\0" in one:
                 raise ValueError("stop_strings: a text is empty, or has a character 0")
-        array = (c.c_char_p * max(len(stops), 1))(*stops)
-        g.stop, g.n_stop = c.cast(array, c.c_void_p), len(stops)
+        array = (c.c_char_p * max(len(stops or ()), 1))(*stops or ())
+        if stops is not None:
+            g.stop, g.n_stop = c.cast(array, c.c_void_p), len(stops)
         row = np.empty(0, np.int32)
         if begin is not None and numbers:
             row = _row("begin", begin)
@@ -461,21 +475,49 @@ class T5:
             row = row[:-1] if len(row) and row[-1] == self.config.eos else row
         row = np.ascontiguousarray(row)
         g.prefix = _borrow([row])[0]
-        return g, (row, array)
+        if max_length is not None:
+            before = 1 + len(row)
+            g.max_new_tokens = _whole("max_length", max_length, before + 1, 1 << 24) - before
+            if "min_new_tokens" not in given:
+                g.min_new_tokens = min(g.min_new_tokens, g.max_new_tokens)
+        return g, (row, array, lists)
+
+    @staticmethod
+    def _lists(g, given):
+        """Set the lists of tokens that were given, and return what g borrows."""
+        kept = []
+        for name, value in given.items():
+            if name == "bad_words_ids":
+                if not isinstance(value, (list, tuple)):
+                    raise TypeError(f"bad_words_ids is of type {type(value).__name__}: a list of lists of tokens is needed")
+                words = [_row(f"bad_words_ids[{n}]", one) for n, one in enumerate(value)]
+                made = _borrow(words)
+                g.bad_words, g.n_bad_words = c.cast(made, c.c_void_p), len(words)
+                kept += [words, made]
+            else:
+                row = _row(name, value)
+                setattr(g, _LISTS[name], _borrow([row])[0])
+                kept.append(row)
+        return kept
 
     # ------------------------------------------------------------------------------------------- encode, score
 
-    def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False):
+    def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False, batch_size=32,
+               normalize_embeddings=False, show_progress_bar=False):
         """Hidden states of sources after the encoder's last norm, or one vector for each.
 
         pool             None: all hidden states; "mean", "first" or "last": one vector of them
         normalize        vectors become 1 long; needs pool
         pad_to           cut sources to so many tokens, of which the last stays the end, and pad with zeros
         attend_padding   pad with tokens that are attended to, as text encoders of image models expect; needs pad_to
+        batch_size       sources that are computed together; the result does not depend on it
+
+        sentence-transformers' normalize_embeddings is normalize, and its show_progress_bar counts sources on standard error.
 
         Returns float32: with pool (sources, d_model); with pad_to (sources, pad_to, d_model); else a list of (tokens, d_model). For one text
         the same without the axis of sources. A source of no tokens has the vector 0.
         """
+        normalize, batch = normalize or normalize_embeddings, _whole("batch_size", batch_size, 1, 1 << 24)
         rows, many = self._rows(texts, tokens)
         if pool not in (None, "mean", "first", "last"):
             raise ValueError(f'pool is {pool!r}: None, "mean", "first" or "last"')
@@ -486,13 +528,15 @@ class T5:
         if pad_to is not None:
             rows = [self._fit(row, _whole("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
-        for n in range(0, len(rows), 32):  # of all sources only the vectors are kept; the bits are those of one call
-            some = rows[n:n + 32]
+        for n in range(0, len(rows), batch):  # of all sources only the vectors are kept; the bits are those of one call
+            some = rows[n:n + batch]
             hidden = np.empty((sum(map(len, some)), d), np.float32)
             with self._use() as model:
                 _watched(_lib.rp_t5_encode, model, len(some), _borrow(some), hidden.ctypes.data)
             out += np.split(hidden, np.cumsum([len(row) for row in some])[:-1]) if pool is None else [
                 _pool(one, pool, normalize) for one in np.split(hidden, np.cumsum([len(row) for row in some])[:-1])]
+            if show_progress_bar:
+                print(f"\r{len(out)} of {len(rows)}", end="" if len(out) < len(rows) else "\n", file=sys.stderr, flush=True)
         if pool is not None:
             out = np.array(out, np.float32).reshape(-1, d)
         elif pad_to is not None:
@@ -583,8 +627,10 @@ _SETTINGS = {
     "num_return_sequences": ("returned", 1, 4096), "length_penalty": ("length_penalty", None, None), "early_stopping": ("early_stopping", 0, 2),
     "do_sample": ("sample", 0, 1), "temperature": ("temperature", None, None), "top_k": ("top_k", 0, 2**31 - 1), "top_p": ("top_p", None, None),
     "seed": ("seed", 0, 2**64 - 1), "repetition_penalty": ("repetition_penalty", None, None),
-    "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24),
+    "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24), "forced_bos_token_id": ("forced_first", 0, 2**31 - 1),
 }
+# Those that are lists of tokens.
+_LISTS = {"suppress_tokens": "suppress", "begin_suppress_tokens": "begin_suppress", "bad_words_ids": "bad_words"}
 
 
 def _texts(name, texts):

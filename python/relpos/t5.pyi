@@ -24,7 +24,12 @@ class _Settings(TypedDict, total=False):
     seed: int
     repetition_penalty: float | None
     no_repeat_ngram_size: int | None
-    stop_strings: _Texts
+    suppress_tokens: Sequence[int] | NDArray[np.integer] | None
+    begin_suppress_tokens: Sequence[int] | NDArray[np.integer] | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    forced_bos_token_id: int | None
+    max_length: int | None
+    stop_strings: _Texts | None
     begin: str | Sequence[int] | NDArray[np.integer] | None
 
 class T5:
@@ -50,6 +55,7 @@ class T5:
     activation: str
     attention: str
     experts: int
+    not_finite: int
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "bf16", "int8", "int4"] | None = None,
                  threads: int | None = None, draft: Literal["int8", "int4"] | None = None) -> None: ...
     @property
@@ -67,7 +73,8 @@ class T5:
     def stream(self, text: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,
                **settings: Unpack[_Settings]) -> Iterator[Any]: ...
     def encode(self, texts: _Texts | None = None, *, tokens: _Tokens | None = None, pool: Literal["mean", "first", "last"] | None = None,
-               normalize: bool = False, pad_to: int | None = None, attend_padding: bool = False) -> Any: ...
+               normalize: bool = False, pad_to: int | None = None, attend_padding: bool = False, batch_size: int = 32,
+               normalize_embeddings: bool = False, show_progress_bar: bool | None = False) -> Any: ...
     def score(self, sources: _Texts | None = None, targets: _Texts | None = None, *, source_tokens: _Tokens | None = None,
               target_tokens: _Tokens | None = None, each: bool = False) -> Any: ...
     def explain(self, text: str | None = None, target: str | None = None, *, tokens: Sequence[int] | NDArray[np.integer] | None = None,

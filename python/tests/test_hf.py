@@ -188,6 +188,161 @@ def test_deberta(more):
         agree(model, padding, ["eager"], input_ids=IDS, attention_mask=padding)
 
 
+def vision(name, keep=None, **config):
+    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(**config)), dict(pixel_values=pixels), keep
+
+
+def tokens(name, kind="Model", **config):
+    model = made(getattr(transformers, name + kind), getattr(transformers, f"{name}Config")(**config))
+    return model, dict(input_ids=IDS, attention_mask=RIGHT), RIGHT
+
+
+def layout():
+    """Boxes of words of different heights, left to right and down the page."""
+    at = torch.arange(29).expand(3, -1)
+    boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 10 + 12 * (at % 4)], -1)
+    model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16, visual_embed=False,
+                                 max_2d_position_embeddings=256, rel_pos_bins=16, rel_2d_pos_bins=32)
+    return model, {**inputs, "bbox": boxes}, keep
+
+
+def xlnet(**more):
+    model, inputs, keep = tokens("XLNet", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48, **more)
+    return model, inputs, keep
+
+
+def speech(name, kind):
+    model, _, _ = tokens(name, vocab_size=60, **BERT, position_embeddings_type=kind, add_adapter=False, left_max_position_embeddings=7,
+                         right_max_position_embeddings=3, feature_projection_input_dim=20, conv_depthwise_kernel_size=3, output_hidden_size=32,
+                         conv_dim=(20, 20), conv_kernel=(3, 3), conv_stride=(2, 2), num_conv_pos_embeddings=8,
+                         num_conv_pos_embedding_groups=2, mask_time_prob=0.0, max_source_positions=64)
+    g = torch.Generator().manual_seed(0)
+    return model, {"input_features": torch.randn(2, 33, 20, generator=g)} if "Bert" in name else {
+        "input_values": torch.randn(2, 150, generator=g)}, None
+
+
+BERT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+SWIN = dict(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0)
+DETECTOR = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=4, drop_path_rate=0.0)
+ADAPTED = {  # models that compute their attention by themselves, or make arrays of queries by keys for it
+    "Swinv2": lambda: vision("Swinv2", **SWIN),
+    "VitDet": lambda: vision("VitDet", **DETECTOR, window_size=3, window_block_indices=[0], use_relative_position_embeddings=True),
+    "VitDet without positions": lambda: vision("VitDet", **DETECTOR),
+    "Sam": lambda: vision("SamVision", **{**DETECTOR, "patch_size": 4}, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
+    "SamHQ": lambda: vision("SamHQVision", **DETECTOR, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
+    "Deberta": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["c2p", "p2c"]),
+    "Deberta up to 10": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["p2c"], max_relative_positions=10),
+    "Deberta without positions": lambda: tokens("Deberta", **{**DEBERTA, "relative_attention": False}, pos_att_type=["c2p"]),
+    "MPNet": lambda: tokens("MPNet", vocab_size=60, **BERT),
+    "LayoutLMv3": layout,
+    "XLNet": lambda: xlnet(),
+    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # which takes no padding, eager or not
+    "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()}, keep[:2]))(*xlnet(bi_data=True)),
+    "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long()}, keep))(*xlnet()),
+    "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
+    "Wav2Vec2Bert, relative": lambda: speech("Wav2Vec2Bert", "relative"),
+    "Wav2Vec2Conformer": lambda: speech("Wav2Vec2Conformer", "relative"),
+    "GPTJ": lambda: tokens("GPTJ", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
+    "CodeGen": lambda: tokens("CodeGen", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
+    "RoFormer": lambda: tokens("RoFormer", vocab_size=60, **BERT),
+    "RoFormer, values too": lambda: tokens("RoFormer", vocab_size=60, **BERT, rotary_value=True),
+    "Mpt": lambda: tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2, n_heads=6, max_seq_len=64),
+    "Falcon": lambda: tokens("Falcon", "ForCausalLM", vocab_size=60, **BERT),
+    "Falcon, ALiBi": lambda: tokens("Falcon", "ForCausalLM", vocab_size=60, **BERT, alibi=True, multi_query=False, parallel_attn=False),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_models_that_ask_for_no_attention_function(name):
+    model, inputs, keep = ADAPTED[name]()
+    other = "sdpa" if "Falcon" in name else "eager"  # eager attention of Falcon adds ALiBi twice
+    for padding in (keep,) if keep is None else (keep, keep.flip(1)):
+        given = inputs if keep is None else {**inputs, "attention_mask": padding}
+        agree(model, padding, [other], **given)
+
+
+@pytest.mark.parametrize("name", [name for name in ADAPTED if name not in ("Sam", "SamHQ", "VitDet without positions")])
+def test_their_attentions(name):
+    model, inputs, keep = ADAPTED[name]()
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.set_attn_implementation(implementation)
+        found.append(model(**inputs, output_attentions=True).attentions)
+    assert len(found[0]) == len(found[1]) > 0
+    for got, want in zip(*found):
+        if "ALiBi" in name:  # where eager attention is wrong
+            torch.testing.assert_close(got.sum(-1)[:, 0][RIGHT > 0], torch.ones(int(RIGHT.sum())))
+            continue
+        assert got.shape == want.shape
+        rows = torch.ones(got.shape[:3], dtype=torch.bool) if keep is None else keep[:, None].bool().expand(got.shape[:3])
+        torch.testing.assert_close(got[rows], want[rows], atol=2e-5 * float(want[rows].max()), rtol=0)  # as `agree` has it
+
+
+@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(num_beams=3)], ids=str)
+@pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi"])
+def test_they_generate_the_same(name, cache):
+    generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, **cache)
+
+
+def test_xlnet_generates_the_same():
+    """Each step has a memory, a permutation and one target, with padding before the text too."""
+    model = tokens("XLNet", "LMHeadModel", vocab_size=60, d_model=32, n_layer=2, n_head=4, d_inner=48)[0]
+    for options in (dict(attention_mask=torch.ones_like(IDS)), dict(attention_mask=LEFT), dict(use_mems=False)):
+        generated(model, IDS, **options)
+
+
+@pytest.mark.parametrize("name", ["Swinv2", "Deberta", "MPNet", "Mpt", "Falcon", "GPTJ", "VitDet"])
+def test_they_compile(name):
+    model, inputs, keep = ADAPTED[name]()
+    model.set_attn_implementation("relpos")
+    inputs = {**inputs, "use_cache": False} if name in ("Mpt", "Falcon", "GPTJ") else inputs
+    want = model(**inputs, return_dict=False)[0].detach()
+    torch._dynamo.reset()
+    got = torch.compile(model, backend="aot_eager")(**inputs, return_dict=False)[0]
+    torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
+
+
+def test_pix2struct():
+    config = transformers.Pix2StructConfig(
+        text_config=dict(vocab_size=60, hidden_size=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=12,
+                         relative_attention_max_distance=20, decoder_start_token_id=0, eos_token_id=None, pad_token_id=0),
+        vision_config=dict(hidden_size=32, patch_embed_hidden_size=20, d_ff=48, d_kv=8, num_hidden_layers=2, num_attention_heads=4, seq_len=24))
+    model = made(transformers.Pix2StructForConditionalGeneration, config)
+    patches = torch.randn(3, 24, 20 + 2, generator=torch.Generator().manual_seed(0))
+    patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1).float()
+    agree(model, RIGHT, ["eager"], flattened_patches=patches, decoder_input_ids=IDS, decoder_attention_mask=RIGHT)
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.set_attn_implementation(implementation)
+        found.append(model.generate(flattened_patches=patches, max_new_tokens=12, do_sample=False))
+    assert torch.equal(*found)
+
+
+def test_a_model_made_with_it_equals_one_that_is_set_later():
+    """Modules learn their config in both."""
+    config = transformers.Swinv2Config(**SWIN)
+    first = transformers.Swinv2Model._from_config(config, attn_implementation="relpos").eval()
+    second = transformers.Swinv2Model(transformers.Swinv2Config(**SWIN)).eval()
+    second.load_state_dict(first.state_dict())
+    pixels = torch.ones(1, 3, 32, 32).cumsum(-1)
+    want = second(pixels).last_hidden_state
+    second.set_attn_implementation("relpos")
+    got = first(pixels).last_hidden_state
+    assert torch.equal(got, second(pixels).last_hidden_state) and not torch.equal(got, want)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name, config", [
+    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("WavLM", {}), ("GPTNeo", {}), ("Funnel", {}),
+    ("BigBirdPegasus", {}), ("Doge", {}), ("BridgeTower", {})], ids=str)
+def test_what_is_refused_is_refused_when_it_is_set(name, config):
+    sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
+    config = getattr(transformers, f"{name}Config")(**config, **sizes)
+    with torch.device("meta"), pytest.raises(ValueError, match=f"{name}Model computes its attention by itself"):
+        getattr(transformers, f"{name}Model")._from_config(config, attn_implementation="relpos")
+
+
 def test_the_same_training():
     losses = {}
     for implementation in ("relpos", "eager"):
@@ -223,7 +378,14 @@ class Storage(torch.utils._python_dispatch.TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2"])
+LONG = {  # what has to grow with the length in configs
+    "MPNet": dict(max_position_embeddings=1100), "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
+                                                                    shape_size=4),
+    "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100), "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),
+    "Falcon": dict(alibi=True), "RoFormer": dict(max_position_embeddings=1100), "XLNet": dict(d_model=32, n_layer=1, n_head=2, d_inner=48)}
+
+
+@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", *LONG])
 def test_nothing_of_queries_by_keys_is_made(name):
     n = 1024
     ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
@@ -234,9 +396,15 @@ def test_nothing_of_queries_by_keys_is_made(name):
     elif name == "DebertaV2":
         config = transformers.DebertaV2Config(**DEBERTA, pos_att_type=["c2p", "p2c"], position_buckets=8)
         model = made(transformers.DebertaV2Model, config)
+    elif name == "Deberta":
+        model = ADAPTED[name]()[0]
+    elif name in LONG:
+        sizes = BERT if name in ("MPNet", "LayoutLMv3", "Falcon", "RoFormer") else {}
+        model = tokens(name, vocab_size=60, **sizes, **LONG[name])[0]
+        inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)}, "XLNet": {"attention_mask": None}}.get(name, {})
     else:
         model = causal(name)
-    for implementation in ("relpos", "eager"):
+    for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):  # whose eager attention ends at max_seq_len
         with Storage() as storage:
             results(model, implementation, **inputs)
         assert (storage.largest < n * n) == (implementation == "relpos"), storage.largest
@@ -378,11 +546,11 @@ def test_masks_that_are_not_known_become_arrays():
 
 
 def test_what_is_refused():
-    small = transformers.GPTJConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2, rotary_dim=8)
-    with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
-        transformers.GPTJModel._from_config(small, attn_implementation="relpos")
-    with pytest.raises(ValueError, match="GPTJModel computes its attention by itself"):
-        transformers.GPTJModel(small).set_attn_implementation("relpos")
+    small = transformers.OpenAIGPTConfig(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
+    with pytest.raises(ValueError, match="OpenAIGPTModel computes its attention by itself"):
+        transformers.OpenAIGPTModel._from_config(small, attn_implementation="relpos")
+    with pytest.raises(ValueError, match="OpenAIGPTModel computes its attention by itself"):
+        transformers.OpenAIGPTModel(small).set_attn_implementation("relpos")
     with pytest.raises(ValueError, match="LongT5Model computes its attention by itself"):
         transformers.LongT5Model._from_config(transformers.LongT5Config(**T5, encoder_attention_type="transient-global"),
                                               attn_implementation="relpos")
@@ -550,12 +718,6 @@ def test_attentions_of_every_layer(name):
 
 
 def test_a_model_that_never_asks_is_told():
-    sam = transformers.SamConfig(vision_config=dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8,
-                                                    mlp_dim=32, output_channels=16, window_size=2, global_attn_indexes=[0]))
-    with pytest.raises(ValueError, match="SamModel computes its attention by itself"):
-        transformers.SamModel._from_config(sam, attn_implementation="relpos")
-    with pytest.raises(ValueError, match="SamModel computes its attention by itself"):
-        transformers.SamModel(sam).set_attn_implementation("relpos")
     resnet = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
     with pytest.warns(UserWarning, match='attn_implementation="relpos" changes nothing in ResNetModel'):
         model = transformers.ResNetModel._from_config(resnet, attn_implementation="relpos")

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -134,6 +135,19 @@ def test_documentation(name):
     assert thing.__doc__, name
     test = doctest.DocTestParser().get_doctest(inspect.getdoc(thing), {}, name, None, None)
     assert doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test).failed == 0
+
+
+@pytest.mark.parametrize("cls", relpos.TERMS.values(), ids=relpos.TERMS)
+def test_what_the_documentation_of_a_term_says(cls):
+    """Formula, arrays with shapes, parameters with their meaning and default, and a call that runs."""
+    info = relpos._terms._BY_CLASS[cls]
+    said = inspect.getdoc(cls)
+    assert f"Formula: `{info['formula']}`\n" in said and ">>> relpos.attention(q, k, v, " in said
+    for array in info["arrays"]:
+        assert re.search(rf"^{array['name']}  +\S.*: ", said, re.M), array["name"]
+    for parameter in info["parameters"]:
+        name = relpos._terms._KEYWORDS.get(parameter["key"], parameter["key"])
+        assert re.search(rf"^{name}  .*(required|unless given)$", said, re.M), name
 
 
 def test_readme():

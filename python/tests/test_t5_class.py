@@ -166,6 +166,10 @@ def test_pack(byt5, tmp_path):
         assert packed.generate("hello", max_new_tokens=30) == byt5.generate("hello", max_new_tokens=30)
     with pytest.raises(OSError, match="none/m"):
         byt5.pack(tmp_path / "none/m.relpos")
+    before = (tmp_path / "m.relpos").read_bytes()
+    with relpos.t5.T5(tmp_path / "m.relpos") as packed, pytest.raises(OSError, match="the model was read from this file"):
+        packed.pack(tmp_path / "m.relpos")
+    assert (tmp_path / "m.relpos").read_bytes() == before and byt5.not_finite == 0
 
 
 REFUSED = [
@@ -203,6 +207,17 @@ REFUSED = [
     (lambda m: relpos.t5.T5(DATA / "encoder").generate(tokens=[1]), ValueError, "decoder"),
     (lambda m: relpos.t5.T5(DATA / "t5").generate("a"), ValueError, "tokenizer"),
     (lambda m: relpos.T5("flan-t5-small"), TypeError, r"relpos\.t5\.T5"),
+    (lambda m: relpos.T5("flan-t5-small", type="int8", threads=2), TypeError, r"relpos\.t5\.T5"),
+    (lambda m: relpos.T5(pathlib.Path("flan-t5-small"), draft="int4"), TypeError, r"relpos\.t5\.T5"),
+    (lambda m: m.generate("a", max_length=1), ValueError, "max_length is 1"),
+    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "either max_length or max_new_tokens"),
+    (lambda m: m.generate("a", suppress_tokens=[384]), ValueError, "vocabulary has 384"),
+    (lambda m: m.generate("a", bad_words_ids=[[]]), ValueError, "bad_words"),
+    (lambda m: m.generate("a", bad_words_ids=3), TypeError, "bad_words_ids is of type int"),
+    (lambda m: m.generate("a", bad_words_ids=[3]), TypeError, r"bad_words_ids\[0\]"),
+    (lambda m: m.generate("a", forced_bos_token_id=384), ValueError, "no token of the vocabulary"),
+    (lambda m: m.encode("a", batch_size=0), ValueError, "batch_size is 0"),
+    (lambda m: m.encode("a", normalize_embeddings=True), ValueError, "normalize"),
 ]
 
 
@@ -322,13 +337,50 @@ def test_explain_gives_the_attentions_of_transformers(name):
 
 
 def test_ctrl_c_ends_encode():
-    code = ("import sys, time, relpos.t5\nm = relpos.t5.T5(sys.argv[1])\nprint('begun', flush=True)\nbegan = time.time()\n"
+    # a shell has its background jobs ignore Ctrl-C, which children inherit
+    code = ("import signal, sys, relpos.t5\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "m = relpos.t5.T5(sys.argv[1])\nprint('begun', flush=True)\n"
             "try:\n    m.encode('a' * 150000)\nexcept KeyboardInterrupt:\n    print('ended', flush=True)\n")
     with subprocess.Popen([sys.executable, "-P", "-c", code, DATA / "byt5"], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "begun\n"
         time.sleep(1)
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=20)[0] == "ended\n"
+
+
+def test_tokens_that_are_not_written_and_one_that_is():
+    source = [5, 9, 2, 4, 4, 7, 1]
+    with relpos.t5.T5(DATA / "mt5", type="f32") as m:
+        def write(**settings):
+            return m.generate(tokens=source, max_new_tokens=6, **settings).tolist()
+
+        plain = write()
+        first = plain[0]
+        assert len(plain) > 2
+        assert first not in write(suppress_tokens=[first])
+        assert write(begin_suppress_tokens=np.array([first]))[0] != first
+        assert write(bad_words_ids=[plain[:2]])[0] == first
+        assert write(bad_words_ids=[plain[:2]])[1] != plain[1]
+        assert write(forced_bos_token_id=7)[0] == 7
+        assert write(suppress_tokens=[], bad_words_ids=[]) == plain
+        assert m.generate(tokens=source, max_length=4).tolist() == m.generate(tokens=source, max_new_tokens=3).tolist()
+        assert m.generate(tokens=source, max_length=4, begin=[7]).tolist() == m.generate(tokens=source, max_new_tokens=2, begin=[7]).tolist()
+        assert list(m.stream(tokens=source, max_length=4, suppress_tokens=[first])) == \
+            m.generate(tokens=source, max_length=4, suppress_tokens=[first]).tolist()
+
+
+def test_encode_takes_the_names_of_sentence_transformers(byt5, capsys):
+    lines = ["one", "another", "a third"]
+    want = byt5.encode(lines, pool="mean", normalize=True)
+    assert (byt5.encode(lines, pool="mean", normalize_embeddings=True, batch_size=2, show_progress_bar=True) == want).all()
+    assert capsys.readouterr().err == "\r2 of 3\r3 of 3\n"
+    assert (byt5.encode(lines, pool="mean", normalize=True, batch_size=1) == want).all()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_module_is_there_without_an_import_of_its_own():
+    line = "import relpos, sys; assert 'relpos.t5' not in sys.modules; print(relpos.t5.T5.__name__, hasattr(relpos, 'nothing'))"
+    assert subprocess.run([sys.executable, "-P", "-c", line], capture_output=True, text=True, check=True).stdout == "T5 False\n"
 
 
 def test_structures_are_those_of_the_header():

@@ -373,15 +373,6 @@ static void free_sums(gradients *g)
     rpi_arena_free(&g->back.sums.memory);
 }
 
-static void fill_zero(const rpi_view *v, const int64_t *len)
-{
-    for (int64_t a = 0; a < len[0]; a++)
-        for (int64_t b = 0; b < len[1]; b++)
-            for (int64_t i = 0; i < len[2]; i++)
-                for (int64_t j = 0; j < len[3]; j++)
-                    rpi_put(v->data, v->dtype, rpi_index(v, a, b, i, j), 0);
-}
-
 /* Nothing in here fails: the caller has the memory already. */
 static void backward(gradients *g, rp_pool *pool)
 {
@@ -396,8 +387,6 @@ static void backward(gradients *g, rp_pool *pool)
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         serial |= bw->run_dq[n] && s->run.vectors.product->query;
-        if (bw->direct[n])
-            fill_zero(&c->grads->term[s->term][0], c->args->term[s->term][0].len);
     }
     rpi_call_fill(c, &g->sources, pool);
     rpi_pool_run(pool, d->batch * d->heads * row_tasks, stats_task, c);

@@ -54,3 +54,22 @@ static inline void transpose(__m256 *x) /* pairs of rows, then fours, then halve
         x[r + 4] = _mm256_permute2f128_ps(a, b, 0x31);
     }
 }
+#define vf_columns(from, gap, to) four_columns(from, gap, to)
+static inline void four_columns(const float *from, int64_t gap, __m256 *to) /* by 128 bits, then pairs, then fours */
+{
+    __m256 x[4], y[4];
+    RPI_UNROLL
+    for (int r = 0; r < 4; r++)
+        x[r] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + r * gap)),
+                                    _mm_loadu_ps(from + (r + 4) * gap), 1);
+    RPI_UNROLL
+    for (int r = 0; r < 4; r += 2) {
+        y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+        y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 2; r++) {
+        to[2 * r] = _mm256_shuffle_ps(y[r], y[r + 2], 0x44);
+        to[2 * r + 1] = _mm256_shuffle_ps(y[r], y[r + 2], 0xee);
+    }
+}

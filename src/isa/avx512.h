@@ -7,6 +7,7 @@ typedef __m512 vf;
 #define vf_fma(a, b, c)             _mm512_fmadd_ps(a, b, c)
 #define vf_set1(x)                  _mm512_set1_ps(x)
 #define vf_load(p)                  _mm512_loadu_ps(p)
+#define vf_load_some(p, n)          _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
 #define vf_store(p, v)              _mm512_storeu_ps(p, v)
 #define vu_wide(p)                  ((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
 #define vf_max(a, b)                _mm512_max_ps(a, b)
@@ -22,5 +23,27 @@ typedef __m512 vf;
 #define vf_keep(x, keep)                                                                                               \
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)
-#define vf_gather(p, index)  _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
-#define vf_pick(a, index, b) _mm512_permutex2var_ps(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
+#define vf_gather(p, index)       _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
+#define vf_pick(a, index, b)      _mm512_permutex2var_ps(a, (__m512i)(index), b) /* lanes of a, and from VL on of b */
+#define vf_columns(from, gap, to) four_columns(from, gap, to)
+static inline void four_columns(const float *from, int64_t gap, __m512 *to) /* by 128 bits, then pairs, then fours */
+{
+    __m512 x[4], y[4];
+    RPI_UNROLL
+    for (int r = 0; r < 4; r++) {
+        x[r] = _mm512_castps128_ps512(_mm_loadu_ps(from + r * gap));
+        x[r] = _mm512_mask_broadcast_f32x4(x[r], 0x00f0, _mm_loadu_ps(from + (r + 4) * gap));
+        x[r] = _mm512_mask_broadcast_f32x4(x[r], 0x0f00, _mm_loadu_ps(from + (r + 8) * gap));
+        x[r] = _mm512_mask_broadcast_f32x4(x[r], 0xf000, _mm_loadu_ps(from + (r + 12) * gap));
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 4; r += 2) {
+        y[r] = _mm512_unpacklo_ps(x[r], x[r + 1]);
+        y[r + 1] = _mm512_unpackhi_ps(x[r], x[r + 1]);
+    }
+    RPI_UNROLL
+    for (int r = 0; r < 2; r++) {
+        to[2 * r] = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(y[r]), _mm512_castps_pd(y[r + 2])));
+        to[2 * r + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(y[r]), _mm512_castps_pd(y[r + 2])));
+    }
+}

@@ -34,6 +34,16 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #ifndef vf_load
 #define vf_load(p) ((vf) * (const vf_loose *)(p))
 #endif
+#ifndef vf_load_some
+static inline vf vf_load_some(const real *p, int64_t n) /* n numbers, 1 to VL, and zeros: no more is read */
+{
+    real lane[VL] = {0};
+    if (n == VL)
+        return vf_load(p);
+    __builtin_memcpy(lane, p, (size_t)n * sizeof *p);
+    return vf_load(lane);
+}
+#endif
 #ifndef vf_store
 #define vf_store(p, v) ((void)(*(vf_loose *)(p) = (vf_loose)(v)))
 #endif

@@ -217,11 +217,14 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
             if (some)
                 tile_backward(&w, &t, head);
             else
-                for (int32_t m = 0; m < c->n_sources; m++)
+                for (int32_t m = 0; m < c->n_sources; m++) {
+                    if (bw->direct[m])
+                        direct_gradient(&w, j0, m, false);
                     if (bw->run_dq[m]) {
                         rpi_ticket_wait(bw->ticket_run_dq[m] + block_n, key_block);
                         rpi_ticket_pass(bw->ticket_run_dq[m] + block_n);
                     }
+                }
             if (bw->any_pairs) {
                 atomic_llong *at = bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block;
                 rpi_ticket_wait(at, b * d->heads + k->h);

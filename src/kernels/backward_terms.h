@@ -24,6 +24,61 @@ static void strip_gradient(backward_scratch *w, const tile *t)
         w->strip[n - (BLOCK_ROWS - 1) - k->row0 + d->len_q - 1] += (double)k->diagonal[n];
 }
 
+#ifdef __clang__
+#define REVERSED(x) __builtin_shufflevector(x, x, 7, 6, 5, 4, 3, 2, 1, 0)
+#else
+#define REVERSED(x) __builtin_shuffle(x, (eight_bits){7, 6, 5, 4, 3, 2, 1, 0})
+#endif
+
+/* Add columns [from, to) of row r, x, to sums by entry, which begin with entry `first`. Chunks of keys with one entry
+ * or with consecutive ones are added as vectors. */
+static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r,
+                         const real *x, int64_t from, int64_t to, int64_t first, double *sums)
+{
+    typedef double eight __attribute__((vector_size(64)));
+    typedef double loose __attribute__((vector_size(64), aligned(8), may_alias));
+#ifndef __clang__
+    typedef int64_t eight_bits __attribute__((vector_size(64)));
+#endif
+#if RPI_F64
+    typedef loose narrow;
+#else
+    typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
+#endif
+    const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
+    const int64_t q = s->q_int[k->b * s->q_step + row_of(k, r)], max = s->count - 1;
+    int64_t held = first; /* the entry that `all` belongs to */
+    eight all = {0};
+    for (int64_t j = from, end; j < to; j = end) {
+        const int64_t c = j / INDEX_KEYS, low = rpi_clamp(chunks->low[c] - q, 0, max),
+                      high = rpi_clamp(chunks->high[c] - q, 0, max);
+        const bool one = low == high;
+        end = rpi_min((c + 1) * INDEX_KEYS, to);
+        if (end - j < INDEX_KEYS || !(one || (chunks->step[c] && high - low == INDEX_KEYS - 1))) {
+            for (; j < end; j++)
+                sums[rpi_clamp(key[j] - q, 0, max) - first] += (double)x[j];
+            continue;
+        }
+        const eight a = __builtin_convertvector(*(const narrow *)(x + j), eight),
+                    b = __builtin_convertvector(*(const narrow *)(x + j + 8), eight);
+        if (!one) {
+            loose *at = (loose *)(sums + low - first), *past = (loose *)(sums + low - first + 8);
+            *at += chunks->step[c] > 0 ? a : REVERSED(b);
+            *past += chunks->step[c] > 0 ? b : REVERSED(a);
+            continue;
+        }
+        if (low != held) {
+            for (int lane = 0; lane < 8; lane++)
+                sums[held - first] += all[lane];
+            all = (eight){0};
+            held = low;
+        }
+        all += a + b;
+    }
+    for (int lane = 0; lane < 8; lane++)
+        sums[held - first] += all[lane];
+}
+
 /* GATHER: sums by entry. Next: merge_head, fold_gather, `entry_grad`. */
 static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
@@ -31,8 +86,15 @@ static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
     const rpi_source *s = &k->c->source[n];
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
     double *sums = w->entries[n];
+    key_chunks chunks;
+    const bool chunked = find_chunks(k, &s->gather.index, t, &chunks);
     for (int64_t r = 0; r < k->rows; r++) {
         const real *ds = w->dp + r * ROW_STEP;
+        if (chunked) {
+            sum_by_index(k, &s->gather.index, &chunks, t, r, ds, t->from[r / MR], rpi_min(t->to[r / MR], keys), 0,
+                         sums);
+            continue;
+        }
         find_index(k, &s->gather.index, t, r, keys);
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
             if (k->index[j] >= 0) {
@@ -81,18 +143,21 @@ static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
     }
 }
 
-/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place. */
-static void direct_gradient(backward_scratch *w, const tile *t, int32_t n)
+/* ROWS of an array with one element for each pair: ds is its gradient, and is stored in place; zeros, where no pair of
+ * the tile is computed. */
+static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool some)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rpi_view *v = &c->grads->term[c->source[n].term][0];
-    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    const int64_t keys = rpi_min(BACKWARD_KEYS, c->args->desc.len_k - tile0);
     for (int64_t r = 0; r < k->rows; r++) {
-        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
-        const real *ds = w->dp + r * ROW_STEP;
-        if (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1)
-            memcpy((real *)v->data + at, ds, reals(keys, 1));
+        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, tile0);
+        real *ds = w->dp + r * ROW_STEP;
+        if (!some)
+            memset(ds, 0, reals(keys, 1));
+        if (v->stride[3] == 1)
+            store_channels(v->data, v->dtype, at, ds, keys);
         else
             for (int64_t j = 0; j < keys; j++)
                 rpi_put(v->data, v->dtype, at + j * v->stride[3], (double)ds[j]);
@@ -128,34 +193,66 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     const rpi_run *run = &c->source[n].run;
     const rpi_vectors *v = &run->vectors;
     const int64_t last = k->groups * MR - 1, R = v->count, wide = rpi_round_up(v->width, VL), step = w->sums_step;
-    const int64_t low = run->gather ? 0 : rpi_clamp(vector_of(k, v, t, last), 0, R - 1);
-    const int64_t high = run->gather ? R : rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    int64_t low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1), high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
+    key_chunks chunks;
+    bool chunked = run->gather && find_chunks(k, &run->index, t, &chunks);
+    if (run->gather)
+        find_reach(k, &run->index, chunked ? &chunks : NULL, t, 0, k->rows, &low, &high);
+    if (chunked && high - low > TILE_KEYS) { /* k->row has no more */
+        chunked = false;
+        find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
+    }
+    int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR]; /* of each group of rows, from low on */
+    for (int64_t g = 0; g < k->groups; g++) {
+        group_low[g] = low;
+        group_high[g] = high;
+        if (chunked)
+            find_reach(k, &run->index, &chunks, t, g * MR, rpi_min(g * MR + MR, k->rows), &group_low[g],
+                       &group_high[g]);
+        group_low[g] -= low;
+        group_high[g] -= low;
+    }
     for (int64_t r = 0; r <= last; r++) {
         real *sums = w->sums + r * step;
+        const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys);
+        if (r < k->rows && chunked) {
+            memset(k->row, 0, (size_t)(high - low) * sizeof(double));
+            sum_by_index(k, &run->index, &chunks, t, r, x + r * ROW_STEP, from, to, low, k->row);
+            for (int64_t e = 0; e < high - low; e++)
+                sums[e] = (real)k->row[e];
+            memset(sums + high - low, 0, reals(MR, 1));
+            continue;
+        }
         memset(sums, 0, reals(high - low + MR, 1));
         if (r >= k->rows)
             continue;
         if (run->gather) {
             find_index(k, &run->index, t, r, keys);
-            collect_gather(k, x + r * ROW_STEP, t->from[r / MR], rpi_min(t->to[r / MR], keys), sums);
+            collect_gather(k, x + r * ROW_STEP, from, to, sums);
         } else {
-            collect_run(x + r * ROW_STEP, t->from[r / MR], t->to[r / MR], vector_of(k, v, t, r), R,
-                        v->product->zero_outside, sums, low);
+            collect_run(x + r * ROW_STEP, from, t->to[r / MR], vector_of(k, v, t, r), R, v->product->zero_outside, sums,
+                        low);
         }
     }
     if (dq_wanted) {
         memset(w->run_dq, 0, reals(k->groups * MR, wide));
         for (int64_t g = 0; g < k->groups; g++)
-            add_values(w->sums + g * MR * step, step, 0, high - low, (const real *)v->columns + k->h * v->columns_step,
-                       low, v->padded, w->run_dq + g * MR * wide, wide, ones, -1);
+            add_values(w->sums + g * MR * step, step, group_low[g], group_high[g],
+                       (const real *)v->columns + k->h * v->columns_step, low, v->padded, w->run_dq + g * MR * wide,
+                       wide, ones, -1);
     }
     if (wanted) {
         const real *columns =
             rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->extreme_rows);
         for (int64_t e = 0; e < high - low; e += MR)
-            add_transposed(w->sums + e, step, 0, k->groups * MR, columns, BLOCK_ROWS,
-                           w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
+            for (int64_t g = 0, past; g < k->groups; g = past + 1) { /* groups [g, past) reach some of these vectors */
+                for (past = g; past < k->groups && group_low[past] < e + MR && group_high[past] > e;)
+                    past++;
+                if (g < past)
+                    add_transposed(w->sums + e, step, g * MR, past * MR, columns, BLOCK_ROWS,
+                                   w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
+            }
     }
 }
 
@@ -292,7 +389,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             if (!wanted)
                 break;
             if (bw->direct[n])
-                direct_gradient(w, t, n);
+                direct_gradient(w, t->tile0, n, true);
             else if (bw->pairs[n])
                 shared_gradient(w, t, n);
             else if (w->entries[n])

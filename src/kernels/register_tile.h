@@ -86,7 +86,7 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
 
 /* o[r][0…width) = o[r][…] * alpha[r] + sum over n keys of w[r][j] v[j][…], where width is NVW vectors. w[r][j] is
  * w[AT]: weights are stored by row, or (transposed) by column. Values are V_STEP numbers apart: packed, or in the
- * caller's array (UNPACKED), where a later row is prefetched. */
+ * caller's array (UNPACKED), where a later row is prefetched, and behind the last those from `ahead` on. */
 #define VALUE_TILE(NAME, NVW, ROWS, AT, V_STEP, UNPACKED)                                                              \
     static inline void NAME##_##NVW(const real *w, int64_t w_step, int64_t n, const real *v, int64_t v_step, real *o,  \
                                     int64_t o_step, const real *alpha, const real *ahead)                              \
@@ -98,15 +98,15 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
             for (int c = 0; c < NVW; c++)                                                                              \
                 sum[r][c] = vf_set1(0);                                                                                \
         }                                                                                                              \
-        (void)w_step, (void)v_step, (void)ahead;                                                                       \
+        uintptr_t fetched = (uintptr_t)(n > AHEAD ? v + AHEAD * v_step : ahead);                                       \
+        (void)w_step, (void)v_step, (void)fetched;                                                                     \
         for (int64_t j = 0; j < n; j++) {                                                                              \
             vf y[NVW];                                                                                                 \
             if (UNPACKED) {                                                                                            \
                 RPI_UNROLL                                                                                             \
                 for (int c = 0; c < NVW; c++)                                                                          \
-                    __builtin_prefetch((const void *)((uintptr_t)(v + c * VL) +                                        \
-                                                      (uintptr_t)((j + AHEAD) * v_step * (int64_t)sizeof(real))),      \
-                                       0, 2);                                                                          \
+                    __builtin_prefetch((const void *)(fetched + (uintptr_t)c * VL * sizeof(real)), 0, 2);              \
+                fetched = j + AHEAD + 1 == n ? (uintptr_t)ahead : fetched + (uintptr_t)v_step * sizeof(real);          \
             } else if (FETCH)                                                                                          \
                 __builtin_prefetch(ahead + j * (NVW * VL) / 16, 0, 2);                                                 \
             RPI_UNROLL                                                                                                 \

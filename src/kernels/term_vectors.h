@@ -21,12 +21,12 @@ static void ensure_products(block *k, int32_t n, int64_t low, int64_t high)
     const real *packed = (const real *)run->panels + k->h * run->panels_step;
     if (low >= w->low && high <= w->high)
         return;
-    w->low = R <= width ? 0 : low / NR * NR;
-    w->high = R <= width ? rpi_round_up(R, NR) : rpi_round_up(high, NR);
+    w->low = R <= width && !run->gather ? 0 : low / NR * NR;
+    w->high = R <= width && !run->gather ? rpi_round_up(R, NR) : rpi_round_up(high, NR);
     for (int64_t v = w->low; v < w->high; v += NR)
         for (int64_t g = 0; g < k->groups; g++)
             score_tile(w->queries + g * MR * wide, wide, packed + v * D, D, NULL, 0,
-                       w->at + g * MR * w->step + pad + v - w->low, w->step, NULL, packed);
+                       w->at + g * MR * w->step + pad + v - (run->gather ? 0 : w->low), w->step, NULL, packed);
     for (int64_t r = 0; r < k->groups * MR && pad; r++) {
         real *row = w->at + r * w->step + pad;
         if (w->low == 0)
@@ -73,8 +73,72 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
             k->index[j] = isnan(x) ? -1 : (int32_t)((int64_t)(x < low ? low : x > high ? high : x) - s->first);
         }
     }
-    for (j = real_keys; j < t->end; j++)
-        k->index[j] = 0;
+    for (j = real_keys; j < t->end; j++) /* as the last key, whose entry is there */
+        k->index[j] = (int32_t)rpi_max(k->index[real_keys - 1], 0);
+}
+
+/* The numbers of a tile's keys, INDEX_KEYS keys at a time: what an index makes of them depends on the query by a
+ * difference alone. */
+enum { INDEX_KEYS = 16 };
+typedef struct key_chunks {
+    int32_t low[TILE_KEYS / INDEX_KEYS], high[TILE_KEYS / INDEX_KEYS];
+    int step[TILE_KEYS / INDEX_KEYS]; /* 1, -1: from key to key; 0: otherwise */
+} key_chunks;
+
+/* false: some number is not integral, or NaN; or this is f64, for which the code of what follows is left out. */
+static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
+{
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    if (RPI_F64 || !s->k_int || s->has_masked)
+        return false;
+    const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
+    for (int64_t j = 0; j < keys; j++) {
+        const int64_t c = j / INDEX_KEYS;
+        if (j % INDEX_KEYS == 0) {
+            to->low[c] = to->high[c] = key[j];
+            to->step[c] = keys - j < 2 ? 0 : key[j + 1] == key[j] + 1 ? 1 : key[j + 1] == key[j] - 1 ? -1 : 0;
+        } else {
+            to->low[c] = key[j] < to->low[c] ? key[j] : to->low[c];
+            to->high[c] = key[j] > to->high[c] ? key[j] : to->high[c];
+            to->step[c] = key[j] - key[j - 1] == to->step[c] ? to->step[c] : 0;
+        }
+    }
+    return true;
+}
+
+/* The entries that rows [r0, r1) of the block reach in the tile by an index: [*low, *high). chunks NULL: any. */
+static void find_reach(const block *k, const rpi_indices *s, const key_chunks *chunks, const tile *t, int64_t r0,
+                       int64_t r1, int64_t *low, int64_t *high)
+{
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    int32_t key_low = INT32_MAX, key_high = INT32_MIN, q_low = INT32_MAX, q_high = INT32_MIN;
+    *low = 0;
+    *high = s->count;
+    if (!chunks)
+        return;
+    for (int64_t c = 0; c * INDEX_KEYS < keys; c++) {
+        key_low = chunks->low[c] < key_low ? chunks->low[c] : key_low;
+        key_high = chunks->high[c] > key_high ? chunks->high[c] : key_high;
+    }
+    for (int64_t r = r0; r < r1; r++) {
+        const int32_t q = s->q_int[k->b * s->q_step + row_of(k, r)];
+        q_low = q < q_low ? q : q_low;
+        q_high = q > q_high ? q : q_high;
+    }
+    *low = rpi_clamp((int64_t)key_low - q_high, 0, s->count - 1);
+    *high = rpi_clamp((int64_t)key_high - q_low, 0, s->count - 1) + 1;
+}
+
+/* Make sure of the products that the tile reads by the index of source n: of a block that walks over tiles, those
+ * with all vectors. */
+static void ensure_gathered(block *k, int32_t n, const tile *t)
+{
+    const rpi_run *run = &k->c->source[n].run;
+    key_chunks chunks;
+    int64_t low = 0, high = run->vectors.count;
+    if (k->c->backward && find_chunks(k, &run->index, t, &chunks))
+        find_reach(k, &run->index, &chunks, t, 0, k->rows, &low, &high);
+    ensure_products(k, n, low, high);
 }
 
 /* to = add + the entries of row r, where no index needs to be clamped; add NULL: the entries alone. */

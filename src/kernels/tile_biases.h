@@ -114,17 +114,23 @@ static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, 
 }
 
 /* A pointer for each row into the caller's array of biases; rows whose last panel would be read past their end are
- * copied. */
+ * copied. Meanwhile what the next tile will read is prefetched: columns forward, rows backward. */
 static void array_rows(const block *k, const tile *t, const rpi_view *v, const real **rows, real *scratch)
 {
+    const bool backward = k->c->backward != NULL;
     const int64_t len_k = k->c->args->desc.len_k, keys = rpi_min(t->end, len_k - t->tile0);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         real *to = scratch + r * ROW_STEP;
         const real *row = (const real *)v->data + rpi_index(v, k->b, k->h, row_of(k, r), t->tile0);
         rows[r] = keys == t->end ? row : to;
-        if (rows[r] == row) { /* prefetch the next tile's columns while this tile is computed */
-            for (int64_t j = TILE_KEYS; t->tile0 + 2 * TILE_KEYS <= len_k && j < 2 * TILE_KEYS; j += 16)
-                __builtin_prefetch(row + j, 0, 2);
+        if (rows[r] == row) {
+            const real *next = row + TILE_KEYS;
+            if (backward)
+                next =
+                    (const real *)v->data +
+                    rpi_index(v, k->b, k->h, rpi_min(row_of(k, r) + BLOCK_ROWS, k->c->args->desc.len_q - 1), t->tile0);
+            for (int64_t j = 0; (backward || t->tile0 + 2 * TILE_KEYS <= len_k) && j < t->end; j += 16)
+                __builtin_prefetch(next + j, 0, 2);
         } else {
             memcpy(to, row, reals(keys, 1));
             memset(to + keys, 0, reals(t->end - keys, 1));
@@ -151,7 +157,7 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
             run_rows(k, t, n, rows);
             return;
         }
-        ensure_products(k, n, 0, s->run.vectors.count);
+        ensure_gathered(k, n, t);
         entry = k->vec[n].at;
         entry_step = k->vec[n].step;
         break;
@@ -200,7 +206,7 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
 {
     const rpi_run *run = &k->c->source[n].run;
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
-    ensure_products(k, n, 0, run->vectors.count);
+    ensure_gathered(k, n, t);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         const real *entry = k->vec[n].at + r * k->vec[n].step;
         if (run->index.unclamped) {

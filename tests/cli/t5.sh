@@ -83,6 +83,10 @@ printf '%s\t%s\n' "$source" '3 4 1' >"$T/pair"
 ok t5 score $data/v11 "$T/pair" --tokens --each
 has '^-[0-9.]+	3	-[0-9.]+ -[0-9.]+ -[0-9.]+$'
 cp "$T/out" "$T/score"
+ok t5 score $data/v11 "$T/pair" --tokens --each --json
+check 'the same in JSON' "$(cat "$T/score")" "$(sed -E 's/^[{]"score": ([^,]*), "tokens": ([0-9]+), "each": \[(.*)\][}]$/\1	\2	\3/; s/, / /g' "$T/out")"
+ok t5 score $data/v11 "$T/pair" --tokens --json
+has '^[{]"score": -[0-9.]+, "tokens": 3[}]$'
 prints '106 108 1' t5 tokenize $data/byt5 --text gi
 prints 'gi' t5 tokenize $data/byt5 --decode --text '106 108 1'
 ok t5 info $data/switch
@@ -126,11 +130,112 @@ for turn in 1 2 3 4 5 6 7 8; do # decoding one token may seem to take less than 
     check "turn $turn: no negative speed" 0 "$(grep -cE ' -[0-9]' "$T/out")"
 done
 
+# no share of the memory's bandwidth is above all of it: weights of this model lie in a cache of most machines
+ok t5 bench lab/model/phonemes --source 4 --new 100 --repeat 3 --threads 1 --type f32
+has '^weights .*: ([0-9]{1,2}|100) %$|^weights .* above the [0-9.]+ that this memory gives: they lie in caches'
+run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
+says ', weights of [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|above the memory.s bandwidth, they lie in caches, or not all are read)$'
+
 # generate -o: the same lines in a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
 check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
 check 'the lines' "$(cat "$T/greedy")" "$(sed -n 1p "$T/made/lines.txt")"
 check 'all lines' 4 "$(wc -l <"$T/made/lines.txt" | tr -d ' ')"
+
+# a file that the model was read from is never written over, by whatever name
+own=$T/made/own
+mkdir "$own" "$T/made/shards"
+cp $data/v11/config.json $data/v11/generation_config.json $data/v11/model.safetensors "$own"
+cp "$T/made/packed" "$T/made/packed.safetensors"
+ln -s "$own/model.safetensors" "$T/made/link.safetensors"
+ln -s "$own/model.safetensors" "$T/made/link.png"
+for target in "$own/model.safetensors" "$own/config.json" "$own/generation_config.json" "$T/made/link.safetensors"; do
+    refused 1 'the model was read from this file' t5 pack "$own" -o "$target"
+    refused 1 'the model was read from this file' t5 generate "$own" --tokens --text 5 -o "$target"
+done
+refused 1 'the model was read from this file' t5 encode "$own" --tokens --text 5 -o "$own/model.safetensors"
+refused 1 'the model was read from this file' t5 encode "$T/made/packed.safetensors" --tokens --text 5 -o "$T/made/packed.safetensors"
+refused 1 'the model was read from this file' t5 explain "$own" 5 --tokens -o "$T/made/link.png"
+cp $data/encoder/*.json $data/encoder/*-of-*.safetensors "$T/made/shards"
+for target in model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors.index.json; do
+    run t5 pack "$T/made/shards" -o "$T/made/shards/$target"
+    check "$target" "1 1" "$code $(grep -c 'the model was read from this file' "$T/err")"
+    same "$target" $data/encoder/$target "$T/made/shards/$target"
+done
+same 'the weights' $data/v11/model.safetensors "$own/model.safetensors"
+same 'the configuration' $data/v11/config.json "$own/config.json"
+ok t5 pack "$own" -o "$own/another" # beside them is fine
+
+# a copy of a model with these settings: MODEL KEYS
+settings() {
+    rm -rf "$T/made/set"
+    mkdir "$T/made/set"
+    cp "$data/$1/config.json" "$data/$1/model.safetensors" "$T/made/set"
+    printf '{"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, %s}\n' "$2" >"$T/made/set/generation_config.json"
+}
+
+# tokens that are not written, and one that is
+prints '4 56 21' t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --suppress-tokens '4, 56'
+check 'neither is written' 0 "$(grep -cE '(^| )(4|56)( |$)' "$T/out")"
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --begin-suppress-tokens 4
+check 'it is not the first' 0 "$(grep -c '^4 ' "$T/out")"
+ok t5 generate $data/mt5 --tokens --text "$source" --max-new-tokens 3 --forced-bos-token 7
+has '^7 [0-9]+ [0-9]+$'
+settings mt5 '"suppress_tokens": [4]'
+prints '4 56 21' t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 3 --suppress-tokens ''
+
+# what generation_config.json says: results no more than beams, texts that end, a place of the search that nothing took
+settings v11 '"num_beams": 4, "num_return_sequences": 4'
+for beams in 1 2 4 5; do
+    ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
+    check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
+done
+refused 2 '--exact: it goes with one beam, and there are 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
+ok t5 generate $data/byt5 --text hello --max-new-tokens 40
+cp "$T/out" "$T/whole"
+ok t5 generate $data/byt5 --text hello --max-new-tokens 40 --stop E
+cp "$T/out" "$T/stopped"
+check 'it ends sooner' 1 "$(cmp -s "$T/whole" "$T/stopped"; echo $?)"
+for stops in '"E"' '["E"]' '["no such text", "E"]'; do
+    settings byt5 "\"stop_strings\": $stops"
+    ok t5 generate "$T/made/set" --text hello --max-new-tokens 40
+    same "stop_strings $stops" "$T/stopped" "$T/out"
+done
+ok t5 explain "$T/made/set" hello --part cross # which writes without them
+settings v11 '"stop_strings": "E"'
+refused 1 'the model has no tokenizer to find texts with' t5 generate "$T/made/set" --tokens --text "$source"
+for keys in '"eos_token_id": [7]' '"eos_token_id": [7, 12]'; do # as transformers 5.23 gives them
+    settings v11 '"forced_bos_token_id": 7'
+    sed -i "s/\"eos_token_id\": 1/$keys/" "$T/made/set/generation_config.json"
+    ok t5 generate "$T/made/set" --tokens --text "$source" --beams 3 --return 2 --max-new-tokens 6
+    check "results with $keys" '7 7' "$(echo $(cat "$T/out"))"
+done
+settings v11 '"do_sample": true'
+ok t5 generate "$T/made/set" --tokens --text "$source" --temperature 2 --top-k 3 --top-p 0.5 --seed 1 --max-new-tokens 3
+
+# lines of DOS, and a line that ends without a line feed; a carriage return of --text is part of it
+printf 'good\r\nmorning\r\n\r\n' >"$T/dos"
+printf 'good\nmorning\n\n' >"$T/unix"
+ok t5 tokenize $data/byt5 "$T/unix"
+cp "$T/out" "$T/tokens"
+ok t5 tokenize $data/byt5 "$T/dos"
+same 'lines of DOS' "$T/tokens" "$T/out"
+prints '16 1' t5 tokenize $data/byt5 --text "$(printf '\r')"
+
+# once nobody reads, a command ends, without a word; what a full disk says is told
+for words in 'generate --tokens --batch 4' 'generate --tokens --beams 2' 'generate --tokens --scores' 'generate --tokens --sample --return 2' \
+    'score --tokens' 'tokenize --decode'; do
+    command="yes | relpos t5 $words | head -1"
+    case $words in score*) line='5	6' model=$data/v11 ;; tok*) line='106 1' model=$data/byt5 ;; *) line=5 model=$data/v11 ;; esac
+    # shellcheck disable=SC2086
+    { yes "$line" | timeout 60 "$program" t5 ${words%% *} $model ${words#* } 2>"$T/err"; echo $? >"$T/code"; } | head -n 1 >/dev/null
+    check 'it ends' 1 "$(cat "$T/code")"
+    check 'without a word' '' "$(cat "$T/err")"
+    # shellcheck disable=SC2086
+    "$program" t5 ${words%% *} $model ${words#* } --text "$line" >/dev/full 2>"$T/err"
+    check 'a full standard output' '1 1' "$? $(grep -c '^relpos: standard output: No space left' "$T/err")"
+done
 
 # explain: encoder, decoder and cross heads; a query by number and by token; a picture
 ok t5 explain $data/t5 "$source" --tokens --layer 1 --head 1 --query 2
@@ -140,6 +245,10 @@ ok t5 explain $data/t5 '5 9 2 4 4 7 1' --tokens --layer 1 --head 1 --query 2 --t
 same 'on one thread' "$T/number" "$T/out"
 ok t5 explain $data/byt5 'good' --query '<0x64>' --json
 has '"query": 3,' '"bucket": \[2, 2, 1, 0, 5\]' '"weights": \[' '"share_by_distance"'
+cp "$T/out" "$T/number"
+ok t5 explain $data/byt5 'good' --query d --json
+same 'a byte by its character' "$T/number" "$T/out"
+has '"g", "o", "o", "d"'
 ok t5 explain $data/t5 "$source" --tokens --part decoder --target '4 4 7' --query 1
 has 'the query reads .4. and writes .4.' ' masked key scores -inf'
 ok t5 explain $data/t5 "$source" --tokens --part cross --target '4 4 7' --query 1 -o "$T/made/cross.png"
@@ -152,10 +261,10 @@ ok t5 explain $data/longt5_local "$source" --tokens --all
 # verify: every member of the family; a spoilt model fails
 for model in $data/*; do
     ok t5 verify "$model" --type f32
-    has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^[36] checks, 0 failed; largest error / bound 0[.][0-9]+$'
+    has '^f32   hidden states +error [0-9.e+-]+, bound [0-9.e+-]+$' '^f32   weights and results +finite$' '^[47] checks, 0 failed; largest error / bound 0[.][0-9]+$'
 done
 ok t5 verify $data/v11
-has '24 checks, 0 failed'
+has '28 checks, 0 failed'
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 
@@ -172,7 +281,33 @@ check 'exit code' 1 "$code"
 has 'FAILED$' '[1-9] failed; '
 run t5 verify "$T/made/spoilt" --json
 check 'JSON without nan and inf' 0 "$(grep -cE '(nan|inf)[,}]' "$T/out")"
-has '"error": null'
+has '"check": "weights and results", "passed": false'
+
+# numbers that are not finite are an error, never an empty text
+printf '5\t6\n' >"$T/score"
+refused 1 'line 1, of 7 tokens: logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source"
+refused 1 'logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source" --beams 3
+refused 1 'logits are not finite' t5 generate "$T/made/spoilt" --tokens --text "$source" --sample
+refused 1 'logits are not finite' t5 score "$T/made/spoilt" "$T/score" --tokens
+cp -r $data/encoder "$T/made/nan" # the last number of a shard becomes NaN
+chmod -R u+w "$T/made/nan"
+spoil=$T/made/nan/model-00001-of-00002.safetensors
+head -c -2 "$spoil" >"$T/made/shard"
+printf '\377\177' >>"$T/made/shard"
+cp "$T/made/shard" "$spoil"
+run t5 info "$T/made/nan"
+has '^damaged      1 numbers of the weights are NaN or infinite$'
+ok t5 info "$T/made/nan" --json
+has '"not_finite": 1}$'
+refused 1 'hidden states are not finite: 1 numbers of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
+run t5 verify "$T/made/nan" --type f32
+check 'exit code' 1 "$code"
+has '^f32   weights and results +NaN or infinite   FAILED$'
+ok t5 pack "$T/made/nan" -o "$T/made/nan.packed"
+ok t5 info "$T/made/nan.packed" --json
+has '"not_finite": 1}$'
+ok t5 info $data/v11 --json
+has '"not_finite": 0}$'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
@@ -186,6 +321,15 @@ check 'one line' 1 "$(wc -l <"$T/err" | tr -d ' ')"
 says '^relpos: t5 encode: stopped by a signal \(start it again'
 look
 check 'no file' "$kept" "$now"
+
+# files that NumPy does not write
+mkdir "$T/made/empty"
+: >"$T/made/empty/config.json"
+refused 1 'config.json: the file is empty \(get the file again\)' t5 info "$T/made/empty"
+cp $data/encoder/config.json "$T/made/empty"
+echo '{}' >"$T/made/empty/model.safetensors.index.json"
+run t5 info "$T/made/empty"
+says 'index.json: it has no weight_map \(get the file again\)$'
 
 refusals t5 <<'END'
 2 | no command is called "translate" | translate
@@ -208,6 +352,18 @@ refusals t5 <<'END'
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50
 2 | --length-penalty: 101 is out of range | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 101
 2 | --min-new-tokens: 9 is above --max-new-tokens, which is 4 | generate tests/t5/data/v11 --tokens --text 5 --min-new-tokens 9 --max-new-tokens 4
+2 | --temperature: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --temperature 2
+2 | --top-k: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-k 2 --beams 2
+2 | --top-p: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --top-p 0.5
+2 | --seed: it is for drawing | generate tests/t5/data/v11 --tokens --text 5 --seed 3
+2 | --length-penalty: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --length-penalty 2
+2 | --early-stopping: it is for beams | generate tests/t5/data/v11 --tokens --text 5 --early-stopping true
+2 | --exact: it goes with one beam, and there are 2 | generate tests/t5/data/v11 --tokens --text 5 --exact --beams 2
+2 | --exact: it goes with one beam, and there are 3 | bench tests/t5/data/v11 --draft int8 --beams 3
+2 | --suppress-tokens: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 x'
+2 | --suppress-tokens: 64 is no token of the vocabulary \(0 to 63\) | generate tests/t5/data/v11 --tokens --text 5 --suppress-tokens '3 64'
+2 | --begin-suppress-tokens: 64 is no token | generate tests/t5/data/v11 --tokens --text 5 --begin-suppress-tokens 64
+2 | --forced-bos-token: 64 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --forced-bos-token 64
 2 | --stop: the text is empty | generate tests/t5/data/byt5 --text good --stop ''
 2 | --stop: the model takes no text | generate tests/t5/data/v11 --tokens --text 5 --stop x
 1 | line 1: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --prefix x
@@ -227,6 +383,7 @@ refusals t5 <<'END'
 1 | an encoder alone | explain tests/t5/data/encoder '5 6' --tokens --part cross
 1 | transient-global attention | explain tests/t5/data/longt5_global '5 6' --tokens
 1 | cannot be opened | verify tests/none
+1 | line 1: token 1 is 64, and the vocabulary has 64 | verify tests/t5/data/v11 --tokens --text '5 64'
 2 | -o is missing | pack tests/t5/data/v11
 1 | its folder cannot be written to | pack tests/t5/data/v11 -o none/there
 END

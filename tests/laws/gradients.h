@@ -47,6 +47,7 @@ HELPER const struct {
     {"relval,left=3,right=2,k_positions=y,q_position_mask=x,k_position_mask=z", NULL},
     {"xl", NULL},
     {"axialkey,grid=2x4+axial,grid=2x4", "b2h2q8k8d4v3"},
+    {"axialkey,grid=1x20+axial,grid=1x20+swin,grid=1x20", "b1h1q20k20d4v3"}, /* consecutive entries, up and down */
     {"deberta,span=4", NULL},
     {"deberta,buckets=8,max_position=16", NULL},
     {"sink", NULL},

@@ -220,6 +220,33 @@ static void nan_values_reach_their_channel_alone(void **state)
     }
 }
 
+/* A key whose product is infinite or NaN is masked by a bias of -infinity, in a call of sums of weights alone, too. */
+static void huge_keys_are_masked_by_biases(void **state)
+{
+    (void)state;
+    EACH_ISA(isa)
+    {
+        problem p;
+        pose(&p, 3, "fwd:f32:b1h%dq1k1100d16:dense", H);
+        const float *q = p.t.q.data;
+        const rp_array none = {0};
+        const int64_t rows[] = {1, H, 1};
+        for (int d = 0; d < 16; d++) /* of head 0 */
+            ((float *)p.t.k.data)[700 * 16 + d] = q[d] < 0 ? -INFINITY : INFINITY;
+        p.t.lse = array_in(&p, RP_F32, 3, rows);
+        p.t.out = none;
+        for (int attended = 0; attended < 2; attended++) {
+            ((float *)p.t.term[0][0].data)[700] = attended ? 0 : -INFINITY;
+            attend(&p, isa);
+            for (int h = 0; h < H; h++)
+                if (isfinite(at(&p.t.lse, h)) != (!attended || h > 0))
+                    wrong(&p, isa, "lse[%d] is %g, and the infinite key of head 0 is %s", h, at(&p.t.lse, h),
+                          attended ? "attended" : "masked");
+        }
+        problem_free(&p);
+    }
+}
+
 /* Prepared data of another plan, pages beside arrays, and too few pages are refused by name. */
 static void pages_and_prepared_data_are_checked(void **state)
 {
@@ -318,6 +345,7 @@ int main(void)
         cmocka_unit_test(decoding_equals_prefill),
         cmocka_unit_test(one_plan_serves_every_length),
         cmocka_unit_test(nan_values_reach_their_channel_alone),
+        cmocka_unit_test(huge_keys_are_masked_by_biases),
         cmocka_unit_test(pages_and_prepared_data_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -292,6 +292,41 @@ static void test_matrices_without_bounds(void **state)
     free(given);
 }
 
+/* The bits of what linear_pack makes of the same numbers. */
+static void test_a_screen_is_packed_as_int8(void **state)
+{
+    static const int64_t ins[] = {1, 2, 6, 33, 700}, outs[] = {1, 16, 17, 64, 65, 200};
+    uint64_t seed = 8;
+    (void)state;
+    for (int type = LINEAR_F32; type <= LINEAR_BF16; type++)
+        for (int i = 0; i < 5; i++)
+            for (int o = 0; o < 6; o++) {
+                const int64_t in = ins[i], out = outs[o];
+                float *given = taken(in * out * 4);
+                numbers(given, in * out, 1, &seed);
+                if (out >
+                    20) { /* zeros, tiny numbers, NaN, infinity, and quotients in the middle between two integers */
+                    memset(given, 0, (size_t)in * 4);
+                    numbers(given + in, in, 0x1p-122f, &seed);
+                    given[3 * in] = NAN;
+                    given[5 * in - 1] = -INFINITY;
+                    for (int64_t k = 0; k < in; k++)
+                        given[6 * in + k] = k > 0 ? (float)(k % 127) - 0.5f : 127;
+                }
+                const linear_weights w = packed((linear_type)type, in, out, given);
+                for (int64_t r = 0; r < out; r++)
+                    linear_row(&w, r, given + r * in);
+                const linear_weights int8 = packed(LINEAR_INT8, in, out, given);
+                const linear_screen s = screen_of(&w);
+                assert_memory_equal(s.w.packed, int8.packed, linear_packed_bytes(LINEAR_INT8, in, out));
+                assert_int_equal(s.bounds, out <= 20);
+                release(&w);
+                release(&int8);
+                release(&s.w);
+                free(given);
+            }
+}
+
 static void test_arguments(void **state)
 {
     float w[64 * 2] = {1}, x[2] = {1, 2}, y[4];
@@ -325,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_products_are_within_their_bounds),
         cmocka_unit_test(test_thousands_of_rows),
         cmocka_unit_test(test_matrices_without_bounds),
+        cmocka_unit_test(test_a_screen_is_packed_as_int8),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * with a line that says what is wrong; arguments out of range too; and every allocation may fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
+#include "io/checkpoint.h"
 #include "tests/starve.h"
 
 #include <fcntl.h>
@@ -153,7 +154,10 @@ static void test_config(void **state)
         const char *text, *words;
     } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
                     {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
-                    {"\"forced_eos_token_id\": [1, 2]", "\"forced_eos_token_id\" is not a whole number"},
+                    {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is neither a text nor a list of texts"},
+                    {"\"stop_strings\": 3", "\"stop_strings\" is neither a text nor a list of texts"},
                     {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" has something else than tokens from 0 to 63"},
                     {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" has a sequence without tokens"},
                     {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
@@ -198,8 +202,7 @@ static void test_unsupported(void **state)
     const rp_t5_tokens source = {&token, 1};
     (void)state;
     static const char *const keys[] = {"\"sequence_bias\": [[[3], 1.5]]",
-                                       "\"stop_strings\": [\"x\"]",
-                                       "\"stop_strings\": \"x\"",
+                                       "\"forced_eos_token_id\": [1, 2]",
                                        "\"max_time\": 2.5",
                                        "\"renormalize_logits\": true",
                                        "\"watermarking_config\": {}",
@@ -211,7 +214,8 @@ static void test_unsupported(void **state)
                                        "\"constraints\": [1]"};
     static const char *const neutral =
         "\"renormalize_logits\": false, \"max_time\": null, \"stop_strings\": [], \"num_beam_groups\": 1, "
-        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": []";
+        "\"diversity_penalty\": 0.0, \"typical_p\": 1.0, \"bad_words_ids\": null, \"suppress_tokens\": [], "
+        "\"forced_eos_token_id\": [1]";
     rp_t5_generation g;
     for (size_t k = 0; k < sizeof keys / sizeof *keys + 1; k++)
         for (int config = 0; config < 2; config++) { /* without a generation_config.json config.json's are asked */
@@ -311,6 +315,43 @@ static void test_tensors(void **state)
     write_weights(&set);
     io_free(&set);
     refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (1 such tensors)");
+}
+
+/* Second names of the embedding: the same numbers are passed over, others refused, for every member of the family. */
+static void test_second_embeddings(void **state)
+{
+    static const char *const models[] = {"t5", "v11", "mt5", "umt5", "byt5", "longt5_local", "switch"};
+    static const char *const names[] = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++)
+        for (int n = 0; n < 4; n++) {
+            io_set set;
+            char words[200];
+            const bool differs = n / 2;
+            copy_model(models[k]);
+            read_weights(&set);
+            const io_array *a = array_named(&set, "shared.weight");
+            unsigned char *numbers = malloc(a->bytes);
+            assert_non_null(numbers);
+            memcpy(numbers, a->data, a->bytes);
+            numbers[a->bytes - 2] ^= differs; /* a bit of the last number */
+            const io_array *there = array_named(&set, names[n % 2]);
+            if (there != NULL)
+                memcpy(there->data, numbers, there->bytes);
+            else
+                assert_int_equal(io_add(&set, names[n % 2], a->dtype, 2, a->shape, numbers, true), 0);
+            write_weights(&set);
+            io_free(&set);
+            free(numbers);
+            snprintf(words, sizeof words, "'%s' differs from 'shared.weight'", names[n % 2]);
+            if (differs) {
+                refuses(folder, words);
+                continue;
+            }
+            rp_t5 *m;
+            fine(rp_t5_open(&m, folder, NULL));
+            rp_t5_close(m);
+        }
 }
 
 static void test_truncated(void **state)
@@ -427,6 +468,37 @@ static void test_f8(void **state)
     rp_t5_close(m);
 }
 
+/* Every type of numbers is looked through for those that are not finite. */
+static void test_not_finite(void **state)
+{
+    static const uint8_t f8[] = {0x7e, 0x7f, 0xff, 0x78};
+    static const uint16_t f16[] = {0x7bff, 0x7c00, 0xfc01, 0x7800}, bf16[] = {0x7f7f, 0x7f80, 0xff81, 0x7f00};
+    static const float f32[] = {3e38F, INFINITY, -NAN, 1e-44F};
+    static const double f64[] = {1e308, -(double)INFINITY, (double)NAN, 1e-310};
+    const struct {
+        rp_dtype type;
+        const void *data;
+        size_t bytes;
+    } cases[] = {{IO_F8_E4M3, f8, sizeof f8},
+                 {RP_F16, f16, sizeof f16},
+                 {RP_BF16, bf16, sizeof bf16},
+                 {RP_F32, f32, sizeof f32},
+                 {RP_F64, f64, sizeof f64}};
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const io_tensor t = {.dtype = cases[k].type, .data = cases[k].data, .bytes = cases[k].bytes};
+        assert_int_equal(io_tensor_not_finite(&t), 2);
+    }
+    static uint32_t words[1300]; /* more than a block */
+    static uint16_t halves[1300];
+    words[511] = words[1299] = 0x7f800000;
+    halves[512] = halves[1298] = 0x7f80;
+    const io_tensor long_words = {.dtype = RP_F32, .data = (unsigned char *)words, .bytes = sizeof words},
+                    long_halves = {.dtype = RP_BF16, .data = (unsigned char *)halves, .bytes = sizeof halves};
+    assert_int_equal(io_tensor_not_finite(&long_words), 2);
+    assert_int_equal(io_tensor_not_finite(&long_halves), 2);
+}
+
 static void test_packed(void **state)
 {
     char path[300], other[300];
@@ -463,6 +535,21 @@ static void test_packed(void **state)
     copy_model("v11");
     path_to(other, "model.safetensors");
     refuses(other, "no file of `relpos t5 pack`");
+    rp_t5_close(m);
+    fine(rp_t5_open(&m, folder, NULL)); /* never over what it was read from */
+    assert_int_equal(rp_t5_reads(m, other), 1);
+    assert_int_equal(rp_t5_pack(m, other), RP_E_ARG);
+    assert_non_null(strstr(rp_t5_last_error(), "the model was read from this file"));
+    path_to(other, "generation_config.json");
+    assert_int_equal(rp_t5_reads(m, other), 1);
+    path_to(other, "expected.safetensors");
+    assert_int_equal(rp_t5_reads(m, other), 0);
+    path_to(path, "packed");
+    assert_int_equal(rp_t5_reads(m, path), 0);
+    fine(rp_t5_pack(m, path));
+    rp_t5_close(m);
+    fine(rp_t5_open(&m, path, NULL));
+    assert_int_equal(rp_t5_pack(m, path), RP_E_ARG);
     rp_t5_close(m);
 }
 
@@ -538,7 +625,15 @@ static void test_arguments(void **state)
                 rp_t5_generate(bytes, 1, &good_source, &g, &r));
     }
     REFUSED(RP_E_RANGE, "token 0 is 384, and the vocabulary has 384", rp_t5_detokenize(bytes, &past, 1, &text, NULL));
-    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, NULL));
+    int64_t size = 7, n_made = 7;
+    int32_t *made = (int32_t *)(uintptr_t)&below;
+    text = (char *)(uintptr_t)&below;
+    REFUSED(RP_E_RANGE, "token 0 is -1", rp_t5_detokenize(bytes, &below, 1, &text, &size));
+    assert_null(text); /* an error leaves nothing that looks like a result */
+    assert_int_equal(size, 0);
+    REFUSED(RP_E_UNSUPPORTED, "the model takes no text", rp_t5_tokenize(m, "x", 1, &made, &n_made));
+    assert_null(made);
+    assert_int_equal(n_made, 0);
     REFUSED(RP_E_RANGE, "has -1 tokens", rp_t5_detokenize(bytes, &inside, -1, &text, NULL));
     rp_t5_close(bytes);
     fine(rp_t5_begin(&s, m, 1, &good_source, 4));
@@ -679,10 +774,19 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),  cmocka_unit_test(test_start),         cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors), cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),      cmocka_unit_test(test_packed),        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -22,6 +22,132 @@ static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64
     return rpi_row_of(v, b, g, j);
 }
 
+/* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
+enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
+
+/* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys. The sums of
+ * keys past them are the biases. What is fetched ahead of the last channels is the next head's, where that follows. */
+static inline __attribute__((always_inline)) void turned_keys(int vectors, const real *q, const real *k, int64_t step,
+                                                              int64_t dim, const real *bias, real *s, int64_t last,
+                                                              magnitude *w)
+{
+    vf sum[SINGLE_VECTORS];
+    magnitude all = *w;
+    RPI_UNROLL
+    for (int n = 0; n < vectors; n++)
+        sum[n] = bias ? vf_load(bias + n * VL) : vf_set1(0);
+    for (int64_t d = 0; d < dim; d++, k += step) {
+        const vf x = vf_set1(q[d]);
+        RPI_UNROLL
+        for (int n = 0; n < vectors; n += LINE_VECTORS)
+            __builtin_prefetch(
+                (const void *)((uintptr_t)(k + n * VL) + (uintptr_t)(CHANNELS_AHEAD * step * (int64_t)sizeof(real))), 0,
+                2);
+        RPI_UNROLL
+        for (int n = 0; n < vectors; n++) {
+            const vf y = n + 1 < vectors ? vf_load(k + n * VL) : vf_load_some(k + n * VL, last);
+            note_magnitude(&all, y);
+            sum[n] = vf_fma(x, y, sum[n]);
+        }
+    }
+    RPI_UNROLL
+    for (int n = 0; n < vectors; n++)
+        vf_store(s + n * VL, sum[n]);
+    *w = all;
+}
+
+/* The scores of one row and n keys, at most SINGLE_VECTORS vectors, from key j on. */
+static void score_in_place(const block *k, int64_t g, int64_t j, int64_t n, const real *bias, real *s, magnitude *w)
+{
+    const rpi_view *v = &k->c->args->k;
+    const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;
+    const real *at = rpi_row_of(v, k->b, g, j);
+    switch ((n + VL - 1) / VL) {
+    case 1: turned_keys(1, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 2: turned_keys(2, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 3: turned_keys(3, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 4: turned_keys(4, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 5: turned_keys(5, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 6: turned_keys(6, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    case 7: turned_keys(7, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    default: turned_keys(8, k->q, at, v->stride[3], D, bias, s, last, w); break;
+    }
+}
+
+/* unpacked_scores of one row whose keys are turned, as many side by side as there are. */
+static bool single_scores(block *k, const tile *t, const real *bias)
+{
+    const rpi_view *v = &k->c->args->k;
+    const int64_t g = k->h / (k->c->args->desc.heads / k->c->args->desc.kv_heads), len_k = k->c->args->desc.len_k;
+    magnitude w = {vf_set1(0)};
+    for (int64_t col = t->from[0], n; col < t->to[0]; col += n) {
+        const int64_t j = t->tile0 + col, there = rpi_min(t->to[0] - col, len_k - j);
+        n = rpi_min(there, SINGLE_VECTORS * VL);
+        if (v->page)
+            n = rpi_min(n, v->page_keys - j % v->page_keys);
+        score_in_place(k, g, j, n, bias ? bias + col : NULL, k->s + col, &w);
+        n = rpi_round_up(n, VL); /* of the last keys alone */
+    }
+    return !is_immoderate(&w);
+}
+
+/* Whether one row reads all keys where they are. */
+static bool keys_in_place(const block *k)
+{
+    const rpi_view *v = &k->c->args->k;
+    return is_single(k) && rpi_is_turned(v) && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && k->c->plan->rotate < 0 &&
+           (!v->page || v->page_keys % VL == 0);
+}
+
+#if defined(vf_columns) && !RPI_F64
+/* The scores of one row with the NR keys from j on, transposed on their way to the sums. NaN or infinity in some lane
+ * of *bad: a key may be extreme. false: the keys are not there as rows of such numbers. */
+static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+{
+    enum { GROUP = 16 / VL };
+    const rpi_view *v = rows->v;
+    const int64_t gap = v->stride[2], n = k->c->args->desc.dim_k;
+    if (rpi_is_turned(v) || v->dtype != RP_F32 || k->c->plan->rotate >= 0 || n % 4 || j + NR > rows->rows ||
+        (v->page && j % v->page_keys + NR > v->page_keys))
+        return false;
+    for (int64_t r0 = 0; r0 < NR; r0 += GROUP * VL) {
+        const real *from = (const real *)(const void *)head_row(rows, j + r0);
+        const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice as far */
+        vf sum[GROUP], y[4];
+        RPI_UNROLL
+        for (int g = 0; g < GROUP; g++)
+            sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
+        for (int64_t x = 0; x < n; x += 4) {
+            if (x % 16 == 0) { /* a line of each */
+                RPI_UNROLL
+                for (int r = 0; r < GROUP * VL; r++)
+                    __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * (int64_t)sizeof(real))), 0,
+                                       2);
+            }
+            RPI_UNROLL
+            for (int g = 0; g < GROUP; g++) {
+                vf_columns(from + g * VL * gap + x, gap, y);
+                RPI_UNROLL
+                for (int c = 0; c < 4; c++)
+                    sum[g] = vf_fma(vf_set1(k->q[x + c]), y[c], sum[g]);
+            }
+        }
+        RPI_UNROLL
+        for (int g = 0; g < GROUP; g++) {
+            *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
+            vf_store(s + r0 + g * VL, sum[g]);
+        }
+    }
+    return true;
+}
+#else
+static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+{
+    (void)k, (void)rows, (void)j, (void)bias, (void)s, (void)bad;
+    return false;
+}
+#endif
+
 /* key_scores of one group of rows from unpacked keys, panel by panel: in place, or packed in k->unpacked. false: some
  * key is extreme, and k->s is undefined. */
 static bool unpacked_scores(block *k, const tile *t, const real *const *in)
@@ -29,8 +155,11 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t D = d->dim_k, g = k->h / (d->heads / d->kv_heads);
-    magnitude w = {vf_set1(0)};
+    const head_rows rows = rows_of_head(&c->args->k, k->b, g, d->len_k);
+    magnitude w = {vf_set1(0)}, bad = w;
     uint8_t extreme = 0;
+    if (keys_in_place(k))
+        return single_scores(k, t, in ? in[0] : NULL);
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
         int64_t step = NR;
         const real *panel = panel_in_place(c, k->b, g, t->tile0 + col, &step);
@@ -46,6 +175,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
                            NULL, next, NR, &w);
             continue;
         }
+        if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
+            continue;
         pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
@@ -53,7 +184,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
             score_columns(k->q, rpi_round_up(D, VL), k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q,
                           t->to[0] - col);
     }
-    return !extreme && !is_immoderate(&w);
+    return !extreme && !is_immoderate(&w) && is_finite(&bad);
 }
 
 /* Whether one row reads values of f16 or bf16 where they are. */
@@ -78,6 +209,15 @@ static void row_of_halves(const block *k, int64_t j, int64_t n, const real *w, r
 #endif
 }
 
+/* What is fetched behind the values up to key j of a head: the next ones, or behind the last the next head's. */
+static const real *values_ahead(const block *k, int64_t head, int64_t j, int64_t first, int64_t end)
+{
+    const rpi_view *v = &k->c->args->v;
+    if (j < end)
+        return rpi_row_of(v, k->b, head, j);
+    return rpi_row_of(v, k->b, head + 1 < k->c->args->desc.kv_heads ? head + 1 : head, first);
+}
+
 /* The sums o of weigh_tile, of one group of rows, from unpacked values; k->unpacked has scratch for SUM_KEYS of them. A
  * value that is not finite leaves some sum not finite, which ends the attempt to go tile by tile. */
 static void unpacked_values(block *k, const tile *t, int64_t keys, const real *alpha, real *o, int64_t sum_step)
@@ -95,13 +235,14 @@ static void unpacked_values(block *k, const tile *t, int64_t keys, const real *a
         to = rpi_min((col / SUM_KEYS + 1) * SUM_KEYS, rpi_min(t->to[0], keys));
         if (in_place) {
             const real *at = rpi_row_of(v, k->b, head, t->tile0 + col), *s = k->s + col;
-            for (int64_t x = 0; x < pad_v; x += NR, at += NR)
+            const real *ahead = values_ahead(k, head, t->tile0 + to, t->tile0 + t->from[0], t->tile0 + keys);
+            for (int64_t x = 0; x < pad_v; x += NR, at += NR, ahead += NR)
                 if (is_single(k))
                     BY_WIDTH(single_tile, rpi_min(NR, pad_v - x),
-                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, NULL));
+                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, ahead));
                 else
                     BY_WIDTH(unpacked_tile, rpi_min(NR, pad_v - x),
-                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, NULL));
+                             (s, ROW_STEP, to - col, at, step, sums + x, pad_v, alpha, ahead));
         } else if (halves_in_place(k, one_piece)) {
             row_of_halves(k, t->tile0 + col, to - col, k->s + col, sums, alpha[0]);
         } else {

@@ -1,0 +1,456 @@
+#!/usr/bin/env python3
+"""Every kind of model that transformers' AutoModel knows, tiny and with random weights, with attn_implementation="relpos" beside eager
+attention: which run, whether outputs and gradients are equal, whether an array of queries by keys is made, and why others do not run.
+
+    tools/hf_models.py --run [NAME...]   the sweep, or some of it, by two processes: ten minutes. Exit code 1 if a model that worked in
+                                         bench/results/hf_models.json no longer does, or runs and differs
+    tools/hf_models.py --save            the sweep, written into that file
+    tools/hf_models.py --write           write the table of docs/hf.md from that file
+    tools/hf_models.py --check           exit code 1 if the table is not what the file says
+
+Only --run and --save need torch, transformers and relpos. A model is one of eval(), in f64 where that runs, with 2 layers where its config allows it. What eager attention
+does not run with such a config is counted as not tried.
+SPDX-License-Identifier: Apache-2.0"""
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from made import between, check, root, write  # noqa: E402
+
+saved = root / "bench/results/hf_models.json"
+MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
+N, LONG, VOCABULARY, SECONDS, MEMORY = 12, 512, 120, 40, 8 << 30
+TOLERANCE = {"f64": 2e-5, "f32": 2e-4}  # of the largest output or gradient: softmax is in f32 in many an eager attention
+
+
+# ---------------------------------------------------------------------------------------------- tiny configs
+
+LAYERS = r"(num_|n_|encoder_|decoder_|.*_)?(hidden_)?layers?|depth|n_layer|num_blocks|n_blocks"
+HEADS = r"(.*_)?(num_|n_)?(attention_|attn_|query_)?heads?|n_head"
+WIDTHS = r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size|projection_dim|embedding_dim|model_dim|dim|width)"
+INNER = r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)"
+
+
+def size_of(key, value, heads):
+    """A small value for a key of a config that has so many heads, or the one that it has."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if re.search(r"vocab_size$", key):
+        return min(value, VOCABULARY)
+    if re.fullmatch(LAYERS, key) and value > 2 and "idx" not in key:
+        return 2
+    if re.search(r"(kv_heads|key_value_heads|num_kv)$", key):
+        return min(value, 4 if value == heads else 2)
+    if re.fullmatch(HEADS, key) and value > 4:
+        return 4
+    if re.fullmatch(INNER, key) and value > 96:
+        return 96
+    if re.fullmatch(r"(.*_)?(head_dim|d_kv|d_head|attention_head_size|head_size|kv_channels|rotary_dim)", key) and value > 16:
+        return 16
+    if re.fullmatch(WIDTHS, key) and value > 64:
+        return 64
+    if re.search(r"experts?$", key) and value > 4:
+        return 4
+    if re.search(r"(experts_per_tok|top_k|topk|n_group|topk_group)$", key):
+        return 1 if "group" in key else min(value, 2)
+    if re.search(r"(q_lora_rank|kv_lora_rank)$", key):
+        return min(value, 32)
+    if re.search(r"(qk_nope_head_dim|v_head_dim|qk_rope_head_dim)$", key):
+        return min(value, 16)
+    if re.search(r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions", key) and value > 1100:
+        return 1100
+    return value
+
+
+def small(config, PreTrainedConfig):
+    """Shrinks a config in place, with those within it."""
+    old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
+    staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
+    if "depths" in staged:  # widths and heads of stages belong together
+        config.depths = [1 if n < len(config.depths) - 1 else 2 for n in range(len(config.depths))]
+    for key, value in list(vars(config).items()):
+        if isinstance(value, PreTrainedConfig):
+            small(value, PreTrainedConfig)
+        elif isinstance(value, dict) and "mrope_section" in value:
+            value["mrope_section"] = [2, 3, 3]
+        elif not key.startswith("_") and not (staged and re.fullmatch(f"{WIDTHS}|{HEADS}", key)) and (new := size_of(key, value, heads)) != value:
+            try:
+                setattr(config, key, new)
+            except (AttributeError, NotImplementedError, ValueError, TypeError):
+                pass
+    layers = getattr(config, "num_hidden_layers", None)
+    for key, value in list(vars(config).items()):  # what has one entry for each layer, of every kind the first
+        if isinstance(value, list) and isinstance(old, int) and isinstance(layers, int) and len(value) == old != layers:
+            try:
+                kinds = list(dict.fromkeys(map(str, value)))
+                first = [next(x for x in value if str(x) == kind) for kind in kinds]
+                setattr(config, key, (first + value)[:layers] if len(first) > 1 else value[:layers])
+            except (AttributeError, ValueError, TypeError):
+                pass
+        if re.search(r"_token_(id|index)$", key) and isinstance(value, int) and value >= VOCABULARY:
+            setattr(config, key, VOCABULARY - 1 - sum(map(ord, key)) % 20)
+    for key, value in (("pad_token_id", 0), ("drop_path_rate", 0.0)):
+        if hasattr(config, key) and not isinstance(getattr(config, key), list):
+            setattr(config, key, value)
+    for key in ("image_size", "input_size"):
+        if isinstance(value := getattr(config, key, None), int) and value > 64:
+            patch = getattr(config, "patch_size", 16)
+            setattr(config, key, 4 * patch if isinstance(patch, int) and 8 <= patch <= 32 else 64)
+    return config
+
+
+# ---------------------------------------------------------------------------------------------- one model
+
+def sizes(config, key):
+    """The value of a key in a config, or in the first within it that has one."""
+    if getattr(config, key, None) is not None:
+        return getattr(config, key)
+    for part in vars(config).values():
+        if hasattr(part, "to_dict") and (found := sizes(part, key)) is not None:
+            return found
+    return None
+
+
+def inputs_of(model, torch, n=N, batch=2):
+    """Candidates of inputs, (arguments, rows that are looked at or None), by what forward takes."""
+    import inspect
+    takes, config = inspect.signature(model.forward).parameters, model.config
+    g = torch.Generator().manual_seed(5)
+    ids = torch.randint(20, 90, (batch, n), generator=g)
+    keep = (torch.arange(n) < torch.tensor([n, max(n // 2, 1)])[:batch, None]).long()
+    found = []
+    if "input_ids" in takes and "attention_mask" in takes:
+        given = {"input_ids": ids, "attention_mask": keep}
+        if "bbox" in takes:
+            given["bbox"] = torch.arange(n)[None, :, None].expand(batch, n, 4).clone()
+        if "decoder_input_ids" in takes:
+            given |= {"decoder_input_ids": ids.flip(1), **({"decoder_attention_mask": keep} if "decoder_attention_mask" in takes else {})}
+        found.append((given, keep))
+    if "input_ids" in takes:
+        found.append(({"input_ids": ids}, None))
+    size, channels = sizes(config, "image_size") or 64, sizes(config, "num_channels") or 3
+    size = (size, size) if isinstance(size, int) else tuple(size)[-2:]
+    if "pixel_values" in takes:
+        pixels = torch.randn(batch, channels, *size, generator=g, dtype=torch.float64)
+        found.append(({"pixel_values": pixels}, None))
+        frames = sizes(config, "num_frames") or 4
+        found.append(({"pixel_values": pixels[:, None].repeat(1, frames, 1, 1, 1)}, None))
+        if "input_ids" in takes:
+            found.insert(0, ({**found[0][0], "pixel_values": pixels}, None))
+    if "flattened_patches" in takes:
+        patches = torch.randn(batch, 24, sizes(config, "patch_embed_hidden_size") + 2, generator=g, dtype=torch.float64)
+        patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1)
+        found.append(({"flattened_patches": patches, "decoder_input_ids": ids, "decoder_attention_mask": keep}, keep))
+    if "input_values" in takes:
+        values = torch.randn(batch, 4000, generator=g, dtype=torch.float64)
+        found += [({"input_values": x}, None) for x in (values, torch.randn(
+            batch, 1024, sizes(config, "num_mel_bins") or 128, generator=g, dtype=torch.float64))]
+    if "input_features" in takes:
+        bins = sizes(config, "num_mel_bins") or sizes(config, "feature_projection_input_dim") or sizes(config, "feature_size") or 80
+        frames = 2 * (sizes(config, "max_source_positions") or 50)
+        for shape in ((batch, bins, frames), (batch, 60, bins)):
+            more = {"decoder_input_ids": ids.clamp(max=60)} if "decoder_input_ids" in takes else {}
+            found.append(({"input_features": torch.randn(shape, generator=g, dtype=torch.float64), **more}, None))
+    return found
+
+
+def tensors(x, torch, into, depth=0):
+    """The tensors of floats in an output."""
+    if isinstance(x, torch.Tensor):
+        if x.is_floating_point() and x.numel():
+            into.append(x)
+    elif isinstance(x, (list, tuple)) and depth < 3:
+        for y in x:
+            tensors(y, torch, into, depth + 1)
+    elif isinstance(x, dict) and depth < 3:
+        for key in x:
+            if not re.search("past|mems|attentions", key):
+                tensors(x[key], torch, into, depth + 1)
+    return into
+
+
+def run(model, torch, implementation, given, keep):
+    """Outputs and gradients."""
+    model.set_attn_implementation(implementation)
+    model.zero_grad()
+    torch.manual_seed(0)
+    found = []
+    for x in tensors(dict(model(**given)), torch, []):
+        x = x[keep.bool()] if keep is not None and x.shape[:2] == keep.shape else x if keep is None else None
+        if x is not None:
+            found.append(x)
+    g = torch.Generator().manual_seed(2)
+    loss = sum((x * torch.randn(x.shape, generator=g, dtype=x.dtype)).sum() for x in found)
+    if getattr(loss, "requires_grad", False):
+        loss.backward()
+    return [x.detach() for x in found], [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def distance(got, want):
+    """The largest difference, relative to the largest of each tensor of outputs, and of all gradients."""
+    if len(got[0]) != len(want[0]) or len(got[1]) != len(want[1]):
+        return float("inf")
+    apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0]) if b.abs().max() > 0]
+    most = max((float(b.abs().max()) for b in want[1]), default=0) or 1
+    return max(apart + [float((a - b).abs().max()) / most for a, b in zip(got[1], want[1])], default=float("inf"))
+
+
+def prepared(cls, config, torch):
+    """A model in f64 whose attention is far from uniform."""
+    torch.manual_seed(0)
+    with torch.device("meta"):
+        count = sum(p.numel() for p in cls(config).parameters())
+    if count > 4e7:
+        raise ValueError(f"{count / 1e6:.0f} million parameters")
+    model = cls(config).eval().double()
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() > 1 and p.requires_grad:
+                p.normal_(std=1 / p[0].numel() ** 0.5, generator=g)
+    return model
+
+
+def try_one(name):
+    """The row of one kind of model."""
+    import relpos
+    import relpos.hf
+    import torch
+    import transformers
+    import warnings
+    from transformers.models.auto import modeling_auto
+    warnings.simplefilter("ignore")
+    calls, original = [0], relpos.attention
+
+    def counted(*args, **kwargs):
+        calls[0] += 1
+        return original(*args, **kwargs)
+
+    relpos.attention = counted
+    row = {"model": name}
+
+    def first_line(error):
+        return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:160]
+
+    try:
+        config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig)
+        config._attn_implementation = "eager"
+        mappings = [getattr(modeling_auto, mapping) for mapping in MAPPINGS]
+        cls = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
+        cls = cls[0] if isinstance(cls, tuple) else cls
+        row["class"] = cls.__name__
+        model = prepared(cls, config, torch)
+        error, candidates = None, inputs_of(model, torch)
+        for n, (given, keep) in enumerate(candidates + candidates):  # in f32 what does not run in f64
+            try:
+                if n == len(candidates):
+                    model = model.float()
+                if n >= len(candidates):
+                    given = {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
+                row["type"] = "f32" if n >= len(candidates) else "f64"
+                want = run(model, torch, "eager", given, keep)
+                again = run(model, torch, "eager", given, keep)
+                if want[0] and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
+                    break
+                error = error or ValueError("not finite, or not the same twice")
+            except Exception as why:
+                error = error or why
+        else:
+            raise error or ValueError("no inputs are known for it")
+    except Exception as why:
+        return row | {"result": "not tried", "why": first_line(why)}
+    try:
+        model.set_attn_implementation("relpos")
+    except ValueError as why:
+        return row | {"result": "refused" if "computes its attention by itself" in str(why) else "failed", "why": first_line(why)}
+    try:
+        calls[0] = 0
+        got = run(model, torch, "relpos", given, keep)
+        row["calls"] = calls[0]
+        if not calls[0]:
+            return row | {"result": "not used", "why": "asks for no attention function"}
+        row["distance"] = distance(got, want)
+        if row["distance"] > TOLERANCE[row["type"]]:
+            try:
+                row["distance_sdpa"] = distance(got, run(model, torch, "sdpa", given, keep))
+            except Exception as why:
+                row["sdpa"] = first_line(why)
+        near = min(row["distance"], row.get("distance_sdpa", float("inf"))) <= TOLERANCE[row["type"]]
+        row["result"] = "equal" if near else "differs"
+    except Exception as why:
+        return row | {"result": "failed", "why": first_line(why)}
+    row["square"] = squares(model, torch)
+    for mapping in (modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING):
+        if type(config) in mapping and "generate" not in row and row["result"] == "equal" and "input_ids" in given:
+            row["generate"] = generates(mapping[type(config)], config, torch)
+    return row
+
+
+def squares(model, torch):
+    """Whether an array of queries by keys is made for a text, None where that cannot be said."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        most = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            for x in found if isinstance(found, (tuple, list)) else (found,):
+                if isinstance(x, torch.Tensor):
+                    self.most = max(self.most, x.untyped_storage().nbytes() // x.element_size())
+            return found
+
+    sizes = {}
+    for implementation in ("relpos", "eager"):
+        try:
+            model.set_attn_implementation(implementation)
+            given, _ = inputs_of(model, torch, LONG, 1)[0]
+            given = {key: x.to(model.dtype) if x.is_floating_point() else x for key, x in given.items()}
+            if "input_ids" not in given:
+                return None
+            given = {key: x for key, x in given.items() if "decoder" not in key or "attention" not in key}
+            with torch.no_grad(), Largest() as largest:
+                model(**given)
+            sizes[implementation] = largest.most
+        except Exception:
+            return None
+    return None if sizes["eager"] < LONG * LONG else sizes["relpos"] >= LONG * LONG
+
+
+def generates(cls, config, torch):
+    try:
+        config._attn_implementation = "eager"
+        if not config.is_encoder_decoder:
+            config.is_decoder = True
+        model = prepared(cls, config, torch).float()  # f64's mask of eager attention is infinite in its softmax in f32
+        ids = torch.randint(20, 90, (2, N), generator=torch.Generator().manual_seed(5))
+        left = (torch.arange(N) >= torch.tensor([0, N // 2])[:, None]).long()
+        options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0)
+        if config.is_encoder_decoder:
+            options["decoder_start_token_id"] = 2
+        want = model.generate(ids, **options)
+    except Exception:
+        return "not tried"
+    try:
+        model.set_attn_implementation("relpos")
+        return "equal" if torch.equal(model.generate(ids, **options), want) else "differs"
+    except Exception as why:
+        return "refused" if "computes its attention by itself" in str(why) else f"failed: {type(why).__name__}: {why}"[:120]
+
+
+# ---------------------------------------------------------------------------------------------- the sweep
+
+def forked(name):
+    """A process that tries one model: (its number, the end of its pipe)."""
+    read, wrote = os.pipe()
+    child = os.fork()
+    if child == 0:
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        signal.alarm(SECONDS)
+        os.write(wrote, json.dumps(try_one(name)).encode())
+        os._exit(0)
+    os.close(wrote)
+    return child, read
+
+
+def sweep(names, workers=2):
+    """The rows of names, each in a process of its own, which may take SECONDS."""
+    waiting, busy, rows = list(names), {}, {}
+    while waiting or busy:
+        while waiting and len(busy) < workers:
+            name = waiting.pop(0)
+            child, read = forked(name)
+            busy[read] = (name, child, b"")
+        for read in select.select(list(busy), [], [], 1)[0]:
+            name, child, text = busy[read]
+            more = os.read(read, 1 << 16)
+            if more:
+                busy[read] = name, child, text + more
+                continue
+            os.close(read)
+            os.waitpid(child, 0)
+            del busy[read]
+            rows[name] = json.loads(text) if text else {"model": name, "result": "not tried", "why": f"more than {SECONDS} s, or {MEMORY >> 30} GB"}
+            print(f"{len(rows):4}/{len(names)}", *(f"{key}={value}" for key, value in rows[name].items() if value is not None), flush=True)
+    return [rows[name] for name in names]
+
+
+def swept(given):
+    """The rows of the names, or of all models, and the versions that they are of."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch
+    import transformers
+    from transformers.models.auto import modeling_auto
+    import relpos.hf  # noqa: F401
+    torch.set_num_threads(1)
+    start = time.monotonic()
+    rows = sweep(given or sorted({name for mapping in MAPPINGS for name in getattr(modeling_auto, mapping + "_NAMES")}))
+    of = {}
+    for row in rows:
+        of[row["result"]] = of.get(row["result"], 0) + 1
+    print(f"{time.monotonic() - start:.0f} s:", ", ".join(f"{count} {result}" for result, count in sorted(of.items())))
+    return rows, {"transformers": transformers.__version__, "torch": torch.__version__.partition("+")[0]}
+
+
+def compare(rows):
+    """End with exit code 1 where something is worse than it was."""
+    before = {row["model"]: row for row in json.loads(saved.read_text())["models"]}
+    wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed") or row.get("generate", "").startswith(("differs", "failed"))
+             or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result") == "equal"]
+    if wrong:
+        sys.exit(f"hf_models.py: failed, different, or worse than {saved.name} has it: {', '.join(wrong)}")
+
+
+# ---------------------------------------------------------------------------------------------- the table
+
+def line(row):
+    if row["result"] == "equal":
+        near = row["distance"] <= TOLERANCE[row["type"]]
+        apart = row["distance"] if near else row["distance_sdpa"]
+        made = {True: "made", False: "none", None: ""}[row["square"]]
+        return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {row.get('generate', '').replace('not tried', '')} | |"
+    why = {"refused": "computes its attention by itself: refused when it is set", "not used": "has no attention of this kind: a warning"}
+    return f"| {row['model']} | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
+
+
+def page():
+    found = json.loads(saved.read_text())
+    rows = [row for row in found["models"] if row["result"] != "not tried"]
+    equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
+    rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
+    text = (f"transformers {found['transformers']}, torch {found['torch']}: of {len(found['models'])} kinds of models {len(rows)} were tried. "
+            f"{equal} are equal to the attention that they come with, outputs and gradients; {refused} are refused; {unused} have no attention to "
+            f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
+    table = "| model | equal to, largest relative difference | array of queries by keys | generate() | why not |\n|---|---|---|---|---|\n"
+    table += "".join(line(row) + "\n" for row in rows)
+    return text + table + f"\nNot tried, since eager attention does not run with the small config of this sweep: {', '.join(rest)}.\n"
+
+
+def made_files():
+    path = "docs/hf.md"
+    return {path: between((root / path).read_text(), "<!-- table: made by tools/hf_models.py -->\n", "<!-- end of table -->\n", page(), path)}
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:] or [""]
+    if what == "--run":
+        compare(swept(rest)[0])
+    elif what == "--save" and not rest:
+        found, versions = swept([])
+        saved.write_text(json.dumps({**versions, "models": found}).replace('{"model"', '\n{"model"') + "\n")
+    elif what == "--write" and not rest:
+        write(made_files())
+    elif what == "--check" and not rest:
+        check(made_files(), "tools/hf_models.py --write")
+    else:
+        sys.exit(__doc__)
