@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""The long campaign: libFuzzer on every fuzz target, random problems, and trainings that are killed. Standard library only.
+
+    tools/soak.py HOURS [--save]     run for so long; `./check soak HOURS` does
+    tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
+    tools/soak.py --check            exit code 1 if that table is stale
+
+It builds the presets fuzz and dev, goes on from the inputs in build/soak/corpus, and leaves what fails in build/soak/findings: make it an input in
+tests/fuzz/corpus once it is mended. With --save the counts are added to bench/results/soak.json. A finding ends it with exit code 1.
+SPDX-License-Identifier: Apache-2.0
+"""
+import datetime
+import filecmp
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from made import between, check, root, write  # noqa: E402
+
+SAVED = root / "bench" / "results" / "soak.json"
+HERE = root / "build" / "soak"
+MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs beside tests/fuzz/corpus
+WHAT = {"io": "readers of .npz, .npy and .safetensors", "terms": "texts of terms and problems", "tokenizer": "tokenizers and text through them",
+        "settings": "settings of a training", "checkpoint": "checkpoints of trainings and of T5", "problem": "problems computed on every instruction set",
+        "command": "command lines", "random": "random problems, every check of `relpos verify` on every instruction set",
+        "kills": "trainings killed at a random moment and resumed, to the same bits"}
+SLICE = 120  # seconds of one target in a round
+TRAINING = """text = text.txt
+layers = 1
+width = 16
+heads = 2
+mlp = 16
+length = 16
+batch = 2
+steps = 400
+warmup = 10
+checkpoint_every = 20
+position = t5,buckets=4,bidirectional=0
+vocab = 256
+"""
+
+
+def build():
+    for preset in ("fuzz", "dev"):
+        subprocess.run(["cmake", "--preset", preset], cwd=root, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "--build", "--preset", preset], cwd=root, check=True, stdout=subprocess.DEVNULL)
+
+
+def fuzz(target, seconds):
+    """Inputs that ran, and what was found."""
+    corpus = HERE / "corpus" / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    seeds = [str(root / "tests" / "fuzz" / "corpus" / target)] + ([str(root / MORE[target])] if target in MORE else [])
+    folder = HERE / "seeds" / target  # libFuzzer takes folders
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for seed in seeds:
+        for file in sorted(Path(seed).iterdir()) if Path(seed).is_dir() else [Path(seed)]:
+            shutil.copy(file, folder)
+    ran = subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", f"-max_total_time={seconds:.0f}", "-timeout=60", "-rss_limit_mb=3000",
+                          "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1", f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
+                         capture_output=True, text=True, errors="replace", cwd=HERE)
+    done = re.search(r"number_of_executed_units: (\d+)", ran.stderr)
+    if ran.returncode != 0:
+        (HERE / "findings" / f"{target}.log").write_text(ran.stderr)
+    return int(done[1]) if done else 0, int(ran.returncode != 0)
+
+
+def problems(seconds):
+    """Random problems, in groups of 100 until the time is over."""
+    program, until, count, found = root / "build" / "dev" / "relpos", time.monotonic() + seconds, 0, 0
+    while time.monotonic() < until:
+        seed = random.randrange(2**40)
+        ran = subprocess.run([program, "verify", "--random", "100", "--seed", str(seed)], capture_output=True, text=True)
+        said = re.search(r"^(\d+) problems checked, (\d+) failed", ran.stdout, re.M)
+        count += 100 if said else 0
+        if ran.returncode != 0:
+            found += 1
+            (HERE / "findings" / f"random-{seed}.log").write_text(ran.stdout + ran.stderr)
+    return count, found
+
+
+def train(folder, *options, **more):
+    return subprocess.Popen([root / "build" / "dev" / "relpos", "lab", "train", "../training.lab", "-o", folder, "--threads", "1", *options], cwd=HERE / "runs",
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
+
+
+def kills(seconds):
+    """Kill a training at random moments and resume it until it ends: its last checkpoint is that of a training nobody killed."""
+    runs, until, count, found = HERE / "runs", time.monotonic() + seconds, 0, 0
+    shutil.rmtree(runs, ignore_errors=True)
+    runs.mkdir(parents=True)
+    (HERE / "training.lab").write_text(TRAINING)
+    (runs / "text.txt").write_text("the cat sat on the mat, and the dog sat on the log. " * 400)
+    began = time.monotonic()
+    assert train("whole").wait() == 0, "the training that nobody kills fails"
+    whole = time.monotonic() - began
+    while time.monotonic() < until:
+        shutil.rmtree(runs / "killed", ignore_errors=True)
+        ended = False
+        while not ended:
+            run = train("killed", *(["--resume"] if (runs / "killed" / "checkpoint.safetensors").exists() else []))
+            try:
+                run.wait(random.uniform(0, whole))
+                ended = True
+            except subprocess.TimeoutExpired:
+                run.kill()
+                run.wait()
+                count += 1
+                if not (runs / "killed" / "checkpoint.safetensors").exists():
+                    shutil.rmtree(runs / "killed", ignore_errors=True)
+        if run.returncode != 0 or not filecmp.cmp(runs / "whole" / "checkpoint.safetensors", runs / "killed" / "checkpoint.safetensors", shallow=False):
+            found += 1
+            shutil.copytree(runs / "killed", HERE / "findings" / f"killed-{count}", dirs_exist_ok=True)
+    return count, found
+
+
+def save(counts, hours):
+    all_ = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
+    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True, check=True).stdout)
+    all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), "isa": about["isa"], "build": about["build"]})
+    for name, (count, found) in counts.items():
+        old = all_["counts"].get(name, {"count": 0, "findings": 0})
+        all_["counts"][name] = {"count": old["count"] + count, "findings": old["findings"] + found}
+    SAVED.write_text(json.dumps(all_, indent=1) + "\n")
+
+
+def run(hours):
+    build()
+    (HERE / "findings").mkdir(parents=True, exist_ok=True)
+    began, counts = time.monotonic(), {name: [0, 0] for name in WHAT}
+    while (left := began + hours * 3600 - time.monotonic()) > 1:
+        part = min(SLICE, left / len(WHAT))
+        for name in WHAT:
+            count, found = problems(part) if name == "random" else kills(part) if name == "kills" else fuzz(name, part)
+            counts[name][0] += count
+            counts[name][1] += found
+        print(f"{(time.monotonic() - began) / 3600:.2f} h: " + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()), flush=True)
+    return counts, (time.monotonic() - began) / 3600
+
+
+def page():
+    """docs/reliability.md with its table as it should be."""
+    saved = json.loads(SAVED.read_text())
+    rows = ["| what runs | how many | open findings |", "|---|---|---|"]
+    rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |" for name, row in saved["counts"].items()]
+    hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
+    rows += ["", f"In {hours:.1f} hours of {len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]}, the last on {last['date']} on a machine with {last['isa']}; bench/results/soak.json."]
+    path = "docs/reliability.md"
+    return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->", "\n".join(rows) + "\n", path)}
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments == ["--write"]:
+        write(page())
+    elif arguments == ["--check"]:
+        check(page(), "tools/soak.py --write")
+    elif arguments and re.fullmatch(r"\d*\.?\d+", arguments[0]) and arguments[1:] in ([], ["--save"]):
+        counts, hours = run(float(arguments[0]))
+        if arguments[1:]:
+            save(counts, hours)
+        if any(found for _, found in counts.values()):
+            sys.exit(f"soak: see {HERE / 'findings'}")
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
