@@ -95,6 +95,19 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
+/* Create out->temp; where that fails it is freed, and errno says why. */
+static int open_temp(io_out *out, mode_t mode)
+{
+    out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (out->fd >= 0)
+        return 0;
+    const int error = errno;
+    free(out->temp);
+    out->temp = NULL;
+    errno = error;
+    return -1;
+}
+
 /* The temporary file of a name that only this program uses is always the same: one that a killed run left is replaced. */
 static int create_own(io_out *out, mode_t mode)
 {
@@ -106,14 +119,7 @@ static int create_own(io_out *out, mode_t mode)
     memcpy(out->temp, out->target, folder);
     snprintf(out->temp + folder, size, ".%s.tmp", name);
     unlink(out->temp);
-    out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (out->fd >= 0)
-        return 0;
-    const int error = errno;
-    free(out->temp);
-    out->temp = NULL;
-    errno = error;
-    return -1;
+    return open_temp(out, mode);
 }
 
 /* Create the temporary file beside the target. At no time its mode allows more than the target's. */
@@ -129,14 +135,9 @@ static int create_beside(io_out *out, mode_t mode)
         out->temp = sibling(out->target, name);
         if (out->temp == NULL)
             return -1;
-        out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-        if (out->fd >= 0)
+        if (open_temp(out, mode) == 0)
             return 0;
-        const int error = errno;
-        free(out->temp);
-        out->temp = NULL;
-        errno = error;
-        if (error != EEXIST)
+        if (errno != EEXIST)
             return -1;
     }
     return -1;
