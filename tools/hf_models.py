@@ -236,7 +236,8 @@ def try_one(name):
     row = {"model": name}
 
     def first_line(error):
-        return re.sub(r"\s+", " ", f"{type(error).__name__}: {error}")[:160]
+        said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # where this machine has its packages
+        return re.sub(r"\s+", " ", said)[:160]
 
     try:
         config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig)
