@@ -337,53 +337,35 @@ bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
     return true;
 }
 
-/* Elements whose bits of the exponent are all 1. Blocks of a fixed size become vectors. */
-static int64_t count_halves(const unsigned char *data, size_t n, uint16_t exponent)
-{
-    enum { BLOCK = 512 };
-    int64_t found = 0;
-    for (size_t k = 0; k < n; k += BLOCK) {
-        uint16_t block[BLOCK] = {0}, some = 0;
-        memcpy(block, data + 2 * k, 2 * (n - k < BLOCK ? n - k : BLOCK));
-        for (int x = 0; x < BLOCK; x++)
-            some = (uint16_t)(some + ((block[x] & exponent) == exponent));
-        found += some;
+/* Elements of `bytes` bytes whose bits in `all` are all 1, as those of the exponent of what is not finite. Blocks of a fixed size become
+ * vectors, and what is found in one fits into an element. */
+#define COUNT(NAME, TYPE)                                                                                              \
+    static int64_t NAME(const unsigned char *data, size_t bytes, TYPE all)                                             \
+    {                                                                                                                  \
+        enum { BLOCK = 128 };                                                                                          \
+        int64_t found = 0;                                                                                             \
+        for (size_t k = 0; k < bytes; k += sizeof(TYPE[BLOCK])) {                                                      \
+            TYPE block[BLOCK] = {0}, some = 0;                                                                         \
+            memcpy(block, data + k, bytes - k < sizeof block ? bytes - k : sizeof block);                              \
+            for (int x = 0; x < BLOCK; x++)                                                                            \
+                some = (TYPE)(some + ((block[x] & all) == all));                                                       \
+            found += (int64_t)some;                                                                                    \
+        }                                                                                                              \
+        return found;                                                                                                  \
     }
-    return found;
-}
-
-static int64_t count_words(const unsigned char *data, size_t n, uint32_t exponent)
-{
-    enum { BLOCK = 512 };
-    int64_t found = 0;
-    for (size_t k = 0; k < n; k += BLOCK) {
-        uint32_t block[BLOCK] = {0}, some = 0;
-        memcpy(block, data + 4 * k, 4 * (n - k < BLOCK ? n - k : BLOCK));
-        for (int x = 0; x < BLOCK; x++)
-            some += (block[x] & exponent) == exponent;
-        found += some;
-    }
-    return found;
-}
+COUNT(count_8, uint8_t)
+COUNT(count_16, uint16_t)
+COUNT(count_32, uint32_t)
+COUNT(count_64, uint64_t)
 
 int64_t io_tensor_not_finite(const io_tensor *t)
 {
-    int64_t found = 0;
     switch ((int)t->dtype) {
-    case RP_BF16: return count_halves(t->data, t->bytes / 2, 0x7f80);
-    case RP_F16: return count_halves(t->data, t->bytes / 2, 0x7c00);
-    case RP_F32: return count_words(t->data, t->bytes / 4, 0x7f800000);
-    case RP_F64:
-        for (size_t k = 0; k < t->bytes; k += 8) {
-            double x;
-            memcpy(&x, t->data + k, sizeof x);
-            found += !isfinite(x);
-        }
-        return found;
-    case IO_F8_E4M3:
-        for (size_t k = 0; k < t->bytes; k++)
-            found += (t->data[k] & 0x7f) == 0x7f;
-        return found;
+    case RP_BF16: return count_16(t->data, t->bytes, 0x7f80);
+    case RP_F16: return count_16(t->data, t->bytes, 0x7c00);
+    case RP_F32: return count_32(t->data, t->bytes, 0x7f800000);
+    case RP_F64: return count_64(t->data, t->bytes, 0x7ff0000000000000);
+    case IO_F8_E4M3: return count_8(t->data, t->bytes, 0x7f);
     default: return 0;
     }
 }
