@@ -62,9 +62,6 @@ static bool copy_as(problem *p, rp_array *to, rp_dtype type, const rp_array *fro
 
 /* ------------------------------------------------------------------------------------------------- what is checked */
 
-/* A check returns NULL where it holds, or a line that says what was found. It may write to `line`. */
-typedef const char *(*check)(trial *t, char line[256]);
-
 /* The largest number of a type. */
 static double largest_of(rp_dtype type)
 {
@@ -215,10 +212,11 @@ static const char *check_arrays(trial *t, char line[256])
     with.lse.data = with.out.data = NULL;
     for (int x = 0; x < 4; x++) {
         from[x] = spread(p, arrays[x], &bytes[x]);
-        kept[x] = from[x] ? problem_alloc(p, bytes[x]) : NULL;
+        kept[x] = from[x] && x < 3 ? problem_alloc(p, bytes[x]) : from[x];
         if (!kept[x])
             return "out of memory";
-        memcpy(kept[x], from[x], bytes[x]);
+        if (x < 3)
+            memcpy(kept[x], from[x], bytes[x]);
     }
     if (rp_plan_create(&plan, d) != RP_OK)
         return refused(d);
