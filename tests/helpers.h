@@ -285,10 +285,7 @@ HELPER double near(const problem *p, const char *isa, const char *what, const do
 /* Numbers that do not depend on the problem's seed; splitmix64. */
 HELPER uint64_t draw(uint64_t *state)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return problem_next(state);
 }
 
 /* ------------------------------------------------------------------------------------------------ fenced memory */

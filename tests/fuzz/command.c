@@ -3,16 +3,30 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "tests/fuzz/fuzz.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 enum { MAX_ARGUMENTS = 24 };
 
+static char folder[] = "/tmp/relpos-fuzz-XXXXXX";
+
+/* Remove the folder, with the files that commands wrote there. */
+static void clean(void)
+{
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        unlinkat(dirfd(d), e->d_name, 0);
+    if (d)
+        closedir(d);
+    rmdir(folder);
+}
+
 static void quieten(void)
 {
-    static char folder[] = "/tmp/relpos-fuzz-XXXXXX";
     const int nothing = open("/dev/null", O_RDWR);
     PROMISE(nothing >= 0 && mkdtemp(folder) && chdir(folder) == 0, "no folder to run in");
+    atexit(clean);
     dup2(nothing, STDIN_FILENO);
     dup2(nothing, STDOUT_FILENO);
     close(nothing);
