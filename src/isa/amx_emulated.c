@@ -14,14 +14,25 @@ enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
 #pragma GCC diagnostic ignored "-Wpsabi"  /* vectors stay within this file */
 #pragma GCC diagnostic ignored "-Wshadow" /* of a product within a product */
-/* as the processor that has tiles does it */
+/* c = a b + c, as the processor that has tiles does it. clang gave the operands of every unrolled product a place of
+ * their own, 30 KB of stack in one function: there it is a call. */
+#ifdef __clang__
+#define FMA_CALL static __attribute__((noinline))
+#else
+#define FMA_CALL static inline __attribute__((always_inline))
+#endif
+FMA_CALL void fma_lanes(const vf *a, const vf *b, vf *c)
+{
+    for (int n = 0; n < VL; n++)
+        (*c)[n] = fmaf((*a)[n], (*b)[n], (*c)[n]);
+}
+
 #define vf_fma(a, b, c)                                                                                                \
     __extension__({                                                                                                    \
-        const vf fma_a = (a), fma_b = (b), fma_c = (c);                                                                \
-        vf fma_x;                                                                                                      \
-        for (int fma_n = 0; fma_n < VL; fma_n++)                                                                       \
-            fma_x[fma_n] = fmaf(fma_a[fma_n], fma_b[fma_n], fma_c[fma_n]);                                             \
-        fma_x;                                                                                                         \
+        const vf fma_a = (a), fma_b = (b);                                                                             \
+        vf fma_c = (c);                                                                                                \
+        fma_lanes(&fma_a, &fma_b, &fma_c);                                                                             \
+        fma_c;                                                                                                         \
     })
 
 typedef struct amx_tiles {
