@@ -1,8 +1,7 @@
 /* sweep.c -- relpos lab sweep: train and measure one experiment for each combination of values and each seed, and add the results to a
  * file. A run itself is run.c's.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/lab/lab.h"
-#include "cli/progress.h"
+#include "cli/lab/training.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -232,74 +231,12 @@ static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
     return to;
 }
 
-/* The model that was trained last. Experiments that differ in eval_position alone share it. */
-typedef struct trained {
-    lab_run r;
-    char config[NN_PRINT_MAX]; /* without eval_position; "": there is no model */
-    double loss, ms;
+/* What a sweep has between two experiments. */
+typedef struct work {
+    lab_training trained;
     char counted[NN_PRINT_MAX]; /* the text and the places of `ngrams` */
     json_t *ngrams;             /* what counts of bytes reach; NULL: they are not counted */
-    json_t *previous; /* the head that looks at the token before, every eval_previous steps; NULL: none asked for */
-} trained;
-
-static void free_trained(trained *t)
-{
-    lab_end(&t->r);
-    memset(&t->r, 0, sizeof t->r);
-    json_decref(t->previous);
-    t->previous = NULL;
-    t->config[0] = 0;
-}
-
-/* Train c's model, unless it is the one that was trained last. *stopped: Ctrl-C ended it, and there is no model. */
-static int train(trained *t, const nn_config *c, rp_pool *pool, cli_progress *bar, double done, double share,
-                 bool *stopped, char err[NN_ERR_MAX])
-{
-    nn_config own = *c;
-    char config[NN_PRINT_MAX], note[96];
-    own.eval_position[0] = 0;
-    nn_config_print(&own, config);
-    if (strcmp(t->config, config) == 0)
-        return 0;
-    free_trained(t);
-    t->r = (lab_run){.c = *c, .pool = pool};
-    t->previous = c->eval_previous > 0 ? json_array() : NULL;
-    double loss = 0, norm = 0, sum = 0, *seconds = malloc((size_t)c->steps * sizeof *seconds);
-    int64_t count = 0;
-    int code = !seconds                     ? nn_fail(err, "lab: out of memory (fewer steps)")
-               : lab_begin(&t->r) != CLI_OK ? nn_fail(err, "lab sweep: the run cannot start (see the line above)")
-                                            : 0;
-    bar->note = note;
-    while (code == 0 && t->r.step < c->steps && !cli_stop_asked()) {
-        const double before = cli_seconds();
-        code = lab_step(&t->r, &loss, &norm, err);
-        if (code != 0)
-            break;
-        seconds[t->r.step - 1] = cli_seconds() - before;
-        if (t->previous && t->r.step % c->eval_previous == 0) {
-            json_t *found = lab_previous(&t->r.m, pool, &t->r.valid, t->r.step, err);
-            code = found ? json_array_append_new(t->previous, found) : -1;
-        }
-        if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
-            sum += loss;
-            count++;
-        }
-        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
-        cli_progress_show(bar, done + share * (double)t->r.step / (double)c->steps);
-    }
-    bar->note = NULL;
-    *stopped = code == 0 && t->r.step < c->steps;
-    if (code == 0 && !*stopped) {
-        qsort(seconds, (size_t)c->steps, sizeof *seconds, cli_by_size);
-        t->ms = 1e3 * seconds[c->steps / 2];
-        t->loss = sum / (double)count;
-        memcpy(t->config, config, sizeof config);
-    } else {
-        free_trained(t);
-    }
-    free(seconds);
-    return code;
-}
+} work;
 
 /* The lengths that a sweep measures at: eval_lengths, or the length of training. */
 static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
@@ -319,28 +256,30 @@ static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
 }
 
 /* Count bytes, unless the last result is of the same text at the same places. */
-static int count_bytes(trained *t, const nn_config *c, const lab_how *how, const int64_t *lengths, int n,
+static int count_bytes(work *w, const nn_config *c, const lab_how *how, const int64_t *lengths, int n,
                        char err[NN_ERR_MAX])
 {
     char key[NN_PRINT_MAX];
     text_key(c, key);
-    if (t->ngrams && strcmp(key, t->counted) == 0)
+    if (w->ngrams && strcmp(key, w->counted) == 0)
         return 0;
-    json_decref(t->ngrams);
-    t->ngrams = NULL;
-    memcpy(t->counted, key, sizeof key);
+    json_decref(w->ngrams);
+    w->ngrams = NULL;
+    memcpy(w->counted, key, sizeof key);
     if (c->eval_ngrams > 0)
-        t->ngrams = lab_measure_ngrams(&t->r.m, &t->r.valid, how, lengths, n, (int32_t)c->eval_ngrams, err);
-    return c->eval_ngrams > 0 && !t->ngrams ? -1 : 0;
+        w->ngrams =
+            lab_measure_ngrams(&w->trained.r.m, &w->trained.r.valid, how, lengths, n, (int32_t)c->eval_ngrams, err);
+    return c->eval_ngrams > 0 && !w->ngrams ? -1 : 0;
 }
 
 /* Measure a trained model: the line of results, or NULL with err. */
-static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
+static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
 {
     char text[NN_PRINT_MAX];
     int64_t lengths[LAB_MAX_LENGTHS];
     size_t bytes = 0;
-    nn_model other = {0}, *m = &t->r.m;
+    const lab_training *t = &w->trained;
+    nn_model other = {0}, *m = &w->trained.r.m;
     const int n = lengths_of(c, lengths, err);
     if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
         nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
@@ -351,7 +290,7 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
                            ? lab_measure_generated(with, pool, c->eval_bytes, lengths, n, err)
                            : lab_measure_lengths(with, pool, &t->r.valid, &how, lengths, n, err);
     nn_model_destroy(&other);
-    if (!measured || count_bytes(t, c, &how, lengths, n, err) != 0) {
+    if (!measured || count_bytes(w, c, &how, lengths, n, err) != 0) {
         json_decref(measured);
         return NULL;
     }
@@ -359,7 +298,7 @@ static json_t *measure(trained *t, const nn_config *c, json_t *vary, rp_pool *po
     return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment", text, "vary", vary,
                      "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
                      (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
-                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", t->ngrams, "previous",
+                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", w->ngrams, "previous",
                      t->previous);
 }
 
@@ -389,7 +328,9 @@ static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_E
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE",
-     "the results, a line of JSON for each experiment; what has a result already is not run again"},
+     "the results, a line of JSON for each experiment; what has a result is not run again, and a training that was "
+     "stopped "
+     "goes on"},
     {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
     {"quick", QUICK, NULL, "use the experiment's lines quick.KEY = VALUE, which make it short"},
     {"keep", KEEP, "DIR", "also write the weights of each, for eval, sample and inspect"},
@@ -527,8 +468,9 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
 
 static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
 {
-    char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX];
+    char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX], folder[NN_TEXT_MAX] = "";
     int64_t *index = NULL;
+    struct stat st;
     const int64_t all = choose_runs(q, base, p, &index, err);
     bool stopped = false;
     int code = all < 0 ? cli_error(CLI_USAGE, "%s", err) : check(q, base, p, pool, index, all);
@@ -540,8 +482,10 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
     if (code == CLI_OK && !to)
         code = cli_error(CLI_FAILED, "%s", err);
+    if (to && fstat(fileno(to), &st) == 0 && S_ISREG(st.st_mode))
+        snprintf(folder, sizeof folder, "%.900s.training", q->output);
     cli_progress bar = {.what = "sweep", .every = LAB_TELL};
-    trained t = {0};
+    work w = {0};
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
@@ -551,13 +495,14 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         kept_path(path, q->keep ? q->keep : "", vary, c.seed);
         const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
         if (!has_result || needs_weights) {
-            int state = train(&t, &c, pool, &bar, (double)x / (double)all, 1 / (double)all, &stopped, err);
+            int state = lab_training_run(&w.trained, &c, pool, folder[0] ? folder : NULL, &bar, (double)x / (double)all,
+                                         1 / (double)all, &stopped, err);
             if (state == 0 && !stopped && !has_result)
-                state = (line = measure(&t, &c, vary, pool, err)) ? 0 : -1;
+                state = (line = measure(&w, &c, vary, pool, err)) ? 0 : -1;
             if (state != 0) { /* such as one that diverges: the others go on */
                 failed++;
                 cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
-            } else if (!stopped && ((q->keep && keep(&t.r.m, path, t.r.step, err) != 0) ||
+            } else if (!stopped && ((q->keep && keep(&w.trained.r.m, path, w.trained.r.step, err) != 0) ||
                                     (line && (lab_write_line(to, q->output, json_incref(line), err) != 0 ||
                                               add_known(&done, config, err) != 0)))) {
                 code = cli_error(CLI_FAILED, "%s", err);
@@ -567,15 +512,17 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         json_decref(vary);
     }
     cli_progress_end(&bar);
-    free_trained(&t);
-    json_decref(t.ngrams);
+    if (code == CLI_OK && folder[0] && !stopped && !cli_stop_asked())
+        lab_training_done(folder);
+    lab_training_end(&w.trained);
+    json_decref(w.ngrams);
     free_known(&done);
     free(index);
     if (to && fclose(to) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s (make room, or name another file)", q->output,
                          strerror(errno));
     if (code == CLI_OK && (stopped || cli_stop_asked()))
-        code = cli_error(CLI_FAILED, "sweep: stopped (the same command continues after the results in %s)", q->output);
+        code = cli_error(CLI_FAILED, "sweep: stopped (the same command goes on from the results in %s)", q->output);
     else if (code == CLI_OK && failed)
         code = cli_error(
             CLI_FAILED,

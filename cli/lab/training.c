@@ -1,0 +1,217 @@
+/* training.c -- one training of a sweep. What is done of it lies in a folder beside the results, weights and the losses of steps, from which the
+ * next sweep goes on with the same bits where this one was stopped or killed.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lab/training.h"
+#include "io/io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SAVE_SECONDS = 60 };
+
+void lab_training_end(lab_training *t)
+{
+    lab_end(&t->r);
+    memset(&t->r, 0, sizeof t->r);
+    json_decref(t->previous);
+    free(t->seconds);
+    t->previous = NULL;
+    t->seconds = NULL;
+    t->sum = 0;
+    t->count = 0;
+    t->config[0] = 0;
+}
+
+/* An experiment as text, without what changes no training. */
+static void identify(const nn_config *c, char text[NN_PRINT_MAX])
+{
+    nn_config own = *c;
+    own.eval_position[0] = 0;
+    own.log_every = own.eval_every = own.checkpoint_every = 0;
+    nn_config_print(&own, text);
+}
+
+/* ---------------------------------------------------------------------------------------------- the folder */
+
+static bool of_folder(const char *name)
+{
+    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(name, names[n]) == 0)
+            return true;
+    return strncmp(name, "steps-", 6) == 0;
+}
+
+/* Remove the losses of all steps but two, or the whole folder where they are -1. Files of others stay. */
+static void clean(const char *folder, int64_t step, int64_t before)
+{
+    char kept[2][40], path[NN_TEXT_MAX];
+    DIR *d = folder ? opendir(folder) : NULL;
+    snprintf(kept[0], sizeof kept[0], "steps-%lld.json", (long long)step);
+    snprintf(kept[1], sizeof kept[1], "steps-%lld.json", (long long)before);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (of_folder(e->d_name) && strcmp(e->d_name, kept[0]) != 0 && strcmp(e->d_name, kept[1]) != 0 &&
+            (step < 0 || strncmp(e->d_name, "steps-", 6) == 0)) {
+            snprintf(path, sizeof path, "%.700s/%.250s", folder, e->d_name);
+            unlink(path);
+        }
+    if (d)
+        closedir(d);
+    if (d && step < 0)
+        rmdir(folder);
+}
+
+void lab_training_done(const char *folder)
+{
+    clean(folder, -1, -1);
+}
+
+static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], why[IO_ERR_MAX];
+    json_t *seconds = json_array();
+    int code = lab_make_folder(folder, false, err);
+    for (int64_t n = 0; n < t->r.step; n++)
+        json_array_append_new(seconds, json_real(t->seconds[n]));
+    json_t *all = json_pack("{s:o, s:f, s:I, s:O*}", "seconds", seconds, "loss", t->sum, "count", (json_int_t)t->count,
+                            "previous", t->previous);
+    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
+    if (code == 0 && !text)
+        code = nn_fail(err, "lab: out of memory for %lld steps (close other programs)", (long long)t->r.step);
+    if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
+        code = nn_fail(err, "%.400s", why);
+    free(text);
+    if (code == 0) /* the checkpoint says which file of losses belongs to it */
+        code = nn_checkpoint_write(&t->r.m, folder, t->r.step, err);
+    if (code == 0) {
+        clean(folder, t->r.step, t->saved);
+        t->saved = t->r.step;
+    }
+    return code;
+}
+
+/* Take the losses of the steps before t->r.step; false: there are none. */
+static bool take_steps(lab_training *t, const char *folder)
+{
+    char path[NN_TEXT_MAX], err[NN_ERR_MAX];
+    bool no_memory;
+    snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
+    char *text = lab_read(path, err);
+    json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL, *seconds, *previous = NULL;
+    json_int_t count;
+    const bool valid = all &&
+                       json_unpack(all, "{s:o, s:F, s:I, s?o}", "seconds", &seconds, "loss", &t->sum, "count", &count,
+                                   "previous", &previous) == 0 &&
+                       json_array_size(seconds) == (size_t)t->r.step && (previous != NULL) == (t->previous != NULL);
+    for (int64_t n = 0; valid && n < t->r.step; n++)
+        t->seconds[n] = json_number_value(json_array_get(seconds, (size_t)n));
+    if (valid) {
+        t->count = count;
+        if (previous)
+            json_array_extend(t->previous, previous);
+    }
+    json_decref(all);
+    free(text);
+    return valid;
+}
+
+/* Take the weights and losses of the folder, where it has those of this training; else it begins at step 0. */
+static int go_on(lab_training *t, const nn_config *c, const char *folder, char err[NN_ERR_MAX])
+{
+    char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX];
+    snprintf(path, sizeof path, "%.700s/checkpoint.safetensors", folder);
+    if (access(path, F_OK) != 0)
+        return 0;
+    if (nn_checkpoint_read(&t->r.m, folder, true, &t->r.step, warning, err) != 0)
+        return -1;
+    if (warning[0])
+        cli_error(CLI_OK, "%s", warning);
+    identify(c, now);
+    identify(&t->r.m.c, then);
+    if (strcmp(now, then) == 0 && t->r.step <= c->steps && take_steps(t, folder)) {
+        t->r.m.c = *c;
+        t->saved = warning[0] ? -1 : t->r.step;
+        cli_error(CLI_OK, "sweep: position %s, seed %lld goes on at step %lld", c->position, (long long)c->seed,
+                  (long long)t->r.step);
+        return 0;
+    }
+    nn_model_destroy(&t->r.m); /* an experiment that is asked for no more, or losses that are damaged */
+    memset(&t->r.m, 0, sizeof t->r.m);
+    t->r.step = 0;
+    t->sum = 0;
+    t->count = 0;
+    lab_training_done(folder);
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- the training */
+
+static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done, double share,
+                 char err[NN_ERR_MAX])
+{
+    double loss = 0, norm = 0, saved = cli_seconds();
+    char note[96];
+    int code = 0;
+    bar->note = note;
+    while (code == 0 && t->r.step < c->steps && !cli_stop_asked()) {
+        const double before = cli_seconds();
+        code = lab_step(&t->r, &loss, &norm, err);
+        if (code != 0)
+            break;
+        t->seconds[t->r.step - 1] = cli_seconds() - before;
+        if (t->previous && t->r.step % c->eval_previous == 0) {
+            json_t *found = lab_previous(&t->r.m, t->r.pool, &t->r.valid, t->r.step, err);
+            code = found ? json_array_append_new(t->previous, found) : -1;
+        }
+        if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
+            t->sum += loss;
+            t->count++;
+        }
+        if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_asked())) {
+            code = save(t, folder, err);
+            saved = cli_seconds();
+        }
+        snprintf(note, sizeof note, "%.40s, step %lld, loss %.3f", c->position, (long long)t->r.step, loss);
+        cli_progress_show(bar, done + share * (double)t->r.step / (double)c->steps);
+    }
+    bar->note = NULL;
+    if (code == 0 && t->saved >= 0 && t->saved < t->r.step) /* measuring it takes a while too */
+        code = save(t, folder, err);
+    return code;
+}
+
+int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const char *folder, cli_progress *bar,
+                     double done, double share, bool *stopped, char err[NN_ERR_MAX])
+{
+    char config[NN_PRINT_MAX];
+    identify(c, config);
+    if (strcmp(t->config, config) == 0)
+        return 0;
+    lab_training_end(t);
+    t->r = (lab_run){.c = *c, .pool = pool};
+    t->saved = -1;
+    t->previous = c->eval_previous > 0 ? json_array() : NULL;
+    t->seconds = malloc((size_t)c->steps * sizeof *t->seconds);
+    int code = t->seconds ? 0 : nn_fail(err, "lab: out of memory (fewer steps)");
+    if (code == 0 && folder)
+        code = go_on(t, c, folder, err);
+    if (code == 0 && lab_begin(&t->r) != CLI_OK)
+        code = nn_fail(err, "lab sweep: the run cannot start (see the line above)");
+    if (code == 0)
+        code = train(t, c, folder, bar, done, share, err);
+    *stopped = code == 0 && t->r.step < c->steps;
+    if (code != 0 || *stopped) {
+        lab_training_end(t);
+        return code;
+    }
+    qsort(t->seconds, (size_t)c->steps, sizeof *t->seconds, cli_by_size);
+    t->ms = 1e3 * t->seconds[c->steps / 2];
+    t->loss = t->sum / (double)t->count;
+    memcpy(t->config, config, sizeof config);
+    return 0;
+}
