@@ -68,7 +68,9 @@ stopped=0 resumed=0 seconds=0.3
 until for_so_long $seconds
     resumed=$((resumed + $(grep -c 'seed 1 goes on at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
-    stopped=$((stopped + $(grep -c 'stopped (the same command goes on' "$T/err")))
+    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ]; then # not before its first step
+        stopped=$((stopped + $(grep -c 'stopped (the same command goes on' "$T/err")))
+    fi
     seconds=$(python3 -c "print(round(min(1000, 1.5 * $seconds), 1))")
 done
 check 'it was stopped' yes "$([ $stopped -gt 0 ] && echo yes || echo no)"
