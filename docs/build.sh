@@ -34,6 +34,6 @@ doxygen docs/Doxyfile
 sphinx() { # what has warned once would not warn again: all pages are read anew after a failure
     $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees docs/api; return 1; }
 }
-sphinx --keep-going -b html docs $place/html
+sphinx --keep-going -j 2 -b html docs $place/html
 sphinx -b doctest docs $place/doctest || { cat $place/doctest/output.txt; exit 1; }
 echo "$place/html/index.html"

@@ -3,7 +3,7 @@
 A tutorial is Markdown whose blocks of Python are cells, executed one after the other in the root of the source. A run leaves a notebook, which
 holds the cells and what they gave: so the notebook itself shows whether it was made of the present text. docs/build.sh runs the tutorials that
 need no PyTorch; their notebooks lie in build/docs/tutorials. Those of the others are kept in docs/tutorials: ./check --torch executes them
-anew, and the site refuses one whose text has changed since.
+anew, and the site refuses one whose text has changed since. What the build runs tells no times, since a site made twice has the same bytes.
 
     python docs/tutorials.py            what docs/build.sh does: run where something changed, and look at what is kept
     python docs/tutorials.py --torch    run those that need PyTorch; notebooks go to build/docs/torch
@@ -154,13 +154,13 @@ def main(arguments):
         sys.exit(f"tutorials.py: {' '.join(arguments)}: --torch, --save or nothing")
     os.chdir(here.parent)
     made.mkdir(parents=True, exist_ok=True)
-    for name in NAMES:
-        path = kept(name)
-        if needs_torch(name) != bool(arguments):
-            if needs_torch(name) and not (path.exists() and is_of_text(name, json.loads(path.read_text()))):
+    if not arguments:
+        for name in filter(needs_torch, NAMES):
+            if not (kept(name).exists() and is_of_text(name, json.loads(kept(name).read_text()))):
                 sys.exit(f"docs/tutorials/{name}.ipynb was not made of the present docs/tutorials/{name}.md: run "
                          "python docs/tutorials.py --save, with the wheel, torch, transformers and matplotlib")
-            continue
+    for name in (name for name in NAMES if needs_torch(name) == bool(arguments)):
+        path = kept(name)
         if arguments == ["--torch"]:
             path = made.parent / f"torch/{name}.ipynb"
             path.parent.mkdir(exist_ok=True)
