@@ -24,13 +24,16 @@ if newer $place/installed "$wheel" docs/requirements.txt; then
     touch $place/installed
 fi
 if newer $place/html/index.html $place/installed docs/*.py tools/terms.py; then # all pages and pictures again
-    rm -rf $place/html $place/doctrees $place/plot_directive
+    rm -rf $place/html $place/doctrees $place/plot_directive docs/api
+fi
+if newer $place/tutorials/serve.ipynb $place/installed docs/tutorials docs/tutorials.py; then
+    $python -P docs/tutorials.py
 fi
 
 doxygen docs/Doxyfile
 sphinx() { # what has warned once would not warn again: all pages are read anew after a failure
-    $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees; return 1; }
+    $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees docs/api; return 1; }
 }
-sphinx --keep-going -b html docs $place/html
+sphinx --keep-going -j 2 -b html docs $place/html
 sphinx -b doctest docs $place/doctest || { cat $place/doctest/output.txt; exit 1; }
 echo "$place/html/index.html"

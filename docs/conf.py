@@ -5,23 +5,33 @@ import sys
 import types
 from pathlib import Path
 
+from docutils import nodes
+from latex2mathml.converter import convert
+
 here = Path(__file__).resolve().parent
-sys.path += [str(here), str(here.parent / "tools")]  # pictures.py, snippets.py; terms.py
+sys.path += [str(here), str(here.parent / "tools")]  # pictures.py, snippets.py, tutorials.py; terms.py
 import terms  # noqa: E402
+import tutorials  # noqa: E402
 
 project, copyright = "relpos", "the relpos authors, Apache-2.0"
 version = release = re.search(r'RP_VERSION_STRING "([^"]+)"', terms.header)[1]
 
-extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.doctest", "matplotlib.sphinxext.plot_directive"]
-source_suffix = {".md": "markdown", ".scd": "markdown"}
-exclude_patterns = ["terms/head.md", "performance.notes.md"]
+extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.doctest", "sphinx_copybutton", "sphinx_design",
+              "matplotlib.sphinxext.plot_directive"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".scd": "markdown"}  # .rst: docs/api, which autosummary makes
+exclude_patterns = ["terms/head.md", "performance.notes.md", "templates"]
+templates_path = ["templates"]
 html_theme, html_title = "furo", f"relpos {version}"
 html_static_path, html_css_files = ["static"], ["site.css"]
 html_show_sourcelink = html_copy_source = html_show_sphinx = False
 highlight_language, smartquotes = "text", False
 default_role = "code"  # what docstrings mean by `name`
 
-myst_enable_extensions = ["deflist"]
+html_math_renderer = "mathml"
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
+copybutton_selector = "div:not(.made) > div.highlight > pre"  # not what a cell of a tutorial has printed
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 breathe_projects, breathe_default_project = {"relpos": str(here.parent / "build/xml")}, "relpos"
 breathe_domain_by_extension, breathe_show_include = {"h": "c"}, False
@@ -66,6 +76,11 @@ def read_source(app, name, source):
         source[0] = terms.site_page(name.removeprefix("terms/"))
     elif name.startswith("man/"):
         source[0] = man_page(source[0])
+    elif name == "index":
+        source[0] = source[0].replace("<!-- tutorials -->", tutorials.cards())
+    elif name.startswith("tutorials/"):
+        source[0] = tutorials.page(name.removeprefix("tutorials/"))
+        app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))
     for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results.md"}.items():
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
@@ -94,16 +109,16 @@ def read_docstring(app, what, name, thing, options, lines):
                     made.append("")
                 column = row.start(2)
                 made.append(f"``{row[1]}``")
-                line = "    " + row[2]
+                line = "    " + re.sub(r"^\((\w)\)", r"\(\1)", row[2])  # "(B) or" begins no list
             elif column > 0 and line.startswith(" "):
                 line = "    " + line.strip()
         made.append(line)
     lines[:] = made
     for n, line in enumerate(lines):
         if found := re.match(r"The term (\w+) of docs/terms\.md; on the command line (.*)\.$", line):
-            lines[n] = f"The term :doc:`terms/{found[1]}`; on the command line ``{found[2].replace(chr(92), '')}``."
+            lines[n] = f"The term :doc:`/terms/{found[1]}`; on the command line ``{found[2].replace(chr(92), '')}``."
         else:
-            lines[n] = re.sub(r"\bdocs/(\w+)\.md", r":doc:`\1`", line)
+            lines[n] = re.sub(r"\bdocs/(\w+)\.md", r":doc:`/\1`", line)
 
 
 def stand_in_for_torch():
@@ -160,7 +175,16 @@ def stand_in_for_torch():
     sys.meta_path.insert(0, Finder())
 
 
+def formula(page, node):
+    """A formula as MathML, which browsers draw by themselves."""
+    is_block = isinstance(node, nodes.math_block)
+    drawn = convert(node.astext(), display="block" if is_block else "inline")
+    page.body.append(f'<div class="formula">{drawn}</div>' if is_block else drawn)
+    raise nodes.SkipNode
+
+
 def setup(app):
     stand_in_for_torch()
+    app.add_html_math_renderer("mathml", inline_renderers=(formula, None), block_renderers=(formula, None))
     app.connect("source-read", read_source)
     app.connect("autodoc-process-docstring", read_docstring)

@@ -1,4 +1,4 @@
-"""Fill README.md, docs/costs.md, docs/lab.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
+"""Fill README.md, docs/index.md, docs/costs.md, docs/lab.md and docs/numerics.md with the numbers of bench/results and lab/results, between their marks. Standard library only.
 
 tools/measure.sh makes the result files and runs this.  SPDX-License-Identifier: Apache-2.0
 """
@@ -68,6 +68,30 @@ def readme():
             f"{train['relpos']['linear_seconds']:.1f} s of it in PyTorch's linear layers; with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
             f"- 65,536 tokens take {memory['bytes_peak'] * 1e-6:.0f} MB over the tensors; the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB."]
     put("README.md", "\n".join(out))
+
+
+def landing():
+    """The numbers of docs/index.md, each a card."""
+    data = report.load()
+    t5 = next(r for r in data["rows"] if (r["case"], r["n"], r["pass"], r["dtype"]) == ("T5 table", 4096, "fwd", "f32"))
+    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
+    models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
+    cards = [
+        (f"{report.ratio(t5, SDPA):.1f} ×", "performance.md", "PyTorch's SDPA takes so many times as long with the biases of T5 (4,096 tokens, forward), and "
+         f"{report.ratio(t5, 'SDPA, bias built in the call'):.0f} times where the call has to make their array"),
+        (f"{lines('memory.jsonl')[0]['bytes_peak'] * 1e-6:.0f} MB", "costs.md", "Attention to 65,536 tokens with a T5 table takes so much beside its arrays. "
+         f"The biases of its 8 heads as an array would take {8 * 65536**2 * 4 / 1e9:.0f} GB"),
+        (f"{train['relpos']['seconds']:.0f} s", "performance.md", "A training step of a T5 of 8 + 8 layers at 4,096 tokens. With PyTorch's attention it takes "
+         f"{min(train['eager']['seconds'], train['sdpa']['seconds']):.0f} s"),
+        (f"{models.count('equal')} of {len(models) - models.count('not tried')}", "hf.md", "Kinds of models of transformers that were tried give what their own attention "
+         "gives, gradients too. The others are refused, or have no attention"),
+    ]
+    out = ["::::{grid} 1 2 4 4", ":gutter: 2", ""]
+    for number, page, text in cards:
+        out += [f":::{{grid-item-card}} {number}", f":link: {page.removesuffix('.md')}", ":link-type: doc", ":class-card: number", text + ".", ":::", ""]
+    out += ["::::", "", f"Times are of one thread; the pages behind the cards tell of which machine. In {len(report.slower(data['rows']))} of {len(data['rows'])} problems a peer "
+            "is faster: [performance](performance.md) begins with those."]
+    put("docs/index.md", "\n".join(out))
 
 
 def costs():
@@ -150,6 +174,7 @@ def lab():
 
 
 readme()
+landing()
 costs()
 lab()
 put("docs/numerics.md", (results / "errors.md").read_text())

@@ -184,7 +184,8 @@ def site_page(name):
     code = EXAMPLE + "\n" + call
     drawn = EXAMPLE + f"\nfrom pictures import draw\ndraw(q, k, v, {settings['python']})"
     plot = f"```{{eval-rst}}\n.. plot::\n   :alt: What {name} adds\n\n" + textwrap.indent(drawn, "   ") + "\n```"
-    parts = [f"# {name}", lead, f"```python\n{code}\n```", plot, syntax, *rest]
+    tex = [f"```{{math}}\n{settings['tex']}\n```"] if "tex" in settings else []
+    parts = [f"# {name}", lead, *tex, f"```python\n{code}\n```", plot, syntax, *rest]
     return re.sub(r"\]\((?=[a-z]+[./])", "](../", "\n\n".join(parts)) + "\n"
 
 
@@ -314,8 +315,8 @@ def made_files(program):
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
         "docs/terms.md": make(),
         "docs/python.md": filled("docs/python.md", ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
-                                                    "```{eval-rst}\n" + "".join(f".. autoclass:: relpos.{t['class']}\n" for t in TERMS) +
-                                                    "```\n")),
+                                                    "```{eval-rst}\n.. autosummary::\n   :toctree: api\n\n" +
+                                                    "".join(f"   {t['class']}\n" for t in TERMS) + "```\n")),
         "python/relpos/_terms.pyi": stubs(),
         "python/relpos/_examples.py": examples(),
         "include/relpos/terms.h": filled(
