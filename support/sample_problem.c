@@ -258,11 +258,12 @@ void *problem_alloc(problem *p, size_t bytes)
 {
     if (p->n_memory == (int)(sizeof p->memory / sizeof *p->memory))
         return NULL;
-    void *at = NULL;
-    if (posix_memalign(&at, 64, bytes + 64) != 0)
+    char *at = malloc(bytes + 128);
+    if (!at)
         return NULL;
-    memset(at, 0, bytes + 64); /* pages are there before anything is timed or measured */
-    return p->memory[p->n_memory++] = at;
+    memset(at, 0, bytes + 128); /* pages are there before anything is timed or measured */
+    p->memory[p->n_memory++] = at;
+    return at + (-(uintptr_t)at & 63);
 }
 
 void problem_free(problem *p)

@@ -1,4 +1,5 @@
-/* verify.c -- relpos verify for the WebAssembly builds: the command itself (cli/verify), and what it needs of the program's other files.
+/* verify.c -- relpos verify as a program of its own, for WebAssembly and Windows: the command itself (cli/verify), and what it needs of
+ * the program's other files.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <stdarg.h>

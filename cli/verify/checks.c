@@ -138,6 +138,10 @@ typedef struct variant {
 static const variant with_threads = {"3 threads", "1", 3, NULL};
 static const variant without_skipping = {"every tile", "tiles left out", 1, "0"};
 
+#ifdef _WIN32
+#define setenv(name, value, replace) _putenv_s(name, value)
+#endif
+
 /* Plans that are made until the next call leave no tile out, or do as they did before. */
 static void set_skipping(const variant *v, bool begin)
 {

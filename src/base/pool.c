@@ -2,20 +2,15 @@
  * fork; or the caller's, by its parallel loop. rpi_pool_run_until hands out the tasks of a call, and run_tasks on each
  * thread takes them. It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
-#endif
 #include "pool.h"
 #include "error.h"
 #include "integer.h"
 #include "isa/float_state.h"
+#include "system.h"
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The tasks of one call. Threads take them in order, so a task may wait for those before it: they have ended, or a
  * thread is at them. */
@@ -37,7 +32,7 @@ struct rp_pool {
     int32_t threads;
     rp_parallel *parallel; /* NULL: threads of its own */
     void *parallel_context;
-    atomic_llong holder; /* this_process() of the one that is using the pool; 0: free */
+    atomic_llong holder; /* rpi_this_process() of the one that is using the pool; 0: free */
     long long owner;     /* and of the one whose threads these are; 0: none yet. Read and written by the holder */
     pthread_t *thread;
     int32_t n_started; /* beside the caller */
@@ -48,27 +43,6 @@ struct rp_pool {
     int32_t running;
     job *job;
 };
-
-/* A process is known by its number and by the forks that led to it: in a new PID namespace a child may have the number
- * of its parent. A process that was made by the bare system call is told by its number alone. */
-static atomic_uint forks;
-static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
-
-static void count_fork(void)
-{
-    atomic_fetch_add(&forks, 1);
-}
-
-static void count_forks(void)
-{
-    pthread_atfork(NULL, NULL, count_fork);
-}
-
-static long long this_process(void)
-{
-    pthread_once(&forks_once, count_forks);
-    return (long long)(atomic_load(&forks) & INT32_MAX) << 32 | (uint32_t)getpid();
-}
 
 typedef struct start_note {
     rp_pool *pool;
@@ -138,7 +112,7 @@ static void *worker_main(void *argument)
 /* Start the threads of this process. Fewer than asked for is no error: the caller always works too. */
 static void start(rp_pool *p)
 {
-    p->owner = this_process();
+    p->owner = rpi_this_process();
     p->n_started = 0;
     p->round = 0;
     p->quit = false;
@@ -166,7 +140,7 @@ static void start(rp_pool *p)
 /* Take the pool for this process; false if a thread of it has it already. */
 static bool hold(rp_pool *p)
 {
-    const long long self = this_process();
+    const long long self = rpi_this_process();
     long long holder = 0;
     while (!atomic_compare_exchange_strong(&p->holder, &holder, self))
         if (holder == self)
@@ -192,7 +166,7 @@ void rpi_pool_run_until(rp_pool *pool, int64_t n_tasks, rpi_task task, void *con
         run_tasks(&j, 0);
         return;
     }
-    if (pool->owner != this_process())
+    if (pool->owner != rpi_this_process())
         start(pool);
     pthread_mutex_lock(&pool->mutex);
     pool->job = &j;
@@ -245,26 +219,11 @@ rp_status rpi_progress_status(const rpi_progress *p)
                              : RP_OK;
 }
 
-/* Processors this process may use: its affinity, and the quota of its control group where there is one. */
-static int32_t usable_processors(void)
-{
-    cpu_set_t set;
-    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    long long quota, period;
-    if (f) {
-        if (fscanf(f, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
-            n = (long)rpi_min(n, rpi_max(1, (quota + period - 1) / period));
-        fclose(f);
-    }
-    return (int32_t)rpi_clamp(n, 1, RP_MAX_THREADS);
-}
-
 static rp_pool *pool_new(int32_t threads)
 {
     rp_pool *p = calloc(1, sizeof *p);
     if (p)
-        p->threads = threads > 0 ? threads : usable_processors();
+        p->threads = threads > 0 ? threads : rpi_usable_processors();
     return p;
 }
 
@@ -297,7 +256,7 @@ void rp_pool_destroy(rp_pool *pool)
 {
     if (!pool)
         return;
-    if (pool->owner == this_process()) {
+    if (pool->owner == rpi_this_process()) {
         pthread_mutex_lock(&pool->mutex);
         pool->quit = true;
         pthread_cond_broadcast(&pool->work);

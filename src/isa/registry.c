@@ -16,8 +16,10 @@
 #include <time.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 #endif
 
 #define RPI_X(name, wide, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##wide##_f64;
@@ -35,9 +37,9 @@ static bool avx512_found(void)
 static bool amx_asked;
 static void ask_for_amx(void)
 {
+#if defined(__linux__)
     unsigned a = 0, b = 0, c = 0, d = 0;
     const unsigned bf16 = 1u << 22, tile = 1u << 24;
-#if defined(__linux__)
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tile))
         amx_asked = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
 #endif
@@ -227,7 +229,7 @@ rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second)
     const size_t threads = (size_t)rp_pool_threads(pool), bytes = threads * STREAMS * STREAM * sizeof(sixteen_bytes);
     bandwidth_job *j = calloc(1, sizeof *j);
     if (j)
-        j->data = aligned_alloc(64, bytes);
+        j->data = malloc(bytes);
     if (!j || !j->data) {
         free(j);
         return rpi_fail(RP_E_NOMEM, "out of memory: the measurement needs %zu bytes", bytes);

@@ -7,7 +7,9 @@
 #endif
 #include "core.h"
 #include <dlfcn.h>
+#ifdef __linux__
 #include <link.h>
+#endif
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@ static void run_by_team(void *context, int32_t count, rp_work *work, void *data)
     parallel(work, data, (unsigned)count, 0);
 }
 
+#ifdef __linux__
 /* dl_iterate_phdr: the path of torch's library, which links OpenMP's. */
 static int find_torch(struct dl_phdr_info *info, size_t size, void *found)
 {
@@ -34,17 +37,23 @@ static int find_torch(struct dl_phdr_info *info, size_t size, void *found)
     return 1;
 }
 
-/* As the loader binds torch's calls: what the whole process shows, such as a preloaded library, and then what libtorch_cpu links. */
+#endif
+
+/* As the loader binds torch's calls: what the whole process shows, such as a preloaded library, and then, on Linux, what libtorch_cpu
+ * links. */
 static void *find_team(void)
 {
     void *team = dlsym(RTLD_DEFAULT, "GOMP_parallel");
+#ifdef __linux__
     char *path = NULL;
     if (team)
         return team;
     dl_iterate_phdr(find_torch, &path);
     void *torch = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL; /* loaded already, and for ever */
     free(path);
-    return torch ? dlsym(torch, "GOMP_parallel") : NULL;
+    team = torch ? dlsym(torch, "GOMP_parallel") : NULL;
+#endif
+    return team;
 }
 
 static void destroy_pool(PyObject *capsule)

@@ -1,0 +1,22 @@
+#!/bin/sh
+# debian.sh -- the Debian packages of the last commit, in build/debian: built from its own tree, with their short tests, and read by
+# lintian, whose warnings are errors. DEB_BUILD_OPTIONS=nocheck leaves the tests out.
+# It needs debhelper, devscripts and lintian beside what ./check needs. SPDX-License-Identifier: Apache-2.0
+set -eu
+cd "$(dirname "$0")/.."
+. tools/need.sh
+need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev
+version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' debian/changelog)
+grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
+    echo "debian.sh: debian/changelog begins with version $version, which include/relpos/relpos.h does not have" >&2
+    exit 1
+}
+rm -rf build/debian
+mkdir -p "build/debian/relpos-$version"
+git archive --format=tar HEAD | gzip -9n >"build/debian/relpos_$version.orig.tar.gz"
+tar -C "build/debian/relpos-$version" -xf "build/debian/relpos_$version.orig.tar.gz"
+cd "build/debian/relpos-$version"
+dpkg-buildpackage -us -uc
+lintian --fail-on error,warning ../*.changes
+cd ..
+ls -l ./*.deb
