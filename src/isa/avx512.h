@@ -10,6 +10,7 @@ typedef __m512 vf;
 #define vf_load_some(p, n)          _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
 #define vf_store(p, v)              _mm512_storeu_ps(p, v)
 #define vu_wide(p)                  ((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
+#define vu_wide_some(p, n)          ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
 #define vf_max(a, b)                _mm512_max_ps(a, b)
 #define vf_larger(a, b)             ((vf)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
 #define vf_below(x, limit, yes, no) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ), no, yes)
