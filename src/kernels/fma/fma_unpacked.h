@@ -10,16 +10,21 @@ static bool unpacked_pays(int64_t share, int64_t rows)
     return share == 1;
 }
 
-/* Keys j … j+NR-1 of a head as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are
- * not there. */
-static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+/* Keys j … j+NR-1 of a head as a panel of `dtype` in the caller's array, whose channels are *step numbers apart; NULL:
+ * they are not there. */
+static const void *panel_of(rp_dtype dtype, const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
-    if (!rpi_is_turned(v) || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || c->plan->rotate >= 0 ||
-        j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
+    if (!rpi_is_turned(v) || v->dtype != dtype || c->plan->rotate >= 0 || j + NR > c->args->desc.len_k ||
+        (v->page && j % v->page_keys + NR > v->page_keys))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
+}
+
+static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+{
+    return panel_of(RPI_F64 ? RP_F64 : RP_F32, c, b, g, j, step);
 }
 
 /* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
@@ -36,6 +41,32 @@ static inline __attribute__((always_inline)) vf load_turned(const char *at, bool
 #endif
     (void)bf16;
     return some ? vf_load_some((const real *)(const void *)at, n) : vf_load((const real *)(const void *)at);
+}
+
+/* A panel of bf16 as pack_keys makes it of the keys j … j+NR-1; false: they are not there. */
+static bool widen_panel(const block *k, int64_t g, int64_t j, real *to, magnitude *w)
+{
+#if RPI_F64
+    (void)k, (void)g, (void)j, (void)to, (void)w;
+    return false;
+#else
+    int64_t step;
+    const uint16_t *from = panel_of(RP_BF16, k->c, k->b, g, j, &step);
+    magnitude all = *w;
+    for (int64_t d = 0; from && d < k->c->args->desc.dim_k; d++, from += step, to += NR) {
+        RPI_UNROLL
+        for (int n = 0; n < NR; n += 32)
+            __builtin_prefetch((const void *)((uintptr_t)(from + n) + (uintptr_t)(2 * CHANNELS_AHEAD * step)), 0, 2);
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++) {
+            const vf y = load_halves(from + n * VL, RP_BF16);
+            note_magnitude(&all, y);
+            vf_store(to + n * VL, y);
+        }
+    }
+    *w = all;
+    return from != NULL;
+#endif
 }
 
 /* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys; channels are
@@ -197,7 +228,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         }
         if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
             continue;
-        pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
+        if (!widen_panel(k, g, t->tile0 + col, k->unpacked, &w))
+            pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
