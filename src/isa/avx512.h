@@ -10,7 +10,6 @@ typedef __m512 vf;
 #define vf_load_some(p, n)          _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), p)
 #define vf_store(p, v)              _mm512_storeu_ps(p, v)
 #define vu_wide(p)                  ((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
-#define vu_wide_some(p, n)          ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
 #define vf_max(a, b)                _mm512_max_ps(a, b)
 #define vf_larger(a, b)             ((vf)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
 #define vf_below(x, limit, yes, no) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, limit, _CMP_LT_OQ), no, yes)
@@ -19,8 +18,9 @@ typedef __m512 vf;
 #define vu_highs(x, y)                                                                                                 \
     ((vu)_mm512_mask_shuffle_epi8((__m512i)(y), 0x3333333333333333u, (__m512i)(x),                                     \
                                   _mm512_set4_epi32(0x80800f0e, 0x80800b0a, 0x80800706, 0x80800302)))
-#define vf_sum(x)      _mm512_reduce_add_ps(x)
-#define vf_max_lane(x) _mm512_reduce_max_ps(x)
+#define vu_wide_some(p, n) ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
+#define vf_sum(x)          _mm512_reduce_add_ps(x)
+#define vf_max_lane(x)     _mm512_reduce_max_ps(x)
 #define vf_keep(x, keep)                                                                                               \
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)

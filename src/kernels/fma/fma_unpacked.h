@@ -30,7 +30,7 @@ static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64
 /* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* VL numbers of turned keys from `at` on, of bf16 or of the arithmetic's type; or, with `some`, the first n and zeros. */
+/* VL numbers of turned keys from `at` on, of bf16 or of the arithmetic's type; with `some`, the first n and zeros. */
 static inline __attribute__((always_inline)) vf load_turned(const char *at, bool bf16, bool some, int64_t n)
 {
 #if !RPI_F64
