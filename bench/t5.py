@@ -6,7 +6,8 @@ and print medians and ratios. Run by hand, where ctranslate2, torch and transfor
     python3 bench/t5.py build/release/relpos FOLDER --memory 512,1024,2048,4096 [--json FILE]
 
 FOLDER receives the models (some GB). Greedy decoding of 128 tokens after a source of 128, unless the name of a problem says otherwise.
-Times are of processors, since others may use the machine. --memory measures the peak of a process that encodes so many tokens, less
+Times are of processors, since others may use the machine, and of a process that has run the problem before: the others are called once more than
+they are timed, and relpos gives the median of three. --memory measures the peak of a process that encodes so many tokens, less
 that of one that encodes 16; rows of relpos's mapped embedding that only the longer one reads count. --json adds to the file what was
 measured.
 
@@ -76,7 +77,7 @@ def relpos(program, model, kind, threads):
     packed = pack(program, model, kind)
 
     def run(source, new, batch, beams):
-        out = subprocess.run([program, "t5", "bench", packed, "--json", "--repeat", "1", "--threads", str(threads), "--source", str(source),
+        out = subprocess.run([program, "t5", "bench", packed, "--json", "--repeat", "3", "--threads", str(threads), "--source", str(source),
                               "--new", str(new), "--batch", str(batch), "--beams", str(beams)], check=True, capture_output=True, text=True)
         return json.loads(out.stdout)["generate_cpu" if new else "encode_cpu"]
     return run
@@ -202,7 +203,7 @@ def main():
     for name in a.problems.split(","):
         source, new, batch, beams = PROBLEMS[name]
         times = {side: [] for side in sides}
-        for n in range(a.rounds + 1):  # the first warms the others up
+        for n in range(a.rounds + 1):  # the first warms the others up, as the first of three does relpos
             for side, run in sides.items():
                 if n > 0 or not side.startswith("relpos"):
                     times[side].append(run(source, new, batch, beams))

@@ -30,6 +30,7 @@ static rp_status make_plan(t5_attention *a, const rp_t5 *m, const t5_attention_k
     }
     desc.masks = masks;
     desc.scale = 1;
+    desc.dtype = kind->type;
     desc.flexible = 1;
     const rp_status status = rp_plan_create(&a->plan, &desc);
     return status == RP_OK ? RP_OK : t5_core_failed(status);
@@ -94,10 +95,10 @@ void t5_attention_free(t5_attention *a)
     *a = (t5_attention){0};
 }
 
-rp_array t5_heads(const rp_t5 *m, const float *first, int64_t n, int64_t row)
+rp_array t5_heads(const rp_t5 *m, rp_dtype type, const void *first, int64_t n, int64_t row)
 {
     const int64_t d = m->config.d_kv;
-    return (rp_array){(void *)(uintptr_t)first, RP_F32, 4, {1, m->config.heads, n, d}, {n * row, d, row, 1}};
+    return (rp_array){(void *)(uintptr_t)first, type, 4, {1, m->config.heads, n, d}, {n * row, d, row, 1}};
 }
 
 rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker)

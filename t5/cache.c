@@ -10,14 +10,20 @@ enum {
 };
 #define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
 
-static size_t page_bytes(const rp_t5 *m, int64_t tokens)
+rp_dtype t5_cached_type(const rp_t5 *m)
 {
-    return sizeof(page) + (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner) * sizeof(float);
+    return m->weights.type == LINEAR_F32 ? RP_F32 : RP_BF16;
 }
 
-float *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
+static size_t page_bytes(const rp_t5 *m, int64_t tokens)
 {
-    return p->data + (layer * 2 + value) * s->page * s->m->config.inner;
+    const size_t data = (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner);
+    return (sizeof(page) + data * rp_dtype_size(t5_cached_type(m)) + 63) / 64 * 64;
+}
+
+void *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)
+{
+    return t5_number(s, p->data, (layer * 2 + value) * s->page * s->m->config.inner);
 }
 
 static page *take_page(rp_t5_session *s)
@@ -26,7 +32,7 @@ static page *take_page(rp_t5_session *s)
     if (p != NULL)
         s->unused = p->next;
     else
-        p = malloc(page_bytes(s->m, s->page));
+        p = aligned_alloc(64, page_bytes(s->m, s->page));
     if (p != NULL)
         p->owners = 1;
     return p;
@@ -61,12 +67,13 @@ static page *copy_page(rp_t5_session *s, page *from, int64_t used)
     page *to = take_page(s);
     const int64_t inner = s->m->config.inner, d = s->m->config.d_kv;
     for (int64_t l = 0; to != NULL && l < s->m->weights.decoder.layers; l++) {
+        const void *keys = t5_page_layer(s, from, l, 0), *values = t5_page_layer(s, from, l, 1);
         for (int64_t x = 0; x < inner; x++)
-            memcpy(t5_page_layer(s, to, l, 0) + x * s->page, t5_page_layer(s, from, l, 0) + x * s->page,
-                   (size_t)used * sizeof(float));
+            memcpy(t5_number(s, t5_page_layer(s, to, l, 0), x * s->page), t5_number(s, keys, x * s->page),
+                   (size_t)(used * s->size));
         for (int64_t h = 0; h < s->m->config.heads; h++)
-            memcpy(t5_page_layer(s, to, l, 1) + h * s->page * d, t5_page_layer(s, from, l, 1) + h * s->page * d,
-                   (size_t)(used * d) * sizeof(float));
+            memcpy(t5_number(s, t5_page_layer(s, to, l, 1), h * s->page * d), t5_number(s, values, h * s->page * d),
+                   (size_t)(used * d * s->size));
     }
     return to;
 }

@@ -8,21 +8,34 @@
 
 enum {
     HEAD_ROWS = 16, /* rows whose logits a visitor gets from one product */
-    KEY_BLOCK = 16  /* keys of a source are padded to whole cache lines */
+    KEY_BLOCK = 32  /* keys of a source are padded to whole cache lines */
 };
 
 /* ------------------------------------------------------------------------------------------------ sessions */
 
 /* Numbers of one layer in s->cross. */
-static int64_t cross_floats(const rp_t5_session *s)
+static int64_t cross_numbers(const rp_t5_session *s)
 {
     return (s->key_starts[s->n_sources] + s->starts[s->n_sources]) * s->m->config.inner;
 }
 
+/* to[k * to_step] = from[k * from_step] of n keys or values. */
+static void copy_numbers(const rp_t5_session *s, int64_t n, const void *from, int64_t from_step, void *to,
+                         int64_t to_step)
+{
+    if (s->type == RP_F32)
+        for (int64_t k = 0; k < n; k++)
+            ((float *)to)[k * to_step] = ((const float *)from)[k * from_step];
+    else
+        for (int64_t k = 0; k < n; k++)
+            ((uint16_t *)to)[k * to_step] = ((const uint16_t *)from)[k * from_step];
+}
+
 typedef struct turning {
     const rp_t5_session *s;
-    const float *kv; /* [tokens][2 * inner] of one layer */
-    float *to;
+    const float *kv;   /* [tokens][2 * inner] of one layer */
+    uint16_t *rounded; /* likewise, where bf16 is kept */
+    unsigned char *to;
 } turning;
 
 /* Keys of one source from rows to [inner][keys], and its values. */
@@ -32,16 +45,20 @@ static void turn_source(void *context, int64_t n, int32_t worker)
     const rp_t5_session *s = t->s;
     const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, width = 2 * inner, first = s->starts[n],
                   keys = s->starts[n + 1] - first, room = s->key_starts[n + 1] - s->key_starts[n];
-    const float *kv = t->kv + first * width;
-    float *k = t->to + s->key_starts[n] * inner, *v = t->to + (s->key_starts[s->n_sources] + first) * inner;
+    const void *kv = s->type == RP_F32 ? (const void *)(t->kv + first * width) : t->rounded + first * width;
+    unsigned char *k = t5_number(s, t->to, s->key_starts[n] * inner),
+                  *v = t5_number(s, t->to, (s->key_starts[s->n_sources] + first) * inner);
     (void)worker;
+    if (s->type == RP_BF16)
+        t5_to_bf16(t->kv + first * width, keys * width, t->rounded + first * width);
     for (int64_t j0 = 0; j0 < keys; j0 += KEY_BLOCK)
         for (int64_t x = 0; x < inner; x++)
-            for (int64_t j = j0; j < keys && j < j0 + KEY_BLOCK; j++)
-                k[x * room + j] = kv[j * width + x];
+            copy_numbers(s, keys - j0 < KEY_BLOCK ? keys - j0 : KEY_BLOCK, t5_number(s, kv, j0 * width + x), width,
+                         t5_number(s, k, x * room + j0), 1);
     for (int64_t h = 0; h < s->m->config.heads; h++)
         for (int64_t j = 0; j < keys; j++)
-            memcpy(v + (h * keys + j) * d, kv + j * width + inner + h * d, (size_t)d * sizeof(float));
+            memcpy(t5_number(s, v, (h * keys + j) * d), t5_number(s, kv, j * width + inner + h * d),
+                   (size_t)(d * s->size));
 }
 
 /* Keys and values of all sources in all layers. */
@@ -54,14 +71,15 @@ static rp_status make_cross(rp_t5_session *s, const float *hidden)
     for (int64_t n = 0; n < s->n_sources; n++)
         s->key_starts[n + 1] =
             s->key_starts[n] + (s->starts[n + 1] - s->starts[n] + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
-    if (!t5_mul(rows + s->key_starts[s->n_sources], c->inner * 4, &count) || !t5_mul(count, stack->layers, &count))
+    if (!t5_mul(rows + s->key_starts[s->n_sources], c->inner * s->size, &count) ||
+        !t5_mul(count, stack->layers, &count))
         return t5_fail(RP_E_OVERFLOW, "sources of %lld tokens are too long", (long long)rows);
-    float *kv = malloc((size_t)(rows * width) * sizeof *kv + 1);
+    float *kv = malloc((size_t)(rows * width) * (sizeof *kv + sizeof(uint16_t)) + 1);
     s->cross = aligned_alloc(64, (size_t)count / 64 * 64 + 64);
     rp_status status = s->cross != NULL && kv != NULL ? t5_work_rows(&s->work, s->m, rows)
                                                       : t5_no_memory_for("keys and values of the sources", count);
     for (int64_t l = 0; l < stack->layers && status == RP_OK; l++) {
-        turning t = {s, kv, s->cross + l * cross_floats(s)};
+        turning t = {s, kv, (uint16_t *)(void *)(kv + rows * width), t5_number(s, s->cross, l * cross_numbers(s))};
         status = t5_linear(&s->work, &stack->block[l].cross_kv, rows, hidden, c->d_model, kv, width, LINEAR_STORE);
         if (status == RP_OK)
             rp_pool_run(s->m->pool, s->n_sources, turn_source, &t);
@@ -106,6 +124,8 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
     if (s == NULL)
         return t5_no_memory();
     s->m = m;
+    s->type = t5_cached_type(m);
+    s->size = (int64_t)rp_dtype_size(s->type);
     s->n_sources = n_sources;
     s->page = t5_page_tokens(m);
     s->starts = calloc((size_t)n_sources + 1, sizeof *s->starts);
@@ -141,6 +161,7 @@ void rp_t5_end(rp_t5_session *s)
     t5_attention_free(&s->prefill);
     t5_attention_free(&s->cross_attention);
     t5_work_free(&s->work);
+    t5_release(&s->rounded);
     t5_release(&s->logits);
     free(s->cross);
     free(s->key_starts);
@@ -160,20 +181,45 @@ typedef struct step {
     t5_failure failure;
 } step;
 
+/* Rows of `width` numbers from `first` on as attention takes them: in place, or rounded. */
+static const void *attended(const rp_t5_session *s, const float *x, int64_t first, int64_t rows, int64_t width)
+{
+    uint16_t *rounded = (uint16_t *)s->rounded.data + first * width;
+    if (s->type == RP_F32)
+        return x + first * width;
+    t5_to_bf16(x + first * width, rows * width, rounded);
+    return rounded;
+}
+
+/* Where attention puts rows of `inner` numbers, which belong in s->work.mixed. */
+static void *mixed_of(const rp_t5_session *s, int64_t first)
+{
+    const int64_t inner = s->m->config.inner;
+    if (s->type == RP_F32)
+        return (float *)s->work.mixed.data + first * inner;
+    return (uint16_t *)s->rounded.data + (3 * s->work.rows + first) * inner;
+}
+
+static void take_mixed(const rp_t5_session *s, int64_t first, int64_t rows)
+{
+    const int64_t inner = s->m->config.inner;
+    if (s->type == RP_BF16)
+        t5_from_bf16(mixed_of(s, first), rows * inner, (float *)s->work.mixed.data + first * inner);
+}
+
 /* Put a row's new keys and values into its pages. */
-static void store_row(const step *p, const row *r, const float *qkv)
+static void store_row(const step *p, const row *r, const void *qkv)
 {
     const rp_t5_session *s = p->s;
     const int64_t inner = s->m->config.inner, d = s->m->config.d_kv;
-    for (int64_t i = 0; i < p->n; i++, qkv += 3 * inner) {
+    for (int64_t i = 0; i < p->n; i++, qkv = t5_number(s, qkv, 3 * inner)) {
         const int64_t at = s->length + i;
         page *to = r->pages[at / s->page];
-        float *keys = t5_page_layer(s, to, p->layer, 0) + at % s->page;
-        for (int64_t x = 0; x < inner; x++)
-            keys[x * s->page] = qkv[inner + x];
+        const void *keys = t5_page_layer(s, to, p->layer, 0), *values = t5_page_layer(s, to, p->layer, 1);
+        copy_numbers(s, inner, t5_number(s, qkv, inner), 1, t5_number(s, keys, at % s->page), s->page);
         for (int64_t h = 0; h < s->m->config.heads; h++)
-            memcpy(t5_page_layer(s, to, p->layer, 1) + (h * s->page + at % s->page) * d, qkv + 2 * inner + h * d,
-                   (size_t)d * sizeof(float));
+            memcpy(t5_number(s, values, (h * s->page + at % s->page) * d), t5_number(s, qkv, 2 * inner + h * d),
+                   (size_t)(d * s->size));
     }
 }
 
@@ -182,7 +228,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     step *p = context;
     rp_t5_session *s = p->s;
     const int64_t inner = s->m->config.inner, one = 1, n_pages = t5_pages_of(s, s->length + p->n);
-    const float *qkv = (const float *)s->work.qkv.data + r * p->n * 3 * inner;
+    const void *qkv = attended(s, s->work.qkv.data, r * p->n, p->n, 3 * inner);
     const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
     rp_tensors *t = &p->self->tensors[worker];
     store_row(p, &s->rows[r], qkv);
@@ -200,10 +246,11 @@ static void self_task(void *context, int64_t r, int32_t worker)
                           .k_channel = s->page,
                           .v_head = s->m->config.d_kv * s->page,
                           .v_key = s->m->config.d_kv};
-    t->q = t5_heads(s->m, qkv, p->n, 3 * inner);
-    t->out = t5_heads(s->m, (float *)s->work.mixed.data + r * p->n * inner, p->n, inner);
+    t->q = t5_heads(s->m, s->type, qkv, p->n, 3 * inner);
+    t->out = t5_heads(s->m, s->type, mixed_of(s, r * p->n), p->n, inner);
     t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
     t5_failed(&p->failure, t5_attend(p->self, s->m, s->m->config.kind == T5_UMT5 ? p->layer : 0, worker));
+    take_mixed(s, r * p->n, p->n);
 }
 
 /* Rows of one source are the queries of one call. */
@@ -211,26 +258,27 @@ static void cross_task(void *context, int64_t g, int32_t worker)
 {
     step *p = context;
     rp_t5_session *s = p->s;
-    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, first = p->groups[g],
-                  rows = (p->groups[g + 1] - first) * p->n;
-    const int64_t source = s->rows[first].source, keys = s->starts[source + 1] - s->starts[source];
-    const float *layer = s->cross + p->layer * cross_floats(s);
+    const int64_t inner = s->m->config.inner, d = s->m->config.d_kv, first = p->groups[g] * p->n,
+                  rows = p->groups[g + 1] * p->n - first;
+    const int64_t source = s->rows[p->groups[g]].source, keys = s->starts[source + 1] - s->starts[source];
+    const void *layer = t5_number(s, s->cross, p->layer * cross_numbers(s));
     const int64_t room = s->key_starts[source + 1] - s->key_starts[source];
-    float *out = (float *)s->work.mixed.data + first * p->n * inner;
     rp_tensors *t = &s->cross_attention.tensors[worker];
     if (keys == 0) { /* nothing to attend to */
-        memset(out, 0, (size_t)(rows * inner) * sizeof *out);
+        memset((float *)s->work.mixed.data + first * inner, 0, (size_t)(rows * inner) * sizeof(float));
         return;
     }
-    t->q = t5_heads(s->m, (float *)s->work.qkv.data + first * p->n * inner, rows, inner);
-    t->k = t5_heads(s->m, layer + s->key_starts[source] * inner, keys, inner);
+    t->q = t5_heads(s->m, s->type, attended(s, s->work.qkv.data, first, rows, inner), rows, inner);
+    t->k = t5_heads(s->m, s->type, t5_number(s, layer, s->key_starts[source] * inner), keys, inner);
     t->k.stride[1] = d * room;
     t->k.stride[2] = 1;
     t->k.stride[3] = room;
-    t->v = t5_heads(s->m, layer + (s->key_starts[s->n_sources] + s->starts[source]) * inner, keys, d);
+    t->v = t5_heads(s->m, s->type, t5_number(s, layer, (s->key_starts[s->n_sources] + s->starts[source]) * inner), keys,
+                    d);
     t->v.stride[1] = keys * d;
-    t->out = t5_heads(s->m, out, rows, inner);
+    t->out = t5_heads(s->m, s->type, mixed_of(s, first), rows, inner);
     t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
+    take_mixed(s, first, rows);
 }
 
 static rp_status run_tasks(step *p, int64_t n, rp_task *task)
@@ -293,7 +341,7 @@ static rp_status prepare_self(rp_t5_session *s, int64_t n, t5_attention **chosen
 {
     const t5_stack *stack = &s->m->weights.decoder;
     const int64_t room = s->room * s->page;
-    t5_attention_kind kind = {.len_q = n, .len_k = room, .causal = n > 1, .window = -1};
+    t5_attention_kind kind = {.len_q = n, .len_k = room, .causal = n > 1, .window = -1, .type = s->type};
     kind.n_tables = s->m->config.kind == T5_UMT5 ? stack->layers : 1;
     const float **tables = calloc((size_t)kind.n_tables, sizeof *tables);
     if (tables == NULL)
@@ -314,7 +362,7 @@ static rp_status prepare_cross(rp_t5_session *s, int64_t n, const int64_t *group
         queries = (groups[g + 1] - groups[g]) * n > queries ? (groups[g + 1] - groups[g]) * n : queries;
     for (int64_t k = 0; k < s->n_sources; k++)
         keys = s->starts[k + 1] - s->starts[k] > keys ? s->starts[k + 1] - s->starts[k] : keys;
-    const t5_attention_kind kind = {.len_q = queries, .len_k = keys, .window = -1};
+    const t5_attention_kind kind = {.len_q = queries, .len_k = keys, .window = -1, .type = s->type};
     return remake(&s->cross_attention, s->m, &kind);
 }
 
@@ -424,6 +472,8 @@ static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t row
         status = prepare_cross(s, n, groups);
     if (status == RP_OK)
         status = t5_work_rows(&s->work, s->m, all);
+    if (status == RP_OK && s->type == RP_BF16)
+        status = t5_reserve(&s->rounded, all, 4 * s->m->config.inner * s->size);
     p.groups = groups;
     if (status == RP_OK)
         status = run_step(&p, tokens, logits, visit, context);

@@ -94,9 +94,9 @@ static rp_status attend_side(pass *p, int64_t s, int32_t worker, int64_t rows, c
     const int64_t lse_shape[3] = {1, c->heads, rows};
     rp_tensors *t = &p->side.tensors[worker];
     t->q = *q;
-    t->k = t5_heads(p->m, qkv + c->inner, g, row);
-    t->v = t5_heads(p->m, qkv + 2 * c->inner, g, row);
-    t->out = t5_heads(p->m, (float *)p->side_mixed.data + first * c->inner, rows, c->inner);
+    t->k = t5_heads(p->m, RP_F32, qkv + c->inner, g, row);
+    t->v = t5_heads(p->m, RP_F32, qkv + 2 * c->inner, g, row);
+    t->out = t5_heads(p->m, RP_F32, (float *)p->side_mixed.data + first * c->inner, rows, c->inner);
     t->lse = rp_array_of(side_lse, RP_F32, 3, lse_shape);
     t->term[0][1] = rp_array_of(positions, RP_I64, 1, &rows);
     const rp_status status = t5_attend(&p->side, p->m, 0, worker);
@@ -118,10 +118,10 @@ static void attend_task(void *context, int64_t s, int32_t worker)
     rp_tensors *t = &p->attention.tensors[worker];
     if (rows == 0)
         return;
-    t->q = t5_heads(p->m, qkv, rows, row);
-    t->k = t5_heads(p->m, qkv + c->inner, rows, row);
-    t->v = t5_heads(p->m, qkv + 2 * c->inner, rows, row);
-    t->out = t5_heads(p->m, (float *)p->work.mixed.data + first * c->inner, rows, c->inner);
+    t->q = t5_heads(p->m, RP_F32, qkv, rows, row);
+    t->k = t5_heads(p->m, RP_F32, qkv + c->inner, rows, row);
+    t->v = t5_heads(p->m, RP_F32, qkv + 2 * c->inner, rows, row);
+    t->out = t5_heads(p->m, RP_F32, (float *)p->work.mixed.data + first * c->inner, rows, c->inner);
     if (p->global_starts != NULL)
         t->lse = rp_array_of((float *)p->lse.data + 2 * first * c->heads, RP_F32, 3, lse_shape);
     rp_status status = t5_attend(&p->attention, p->m, table_of(p), worker);

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 16, FEED_ROWS = 512 }; /* rows of a feed-forward layer at once: their inner width stays in cache */
+enum {
+    LANES = 16,
+    FEED_ROWS = 96 /* rows of a feed-forward layer at once, for each thread: their inner width stays in cache */
+};
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
@@ -49,10 +52,17 @@ static int64_t scratch_size(const rp_t5 *m, int64_t rows)
     return most;
 }
 
+/* How many of the rows a feed-forward layer takes at once. */
+static int64_t fed_at_once(const rp_t5 *m, int64_t rows)
+{
+    const int64_t most = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
+    return rows < most ? rows : most;
+}
+
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
 {
     const t5_config *c = &m->config;
-    const int64_t feed_rows = rows < FEED_ROWS ? rows : FEED_ROWS, scratch = scratch_size(m, rows);
+    const int64_t scratch = scratch_size(m, rows);
     rp_status status;
     w->m = m;
     w->rows = rows;
@@ -63,7 +73,7 @@ rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
         (status = t5_reserve(&w->normed, rows, c->d_model * 4)) != RP_OK ||
         (status = t5_reserve(&w->qkv, rows, 3 * c->inner * 4)) != RP_OK ||
         (status = t5_reserve(&w->mixed, rows, c->inner * 4)) != RP_OK ||
-        (status = t5_reserve(&w->feed, feed_rows, c->d_ff * 4)) != RP_OK ||
+        (status = t5_reserve(&w->feed, fed_at_once(m, rows), c->d_ff * 4)) != RP_OK ||
         (status = t5_reserve(&w->scratch, scratch, 1)) != RP_OK)
         return status;
     if (c->experts > 0)
@@ -141,8 +151,9 @@ static rp_status feed_rows(t5_work *w, const t5_feed *f, int64_t rows, const flo
     const linear_then first = c->activation == T5_RELU        ? LINEAR_RELU
                               : c->activation == T5_GELU_TANH ? LINEAR_GELU
                                                               : LINEAR_STORE;
-    for (int64_t r = 0; r < rows; r += FEED_ROWS) {
-        const int64_t n = rows - r < FEED_ROWS ? rows - r : FEED_ROWS;
+    const int64_t most = fed_at_once(w->m, rows);
+    for (int64_t r = 0; r < rows; r += most) {
+        const int64_t n = rows - r < most ? rows - r : most;
         rp_status status = t5_linear(w, &f->wi, n, x + r * c->d_model, c->d_model, inner, c->d_ff, first);
         if (status == RP_OK && first == LINEAR_STORE)
             activate(c->activation, inner, n * c->d_ff);
@@ -296,6 +307,25 @@ RPI_CLONES void t5_add(float *x, int64_t n, float by)
 {
     for (int64_t k = 0; k < n; k++)
         x[k] += by;
+}
+
+/* The lower half of NaN may be all there is of it: a bit of the upper half keeps it. */
+RPI_CLONES void t5_to_bf16(const float *restrict x, int64_t n, uint16_t *restrict to)
+{
+    for (int64_t k = 0; k < n; k++) {
+        uint32_t bits;
+        memcpy(&bits, x + k, sizeof bits);
+        const uint32_t nan = (bits & 0x7fffffff) > 0x7f800000 ? 0xffffffff : 0;
+        to[k] = (uint16_t)((((bits + 0x7fff + (bits >> 16 & 1)) & ~nan) | ((bits | 0x400000) & nan)) >> 16);
+    }
+}
+
+RPI_CLONES void t5_from_bf16(const uint16_t *restrict x, int64_t n, float *restrict to)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t bits = (uint32_t)x[k] << 16;
+        memcpy(to + k, &bits, sizeof bits);
+    }
 }
 
 double t5_log_sum_exp(const float *x, int64_t n)

@@ -236,6 +236,9 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 double t5_log_sum_exp(const float *x, int64_t n);
 float t5_largest(const float *x, int64_t n);
 void t5_add(float *x, int64_t n, float by); /* x += by */
+/* n numbers to the nearest bf16, ties to even, and back. */
+void t5_to_bf16(const float *x, int64_t n, uint16_t *to);
+void t5_from_bf16(const uint16_t *x, int64_t n, float *to);
 /* Where the largest of n numbers is, the first of equal ones. */
 int64_t t5_argmax(const float *x, int64_t n);
 
@@ -267,14 +270,15 @@ typedef struct t5_attention_kind {
     int64_t window; /* keys this far at most; -1: all */
     const float *const *tables;
     int64_t n_tables; /* 0: no bias */
+    rp_dtype type;    /* of queries, keys, values and results */
 } t5_attention_kind;
 
 rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind);
 void t5_attention_free(t5_attention *a);
 /* One call: the worker's tensors have q, k, v and out. */
 rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker);
-/* heads of `n` rows that are `row` numbers apart, as [1, heads, n, d_kv]. */
-rp_array t5_heads(const rp_t5 *m, const float *first, int64_t n, int64_t row);
+/* heads of `n` rows that are `row` numbers of a type apart, as [1, heads, n, d_kv]. */
+rp_array t5_heads(const rp_t5 *m, rp_dtype type, const void *first, int64_t n, int64_t row);
 
 /* The first failure of tasks that run at once, which have errors of their own threads. */
 typedef struct t5_failure {

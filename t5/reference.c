@@ -91,13 +91,11 @@ static uint64_t draw(pass *p)
     return rpi_mix64(p->rounding.seed + 0x9e3779b97f4a7c15u * ++p->drawn);
 }
 
-/* An input as the layer takes it: with noise where it was asked for, and with bf16 rounded to it, with int8 and int4
- * as integers up to 127 times one number. */
-static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
+/* A row as numbers of less than f32: beside weights of bf16 rounded to it, with int8 and int4 as integers up to 127
+ * times one number. */
+static void round_row(pass *p, linear_type type, int64_t n, double *x)
 {
     double most = 0;
-    for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++)
-        x[i] *= 1 + p->rounding.noise * ((double)(draw(p) >> 11) * 0x1p-52 - 1);
     if (type == LINEAR_F32 || p->rounding.exact_inputs)
         return;
     for (int64_t i = 0; i < n; i++)
@@ -108,6 +106,21 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
         x[i] = type == LINEAR_BF16 ? round_bf16(x[i], close)
                                    : round_within(x[i] * (127 / most), close * (127 / most)) * (most / 127);
     }
+}
+
+/* An input as the layer takes it, with noise where it was asked for. */
+static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
+{
+    for (int64_t i = 0; p->rounding.noise != 0 && i < n; i++)
+        x[i] *= 1 + p->rounding.noise * ((double)(draw(p) >> 11) * 0x1p-52 - 1);
+    round_row(p, type, n, x);
+}
+
+/* Queries, keys, values and results of the decoder's attention: bf16 but for weights of f32. */
+static void round_attended(pass *p, int64_t rows, double *x)
+{
+    for (int64_t r = 0; r < rows && p->m->weights.type != LINEAR_F32; r++)
+        round_row(p, LINEAR_BF16, p->m->config.inner, x + r * p->m->config.inner);
 }
 
 typedef struct product {
@@ -312,8 +325,12 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
     rp_status status = project(p, &b->qkv, p->n, p->normed, to, 3);
     if (status == RP_OK && n_sets > 1)
         status = make_globals(p, b, p->normed, &set[1], &memory);
+    for (int n = 0; n < 3 && !encoder && status == RP_OK; n++)
+        round_attended(p, p->n, to[n]);
     if (status == RP_OK && !wanted(p, encoder ? RP_T5_ENCODER : RP_T5_DECODER, layer, set)) {
         status = attend(p, set, n_sets);
+        if (status == RP_OK && !encoder)
+            round_attended(p, p->n, p->mixed);
         if (status == RP_OK)
             status = add(p, &b->o, p->mixed);
     }
@@ -330,9 +347,16 @@ static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int6
     if (status == RP_OK)
         status = project(p, &b->cross_kv, n, hidden, kv, 2);
     const keys set = {p->k, p->v, n, 0, NULL, false, false, -1};
+    if (status == RP_OK) {
+        round_attended(p, p->n, p->q);
+        round_attended(p, n, p->k);
+        round_attended(p, n, p->v);
+    }
     if (status != RP_OK || wanted(p, RP_T5_CROSS, layer, &set))
         return status;
     status = attend(p, &set, 1);
+    if (status == RP_OK)
+        round_attended(p, p->n, p->mixed);
     return status == RP_OK ? add(p, &b->cross_o, p->mixed) : status;
 }
 

@@ -65,7 +65,8 @@ typedef enum rp_t5_loading {
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
     /* Of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs of
-     * linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. */
+     * linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. But for f32 the decoder's
+     * attention takes queries, keeps keys and values, and gives results in bf16. */
     const char *type;
     rp_pool *pool; /* threads for every call; NULL: the default pool */
     /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
@@ -329,7 +330,8 @@ RP_API void rp_t5_attention_free(rp_t5_attention *attention);
 typedef struct rp_t5_rounding {
     double noise;  /* each input of a linear layer is off by up to this share of it, at random */
     uint64_t seed; /* of the noise, and of which inputs are rounded the other way */
-    /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4 */
+    /* 1: inputs of linear layers are not rounded, to bf16 with bf16, to 8 bits with int8 and int4, and what goes in and
+     * out of the decoder's attention not to bf16 */
     int32_t exact_inputs;
     /* inputs that lie this close to the middle between two rounded values, as a share of the largest input of their
      * row, are rounded to the other one: all of them with seed 0, else about half, drawn */

@@ -164,7 +164,8 @@ class T5:
 
     path      a str or path
     type      of weights: "f32", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers;
-              inputs of linear layers are rounded too, with bf16 to bf16, with int8 and int4 to 8 bits
+              inputs of linear layers are rounded too, with bf16 to bf16, with int8 and int4 to 8 bits,
+              and the decoder keeps keys and values as bf16
     threads   None: all that this process may use; results do not depend on it
     draft     "int4" or "int8": a second copy of the decoder's layers in so many bits proposes tokens, and one pass of the model checks
               several. Results are the same, sooner where one source is written, greedily or by sampling; `drafted` counts

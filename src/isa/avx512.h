@@ -18,8 +18,9 @@ typedef __m512 vf;
 #define vu_highs(x, y)                                                                                                 \
     ((vu)_mm512_mask_shuffle_epi8((__m512i)(y), 0x3333333333333333u, (__m512i)(x),                                     \
                                   _mm512_set4_epi32(0x80800f0e, 0x80800b0a, 0x80800706, 0x80800302)))
-#define vf_sum(x)      _mm512_reduce_add_ps(x)
-#define vf_max_lane(x) _mm512_reduce_max_ps(x)
+#define vu_wide_some(p, n) ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
+#define vf_sum(x)          _mm512_reduce_add_ps(x)
+#define vf_max_lane(x)     _mm512_reduce_max_ps(x)
 #define vf_keep(x, keep)                                                                                               \
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)

@@ -224,6 +224,16 @@ static inline vu vu_wide(const uint16_t *from)
     return (vu)vf_bits(lane);
 }
 #endif
+#ifndef vu_wide_some
+static inline vu vu_wide_some(const uint16_t *from, int64_t n) /* n numbers, 1 to VL, and zeros: no more is read */
+{
+    uint16_t lane[VL] = {0};
+    if (n == VL)
+        return vu_wide(from);
+    __builtin_memcpy(lane, from, (size_t)n * sizeof *from);
+    return vu_wide(lane);
+}
+#endif
 #ifndef vu_highs
 /* the upper halves of x in the lower halves, those of y above */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))

@@ -21,6 +21,12 @@ static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from
 {
     return widen_halves(vu_wide(from), dtype);
 }
+
+/* The first n of them, 1 to VL, and zeros: no more is read. */
+static inline __attribute__((always_inline)) vf load_some_halves(const uint16_t *from, rp_dtype dtype, int64_t n)
+{
+    return widen_halves(vu_wide_some(from, n), dtype);
+}
 #endif
 
 /* n elements of any floating type, side by side: in the array itself, or converted into scratch. */

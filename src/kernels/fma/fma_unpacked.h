@@ -10,27 +10,73 @@ static bool unpacked_pays(int64_t share, int64_t rows)
     return share == 1;
 }
 
-/* Keys j … j+NR-1 of a head as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are
- * not there. */
-static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+/* Keys j … j+NR-1 of a head as a panel of `dtype` in the caller's array, whose channels are *step numbers apart; NULL:
+ * they are not there. */
+static const void *panel_of(rp_dtype dtype, const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
 {
     const rpi_view *v = &c->args->k;
-    if (!rpi_is_turned(v) || v->dtype != (RPI_F64 ? RP_F64 : RP_F32) || c->plan->rotate >= 0 ||
-        j + NR > c->args->desc.len_k || (v->page && j % v->page_keys + NR > v->page_keys))
+    if (!rpi_is_turned(v) || v->dtype != dtype || c->plan->rotate >= 0 || j + NR > c->args->desc.len_k ||
+        (v->page && j % v->page_keys + NR > v->page_keys))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
 }
 
+static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+{
+    return panel_of(RPI_F64 ? RP_F64 : RP_F32, c, b, g, j, step);
+}
+
 /* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys. The sums of
- * keys past them are the biases. What is fetched ahead of the last channels is the next head's, where that follows. */
-static inline __attribute__((always_inline)) void turned_keys(int vectors, const real *q, const real *k, int64_t step,
-                                                              int64_t dim, const real *bias, real *s, int64_t last,
-                                                              magnitude *w)
+/* VL numbers of turned keys from `at` on, of bf16 or of the arithmetic's type; with `some`, the first n and zeros. */
+static inline __attribute__((always_inline)) vf load_turned(const char *at, bool bf16, bool some, int64_t n)
 {
+#if !RPI_F64
+    if (bf16) {
+        const uint16_t *halves = (const uint16_t *)(const void *)at;
+        return some ? load_some_halves(halves, RP_BF16, n) : load_halves(halves, RP_BF16);
+    }
+#endif
+    (void)bf16;
+    return some ? vf_load_some((const real *)(const void *)at, n) : vf_load((const real *)(const void *)at);
+}
+
+/* A panel of bf16 as pack_keys makes it of the keys j … j+NR-1; false: they are not there. */
+static bool widen_panel(const block *k, int64_t g, int64_t j, real *to, magnitude *w)
+{
+#if RPI_F64
+    (void)k, (void)g, (void)j, (void)to, (void)w;
+    return false;
+#else
+    int64_t step;
+    const uint16_t *from = panel_of(RP_BF16, k->c, k->b, g, j, &step);
+    magnitude all = *w;
+    for (int64_t d = 0; from && d < k->c->args->desc.dim_k; d++, from += step, to += NR) {
+        RPI_UNROLL
+        for (int n = 0; n < NR; n += 32)
+            __builtin_prefetch((const void *)((uintptr_t)(from + n) + (uintptr_t)(2 * CHANNELS_AHEAD * step)), 0, 2);
+        RPI_UNROLL
+        for (int n = 0; n < ROW_VECTORS; n++) {
+            const vf y = load_halves(from + n * VL, RP_BF16);
+            note_magnitude(&all, y);
+            vf_store(to + n * VL, y);
+        }
+    }
+    *w = all;
+    return from != NULL;
+#endif
+}
+
+/* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys; channels are
+ * `step` bytes apart. The sums of keys past them are the biases. What is fetched ahead of the last channels is the next
+ * head's, where that follows. */
+static inline __attribute__((always_inline)) void turned_keys(int vectors, bool bf16, const real *q, const char *k,
+                                                              int64_t step, int64_t dim, const real *bias, real *s,
+                                                              int64_t last, magnitude *w)
+{
+    const int bytes = VL * (bf16 ? 2 : (int)sizeof(real));
     vf sum[SINGLE_VECTORS];
     magnitude all = *w;
     RPI_UNROLL
@@ -39,13 +85,11 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, const
     for (int64_t d = 0; d < dim; d++, k += step) {
         const vf x = vf_set1(q[d]);
         RPI_UNROLL
-        for (int n = 0; n < vectors; n += LINE_VECTORS)
-            __builtin_prefetch(
-                (const void *)((uintptr_t)(k + n * VL) + (uintptr_t)(CHANNELS_AHEAD * step * (int64_t)sizeof(real))), 0,
-                2);
+        for (int n = 0; n < vectors * bytes; n += 64)
+            __builtin_prefetch((const void *)((uintptr_t)(k + n) + (uintptr_t)(CHANNELS_AHEAD * step)), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < vectors; n++) {
-            const vf y = n + 1 < vectors ? vf_load(k + n * VL) : vf_load_some(k + n * VL, last);
+            const vf y = load_turned(k + n * bytes, bf16, n + 1 == vectors, last);
             note_magnitude(&all, y);
             sum[n] = vf_fma(x, y, sum[n]);
         }
@@ -57,35 +101,42 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, const
 }
 
 /* The scores of one row and n keys, at most SINGLE_VECTORS vectors, from key j on. */
-static void score_in_place(const block *k, int64_t g, int64_t j, int64_t n, const real *bias, real *s, magnitude *w)
-{
-    const rpi_view *v = &k->c->args->k;
-    const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;
-    const real *at = rpi_row_of(v, k->b, g, j);
-    switch ((n + VL - 1) / VL) {
-    case 1: turned_keys(1, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 2: turned_keys(2, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 3: turned_keys(3, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 4: turned_keys(4, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 5: turned_keys(5, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 6: turned_keys(6, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    case 7: turned_keys(7, k->q, at, v->stride[3], D, bias, s, last, w); break;
-    default: turned_keys(8, k->q, at, v->stride[3], D, bias, s, last, w); break;
+#define SCORE_IN_PLACE(NAME, BF16)                                                                                     \
+    static void NAME(const block *k, const char *at, int64_t step, int64_t n, const real *bias, real *s, magnitude *w) \
+    {                                                                                                                  \
+        const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;                                             \
+        switch ((n + VL - 1) / VL) {                                                                                   \
+        case 1: turned_keys(1, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 2: turned_keys(2, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 3: turned_keys(3, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 4: turned_keys(4, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 5: turned_keys(5, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 6: turned_keys(6, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        case 7: turned_keys(7, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
+        default: turned_keys(8, BF16, k->q, at, step, D, bias, s, last, w); break;                                     \
+        }                                                                                                              \
     }
-}
+SCORE_IN_PLACE(score_in_place, false)
+#if RPI_F64
+#define score_bf16_in_place score_in_place
+#else
+SCORE_IN_PLACE(score_bf16_in_place, true)
+#endif
 
 /* unpacked_scores of one row whose keys are turned, as many side by side as there are. */
 static bool single_scores(block *k, const tile *t, const real *bias)
 {
     const rpi_view *v = &k->c->args->k;
     const int64_t g = k->h / (k->c->args->desc.heads / k->c->args->desc.kv_heads), len_k = k->c->args->desc.len_k;
+    const int64_t step = v->stride[3] * rpi_floating_size(v->dtype);
     magnitude w = {vf_set1(0)};
     for (int64_t col = t->from[0], n; col < t->to[0]; col += n) {
         const int64_t j = t->tile0 + col, there = rpi_min(t->to[0] - col, len_k - j);
         n = rpi_min(there, SINGLE_VECTORS * VL);
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
-        score_in_place(k, g, j, n, bias ? bias + col : NULL, k->s + col, &w);
+        (v->dtype == RP_BF16 ? score_bf16_in_place : score_in_place)(k, rpi_row_of(v, k->b, g, j), step, n,
+                                                                     bias ? bias + col : NULL, k->s + col, &w);
         n = rpi_round_up(n, VL); /* of the last keys alone */
     }
     return !is_immoderate(&w);
@@ -95,8 +146,8 @@ static bool single_scores(block *k, const tile *t, const real *bias)
 static bool keys_in_place(const block *k)
 {
     const rpi_view *v = &k->c->args->k;
-    return is_single(k) && rpi_is_turned(v) && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && k->c->plan->rotate < 0 &&
-           (!v->page || v->page_keys % VL == 0);
+    const bool read = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && v->dtype == RP_BF16);
+    return is_single(k) && rpi_is_turned(v) && read && k->c->plan->rotate < 0 && (!v->page || v->page_keys % VL == 0);
 }
 
 #if defined(vf_columns) && !RPI_F64
@@ -177,7 +228,8 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         }
         if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
             continue;
-        pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
+        if (!widen_panel(k, g, t->tile0 + col, k->unpacked, &w))
+            pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else
