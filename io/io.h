@@ -16,7 +16,7 @@ typedef struct io_array {
     char *name; /* UTF-8, NUL-terminated */
     rp_dtype dtype;
     int32_t ndim;
-    int64_t shape[IO_MAX_AXES];
+    int64_t *shape;    /* of ndim sizes, owned by the set; NULL where an array that cannot be used has none */
     size_t bytes;      /* product of shape * size of dtype */
     void *data;        /* from malloc, NULL when bytes == 0; or borrowed */
     bool borrowed;     /* the set does not free data */

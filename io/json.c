@@ -89,3 +89,63 @@ json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error
     free(memory);
     return json;
 }
+
+/* ------------------------------------------------------------------------------------------------ members of an object */
+
+static void skip_blanks(io_members *m)
+{
+    while (m->at < m->size && m->text[m->at] != 0 && strchr(" \t\n\r", m->text[m->at]) != NULL)
+        m->at++;
+}
+
+/* Step over one character that has to be there. */
+static bool step(io_members *m, char c)
+{
+    const bool there = m->at < m->size && m->text[m->at] == c;
+    m->at += there;
+    return there;
+}
+
+/* Step over a string, the first quotation mark of which has been read. */
+static bool step_string(io_members *m)
+{
+    while (m->at < m->size && m->text[m->at] != '"')
+        m->at += m->text[m->at] == '\\' && m->at + 1 < m->size ? 2 : 1;
+    return step(m, '"');
+}
+
+int io_next_member(io_members *m, io_piece *key, io_piece *value)
+{
+    const bool first = !m->begun;
+    m->begun = true;
+    skip_blanks(m);
+    if (first && !step(m, '{'))
+        return -1;
+    const bool comma = !first && step(m, ',');
+    skip_blanks(m);
+    if (!comma && step(m, '}')) {
+        skip_blanks(m);
+        return m->at == m->size ? 0 : -1;
+    }
+    key->text = m->text + m->at;
+    if ((!first && !comma) || !step(m, '"') || !step_string(m))
+        return -1;
+    key->size = (size_t)(m->text + m->at - key->text);
+    skip_blanks(m);
+    if (!step(m, ':'))
+        return -1;
+    value->text = m->text + m->at;
+    for (size_t depth = 0; m->at < m->size;) {
+        const char c = m->text[m->at];
+        if (depth == 0 && (c == ',' || c == '}')) {
+            value->size = (size_t)(m->text + m->at - value->text);
+            return 1;
+        }
+        m->at++;
+        depth += c == '{' || c == '[';
+        depth -= depth > 0 && (c == '}' || c == ']');
+        if (c == '"' && !step_string(m))
+            return -1;
+    }
+    return -1;
+}

@@ -124,8 +124,8 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_a
     free(header);
     if (status != IO_OK)
         return status;
-    array->ndim = npy.ndim;
-    memcpy(array->shape, npy.shape, sizeof array->shape);
+    if (!io_set_shape(array, npy.ndim, npy.shape))
+        return io_no_memory(why);
     if (npy.unsupported[0]) {
         if (npy.text_width > 0 && size >= end)
             status = read_strings(file, &npy, size - end, list, why);
@@ -216,7 +216,7 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             return io_fail(err, path, "out of memory");
     }
     const char *twice;
-    if (!io_duplicate(set, &twice))
+    if (!io_duplicate(set, false, &twice))
         return io_fail(err, path, "out of memory");
     if (twice != NULL)
         return io_damaged(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));

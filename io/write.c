@@ -245,7 +245,7 @@ static int check_set(const char *path, io_format format, const io_set *set, char
         if (why != NULL)
             return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
     }
-    if (!io_duplicate(set, &twice))
+    if (!io_duplicate(set, false, &twice))
         return io_fail(err, path, "out of memory");
     if (twice != NULL)
         return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
