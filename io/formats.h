@@ -4,7 +4,6 @@
 #define RELPOS_IO_FORMATS_H
 
 #include "io/io.h"
-#include <sys/types.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the file layer of relpos has been written for little-endian machines only"

@@ -6,6 +6,7 @@
 
 #include <relpos/relpos.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 typedef enum io_format { IO_UNKNOWN = 0, IO_NPZ, IO_SAFETENSORS } io_format;
 
@@ -58,7 +59,7 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
                          char err[IO_ERR_MAX]);
 
 /* Write a file completely or not at all: a temporary file beside the target is written, flushed and renamed over it (for a
- * symbolic link its target is replaced, not the link). path "-" is standard output. A failed write leaves an existing file
+ * symbolic link its target is replaced, not the link); what killed programs left of it is removed. path "-" is standard output. A failed write leaves an existing file
  * as it was, and sends no signal. An existing pipe or device is written directly. Equal sets give equal bytes. .npz cannot
  * hold metadata, which is left out, nor RP_BF16, which is an error; .safetensors has arrays of wide elements first, so
  * that each is aligned. */
@@ -70,6 +71,11 @@ int io_replace(const char *path, io_format format, const io_set *set, char err[I
 
 /* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
 int io_sync_directory(const char *file);
+
+/* Make a temporary file or folder beside `target`, to be renamed to it; its path, to be freed, is in *path. It is locked until the descriptor
+ * that is returned is closed, and what killed programs left of the same target is removed first. -1 with errno. */
+int io_temporary(const char *target, bool folder, mode_t mode, char **path);
+void io_remove_temporary(const char *path); /* a folder with the files in it */
 
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);
