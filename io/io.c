@@ -497,6 +497,15 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     return result;
 }
 
+io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    const bool there = stat(path, &st) == 0;
+    *folder = there && S_ISDIR(st.st_mode);
+    return there || errno == ENOENT || errno == ENOTDIR ? IO_OK
+                                                        : io_fail(err, path, "cannot be read: %s", strerror(errno));
+}
+
 bool io_is_standard(const char *path, const char *device)
 {
     return strcmp(path, "-") == 0 || strcmp(path, device) == 0;

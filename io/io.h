@@ -69,6 +69,9 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
  * to, and so is what a killed program left of it. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
+/* Whether a path is a folder; what is not there is none. IO_FAILED where the system does not tell. */
+io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX]);
+
 /* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
 int io_sync_directory(const char *file);
 

@@ -18,6 +18,7 @@ static _Thread_local struct {
     size_t aside_bytes, aside_taken;
     bool failed; /* an allocation of jansson */
 } reading;
+static _Thread_local bool lost; /* the same, where nothing is being read */
 /* What jansson called before: malloc and free, or functions of the program that this is a part of. */
 static json_malloc_t plain_malloc;
 static json_free_t plain_free;
@@ -25,6 +26,7 @@ static json_free_t plain_free;
 static void *allocate(size_t size)
 {
     void *memory = reading.failed ? NULL : plain_malloc(size);
+    lost |= memory == NULL && size > 0 && reading.aside == NULL;
     if (memory == NULL && size > 0 && reading.aside != NULL) {
         const size_t bytes = (size + 15) / 16 * 16;
         reading.failed = true;
@@ -49,6 +51,19 @@ static void set_allocator(void)
     json_set_alloc_funcs(allocate, release);
 }
 
+void io_json_watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_allocator);
+}
+
+bool io_json_lost(void)
+{
+    const bool was = lost;
+    lost = false;
+    return was;
+}
+
 /* The text up to the next quotation mark: at the end of a string jansson has what it needs, or gets no more. */
 static size_t next_piece(void *buffer, size_t size, void *context)
 {
@@ -66,8 +81,7 @@ static size_t next_piece(void *buffer, size_t size, void *context)
 
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_allocator);
+    io_json_watch();
     const size_t aside = 4 * size + 4096; /* the buffer of the longest string as it doubles, and that string itself */
     char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
     *no_memory = memory == NULL;

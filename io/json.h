@@ -9,6 +9,11 @@
 /* json_loadb, but if memory runs out, NULL with *no_memory set: the text may be valid then. For text that is not JSON, NULL with *error. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
+/* jansson appends NULL without a word, and what is built while memory runs out lacks members: who builds JSON calls io_json_watch first, and asks
+ * before the end whether an allocation failed in this thread since the last answer, other than in io_json. */
+void io_json_watch(void);
+bool io_json_lost(void);
+
 /* The members of an object one after the other, as text: memory grows with the largest member, not with all of them. */
 typedef struct io_members {
     const char *text;

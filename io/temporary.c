@@ -32,16 +32,14 @@ static void remove_all(int folder, const char *name)
     if (unlinkat(folder, name, 0) == 0)
         return;
     const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    if (list == NULL) {
-        if (fd >= 0)
-            close(fd);
+    if (fd < 0)
         return;
-    }
-    for (const struct dirent *entry; (entry = readdir(list)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(fd, entry->d_name, 0);
-    closedir(list);
+    _Alignas(struct dirent64) char list[2048]; /* not opendir: memory may be what ran out */
+    for (ssize_t n; (n = getdents64(fd, list, sizeof list)) > 0;)
+        for (const struct dirent64 *entry = (void *)list; (char *)entry < list + n;
+             entry = (void *)((char *)(uintptr_t)entry + entry->d_reclen))
+            unlinkat(fd, entry->d_name, 0); /* . and .. stay */
+    close(fd);
     unlinkat(folder, name, AT_REMOVEDIR);
 }
 

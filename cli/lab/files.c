@@ -80,8 +80,10 @@ int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX
 {
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
-    if (!text)
+    if (io_json_lost() || !text) {
+        free(text);
         return nn_fail(err, "%.300s: out of memory for a line (close other programs)", path);
+    }
     const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
     free(text);
     return failed

@@ -545,6 +545,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
+        io_json_lost(); /* of an experiment that failed */
         json_t *vary = json_object(), *line = NULL;
         choose(p, index[x], &c, vary, err);
         identify(&c, config);

@@ -297,13 +297,16 @@ static io_status read_one(nn_model *m, const char *path, bool train, int64_t *st
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX])
 {
-    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX];
+    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX], why[IO_ERR_MAX];
     struct stat st;
+    bool folder;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
         return nn_fail(err, "lab: a path of %zu bytes (at most %d: name a shorter one)", strlen(path),
                        NN_TEXT_MAX - 40);
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+    if (io_is_folder(path, &folder, why) != IO_OK)
+        return nn_fail(err, "%.400s", why);
+    if (!folder)
         return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);
     if (lstat(file, &st) == 0 &&

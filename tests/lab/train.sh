@@ -9,7 +9,7 @@
 
 succeeded # the run of tests/shared/lab.sh
 RELPOS_BLAS=/nothing.so run lab train "$T/small.lab" -o "$T/none"
-check 'without a CBLAS it says what is missing' "1 relpos: lab: /nothing.so cannot be loaded (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)" \
+check 'without a CBLAS it says what is missing' "1 relpos: lab: /nothing.so cannot be loaded: /nothing.so: cannot open shared object file: No such file or directory (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)" \
     "$code $(cat "$T/err")"
 
 first=$(grep -m 1 '"loss"' "$T/run/log.jsonl" | sed 's/.*"loss":\([0-9.]*\),.*/\1/')
