@@ -135,7 +135,7 @@ enum {
 void cli_problem_init(cli_problem *p);
 int cli_problem_option(cli_problem *p, int key, const char *value);
 
-/* Check what does not depend on a file: the parameters of terms and masks. CLI_OK or CLI_USAGE after printing. */
+/* Check what does not depend on a file: the parameters of terms and masks. CLI_OK or an exit code after printing. */
 int cli_problem_check(const cli_problem *p, const char *command);
 
 /* An instruction set by name, or "reference". CLI_OK or CLI_USAGE after printing. */
