@@ -78,7 +78,8 @@ int io_sync_directory(const char *file);
 /* Make a temporary file or folder beside `target`, to be renamed to it; its path, to be freed, is in *path. It is locked until the descriptor
  * that is returned is closed, and what killed programs left of the same target is removed first. -1 with errno. */
 int io_temporary(const char *target, bool folder, mode_t mode, char **path);
-void io_remove_temporary(const char *path); /* a folder with the files in it */
+void io_remove_temporary(int fd,
+                         const char *path); /* a folder with the files in it; it needs no memory and no descriptor */
 
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);

@@ -26,26 +26,22 @@ static const char *name_of(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* Remove a file, or a folder and the files in it. */
-static void remove_all(int folder, const char *name)
+/* Remove a file, or a folder and the files in it, which is open. */
+static void remove_all(int fd, int folder, const char *name)
 {
     if (unlinkat(folder, name, 0) == 0)
         return;
-    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    _Alignas(struct dirent64) char list[2048]; /* not opendir: memory may be what ran out */
+    _Alignas(struct dirent64) char list[2048]; /* not opendir, which needs memory */
     for (ssize_t n; (n = getdents64(fd, list, sizeof list)) > 0;)
         for (const struct dirent64 *entry = (void *)list; (char *)entry < list + n;
              entry = (void *)((char *)(uintptr_t)entry + entry->d_reclen))
             unlinkat(fd, entry->d_name, 0); /* . and .. stay */
-    close(fd);
     unlinkat(folder, name, AT_REMOVEDIR);
 }
 
-void io_remove_temporary(const char *path)
+void io_remove_temporary(int fd, const char *path)
 {
-    remove_all(AT_FDCWD, path);
+    remove_all(fd, AT_FDCWD, path);
 }
 
 /* Remove what killed programs left in the folder of a path: names that begin with `start`, and that nobody has locked. */
@@ -64,7 +60,7 @@ static void remove_left(const char *path, const char *start)
         if (fd < 0)
             continue;
         if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) && flock(fd, LOCK_EX | LOCK_NB) == 0)
-            remove_all(dirfd(list), entry->d_name);
+            remove_all(fd, dirfd(list), entry->d_name);
         close(fd);
     }
     closedir(list);

@@ -39,6 +39,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
     }
     const bool read = text != NULL;
     free(text);
+    no_memory |= io_json_lost();
     if (read && no_memory)
         nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
     else if (read && json_array_size(all) == 0)

@@ -145,15 +145,21 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
         return -1;
     /* CURRENT is a complete file at every moment: the old one gets a second name, then the new one is renamed over it. */
     unlink(link_name);
-    if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
-        rename(path, before) != 0)
-        return nn_fail(err,
-                       "%.300s: cannot be kept as " PREVIOUS ": %s (name another directory, or make this one writable)",
-                       path, strerror(errno));
-    if (rename(next, path) != 0)
-        return nn_fail(err, "%.300s: cannot be replaced: %s (name another directory, or make this one writable)", path,
-                       strerror(errno));
-    const int error = io_sync_directory(path);
+    const bool linked = link(path, link_name) == 0, first = !linked && errno == ENOENT;
+    const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
+    const char *what = "cannot be kept as " PREVIOUS;
+    int error = kept ? 0 : errno;
+    unlink(link_name); /* which stays where it was the same file as PREVIOUS */
+    if (kept && rename(next, path) != 0) {
+        what = "cannot be replaced";
+        error = errno;
+    }
+    if (error != 0) {
+        unlink(next);
+        return nn_fail(err, "%.300s: %s: %s (name another directory, or make this one writable)", path, what,
+                       strerror(error));
+    }
+    error = io_sync_directory(path);
     return error == 0 ? 0
                       : nn_fail(err, "%.300s: has been written, but may be lost in a crash: %s", path, strerror(error));
 }

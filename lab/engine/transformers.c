@@ -72,7 +72,7 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
     if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
         code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
     if (code != 0)
-        io_remove_temporary(temporary);
+        io_remove_temporary(lock, temporary);
     close(lock);
     free(temporary);
     return code;

@@ -296,19 +296,17 @@ def main():
     parser.add_argument("starve")
     parser.add_argument("--points", type=int)
     parser.add_argument("--only", help="commands whose names begin so")
-    parser.add_argument("--findings", help="write what is wrong into this file, a line of JSON each")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="relpos-faults-") as folder:
         faults = Faults(a.program, a.inject, a.starve, folder)
         commands = [c for c in faults.commands if c[0].startswith(a.only or "")]
         for name, points in faults.spread(commands, a.points):
             tried = sum(n for (command, _), n in faults.tried.items() if command == name)
-            found = sum(f["command"] == name for f in faults.findings)
-            print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: {tried:6} tried, {found} wrong", flush=True)
-    for f in faults.findings if a.findings is None else faults.findings[:40]:
-        print(f"{f['command']}: {f['kind']} {f['point']} ({f['failed']}): {f['why']}: {f['said'].strip()[-300:]}")
-    if a.findings:
-        Path(a.findings).write_text("".join(json.dumps(f) + "\n" for f in faults.findings))
+            found = [f for f in faults.findings if f["command"] == name]
+            print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: {tried:6} tried, {len(found)} wrong")
+            for f in found:
+                print(f"    {f['kind']} {f['point']} ({f['failed']}): {f['why']}: {f['said'].strip()[-300:]}")
+            sys.stdout.flush()
     print(f"{len(commands)} commands, {sum(faults.tried.values())} faults, {len(faults.findings)} findings")
     sys.exit(bool(faults.findings))
 

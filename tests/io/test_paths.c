@@ -308,7 +308,7 @@ static void what_was_left_is_removed(void **state)
     assert_true(access(living, F_OK) != 0 && access(of_other, F_OK) == 0 && access(folder, F_OK) != 0);
     assert_true(S_ISLNK(mode_of(left)));
     holds(path, "four");
-    io_remove_temporary(of_other);
+    io_remove_temporary(-1, of_other);
     assert_int_equal(unlink(left), 0);
     assert_int_equal(entries(home), before);
     free(left);
