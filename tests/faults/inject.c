@@ -1,9 +1,10 @@
 /* inject.c -- run a program and let one of its calls of the system fail, with no change to the program: by ptrace, on x86-64.
  *
- *     inject N once|ever|short LOG PROGRAM ARGUMENT...
+ *     inject N once|ever|short|kill LOG PROGRAM ARGUMENT...
  *
  * Calls that can fail are counted from the program's entry on, threads and children by fork included: the N-th fails with an error that fits it; with
- * `ever` so do all later ones of its kind; with `short` a read or write takes half of its bytes. N = 0: none fails. LOG receives how many
+ * `ever` so do all later ones of its kind; with `short` a read or write takes half of its bytes; with `kill` the program is killed
+ * before the N-th. N = 0: none fails. LOG receives how many
  * there were and the kind of the one that failed, as "57 write". The exit code is the program's, or 128 + the signal that ended it. Writing to standard error
  * does not fail, since the message is looked at. A program that is started by exec is left alone.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -85,7 +86,8 @@ enum { N_CALLS = sizeof calls / sizeof *calls };
 
 static struct {
     long fails, count;
-    bool ever, half;
+    bool ever, half, kill;
+    pid_t program;
     const struct call *failed;
 } run;
 
@@ -138,6 +140,10 @@ static void enter(pid_t thread, struct user_regs_struct *regs)
         run.failed = call;
     else if (!(run.ever && run.failed != NULL && strcmp(run.failed->kind, call->kind) == 0))
         return;
+    if (run.kill) {
+        kill(run.program, SIGKILL);
+        return;
+    }
     if (run.half) {
         if (regs->rdx > 1 && call->number != SYS_writev && call->number != SYS_readv)
             regs->rdx /= 2;
@@ -198,14 +204,16 @@ static void run_to_entry(pid_t child)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5 || (strcmp(argv[2], "once") != 0 && strcmp(argv[2], "ever") != 0 && strcmp(argv[2], "short") != 0)) {
-        fprintf(stderr, "usage: inject N once|ever|short LOG PROGRAM ARGUMENT...\n");
+    const char *how = argc < 5 ? "" : argv[2];
+    run.ever = strcmp(how, "ever") == 0;
+    run.half = strcmp(how, "short") == 0;
+    run.kill = strcmp(how, "kill") == 0;
+    if (!run.ever && !run.half && !run.kill && strcmp(how, "once") != 0) {
+        fprintf(stderr, "usage: inject N once|ever|short|kill LOG PROGRAM ARGUMENT...\n");
         return 2;
     }
     run.fails = atol(argv[1]);
-    run.ever = strcmp(argv[2], "ever") == 0;
-    run.half = strcmp(argv[2], "short") == 0;
-    const pid_t child = fork();
+    const pid_t child = run.program = fork();
     int status, code = CANNOT;
     if (child == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
