@@ -269,15 +269,15 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
-    int exists = ENOENT;
+    int exists = ENOENT; /* 0, or why that is not known */
     static const char *const names[] = {"checkpoint", "previous"};
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 2 && exists == ENOENT; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, names[n]);
-        if (exists == ENOENT && (exists = access(path, F_OK) == 0 ? 0 : errno) != 0 && exists != ENOENT)
-            return nn_fail(err, "%.300s: cannot be read: %s (name another directory)", path, strerror(exists));
+        exists = access(path, F_OK) == 0 ? 0 : errno;
     }
-    if (exists == 0 && !t->q->resume)
-        return nn_fail(err, "%.300s: it has a run already (--resume continues it; or name another directory)", dir);
+    if (exists != ENOENT && !t->q->resume)
+        return nn_fail(err, "%.300s: it has a run already%s%s (--resume continues it; or name another directory)", dir,
+                       exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
     t->saved = -1;
     if (!t->q->resume)
         return 0;
