@@ -2,6 +2,7 @@
  * It may not know the options of a command.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "io/json.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,6 +37,12 @@ bool cli_written(FILE *to)
     return false;
 }
 
+bool cli_close_text(FILE *to, char **text)
+{
+    const bool written = fflush(to) == 0 && !ferror(to);
+    return fclose(to) == 0 && written && *text != NULL; /* which is NULL where it could not be cut to its size */
+}
+
 /* Whether the reader of standard output is gone. */
 static bool nobody_reads(void)
 {
@@ -46,6 +53,8 @@ static bool nobody_reads(void)
 /* Standard output may be full or closed: then what was printed is lost, and the exit code says so. */
 static int finish(int code)
 {
+    if (code == CLI_OK && io_json_lost())
+        code = cli_error(CLI_FAILED, "out of memory: what was written may lack a part (close other programs)");
     if (cli_written(stdout))
         return code;
     if (nobody_reads())
@@ -98,6 +107,7 @@ int cli_main(int argc, char **argv)
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             return CLI_FAILED;
+    io_json_watch();
     signal(SIGPIPE, SIG_IGN); /* a broken pipe is an error of the write */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that grows too big */
     if (argc < 2) {

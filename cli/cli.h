@@ -58,6 +58,9 @@ bool cli_installed(char folder[PATH_MAX]);
  * the program ends. */
 bool cli_written(FILE *to);
 
+/* Close a stream of open_memstream. False: memory ran out, and the text is not whole; it is to be freed all the same. */
+bool cli_close_text(FILE *to, char **text);
+
 /* The order of doubles, for qsort. */
 int cli_by_size(const void *a, const void *b);
 
@@ -132,7 +135,7 @@ enum {
 void cli_problem_init(cli_problem *p);
 int cli_problem_option(cli_problem *p, int key, const char *value);
 
-/* Check what does not depend on a file: the parameters of terms and masks. CLI_OK or CLI_USAGE after printing. */
+/* Check what does not depend on a file: the parameters of terms and masks. CLI_OK or an exit code after printing. */
 int cli_problem_check(const cli_problem *p, const char *command);
 
 /* An instruction set by name, or "reference". CLI_OK or CLI_USAGE after printing. */
@@ -176,6 +179,9 @@ cli_option cli_mask_row(rp_mask_kind kind, cli_mask_text *text);
 int cli_add_mask(cli_problem *p, rp_mask_kind kind, const char *value);
 /* The same with what it takes: "--key-mask NAME". */
 const char *cli_mask_usage(rp_mask_kind kind, char text[CLI_MASK_MAX]);
+
+/* The exit code where the library refused what options ask for: CLI_USAGE, but CLI_FAILED where memory ran out. */
+int cli_code(rp_status status);
 
 /* Print "relpos: <command>: <what the library said> (<how to mend>)", and return the code. What the library calls terms[0].left
  * or mask[0] is named as the user wrote it: --bias table: left, --key-mask m. */

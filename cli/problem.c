@@ -147,8 +147,9 @@ int cli_problem_check(const cli_problem *p, const char *command)
     d.n_terms = p->desc.n_terms;
     d.masks = p->masks;
     d.n_masks = p->desc.n_masks;
-    if (rp_plan_create(&plan, &d) != RP_OK)
-        return cli_refused(CLI_USAGE, command, p, NULL);
+    const rp_status status = rp_plan_create(&plan, &d);
+    if (status != RP_OK)
+        return cli_refused(cli_code(status), command, p, status == RP_E_NOMEM ? "close other programs" : NULL);
     rp_plan_destroy(plan);
     return CLI_OK;
 }

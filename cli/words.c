@@ -74,6 +74,11 @@ const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX])
     return rp_last_error_in(p ? &p->desc : NULL, p ? word : NULL, (void *)(uintptr_t)p, text, CLI_WORDS_MAX);
 }
 
+int cli_code(rp_status status)
+{
+    return status == RP_E_NOMEM ? CLI_FAILED : CLI_USAGE;
+}
+
 int cli_refused(int code, const char *command, const cli_problem *p, const char *mend)
 {
     char said[CLI_WORDS_MAX], help[64];

@@ -44,7 +44,9 @@ io_status io_map(const char *path, const unsigned char **data, size_t *size, cha
     }
     io_status status = IO_OK;
     void *at = MAP_FAILED;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+    if (fstat(fd, &st) != 0)
+        status = io_fail(err, path, "cannot be read: %s", strerror(errno));
+    else if (!S_ISREG(st.st_mode))
         status = io_fail(err, path, "not a regular file");
     else if (st.st_size == 0)
         status = io_damaged(err, path, "the file is empty");
@@ -242,12 +244,6 @@ static io_status read_index(io_checkpoint *c, const char *folder, const char *in
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static io_status open_file(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -264,7 +260,7 @@ static io_status open_folder(io_checkpoint *c, const char *folder, char err[IO_E
     io_status status;
     if (single == NULL || index == NULL)
         status = io_fail(err, folder, "out of memory");
-    else if (access(single, F_OK) == 0)
+    else if (access(single, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR)) /* then opening it says why */
         status = open_file(c, single, err);
     else if ((status = read_index(c, folder, index, err)) == IO_ABSENT)
         io_fail(err, folder,
@@ -281,7 +277,10 @@ io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO
     *made = NULL;
     if (c == NULL)
         return io_fail(err, path, "out of memory");
-    const io_status status = is_folder(path) ? open_folder(c, path, err) : open_file(c, path, err);
+    bool folder;
+    io_status status = io_is_folder(path, &folder, err);
+    if (status == IO_OK)
+        status = folder ? open_folder(c, path, err) : open_file(c, path, err);
     if (status != IO_OK) {
         io_checkpoint_close(c);
         return status;

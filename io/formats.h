@@ -34,16 +34,20 @@ io_status io_damaged(char err[IO_ERR_MAX], const char *path, const char *format,
     __attribute__((format(printf, 3, 4)));
 /* The same without the path, for functions that read a part of a file. */
 io_status io_why(char why[IO_WHY_MAX], const char *format, ...) __attribute__((format(printf, 2, 3))); /* IO_DAMAGED */
-io_status io_no_memory(char why[IO_WHY_MAX]);                                                          /* IO_FAILED */
+/* Read n bytes of a file from `at` on, all of them: IO_FAILED where the system cannot, or the file ends before. */
+io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX]);
+io_status io_no_memory(char why[IO_WHY_MAX]); /* IO_FAILED */
 
 io_array *io_push(io_set *set,
                   const char *name); /* append an empty array, with a copy of the name; NULL: out of memory */
+/* Give an array its axes, from `shape`, or with NULL to be filled. false: out of memory. */
+bool io_set_shape(io_array *array, int32_t ndim, const int64_t *shape);
 bool io_unsupported(io_array *array, const char *why); /* `why` is copied; false: out of memory */
 /* Whether the array of this name is not to be read; then it gets IO_LEFT_OUT. */
 #define IO_LEFT_OUT "it was not read"
 bool io_leave_out(const io_set *set, const char *name);
-/* Find a name that two arrays have; *twice = NULL if there is none. false: out of memory. */
-bool io_duplicate(const io_set *set, const char **twice);
+/* Find a name that two arrays have, or a key that is there twice in the metadata; *twice = NULL if there is none. false: out of memory. */
+bool io_duplicate(const io_set *set, bool metadata, const char **twice);
 
 /* Whether a path is standard input or output: "-", or `device`. */
 bool io_is_standard(const char *path, const char *device);
@@ -65,7 +69,9 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX]);
-/* The same, but the arrays borrow `data`, wherever in it they lie: they need not be aligned. F8_E4M3 has the type IO_F8_E4M3. */
+/* The same from a regular file of `size` bytes, which begins at `start` of fd: of the data only the arrays that are wanted are read. */
+io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
+/* From memory, but the arrays borrow `data`, wherever in it they lie: they need not be aligned. F8_E4M3 has the type IO_F8_E4M3. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
 int io_safetensors_write(io_out *out, const io_set *set, char err[IO_ERR_MAX]);

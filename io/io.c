@@ -205,6 +205,17 @@ io_array *io_push(io_set *set, const char *name)
     return array;
 }
 
+bool io_set_shape(io_array *array, int32_t ndim, const int64_t *shape)
+{
+    array->shape = malloc((size_t)(ndim > 0 ? ndim : 1) * sizeof *array->shape);
+    if (array->shape == NULL)
+        return false;
+    array->ndim = ndim;
+    for (int32_t x = 0; x < ndim; x++)
+        array->shape[x] = shape != NULL ? shape[x] : 0;
+    return true;
+}
+
 bool io_unsupported(io_array *array, const char *why)
 {
     array->unsupported = strdup(why);
@@ -220,10 +231,12 @@ int io_add(io_set *set, const char *name, rp_dtype dtype, int32_t ndim, const in
     io_array *array = io_push(set, name);
     if (array == NULL)
         return -1;
+    if (!io_set_shape(array, ndim, shape)) {
+        free(array->name);
+        set->n_arrays--;
+        return -1;
+    }
     array->dtype = dtype;
-    array->ndim = ndim;
-    for (int32_t x = 0; x < ndim; x++)
-        array->shape[x] = shape[x];
     array->bytes = bytes;
     array->data = data;
     array->borrowed = borrowed;
@@ -303,14 +316,15 @@ static const char *duplicate(const char **names, size_t n)
     return NULL;
 }
 
-bool io_duplicate(const io_set *set, const char **twice)
+bool io_duplicate(const io_set *set, bool metadata, const char **twice)
 {
-    const char **names = malloc((set->n_arrays + 1) * sizeof *names);
+    const size_t count = metadata ? set->n_meta : set->n_arrays;
+    const char **names = malloc((count + 1) * sizeof *names);
     if (names == NULL)
         return false;
-    for (size_t n = 0; n < set->n_arrays; n++)
-        names[n] = set->arrays[n].name;
-    *twice = duplicate(names, set->n_arrays);
+    for (size_t n = 0; n < count; n++)
+        names[n] = metadata ? set->meta_keys[n] : set->arrays[n].name;
+    *twice = duplicate(names, count);
     free(names);
     return true;
 }
@@ -320,6 +334,7 @@ void io_free(io_set *set)
     for (size_t n = 0; n < set->n_arrays; n++) {
         free(set->arrays[n].name);
         free(set->arrays[n].unsupported);
+        free(set->arrays[n].shape);
         if (!set->arrays[n].borrowed)
             free(set->arrays[n].data);
     }
@@ -379,6 +394,22 @@ static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
     return (ssize_t)at;
 }
 
+io_status io_pread(int fd, off_t at, void *to, size_t n, char why[IO_WHY_MAX])
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(fd, (char *)to + done, n - done, at + (off_t)done);
+        if (got == 0)
+            io_why(why, "it became shorter while it was read");
+        else if (got < 0 && errno != EINTR)
+            io_why(why, "cannot be read at byte %lld: %s", (long long)at + (long long)done, strerror(errno));
+        else
+            done += got > 0 ? (size_t)got : 0;
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return IO_FAILED;
+    }
+    return IO_OK;
+}
+
 io_status io_parse(const char *path, io_format format, const unsigned char *data, size_t size, io_set *set,
                    char err[IO_ERR_MAX])
 {
@@ -418,6 +449,17 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
         return status == IO_OK ? io_damaged(err, path, "its first bytes are not those of its format") : status;
     }
 
+    if (format == IO_SAFETENSORS && S_ISREG(st.st_mode) && st.st_size > 0) {
+        const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may have been read before */
+        if (begin < 0 || begin > st.st_size)
+            return io_fail(err, path, "cannot be read: %s", strerror(errno));
+        const io_status status = io_safetensors_file(path, fd, begin, (size_t)(st.st_size - begin), set, err);
+        if (status == IO_OK && pread(fd, start, 1, st.st_size) == 1)
+            return io_fail(err, path, "it grew while it was read");
+        if (status == IO_OK && found != NULL)
+            *found = format;
+        return status;
+    }
     /* For a regular file the buffer has one byte more than the file, to see that it ends; for a pipe the buffer is doubled as needed. */
     const bool known = S_ISREG(st.st_mode) && st.st_size > 0;
     const size_t limit = known ? (size_t)st.st_size : IO_MAX_PIPE;
@@ -453,6 +495,15 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     if (result == IO_OK && found != NULL)
         *found = format;
     return result;
+}
+
+io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX])
+{
+    struct stat st;
+    const bool there = stat(path, &st) == 0;
+    *folder = there && S_ISDIR(st.st_mode);
+    return there || errno == ENOENT || errno == ENOTDIR ? IO_OK
+                                                        : io_fail(err, path, "cannot be read: %s", strerror(errno));
 }
 
 bool io_is_standard(const char *path, const char *device)

@@ -6,6 +6,7 @@
 
 #include <relpos/relpos.h>
 #include <stdbool.h>
+#include <sys/types.h>
 
 typedef enum io_format { IO_UNKNOWN = 0, IO_NPZ, IO_SAFETENSORS } io_format;
 
@@ -16,7 +17,7 @@ typedef struct io_array {
     char *name; /* UTF-8, NUL-terminated */
     rp_dtype dtype;
     int32_t ndim;
-    int64_t shape[IO_MAX_AXES];
+    int64_t *shape;    /* of ndim sizes, owned by the set; NULL where an array that cannot be used has none */
     size_t bytes;      /* product of shape * size of dtype */
     void *data;        /* from malloc, NULL when bytes == 0; or borrowed */
     bool borrowed;     /* the set does not free data */
@@ -58,7 +59,7 @@ io_status io_read_wanted(const char *path, io_wanted *wanted, const void *contex
                          char err[IO_ERR_MAX]);
 
 /* Write a file completely or not at all: a temporary file beside the target is written, flushed and renamed over it (for a
- * symbolic link its target is replaced, not the link). path "-" is standard output. A failed write leaves an existing file
+ * symbolic link its target is replaced, not the link); what killed programs left of it is removed. path "-" is standard output. A failed write leaves an existing file
  * as it was, and sends no signal. An existing pipe or device is written directly. Equal sets give equal bytes. .npz cannot
  * hold metadata, which is left out, nor RP_BF16, which is an error; .safetensors has arrays of wide elements first, so
  * that each is aligned. */
@@ -68,8 +69,17 @@ int io_write(const char *path, io_format format, const io_set *set, char err[IO_
  * to, and so is what a killed program left of it. */
 int io_replace(const char *path, io_format format, const io_set *set, char err[IO_ERR_MAX]);
 
+/* Whether a path is a folder; what is not there is none. IO_FAILED where the system does not tell. */
+io_status io_is_folder(const char *path, bool *folder, char err[IO_ERR_MAX]);
+
 /* Flush the directory of a file that was renamed, so that its name survives a crash. Returns 0, or the error number. */
 int io_sync_directory(const char *file);
+
+/* Make a temporary file or folder beside `target`, to be renamed to it; its path, to be freed, is in *path. It is locked until the descriptor
+ * that is returned is closed, and what killed programs left of the same target is removed first. -1 with errno. */
+int io_temporary(const char *target, bool folder, mode_t mode, char **path);
+void io_remove_temporary(int fd,
+                         const char *path); /* a folder with the files in it; it needs no memory and no descriptor */
 
 /* Write bytes the same way (for pictures and text). */
 int io_write_bytes(const char *path, const void *data, size_t size, char err[IO_ERR_MAX]);

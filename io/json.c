@@ -18,6 +18,7 @@ static _Thread_local struct {
     size_t aside_bytes, aside_taken;
     bool failed; /* an allocation of jansson */
 } reading;
+static _Thread_local bool lost; /* the same, where nothing is being read */
 /* What jansson called before: malloc and free, or functions of the program that this is a part of. */
 static json_malloc_t plain_malloc;
 static json_free_t plain_free;
@@ -25,6 +26,7 @@ static json_free_t plain_free;
 static void *allocate(size_t size)
 {
     void *memory = reading.failed ? NULL : plain_malloc(size);
+    lost |= memory == NULL && size > 0 && reading.aside == NULL;
     if (memory == NULL && size > 0 && reading.aside != NULL) {
         const size_t bytes = (size + 15) / 16 * 16;
         reading.failed = true;
@@ -49,6 +51,19 @@ static void set_allocator(void)
     json_set_alloc_funcs(allocate, release);
 }
 
+void io_json_watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_allocator);
+}
+
+bool io_json_lost(void)
+{
+    const bool was = lost;
+    lost = false;
+    return was;
+}
+
 /* The text up to the next quotation mark: at the end of a string jansson has what it needs, or gets no more. */
 static size_t next_piece(void *buffer, size_t size, void *context)
 {
@@ -66,8 +81,7 @@ static size_t next_piece(void *buffer, size_t size, void *context)
 
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, set_allocator);
+    io_json_watch();
     const size_t aside = 4 * size + 4096; /* the buffer of the longest string as it doubles, and that string itself */
     char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
     *no_memory = memory == NULL;
@@ -88,4 +102,64 @@ json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error
     reading.aside = NULL;
     free(memory);
     return json;
+}
+
+/* ------------------------------------------------------------------------------------------------ members of an object */
+
+static void skip_blanks(io_members *m)
+{
+    while (m->at < m->size && m->text[m->at] != 0 && strchr(" \t\n\r", m->text[m->at]) != NULL)
+        m->at++;
+}
+
+/* Step over one character that has to be there. */
+static bool step(io_members *m, char c)
+{
+    const bool there = m->at < m->size && m->text[m->at] == c;
+    m->at += there;
+    return there;
+}
+
+/* Step over a string, the first quotation mark of which has been read. */
+static bool step_string(io_members *m)
+{
+    while (m->at < m->size && m->text[m->at] != '"')
+        m->at += m->text[m->at] == '\\' && m->at + 1 < m->size ? 2 : 1;
+    return step(m, '"');
+}
+
+int io_next_member(io_members *m, io_piece *key, io_piece *value)
+{
+    const bool first = !m->begun;
+    m->begun = true;
+    skip_blanks(m);
+    if (first && !step(m, '{'))
+        return -1;
+    const bool comma = !first && step(m, ',');
+    skip_blanks(m);
+    if (!comma && step(m, '}')) {
+        skip_blanks(m);
+        return m->at == m->size ? 0 : -1;
+    }
+    key->text = m->text + m->at;
+    if ((!first && !comma) || !step(m, '"') || !step_string(m))
+        return -1;
+    key->size = (size_t)(m->text + m->at - key->text);
+    skip_blanks(m);
+    if (!step(m, ':'))
+        return -1;
+    value->text = m->text + m->at;
+    for (size_t depth = 0; m->at < m->size;) {
+        const char c = m->text[m->at];
+        if (depth == 0 && (c == ',' || c == '}')) {
+            value->size = (size_t)(m->text + m->at - value->text);
+            return 1;
+        }
+        m->at++;
+        depth += c == '{' || c == '[';
+        depth -= depth > 0 && (c == '}' || c == ']');
+        if (c == '"' && !step_string(m))
+            return -1;
+    }
+    return -1;
 }

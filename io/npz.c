@@ -124,8 +124,8 @@ static io_status read_npy(zip_file_t *file, zip_uint64_t size, bool wanted, io_a
     free(header);
     if (status != IO_OK)
         return status;
-    array->ndim = npy.ndim;
-    memcpy(array->shape, npy.shape, sizeof array->shape);
+    if (!io_set_shape(array, npy.ndim, npy.shape))
+        return io_no_memory(why);
     if (npy.unsupported[0]) {
         if (npy.text_width > 0 && size >= end)
             status = read_strings(file, &npy, size - end, list, why);
@@ -216,25 +216,43 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             return io_fail(err, path, "out of memory");
     }
     const char *twice;
-    if (!io_duplicate(set, &twice))
+    if (!io_duplicate(set, false, &twice))
         return io_fail(err, path, "out of memory");
     if (twice != NULL)
         return io_damaged(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));
     return IO_OK;
 }
 
+static const char empty_archive[22] = "PK\5\6";
+
+static zip_t *open_archive(const void *data, size_t size, zip_error_t *error)
+{
+    zip_source_t *source = zip_source_buffer_create(data, size, 0, error);
+    zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, error);
+    if (zip == NULL)
+        zip_source_free(source);
+    return zip;
+}
+
 io_status io_npz_read(const char *path, const unsigned char *data, size_t size, io_set *set, char err[IO_ERR_MAX])
 {
     zip_error_t error;
     zip_error_init(&error);
-    zip_source_t *source = zip_source_buffer_create(data, size, 0, &error);
-    zip_t *zip = source == NULL ? NULL : zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error);
+    zip_t *zip = open_archive(data, size, &error);
+    /* Where an allocation of libzip fails, it may say that this is no archive: then it says so of others too. */
+    if (zip == NULL && zip_error_code_zip(&error) == ZIP_ER_NOZIP) {
+        zip_t *other = open_archive(empty_archive, sizeof empty_archive, &error);
+        zip_discard(other);
+        if (other != NULL)
+            zip = open_archive(data, size, &error);
+        else
+            zip_error_set(&error, ZIP_ER_MEMORY, 0);
+    }
     io_status result;
     if (zip == NULL) {
         char why[IO_WHY_MAX];
         result = zip_why(why, &error);
         io_fail(err, path, "cannot be read as .npz: %s", why);
-        zip_source_free(source);
     } else {
         result = read_all(path, zip, size, set, err);
         zip_discard(zip);
@@ -244,6 +262,13 @@ io_status io_npz_read(const char *path, const unsigned char *data, size_t size, 
 }
 
 /* ------------------------------------------------------------------------------------------------ writing */
+
+static int not_written(io_out *out, zip_error_t *error, char err[IO_ERR_MAX])
+{
+    char why[IO_WHY_MAX];
+    zip_why(why, error);
+    return io_fail(err, out->path, "cannot be written: %s", why);
+}
 
 /* Add one array to the archive. libzip reads its header from *text when the archive is written. */
 static bool add_member(zip_t *zip, const io_array *array, char text[IO_NPY_TEXT_MAX])
@@ -284,7 +309,7 @@ static int put_source(io_out *out, zip_source_t *source, char err[IO_ERR_MAX])
         zip_source_close(source);
     }
     if (n < 0 || (result != 0 && n == 0))
-        result = io_fail(err, out->path, "cannot be written: %s", zip_error_strerror(zip_source_error(source)));
+        result = not_written(out, zip_source_error(source), err);
     free(block);
     return result;
 }
@@ -292,9 +317,8 @@ static int put_source(io_out *out, zip_source_t *source, char err[IO_ERR_MAX])
 int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
 {
     /* libzip does not write an archive without members. */
-    static const char empty[22] = "PK\5\6";
     if (set->n_arrays == 0)
-        return io_put(out, empty, sizeof empty, err);
+        return io_put(out, empty_archive, sizeof empty_archive, err);
 
     zip_error_t error;
     zip_error_init(&error);
@@ -303,7 +327,7 @@ int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
     char(*text)[IO_NPY_TEXT_MAX] = calloc(set->n_arrays, sizeof *text);
     int result = 0;
     if (zip == NULL) {
-        result = io_fail(err, out->path, "cannot be written: %s", zip_error_strerror(&error));
+        result = not_written(out, &error, err);
         zip_source_free(source);
     } else {
         bool good = text != NULL;
@@ -313,7 +337,7 @@ int io_npz_write(io_out *out, const io_set *set, char err[IO_ERR_MAX])
         if (text == NULL)
             result = io_fail(err, out->path, "out of memory");
         else if (!good || zip_close(zip) != 0)
-            result = io_fail(err, out->path, "cannot be written: %s", zip_strerror(zip));
+            result = not_written(out, zip_get_error(zip), err);
         if (result != 0)
             zip_discard(zip);
         else

@@ -16,7 +16,7 @@ static const char *const dtype_names[] = {
     [RP_F32] = "F32", [RP_F64] = "F64", [RP_F16] = "F16", [RP_BF16] = "BF16", [RP_BOOL] = "BOOL",
     [RP_U8] = "U8",   [RP_I8] = "I8",   [RP_U16] = "U16", [RP_I16] = "I16",   [RP_U32] = "U32",
     [RP_I32] = "I32", [RP_U64] = "U64", [RP_I64] = "I64"};
-enum { N_DTYPES = sizeof dtype_names / sizeof *dtype_names };
+enum { N_DTYPES = sizeof dtype_names / sizeof *dtype_names, MAX_META = 100000 };
 
 /* The range of a tensor in the data. */
 typedef struct span {
@@ -53,9 +53,33 @@ static size_t find_dtype(const char *name, bool in_place)
     return type;
 }
 
+/* A file in memory, or a regular one that is open. */
+typedef struct source {
+    const unsigned char *data; /* NULL: it is read from fd, where it begins at `start` */
+    int fd;
+    off_t start;
+    size_t size;
+} source;
+
+static io_status copy(const source *from, size_t at, void *to, size_t n, char why[IO_WHY_MAX])
+{
+    if (from->data == NULL)
+        return io_pread(from->fd, from->start + (off_t)at, to, n, why);
+    memcpy(to, from->data + at, n);
+    return IO_OK;
+}
+
+/* What is known of a file while its header is read. */
+typedef struct reader {
+    io_set *set;
+    size_t data_size;
+    bool in_place, metadata; /* metadata: __metadata__ was there */
+    span *ranges;            /* of the arrays; as many as set->n_arrays, in space for the next power of two */
+    const char *text;        /* the header */
+} reader;
+
 /* Read the description of one tensor. */
-static io_status read_tensor(const json_t *json, size_t data_size, bool in_place, io_array *array, span *range,
-                             char why[IO_WHY_MAX])
+static io_status read_tensor(const json_t *json, const reader *r, io_array *array, span *range, char why[IO_WHY_MAX])
 {
     const json_t *dtype = json_object_get(json, "dtype"), *shape = json_object_get(json, "shape");
     const json_t *offsets = json_object_get(json, "data_offsets");
@@ -66,7 +90,8 @@ static io_status read_tensor(const json_t *json, size_t data_size, bool in_place
         return io_why(why, "it is not described by dtype, shape and data_offsets alone");
     if (json_array_size(shape) > IO_MAX_AXES)
         return io_why(why, "it has %zu axes (%d are possible)", json_array_size(shape), IO_MAX_AXES);
-    array->ndim = (int32_t)json_array_size(shape);
+    if (!io_set_shape(array, (int32_t)json_array_size(shape), NULL))
+        return io_no_memory(why);
     for (int32_t x = 0; x < array->ndim; x++)
         if ((status = read_count(shape, (size_t)x, "shape", &array->shape[x], why)) != IO_OK)
             return status;
@@ -75,13 +100,13 @@ static io_status read_tensor(const json_t *json, size_t data_size, bool in_place
     if ((status = read_count(offsets, 0, "data_offsets", &begin, why)) != IO_OK ||
         (status = read_count(offsets, 1, "data_offsets", &end, why)) != IO_OK)
         return status;
-    if (begin > end || (uint64_t)end > data_size)
+    if (begin > end || (uint64_t)end > r->data_size)
         return io_why(why, "data_offsets [%lld, %lld] lie outside the %zu bytes of data", (long long)begin,
-                      (long long)end, data_size);
+                      (long long)end, r->data_size);
     range->begin = (size_t)begin;
     range->end = (size_t)end;
 
-    const size_t type = find_dtype(json_string_value(dtype), in_place);
+    const size_t type = find_dtype(json_string_value(dtype), r->in_place);
     size_t bytes;
     if (!io_bytes(type < N_DTYPES ? io_dtype_size((rp_dtype)type) : 1, array->ndim, array->shape, &bytes))
         return io_why(why, "the product of the shape is too large");
@@ -97,52 +122,117 @@ static io_status read_tensor(const json_t *json, size_t data_size, bool in_place
     return IO_OK;
 }
 
-static io_status read_metadata(const json_t *json, io_set *set, char why[IO_WHY_MAX])
+/* The JSON of a piece of the header. jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings and more than 2048
+ * levels. NULL with *status and a reason. */
+static json_t *parse(const reader *r, io_piece piece, io_status *status, char why[IO_WHY_MAX])
 {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)json, key, value)
-    {
-        if (!json_is_string(value))
-            return io_why(why, "a value of __metadata__ is not a string");
-        if (io_add_meta(set, key, json_string_value(value)) != 0)
-            return io_no_memory(why);
+    json_error_t error;
+    bool no_memory;
+    char safe[160];
+    json_t *json = io_json(piece.text, piece.size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error, &no_memory);
+    if (no_memory)
+        *status = io_no_memory(why);
+    else if (json == NULL)
+        *status = io_why(why, "malformed header near byte %lld: %s", 8LL + (piece.text - r->text) + error.position,
+                         io_safe(safe, sizeof safe, error.text));
+    return json;
+}
+
+typedef io_status member_reader(reader *r, const char *key, io_piece value, char why[IO_WHY_MAX]);
+
+/* Read the members of an object in the header. */
+static io_status read_members(reader *r, io_piece object, member_reader *read, const char *what, char why[IO_WHY_MAX])
+{
+    io_members members = {.text = object.text, .size = object.size};
+    io_piece key, value;
+    io_status status = IO_OK;
+    int found = 0;
+    while (status == IO_OK && (found = io_next_member(&members, &key, &value)) == 1) {
+        json_t *name = parse(r, key, &status, why);
+        if (status == IO_OK)
+            status = read(r, json_string_value(name), value, why);
+        json_decref(name);
     }
-    return json_is_object(json) ? IO_OK : io_why(why, "__metadata__ is not an object");
+    if (status == IO_OK && found < 0)
+        return io_why(why, "malformed header near byte %lld: %s", 8LL + (object.text - r->text) + (long long)members.at,
+                      what);
+    return status;
+}
+
+static io_status read_meta(reader *r, const char *key, io_piece value, char why[IO_WHY_MAX])
+{
+    io_status status = IO_OK;
+    json_t *json = parse(r, value, &status, why);
+    if (r->set->n_meta == MAX_META)
+        status = io_why(why, "__metadata__ has more than %d keys", MAX_META);
+    else if (status == IO_OK && !json_is_string(json))
+        status = io_why(why, "a value of __metadata__ is not a string");
+    else if (status == IO_OK && io_add_meta(r->set, key, json_string_value(json)) != 0)
+        status = io_no_memory(why);
+    json_decref(json);
+    return status;
+}
+
+/* Append an array without data, and its range. */
+static io_status read_array(reader *r, const char *key, io_piece value, char why[IO_WHY_MAX])
+{
+    const size_t n = r->set->n_arrays;
+    if (n == IO_MAX_ARRAYS)
+        return io_why(why, "it has more than %d arrays", IO_MAX_ARRAYS);
+    span *ranges = (n & (n - 1)) == 0 ? realloc(r->ranges, (n == 0 ? 1 : 2 * n) * sizeof *ranges) : r->ranges;
+    if (ranges == NULL)
+        return io_no_memory(why);
+    r->ranges = ranges;
+    io_array *array = io_push(r->set, key);
+    if (array == NULL)
+        return io_no_memory(why);
+    ranges[n].array = n;
+    io_status status = IO_OK;
+    json_t *json = parse(r, value, &status, why);
+    if (status == IO_OK) {
+        char reason[IO_WHY_MAX], safe[80];
+        status = read_tensor(json, r, array, &ranges[n], reason);
+        if (status != IO_OK)
+            io_why(why, "tensor '%s': %.160s", io_safe(safe, sizeof safe, key), reason);
+    }
+    json_decref(json);
+    return status;
+}
+
+static io_status read_entry(reader *r, const char *key, io_piece value, char why[IO_WHY_MAX])
+{
+    if (strcmp(key, "__metadata__") != 0)
+        return read_array(r, key, value, why);
+    if (r->metadata)
+        return io_why(why, "malformed header: __metadata__ is there twice");
+    r->metadata = true;
+    while (value.size > 0 && strchr(" \t\n\r", value.text[0]) != NULL)
+        value.text++, value.size--;
+    return read_members(r, value, read_meta, "__metadata__ is not an object", why);
 }
 
 /* Read the header into arrays without data, and their ranges. */
-static io_status read_header(const json_t *root, size_t data_size, bool in_place, io_set *set, span *ranges,
-                             char why[IO_WHY_MAX])
+static io_status read_header(reader *r, size_t size, char why[IO_WHY_MAX])
 {
-    const char *key;
-    json_t *value;
-    io_status status;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
-        if (strcmp(key, "__metadata__") == 0) {
-            if ((status = read_metadata(value, set, why)) != IO_OK)
-                return status;
-            continue;
-        }
-        io_array *array = io_push(set, key);
-        if (array == NULL)
+    const char *twice = NULL;
+    char safe[80];
+    const io_status status =
+        read_members(r, (io_piece){r->text, size}, read_entry, "the header is not a JSON object", why);
+    if (status != IO_OK)
+        return status;
+    for (int metadata = 0; metadata < 2 && twice == NULL; metadata++)
+        if (!io_duplicate(r->set, metadata != 0, &twice))
             return io_no_memory(why);
-        ranges[set->n_arrays - 1].array = set->n_arrays - 1;
-        char reason[IO_WHY_MAX], safe[80];
-        status = read_tensor(value, data_size, in_place, array, &ranges[set->n_arrays - 1], reason);
-        if (status != IO_OK) {
-            io_why(why, "tensor '%s': %.160s", io_safe(safe, sizeof safe, key), reason);
-            return status;
-        }
-    }
-    return IO_OK;
+    return twice == NULL ? IO_OK
+                         : io_why(why, "malformed header: '%s' is there twice", io_safe(safe, sizeof safe, twice));
 }
 
-/* Check that the tensors tile the data, then copy them, because a tensor may not be aligned for its type; or borrow them in place. */
-static io_status read_data(const unsigned char *data, size_t data_size, bool in_place, io_set *set, span *ranges,
-                           char why[IO_WHY_MAX])
+/* Check that the tensors tile the data, which begins at byte `begin`, then read those that are wanted, because a tensor may not be aligned
+ * for its type; or borrow them in place. */
+static io_status read_data(const reader *r, const source *from, size_t begin, char why[IO_WHY_MAX])
 {
+    io_set *set = r->set;
+    span *ranges = r->ranges;
     size_t at = 0;
     if (set->n_arrays > 0)
         qsort(ranges, set->n_arrays, sizeof *ranges, by_begin);
@@ -155,8 +245,8 @@ static io_status read_data(const unsigned char *data, size_t data_size, bool in_
         }
         at = ranges[n].end;
     }
-    if (at != data_size)
-        return io_why(why, "the tensors end at byte %zu of the data, which has %zu", at, data_size);
+    if (at != r->data_size)
+        return io_why(why, "the tensors end at byte %zu of the data, which has %zu", at, r->data_size);
     for (size_t n = 0; n < set->n_arrays; n++) {
         io_array *array = &set->arrays[ranges[n].array];
         const size_t bytes = ranges[n].end - ranges[n].begin;
@@ -168,61 +258,58 @@ static io_status read_data(const unsigned char *data, size_t data_size, bool in_
             continue;
         }
         array->bytes = bytes;
-        if (in_place) {
-            array->data = (void *)(uintptr_t)(data + ranges[n].begin);
+        if (r->in_place) {
+            array->data = (void *)(uintptr_t)(from->data + begin + ranges[n].begin);
             array->borrowed = true;
             continue;
         }
         array->data = malloc(bytes);
-        if (array->data == NULL)
-            return io_no_memory(why);
-        memcpy(array->data, data + ranges[n].begin, bytes);
+        if (array->data == NULL) {
+            char safe[80];
+            io_why(why, "out of memory for the %zu bytes of '%s'", bytes, io_safe(safe, sizeof safe, array->name));
+            return IO_FAILED;
+        }
+        const io_status status = copy(from, begin + ranges[n].begin, array->data, bytes, why);
+        if (status != IO_OK)
+            return status;
     }
     return IO_OK;
 }
 
-static io_status read_file(const char *path, const unsigned char *data, size_t size, bool in_place, io_set *set,
-                           char err[IO_ERR_MAX])
+static io_status read_file(const char *path, const source *from, bool in_place, io_set *set, char err[IO_ERR_MAX])
 {
+    unsigned char start[8];
     uint64_t length = 0;
-    if (size < 8)
-        return io_damaged(err, path, "cut short: a .safetensors file has at least 8 bytes, this has %zu", size);
+    char why[IO_WHY_MAX] = "";
+    if (from->size < 8)
+        return io_damaged(err, path, "cut short: a .safetensors file has at least 8 bytes, this has %zu", from->size);
+    io_status status = copy(from, 0, start, sizeof start, why);
+    if (status != IO_OK)
+        return io_fail(err, path, "%s", why);
     for (int n = 0; n < 8; n++)
-        length |= (uint64_t)data[n] << 8 * n;
+        length |= (uint64_t)start[n] << 8 * n;
     if (length > IO_SAFETENSORS_HEADER_MAX)
         return io_damaged(err, path, "not a .safetensors file: its header would have %llu bytes (%d are possible)",
                           (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
-    if (length > size - 8)
+    if (length > from->size - 8)
         return io_damaged(err, path, "cut short: the header has %llu bytes, the file only %zu",
-                          (unsigned long long)length, size);
+                          (unsigned long long)length, from->size);
 
-    /* jansson reads integers exactly as int64, and refuses duplicate keys, NUL in strings and more than 2048 levels. */
-    json_error_t error;
-    bool no_memory;
-    json_t *root = io_json((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error, &no_memory);
-    if (no_memory)
+    char *text = from->data == NULL ? malloc((size_t)length + 1) : NULL;
+    reader r = {.set = set,
+                .data_size = from->size - 8 - (size_t)length,
+                .in_place = in_place,
+                .text = from->data != NULL ? (const char *)from->data + 8 : text};
+    if (r.text == NULL)
         return io_fail(err, path, "out of memory for its header");
-    if (root == NULL) {
-        char safe[160];
-        return io_damaged(err, path, "malformed header near byte %lld: %s", 8LL + error.position,
-                          io_safe(safe, sizeof safe, error.text));
-    }
-    char why[IO_WHY_MAX] = "";
-    const size_t data_size = size - 8 - (size_t)length;
-    span *ranges = NULL;
-    io_status status;
-    if (!json_is_object(root)) {
-        status = io_why(why, "the header is not a JSON object");
-    } else if (json_object_size(root) > IO_MAX_ARRAYS) {
-        status = io_why(why, "it has %zu arrays (%d are possible)", json_object_size(root), IO_MAX_ARRAYS);
-    } else {
-        ranges = calloc(json_object_size(root) + 1, sizeof *ranges);
-        status = ranges != NULL ? read_header(root, data_size, in_place, set, ranges, why) : io_no_memory(why);
-    }
-    json_decref(root);
+    if (text != NULL)
+        status = copy(from, 8, text, (size_t)length, why);
     if (status == IO_OK)
-        status = read_data(data + 8 + length, data_size, in_place, set, ranges, why);
-    free(ranges);
+        status = read_header(&r, (size_t)length, why);
+    free(text);
+    if (status == IO_OK)
+        status = read_data(&r, from, 8 + (size_t)length, why);
+    free(r.ranges);
     if (status != IO_OK)
         io_fail(err, path, "%s", why);
     return status;
@@ -231,13 +318,18 @@ static io_status read_file(const char *path, const unsigned char *data, size_t s
 io_status io_safetensors_read(const char *path, const unsigned char *data, size_t size, io_set *set,
                               char err[IO_ERR_MAX])
 {
-    return read_file(path, data, size, false, set, err);
+    return read_file(path, &(source){.data = data, .size = size}, false, set, err);
+}
+
+io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX])
+{
+    return read_file(path, &(source){.fd = fd, .start = start, .size = size}, false, set, err);
 }
 
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX])
 {
-    return read_file(path, data, size, true, set, err);
+    return read_file(path, &(source){.data = data, .size = size}, true, set, err);
 }
 
 /* ------------------------------------------------------------------------------------------------ writing */

@@ -95,19 +95,6 @@ static char *follow_links(const char *path)
     return NULL;
 }
 
-/* Create out->temp; where that fails it is freed, and errno says why. */
-static int open_temp(io_out *out, mode_t mode)
-{
-    out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (out->fd >= 0)
-        return 0;
-    const int error = errno;
-    free(out->temp);
-    out->temp = NULL;
-    errno = error;
-    return -1;
-}
-
 /* The temporary file of a name that only this program uses is always the same: one that a killed run left is replaced. */
 static int create_own(io_out *out, mode_t mode)
 {
@@ -119,28 +106,8 @@ static int create_own(io_out *out, mode_t mode)
     memcpy(out->temp, out->target, folder);
     snprintf(out->temp + folder, size, ".%s.tmp", name);
     unlink(out->temp);
-    return open_temp(out, mode);
-}
-
-/* Create the temporary file beside the target. At no time its mode allows more than the target's. */
-static int create_beside(io_out *out, mode_t mode)
-{
-    static unsigned count; /* if two programs choose the same name, O_EXCL lets one of them fail */
-    for (int tries = 0; tries < 100; tries++) {
-        struct timespec now;
-        char name[80];
-        clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(name, sizeof name, ".relpos-%ld-%lx-%x.tmp", (long)getpid(), (unsigned long)now.tv_nsec,
-                 __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
-        out->temp = sibling(out->target, name);
-        if (out->temp == NULL)
-            return -1;
-        if (open_temp(out, mode) == 0)
-            return 0;
-        if (errno != EEXIST)
-            return -1;
-    }
-    return -1;
+    out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    return out->fd;
 }
 
 /* own: only this program uses path, so no link there is followed and no pipe or device is written. */
@@ -166,9 +133,13 @@ static int open_out(io_out *out, const char *path, bool own, char err[IO_ERR_MAX
     if (exists && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) /* rename does not check that */
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
     out->target = own ? strdup(path) : follow_links(path);
-    if (out->target == NULL ||
-        (own ? create_own(out, 0666) : create_beside(out, exists ? st.st_mode & 0777 : 0666)) != 0) {
+    /* At no time the mode of the temporary file allows more than the target's. */
+    out->fd = out->target == NULL ? -1
+              : own               ? create_own(out, 0666)
+                                  : io_temporary(out->target, false, exists ? st.st_mode & 0777 : 0666, &out->temp);
+    if (out->fd < 0) {
         io_fail(err, path, "cannot be written: no file can be made in its directory: %s", strerror(errno));
+        free(out->temp);
         free(out->target);
         return -1;
     }
@@ -197,8 +168,6 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
 {
     if (result == 0 && out->temp != NULL && fsync(out->fd) != 0)
         result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
-    if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
-        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
     if (out->temp != NULL) {
         if (result == 0 && rename(out->temp, out->target) != 0)
             result = io_fail(err, out->path, "cannot be replaced: %s", strerror(errno));
@@ -210,6 +179,9 @@ static int close_out(io_out *out, int result, char err[IO_ERR_MAX])
                 result = io_fail(err, out->path, "has been written, but may be lost in a crash: %s", strerror(error));
         }
     }
+    /* Last, since it ends the lock of the temporary file; what is in that file has been flushed. */
+    if (!out->keep_open && close(out->fd) != 0 && result == 0 && errno != EINTR)
+        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
     free(out->temp);
     free(out->target);
     return result;
@@ -245,7 +217,7 @@ static int check_set(const char *path, io_format format, const io_set *set, char
         if (why != NULL)
             return io_fail(err, path, "array '%s' cannot be written: %s", io_safe(safe, sizeof safe, array->name), why);
     }
-    if (!io_duplicate(set, &twice))
+    if (!io_duplicate(set, false, &twice))
         return io_fail(err, path, "out of memory");
     if (twice != NULL)
         return io_fail(err, path, "two arrays are named '%s'", io_safe(safe, sizeof safe, twice));

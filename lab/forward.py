@@ -10,10 +10,14 @@ import json
 import os
 import pathlib
 import statistics
+import sys
 import time
 
 import numpy as np
 import relpos
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "report"))
+from page import write  # noqa: E402
 
 LENGTH, HEADS, WIDTH = 512, 12, 64
 rng = np.random.default_rng(1)
@@ -85,9 +89,7 @@ def main():
                                  "ms": statistics.median(x for _, x in pairs), "ratio": [low, middle, high], "machine": machine()}))
     text = "\n".join(lines) + "\n"
     if a.output:
-        new = a.output.with_name(a.output.name + ".new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(a.output)
+        write({a.output: text})
     else:
         print(text, end="")
 

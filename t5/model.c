@@ -14,12 +14,6 @@
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 char *t5_join(const char *folder, const char *name)
 {
     const size_t n = strlen(folder) + strlen(name) + 2;
@@ -279,7 +273,12 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     m->pool = o.pool;
     m->load = o.load;
     m->generation = rp_t5_generation_of(NULL);
-    status = is_folder(path) ? open_folder(m, path, type) : open_packed(m, path, type);
+    bool folder;
+    char err[IO_ERR_MAX];
+    if (io_is_folder(path, &folder, err) != IO_OK)
+        status = t5_fail(RP_E_ARG, "%s", err);
+    else
+        status = folder ? open_folder(m, path, type) : open_packed(m, path, type);
     if (status == RP_OK && o.load == RP_T5_LOAD_ALL)
         status = t5_screen_open(m);
     if (status == RP_OK && draft >= 0)

@@ -7,58 +7,64 @@
 
 enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
 
+static rp_status tokenizer_failed(tok_status status, const char *err)
+{
+    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
+}
+
 /* A model works without one: why there is none is told when text is asked for. */
-static void no_tokenizer(rp_t5 *m, const char *why)
+static rp_status no_tokenizer(rp_t5 *m, const char *why)
 {
     free(m->why_no_tokenizer);
     m->why_no_tokenizer = strdup(why);
+    return m->why_no_tokenizer != NULL ? RP_OK : t5_no_memory();
 }
 
-static void use_tokenizer(rp_t5 *m, const char *name)
+/* What opening one gave: a damaged one is none, but where memory ran out nobody knows. */
+static rp_status opened(rp_t5 *m, tok_status status, const char *err)
+{
+    return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
+}
+
+static rp_status use_tokenizer(rp_t5 *m, const char *name)
 {
     char err[TOK_ERR_MAX] = "";
     const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
-    if (tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, err) != TOK_OK)
-        no_tokenizer(m, err);
+    return opened(m, tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, err),
+                  err);
 }
 
-static void use_bytes(rp_t5 *m)
+static rp_status use_bytes(rp_t5 *m)
 {
     char err[TOK_ERR_MAX] = "";
-    if (tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err) != TOK_OK)
-        no_tokenizer(m, err);
+    return opened(m, tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err), err);
 }
 
 /* A model without a tokenizer file. Not every config.json of ByT5 names its tokenizer, and no other model has so few tokens. */
-static void use_none(rp_t5 *m, const char *why)
+static rp_status use_none(rp_t5 *m, const char *why)
 {
-    if (m->config.vocab == BYT5_VOCAB)
-        use_bytes(m);
-    else
-        no_tokenizer(m, why);
+    return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
 }
 
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
 {
     static const char *const names[] = {"tokenizer.json", "spiece.model"};
-    if (m->config.bytes) {
-        use_bytes(m);
-        return RP_OK;
-    }
+    if (m->config.bytes)
+        return use_bytes(m);
     for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
         char *path = t5_join(folder, names[n]);
         if (path == NULL)
             return t5_no_memory();
-        const rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
-            use_tokenizer(m, path);
+            status = use_tokenizer(m, path);
         free(path);
         if (status != RP_OK)
             return status;
     }
-    if (m->tokenizer_text == NULL)
-        use_none(m, "there is neither tokenizer.json nor spiece.model beside the weights");
-    return RP_OK;
+    return m->tokenizer_text != NULL
+               ? RP_OK
+               : use_none(m, "there is neither tokenizer.json nor spiece.model beside the weights");
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
@@ -66,18 +72,15 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
     const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
     if (m->config.bytes)
         return t5_find_tokenizer(m, path);
-    if (t == NULL) {
-        use_none(m, "it was packed without one");
-        return RP_OK;
-    }
+    if (t == NULL)
+        return use_none(m, "it was packed without one");
     m->tokenizer_text = malloc(t->bytes + 1);
     if (m->tokenizer_text == NULL)
         return t5_no_memory();
     if (t->bytes > 0)
         memcpy(m->tokenizer_text, t->data, t->bytes);
     m->tokenizer_size = t->bytes;
-    use_tokenizer(m, path);
-    return RP_OK;
+    return use_tokenizer(m, path);
 }
 
 static rp_status need_tokenizer(const rp_t5 *m)
@@ -88,11 +91,6 @@ static rp_status need_tokenizer(const rp_t5 *m)
         return t5_fail(RP_E_UNSUPPORTED, "the model takes no text, token numbers alone: %s",
                        m->why_no_tokenizer ? m->why_no_tokenizer : "it has no tokenizer");
     return RP_OK;
-}
-
-static rp_status tokenizer_failed(tok_status status, const char *err)
-{
-    return t5_fail(status == TOK_FAILED ? RP_E_NOMEM : RP_E_ARG, "%s", err);
 }
 
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)

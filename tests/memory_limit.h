@@ -15,8 +15,8 @@ static inline void limit_memory(int mb)
     if (!f || fscanf(f, "%lu", &pages) != 1)
         _exit(9);
     fclose(f);
-    const rlim_t bytes = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)mb * (1u << 20);
-    const struct rlimit limit = {bytes, bytes};
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (rlim_t)mb * (1u << 20);
+    const struct rlimit limit = {most, most};
     if (setrlimit(RLIMIT_AS, &limit) != 0)
         _exit(9);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The long campaign: libFuzzer on every fuzz target, random problems, and trainings that are killed. Standard library only.
+"""The long campaign: libFuzzer on every fuzz target, random problems, commands that fail half-way, and trainings that are killed. Standard library only.
 
     tools/soak.py HOURS [--save]     run for so long; `./check soak HOURS` does
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
+from faults import Faults  # noqa: E402
 from made import between, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
@@ -29,7 +31,7 @@ MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs beside
 WHAT = {"io": "readers of .npz, .npy and .safetensors", "terms": "texts of terms and problems", "tokenizer": "tokenizers and text through them",
         "settings": "settings of a training", "checkpoint": "checkpoints of trainings and of T5", "problem": "problems computed on every instruction set",
         "command": "command lines", "random": "random problems, every check of `relpos verify` on every instruction set",
-        "kills": "trainings killed at a random moment and resumed, to the same bits"}
+        "faults": "failing allocations and calls of the system, in every command", "kills": "trainings killed at a random moment and resumed, to the same bits"}
 SLICE = 120  # seconds of one target in a round
 TRAINING = """text = text.txt
 layers = 1
@@ -121,6 +123,21 @@ def kills(seconds):
     return count, found
 
 
+def fail(seconds, session=[]):
+    """Commands while an allocation or a call of the system fails, at points drawn at random."""
+    if not session:
+        folder, tests = HERE / "faults", root / "build" / "dev" / "tests"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        session.append(Faults(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder))
+    count = session[0].at_random(seconds)
+    found, session[0].findings = session[0].findings, []
+    if found:
+        with open(HERE / "findings" / "faults.jsonl", "a") as to:
+            to.writelines(json.dumps(one) + "\n" for one in found)
+    return count, len(found)
+
+
 def save(counts, hours):
     all_ = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
     about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True, check=True).stdout)
@@ -131,6 +148,9 @@ def save(counts, hours):
     SAVED.write_text(json.dumps(all_, indent=1) + "\n")
 
 
+OTHERS = {"random": problems, "kills": kills, "faults": fail}
+
+
 def run(hours):
     build()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
@@ -138,7 +158,7 @@ def run(hours):
     while (left := began + hours * 3600 - time.monotonic()) > 1:
         part = min(SLICE, left / len(WHAT))
         for name in WHAT:
-            count, found = problems(part) if name == "random" else kills(part) if name == "kills" else fuzz(name, part)
+            count, found = OTHERS[name](part) if name in OTHERS else fuzz(name, part)
             counts[name][0] += count
             counts[name][1] += found
         print(f"{(time.monotonic() - began) / 3600:.2f} h: " + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()), flush=True)

@@ -340,8 +340,8 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_FAILED, "attend: out of memory (close other programs)");
     cli_problem_init(&r->problem);
     int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
-    if (code < 0 && cli_problem_check(&r->problem, "attend") != CLI_OK)
-        code = CLI_USAGE;
+    const int fits = code < 0 ? cli_problem_check(&r->problem, "attend") : CLI_OK;
+    code = fits != CLI_OK ? fits : code;
     if (code < 0 && n_args == 0)
         code = cli_error(CLI_USAGE, "attend: no input file (relpos attend IN -o OUT)");
     if (code < 0 && !r->out)

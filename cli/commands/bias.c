@@ -191,10 +191,9 @@ static int write_csv(const request *r, const double *bias)
         for (int64_t i = 0; i < d->len_q; i++)
             for (int64_t j = 0; j < d->len_k; j++)
                 fprintf(to, "%lld,%lld,%lld,%.17g\n", (long long)h, (long long)i, (long long)j, *bias++);
-    const bool bad = !to || ferror(to);
-    int code = (to && fclose(to) != 0) || bad
-                   ? cli_error(CLI_FAILED, "csv: out of memory (fewer with --heads, --q, --k)")
-                   : CLI_OK;
+    int code = to && cli_close_text(to, &text)
+                   ? CLI_OK
+                   : cli_error(CLI_FAILED, "csv: out of memory (fewer with --heads, --q, --k)");
     if (code == CLI_OK && io_write_bytes(r->out, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     free(text);
@@ -274,6 +273,7 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
     rp_desc *d = &r->problem.desc;
     rp_tensors t = rp_tensors_init();
     rp_plan *plan = NULL;
+    rp_status status;
     int code = find_arrays(r, in, made, &t);
     if (code != CLI_OK)
         return code;
@@ -282,10 +282,10 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
     const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
     if (!bias)
         code = cli_error(CLI_FAILED, "bias: out of memory (fewer with --heads, --q, --k)");
-    else if (rp_plan_create(&plan, d) != RP_OK)
-        code = cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
-    else if (rp_bias(plan, &t, 0, &to) != RP_OK)
-        code = cli_refused(CLI_FAILED, "bias", &r->problem, NULL);
+    else if ((status = rp_plan_create(&plan, d)) != RP_OK)
+        code = cli_refused(cli_code(status), "bias", &r->problem, status == RP_E_NOMEM ? "smaller sizes" : NULL);
+    else if ((status = rp_bias(plan, &t, 0, &to)) != RP_OK)
+        code = cli_refused(CLI_FAILED, "bias", &r->problem, status == RP_E_NOMEM ? "smaller sizes" : NULL);
     else if (!r->out)
         code = r->json ? CLI_OK : draw(r, bias, NULL);
     else if (strcasecmp(suffix, ".csv") == 0)

@@ -93,10 +93,13 @@ int explain_plans(const explain_request *r, explain_source *s)
     rp_plan_destroy(s->plan);
     rp_plan_destroy(s->plain);
     s->plan = s->plain = NULL;
-    if (rp_plan_create(&s->plan, d) == RP_OK && rp_plan_create(&s->plain, &plain) == RP_OK)
+    rp_status status = rp_plan_create(&s->plan, d);
+    if (status == RP_OK)
+        status = rp_plan_create(&s->plain, &plain);
+    if (status == RP_OK)
         return CLI_OK;
     refuse(r);
-    return r->input || r->model ? CLI_FAILED : CLI_USAGE; /* without a file, a plan depends on options alone */
+    return r->input || r->model ? CLI_FAILED : cli_code(status); /* without a file, a plan depends on options alone */
 }
 
 int explain_look(const explain_request *r, const explain_source *s, int64_t query, explain_trace *t)

@@ -75,6 +75,7 @@ void lab_token(char name[8], unsigned char byte)
 static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int64_t n)
 {
     json_t *all = json_array();
+    bool good = true;
     for (int64_t t = 0; t < n; t++) {
         size_t size, used = 0, character;
         unsigned char byte;
@@ -88,11 +89,12 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
                 lab_token(name + used, text[x]);
             used += character > 1 ? character : strlen(name + used);
         }
-        json_array_append_new(all, json_stringn(name ? name : "", used));
+        json_array_append_new(all, name ? json_stringn(name, used) : NULL);
+        good &= name != NULL;
         free(name);
     }
     char *list = json_dumps(all, 0);
-    const int code = list ? io_add_meta(set, "tokens", list) : -1;
+    const int code = list && good && !io_json_lost() ? io_add_meta(set, "tokens", list) : -1;
     free(list);
     json_decref(all);
     return code;
@@ -150,7 +152,7 @@ static char *add_options(io_set *set, const nn_model *m, int64_t layer, const rp
     }
     if (to && m->stack[0].causal)
         fputs(" --causal", to);
-    if (to && fclose(to) != 0) /* fails also where an earlier write did */
+    if (to && !cli_close_text(to, &shown))
         code = -1;
     if (code == 0)
         code = io_add_meta(set, "options", *shown ? shown + 1 : shown);

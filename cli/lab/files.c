@@ -76,12 +76,23 @@ json_t *lab_number(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+json_t *lab_built(json_t *json, char err[NN_ERR_MAX])
+{
+    if (json && !io_json_lost())
+        return json;
+    json_decref(json);
+    nn_fail(err, "lab: out of memory for the results (close other programs)");
+    return NULL;
+}
+
 int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX])
 {
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
-    if (!text)
+    if (io_json_lost() || !text) {
+        free(text);
         return nn_fail(err, "%.300s: out of memory for a line (close other programs)", path);
+    }
     const bool failed = fprintf(to, "%s\n", text) < 0 || fflush(to) != 0;
     free(text);
     return failed

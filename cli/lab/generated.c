@@ -67,10 +67,11 @@ static json_t *measure_size(nn_model *m, rp_pool *pool, int64_t bytes, int64_t s
     free(right);
     if (code != 0)
         return NULL;
-    return json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "length", (json_int_t)size, "loss",
-                     lab_number(sum / (double)targets), "perplexity", lab_number(exp(sum / (double)targets)), "tokens",
-                     (json_int_t)targets, "bytes", (json_int_t)(lines * each), "lines", (json_int_t)lines, "exact",
-                     (json_int_t)exact);
+    return lab_built(json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "length", (json_int_t)size, "loss",
+                               lab_number(sum / (double)targets), "perplexity", lab_number(exp(sum / (double)targets)),
+                               "tokens", (json_int_t)targets, "bytes", (json_int_t)(lines * each), "lines",
+                               (json_int_t)lines, "exact", (json_int_t)exact),
+                     err);
 }
 
 json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const int64_t *sizes, int n,
@@ -87,5 +88,5 @@ json_t *lab_measure_generated(nn_model *m, rp_pool *pool, int64_t bytes, const i
         }
         json_array_append_new(all, at);
     }
-    return all;
+    return lab_built(all, err);
 }

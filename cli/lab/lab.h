@@ -167,6 +167,8 @@ int lab_lock(int fd, const char *path, char err[NN_ERR_MAX]);
 char *lab_read(const char *path, char err[NN_ERR_MAX]);
 /* x, or null where it is not finite: JSON has no such numbers. */
 json_t *lab_number(double x);
+/* The JSON, or NULL with a line in err where memory ran out while it was built. */
+json_t *lab_built(json_t *json, char err[NN_ERR_MAX]);
 /* Write a JSON value as a line, and free it; -1 with err. */
 int lab_write_line(FILE *to, const char *path, json_t *line, char err[NN_ERR_MAX]);
 

@@ -4,7 +4,6 @@
 #include "cli/lab/lab.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { TENSORBOARD = CLI_OWN };
 
@@ -40,6 +39,7 @@ static json_t *read_log(const char *path, char err[NN_ERR_MAX])
     }
     const bool read = text != NULL;
     free(text);
+    no_memory |= io_json_lost();
     if (read && no_memory)
         nn_fail(err, "%.300s: out of memory for its lines (close other programs)", path);
     else if (read && json_array_size(all) == 0)
@@ -228,7 +228,9 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
         }
     }
     snprintf(path, sizeof path, "%s/events.out.tfevents.0.relpos", dir);
-    int code = fclose(to) == 0 ? 0 : nn_fail(err, "lab: out of memory for the events (close other programs)");
+    int code = cli_close_text(to, &bytes) && !io_json_lost()
+                   ? 0
+                   : nn_fail(err, "lab: out of memory for the events (close other programs)");
     if (code == 0 && io_write_bytes(path, bytes, size, why) != 0)
         code = nn_fail(err, "%.400s", why);
     free(bytes);
@@ -238,14 +240,15 @@ static int write_events(json_t *all, const char *dir, char err[NN_ERR_MAX])
 static int run(const cli_command *self, int argc, char **argv)
 {
     const char *events = NULL, *path;
-    char err[NN_ERR_MAX], file[NN_TEXT_MAX];
-    struct stat st;
+    char err[NN_ERR_MAX], why[IO_ERR_MAX], file[NN_TEXT_MAX];
     int n, code = cli_options(self, argc, argv, on_option, &events, &path, 1, &n);
     if (code >= 0)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "lab log: no run is named (such as relpos lab log out/run)");
-    const bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool folder;
+    if (io_is_folder(path, &folder, why) != IO_OK)
+        return cli_error(CLI_FAILED, "%s", why);
     snprintf(file, sizeof file, "%.900s%s", path, folder ? "/log.jsonl" : "");
     json_t *all = read_log(file, err);
     if (all && !events)

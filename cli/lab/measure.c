@@ -174,8 +174,10 @@ static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, const la
         json_array_append_new(taken, row);
     }
     free(r.taken);
-    return json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean), "accuracy",
-                     (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows, "taken", taken);
+    return lab_built(json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss", lab_number(r.mean),
+                               "accuracy", (double)r.right / (double)r.windows, "windows", (json_int_t)r.windows,
+                               "taken", taken),
+                     err);
 }
 
 static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab_places *p, int64_t length,
@@ -205,10 +207,11 @@ static json_t *tokens_at(nn_model *m, rp_pool *pool, const nn_text *t, const lab
         json_decref(pieces);
         return NULL;
     }
-    return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "length", (json_int_t)length, "loss",
-                     lab_number(r.mean), "perplexity", lab_number(exp(r.mean)), "bits_per_byte",
-                     lab_number(lab_bits_per_byte(&r)), "tokens", (json_int_t)r.tokens, "bytes", (json_int_t)r.bytes,
-                     "pieces", pieces, "positions", positions);
+    return lab_built(json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "length", (json_int_t)length, "loss",
+                               lab_number(r.mean), "perplexity", lab_number(exp(r.mean)), "bits_per_byte",
+                               lab_number(lab_bits_per_byte(&r)), "tokens", (json_int_t)r.tokens, "bytes",
+                               (json_int_t)r.bytes, "pieces", pieces, "positions", positions),
+                     err);
 }
 
 json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const lab_how *how, const int64_t *lengths,
@@ -232,7 +235,7 @@ json_t *lab_measure_lengths(nn_model *m, rp_pool *pool, const nn_text *t, const 
         }
         json_array_append_new(all, at);
     }
-    return all;
+    return lab_built(all, err);
 }
 
 int lab_lengths(const char *text, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
@@ -293,5 +296,5 @@ json_t *lab_measure_ngrams(const nn_model *m, const nn_text *t, const lab_how *h
     nn_ngrams_free(g);
     nn_text_free(&text);
     nn_text_free(&held);
-    return all;
+    return code == 0 ? lab_built(all, err) : NULL;
 }

@@ -275,6 +275,8 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
     if (!isfinite(*loss))
         return diverged(r, "loss", *loss, err);
     *norm = nn_adamw(&r->m, r->pool, r->step);
+    if (*norm < 0)
+        return nn_fail(err, "step %lld: out of memory (close other programs)", (long long)r->step);
     if (!isfinite(*norm))
         return diverged(r, "norm of the gradients", *norm, err);
     r->step++;

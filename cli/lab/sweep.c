@@ -295,11 +295,12 @@ static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool,
         return NULL;
     }
     nn_config_print(c, text);
-    return json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment", text, "vary", vary,
-                     "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured, "weights",
-                     (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m), "ms_per_step",
-                     t->ms, "bytes", (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", w->ngrams, "previous",
-                     t->previous);
+    return lab_built(json_pack("{s:s, s:O, s:I, s:f, s:o, s:I, s:I, s:f, s:I, s:o, s:O*, s:O*}", "experiment", text,
+                               "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "lengths", measured,
+                               "weights", (json_int_t)m->n_weights, "position_weights",
+                               (json_int_t)lab_position_weights(m), "ms_per_step", t->ms, "bytes", (json_int_t)bytes,
+                               "machine", lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous),
+                     err);
 }
 
 /* The path of the weights that --keep writes: DIR/VALUE+VALUE-SEED.safetensors. */
@@ -444,7 +445,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         json_t *vary = json_object();
         if (choose(p, index[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, pool, err) != 0)
-            code = cli_error(CLI_USAGE, "%s", err);
+            code = cli_error(m.no_memory ? CLI_FAILED : CLI_USAGE, "%s", err);
         text_key(&c, key);
         if (code == CLI_OK && !q->list && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
@@ -489,6 +490,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     int64_t failed = 0;
     for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
         nn_config c = *base;
+        io_json_lost(); /* of an experiment that failed */
         json_t *vary = json_object(), *line = NULL;
         choose(p, index[x], &c, vary, err);
         identify(&c, config);
@@ -555,7 +557,7 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
         code =
             nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (leave --quick out, or add such lines)", path);
     if (code != 0)
-        code = cli_error(CLI_USAGE, "%s", err);
+        code = cli_error(text ? CLI_USAGE : CLI_FAILED, "%s", err);
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "lab sweep", NULL, "fewer --threads");
     else {

@@ -53,18 +53,20 @@ static int refuse_sweep_key(void *context, const char *key, const char *value, c
     return nn_fail(err, "%.40s is for many runs (relpos lab sweep takes this experiment)", key);
 }
 
-/* Read the experiment, then the values of --set. */
+/* Read the experiment, then the values of --set. An exit code, with a line in err. */
 static int read_experiment(nn_config *c, const char *path, const request *q, char err[NN_ERR_MAX])
 {
     nn_model plan;
     char *text = lab_read(path, err);
+    if (!text)
+        return CLI_FAILED;
     nn_config_init(c);
-    int code = text ? nn_config_parse(c, path, text, refuse_sweep_key, NULL, err) : -1;
+    int code = nn_config_parse(c, path, text, refuse_sweep_key, NULL, err);
     free(text);
     code = code == 0 ? lab_parse_sets(c, &q->sets, refuse_sweep_key, NULL, err) : code;
     if (code != 0 || nn_config_check(c, err) != 0)
-        return -1;
-    code = nn_model_plan(&plan, c, err);
+        return CLI_USAGE;
+    code = nn_model_plan(&plan, c, err) == 0 ? CLI_OK : plan.no_memory ? CLI_FAILED : CLI_USAGE;
     nn_model_destroy(&plan);
     return code;
 }
@@ -267,14 +269,15 @@ static int open_run(trainer *t, char err[NN_ERR_MAX])
         return nn_fail(err, "%.300s: cannot be opened: %s (name another directory)", dir, strerror(errno));
     if (lab_lock(t->dir, dir, err) != 0)
         return -1;
-    bool exists = false;
+    int exists = ENOENT; /* 0, or why that is not known */
     static const char *const names[] = {"checkpoint", "previous"};
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < 2 && exists == ENOENT; n++) {
         snprintf(path, sizeof path, "%s/%s.safetensors", dir, names[n]);
-        exists |= access(path, F_OK) == 0 || errno != ENOENT;
+        exists = access(path, F_OK) == 0 ? 0 : errno;
     }
-    if (exists && !t->q->resume)
-        return nn_fail(err, "%.300s: it has a run already (--resume continues it; or name another directory)", dir);
+    if (exists != ENOENT && !t->q->resume)
+        return nn_fail(err, "%.300s: it has a run already%s%s (--resume continues it; or name another directory)", dir,
+                       exists == 0 ? "" : ", or one that cannot be read: ", exists == 0 ? "" : strerror(exists));
     t->saved = -1;
     if (!t->q->resume)
         return 0;
@@ -343,8 +346,8 @@ static int run(const cli_command *self, int argc, char **argv)
     if (q.init && q.resume)
         return cli_error(CLI_USAGE, "--init: --resume goes on with the weights of the run (leave one of them out)");
     trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};
-    if (read_experiment(&t.r.c, experiment, &q, err) != 0)
-        return cli_error(CLI_USAGE, "%s", err);
+    if ((code = read_experiment(&t.r.c, experiment, &q, err)) != CLI_OK)
+        return cli_error(code, "%s", err);
     if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "fewer --threads");
     code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);

@@ -81,7 +81,7 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
-    if (code == 0 && !text)
+    if (code == 0 && (!text || io_json_lost()))
         code = nn_fail(err, "lab: out of memory for %lld steps (close other programs)", (long long)t->r.step);
     if (code == 0 && io_write_bytes(path, text, strlen(text), why) != 0)
         code = nn_fail(err, "%.400s", why);

@@ -462,8 +462,7 @@ static int write_lines(const request *r, rp_t5_generation *g, cli_t5_lines *l)
     if (to == NULL)
         return cli_error(CLI_FAILED, "t5 generate: out of memory");
     int code = run_lines(r, g, l, to);
-    const bool lost = ferror(to) != 0;
-    if ((fclose(to) != 0 && code == CLI_OK) || lost)
+    if (!cli_close_text(to, &text) && code == CLI_OK)
         code = cli_error(CLI_FAILED, "t5 generate: out of memory for what was written (fewer lines at a time)");
     if (code == CLI_OK && io_write_bytes(r->output, text, size, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { JSON = T5_OWN };
 enum { NEW = 12, NOISY = 3, MARGIN = 8, OTHERS = 2, THREADS = 3, MAX_LINES = 64 };
@@ -492,7 +491,7 @@ static int run(const cli_command *self, int argc, char **argv)
     static const char *const types[] = {"f32", "bf16", "int8", "int4"};
     request r = {.progress = {.what = "t5 verify"}};
     const char *args[2] = {NULL, NULL}, *only;
-    struct stat st;
+    char err[IO_ERR_MAX];
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code >= 0)
         return code;
@@ -502,7 +501,9 @@ static int run(const cli_command *self, int argc, char **argv)
     r.path = args[0];
     r.lines = args[1];
     only = r.common.type;
-    const bool folder = stat(r.path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool folder;
+    if (io_is_folder(r.path, &folder, err) != IO_OK)
+        return cli_error(CLI_FAILED, "%s", err);
     const int n_types = folder && only == NULL ? 4 : 1;
     r.all_types = n_types > 1;
     cli_progress_show(&r.progress, 0);

@@ -228,8 +228,10 @@ static const char *check_arrays(trial *t, char line[256])
     unsigned char *work = problem_alloc(p, size + EDGE);
     if (work)
         memset(work + size, ONES, EDGE);
-    const rp_status status = work ? rp_attend(plan, &with, work) : RP_E_NOMEM;
+    const rp_status status = work ? rp_attend(plan, &with, work) : RP_OK;
     rp_plan_destroy(plan);
+    if (!work)
+        return "out of memory";
     if (status != RP_OK)
         return refused(d);
     for (size_t x = 0; x < EDGE; x++)

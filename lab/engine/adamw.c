@@ -63,7 +63,7 @@ double nn_adamw(nn_model *m, rp_pool *pool, int64_t step)
     adamw_job j = {.m = m, .squares = malloc((size_t)chunks * sizeof(double))};
     double sum = 0;
     if (!j.squares)
-        return NAN;
+        return -1;
     rp_pool_run(pool, chunks, squares_task, &j);
     for (int64_t t = 0; t < chunks; t++)
         sum += j.squares[t];

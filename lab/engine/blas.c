@@ -49,12 +49,19 @@ const char *nn_blas_core(const char *core, bool avx2, bool avx512)
     return width_of(core) >= width ? NULL : width == 2 ? "SkylakeX" : "Haswell";
 }
 
+static char not_loaded[256]; /* why not, of the first name that was tried */
+
 static void *load(const char *path)
 {
-    static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (size_t n = 0; n < sizeof names / sizeof *names && !path && !library; n++)
+    const char *const names[] = {path ? path : "libopenblas.so.0", path ? NULL : "libopenblas.so"};
+    void *library = NULL;
+    not_loaded[0] = 0;
+    for (size_t n = 0; n < sizeof names / sizeof *names && names[n] && !library; n++) {
         library = dlopen(names[n], RTLD_NOW | RTLD_LOCAL);
+        const char *why = library ? NULL : dlerror();
+        if (why && !not_loaded[0])
+            snprintf(not_loaded, sizeof not_loaded, "%s", why);
+    }
     return library;
 }
 
@@ -142,8 +149,9 @@ int nn_blas_open(char err[NN_ERR_MAX])
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     void *library = load_best(path);
     if (!library)
-        return nn_fail(err, "lab: %s cannot be loaded (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
-                       path ? path : "libopenblas.so.0");
+        return nn_fail(
+            err, "lab: %.100s cannot be loaded: %s (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
+            path ? path : "libopenblas.so.0", not_loaded);
     find(library, GEMM, &nn_blas_gemm, sizeof nn_blas_gemm);
     if (!nn_blas_gemm)
         return nn_fail(err, "lab: %s has no " GEMM " (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",

@@ -145,15 +145,21 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
         return -1;
     /* CURRENT is a complete file at every moment: the old one gets a second name, then the new one is renamed over it. */
     unlink(link_name);
-    if (access(path, F_OK) == 0 && (link(path, link_name) != 0 || rename(link_name, before) != 0) &&
-        rename(path, before) != 0)
-        return nn_fail(err,
-                       "%.300s: cannot be kept as " PREVIOUS ": %s (name another directory, or make this one writable)",
-                       path, strerror(errno));
-    if (rename(next, path) != 0)
-        return nn_fail(err, "%.300s: cannot be replaced: %s (name another directory, or make this one writable)", path,
-                       strerror(errno));
-    const int error = io_sync_directory(path);
+    const bool linked = link(path, link_name) == 0, first = !linked && errno == ENOENT;
+    const bool kept = first || (linked && rename(link_name, before) == 0) || rename(path, before) == 0;
+    const char *what = "cannot be kept as " PREVIOUS;
+    int error = kept ? 0 : errno;
+    unlink(link_name); /* which stays where it was the same file as PREVIOUS */
+    if (kept && rename(next, path) != 0) {
+        what = "cannot be replaced";
+        error = errno;
+    }
+    if (error != 0) {
+        unlink(next);
+        return nn_fail(err, "%.300s: %s: %s (name another directory, or make this one writable)", path, what,
+                       strerror(error));
+    }
+    error = io_sync_directory(path);
     return error == 0 ? 0
                       : nn_fail(err, "%.300s: has been written, but may be lost in a crash: %s", path, strerror(error));
 }
@@ -297,13 +303,16 @@ static io_status read_one(nn_model *m, const char *path, bool train, int64_t *st
 int nn_checkpoint_read(nn_model *m, const char *path, bool train, int64_t *step, char warning[NN_ERR_MAX],
                        char err[NN_ERR_MAX])
 {
-    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX];
+    char file[NN_TEXT_MAX], other[NN_TEXT_MAX], first[NN_ERR_MAX], second[NN_ERR_MAX], why[IO_ERR_MAX];
     struct stat st;
+    bool folder;
     warning[0] = 0;
     if (strlen(path) + 40 > NN_TEXT_MAX)
         return nn_fail(err, "lab: a path of %zu bytes (at most %d: name a shorter one)", strlen(path),
                        NN_TEXT_MAX - 40);
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+    if (io_is_folder(path, &folder, why) != IO_OK)
+        return nn_fail(err, "%.400s", why);
+    if (!folder)
         return read_one(m, path, train, step, err) == IO_OK ? 0 : -1;
     snprintf(file, sizeof file, "%s/" CURRENT, path);
     if (lstat(file, &st) == 0 &&

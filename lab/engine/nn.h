@@ -388,7 +388,7 @@ int64_t nn_net_cached(const nn_net *net);
 /* The learning rate of a step, counted from 0: it rises linearly to lr over `warmup` steps, then falls as a cosine to lr_min at `steps`. */
 double nn_rate(const nn_config *c, int64_t step);
 /* One step of AdamW with the model's gradients, scaled so that their norm is at most clip (0: not scaled). Returns the norm before that,
- * or NAN if memory runs out; where it is not finite, no weight has changed. */
+ * or -1 if memory runs out; where it is that or not finite, no weight has changed. */
 double nn_adamw(nn_model *m, rp_pool *pool, int64_t step);
 
 /* A checksum that every changed bit of the data changes; z: the checksum of the data before it. */

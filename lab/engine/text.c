@@ -48,7 +48,9 @@ unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]
         nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
         return NULL;
     }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) != 0) {
+        nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
         nn_fail(err, "%.300s: it is not a regular file (name files, not pipes or folders)", path);
     } else if (st.st_size == 0) {
         nn_fail(err, "%.300s: it is empty (name a file with text)", path);

@@ -52,10 +52,8 @@ const char *nn_torch_type(rp_dtype type)
 
 int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype type, char err[NN_ERR_MAX])
 {
-    static const char *const files[] = {"config.json", "generation_config.json", "tokenizer_config.json",
-                                        "tokenizer.json", "model.safetensors"};
     const nn_family *family = m->c.task == NN_ENCODER_DECODER ? &nn_t5_family : &nn_decoder_family;
-    char temporary[NN_TEXT_MAX], path[NN_TEXT_MAX], dir[NN_TEXT_MAX];
+    char *temporary, dir[NN_TEXT_MAX];
     if (family->check(m, err) != 0)
         return -1;
     size_t size = strlen(directory);
@@ -67,17 +65,15 @@ int nn_transformers_write(const nn_model *m, const char *directory, rp_dtype typ
     struct stat st;
     if (lstat(dir, &st) == 0)
         return nn_fail(err, "%.300s: it exists already (name another directory)", dir);
-    snprintf(temporary, sizeof temporary, "%.900s.XXXXXX", dir);
-    if (!mkdtemp(temporary))
+    const int lock = io_temporary(dir, true, 0700, &temporary);
+    if (lock < 0)
         return nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
     int code = family->write(m, temporary, type, err);
     if (code == 0 && (chmod(temporary, 0755) != 0 || rename(temporary, dir) != 0))
         code = nn_fail(err, "%.300s: cannot be made: %s (name another directory)", dir, strerror(errno));
-    for (size_t n = 0; n < sizeof files / sizeof *files && code != 0; n++) {
-        snprintf(path, sizeof path, "%.900s/%s", temporary, files[n]);
-        unlink(path);
-    }
     if (code != 0)
-        rmdir(temporary);
+        io_remove_temporary(lock, temporary);
+    close(lock);
+    free(temporary);
     return code;
 }

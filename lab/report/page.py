@@ -1,12 +1,14 @@
 """A page of headings, texts, tables and pictures, as HTML or Markdown; and how it is written, completely or not at all. It knows no results.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
+import fcntl
 import html
 import io
 import os
 import re
 import sys
 import tempfile
+import zlib
 from urllib.parse import quote
 
 
@@ -71,20 +73,35 @@ svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x
 """
 
 
+def remove_left(path, start):
+    """Remove what killed programs left beside a path: files whose names begin with `start`, and that nobody has locked."""
+    for left in path.parent.glob(start + "*.tmp"):
+        with contextlib.suppress(OSError):
+            fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(fd):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+
+
 def write(files):
-    """Write {path: text}, all files completely or none: each goes to a temporary file with a random name, which is renamed at the end."""
+    """Write {path: text}, all files completely or none: each goes to a temporary file with a random name, which is locked, and renamed at the end."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:
-        for path, text in files.items():
-            fd, new[path] = tempfile.mkstemp(prefix=".relpos-", suffix=".tmp", dir=path.parent)
-            with open(fd, "w", encoding="utf-8", errors="replace") as to:
+        with contextlib.ExitStack() as open_files:
+            for path, text in files.items():
+                start = f".relpos-page-{zlib.crc32(os.fsencode(path.name)):08x}-"
+                remove_left(path, start)
+                fd, new[path] = tempfile.mkstemp(prefix=start, suffix=".tmp", dir=path.parent)
+                to = open_files.enter_context(open(fd, "w", encoding="utf-8", errors="replace"))
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(fd, 0o666 & ~mask)
                 to.write(text)
                 to.flush()
                 os.fsync(fd)
-        for path in files:
-            os.replace(new[path], path)
+            for path in files:
+                os.replace(new[path], path)
     except BaseException as e:
         for left in new.values():
             with contextlib.suppress(OSError):

@@ -59,7 +59,8 @@ for delay in 0.002 0.004 0.006 0.008 0.01 0.012 0.014 0.016 0.018 0.02 0.025 0.0
     case "|$both|" in *"|$now|"*) now=$both ;; esac
     check 'the old output or the new one' "$both" "$now"
 done 2>/dev/null
-rm -f "$T/made/".relpos*
+"$program" attend "$text" -o "$T/made/killed.safetensors" --bias alibi
+check 'what killed ones left' '' "$(find "$T/made" -name '.relpos*')"
 command='three of relpos attend at once'
 for name in "$text" "$text" "$text"; do
     "$program" attend "$name" -o "$T/made/race.safetensors" --bias alibi &

@@ -141,9 +141,10 @@ HELPER void fill_set(io_set *set, io_format format)
 
 HELPER bool same_array(const io_array *a, const io_array *b)
 {
-    return a->dtype == b->dtype && a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
-           a->bytes == b->bytes && (a->bytes == 0 || memcmp(a->data, b->data, a->bytes) == 0) &&
-           a->unsupported == NULL && b->unsupported == NULL;
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0 && a->bytes == b->bytes &&
+           (a->bytes == 0 || memcmp(a->data, b->data, a->bytes) == 0) && a->unsupported == NULL &&
+           b->unsupported == NULL;
 }
 
 HELPER bool same_set(const io_set *a, const io_set *b)

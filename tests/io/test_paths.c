@@ -285,6 +285,38 @@ static void a_failed_write_harms_nothing(void **state)
     io_free(&set);
 }
 
+/* A write removes what killed writers left of the same file: not what another has locked, nor of another file, nor what a link leads to. */
+static void what_was_left_is_removed(void **state)
+{
+    (void)state;
+    char *left, *living, *of_other, *folder, inside[500];
+    const int before = entries(home), fd = io_temporary(path, false, 0600, &living);
+    assert_true(fd >= 0);
+    assert_int_equal(close(io_temporary(path, false, 0600, &left)), 0);
+    assert_int_equal(close(io_temporary(other, false, 0600, &of_other)), 0);
+    const int folder_fd = io_temporary(path, true, 0700, &folder); /* and this removes the one that was left */
+    assert_int_equal(access(left, F_OK), -1);
+    snprintf(inside, sizeof inside, "%s/x", folder);
+    save(inside, "x", 1);
+    assert_int_equal(entries(home), before + 3);
+    assert_int_equal(symlink("x.npz", left), 0);
+    assert_int_equal(io_write_bytes(path, "four", 4, err), 0);
+    assert_true(access(living, F_OK) == 0 && access(of_other, F_OK) == 0 && access(inside, F_OK) == 0);
+    assert_int_equal(close(folder_fd), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(io_write_bytes(path, "four", 4, err), 0);
+    assert_true(access(living, F_OK) != 0 && access(of_other, F_OK) == 0 && access(folder, F_OK) != 0);
+    assert_true(S_ISLNK(mode_of(left)));
+    holds(path, "four");
+    io_remove_temporary(-1, of_other);
+    assert_int_equal(unlink(left), 0);
+    assert_int_equal(entries(home), before);
+    free(left);
+    free(living);
+    free(of_other);
+    free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +328,7 @@ int main(void)
         cmocka_unit_test(links_stay_and_their_targets_are_replaced),
         cmocka_unit_test(sets_that_cannot_be_written_touch_nothing),
         cmocka_unit_test(a_failed_write_harms_nothing),
+        cmocka_unit_test(what_was_left_is_removed),
     };
     return cmocka_run_group_tests(tests, set_up_home, tear_down);
 }

@@ -1,6 +1,7 @@
 /* test_safetensors.c -- headers of .safetensors files.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
+#include "tests/memory_limit.h"
 
 static bytes make_st(const char *header, size_t data_size)
 {
@@ -56,6 +57,21 @@ static void bad_headers_are_refused(void **state)
         {"", "malformed"},
         {"[]", "not a JSON object"},
         {"{} x", "malformed"},
+        {"{\"a\":1,}", "alone"},
+        {"{,}", "malformed"},
+        {"{\"a\":1", "malformed"},
+        {"{\"a\":1]", "malformed"},
+        {"{\"a\":[}", "malformed"},
+        {"{\"a\":[1}]}", "malformed"},
+        {"{\"a\" 1}", "malformed"},
+        {"{\"a\":}", "malformed"},
+        {"{\"a\":1 \"b\":1}", "malformed"},
+        {"{\"a:1}", "malformed"},
+        {"{\"a\\\":1}", "malformed"},
+        {"{a:1}", "malformed"},
+        {"{\"__metadata__\":{},}", "malformed"},
+        {"{\"__metadata__\":{\"a\":\"b\",}}", "malformed"},
+        {"{\"__metadata__\":{\"a\":\"b\"} 1}", "malformed"},
         {"\xef\xbb\xbf{}", "malformed"},
         {"{\"a\":1}", "alone"},
         {"{\"a\":{}}", "alone"},
@@ -158,6 +174,62 @@ static void large_headers_are_read_or_refused(void **state)
     }
 }
 
+static bool wants_q(const void *context, const char *name)
+{
+    (void)context;
+    return strcmp(name, "q") == 0;
+}
+
+/* A child with so many megabytes beside what it has reads a file in which q is wanted, the first of n_arrays. */
+static void reads_in(const char *path, int mb, size_t n_arrays)
+{
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        io_set set;
+        limit_memory(mb);
+        if (io_read_wanted(path, wants_q, NULL, &set, NULL, err) != IO_OK)
+            print_error("%s\n", err);
+        _exit(set.n_arrays == n_arrays && set.arrays[0].bytes == 4 && ((const char *)set.arrays[0].data)[3] == 'd' ? 0
+                                                                                                                   : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* Of a file of 3 GB whose arrays nobody asks for, the header is read. A header of 300,000 arrays takes no more than five times its size. */
+static void memory_grows_with_what_is_wanted(void **state)
+{
+    (void)state;
+    if (SANITIZED)
+        return; /* a sanitizer maps more than any limit */
+    const char *path = in_dir("sparse.safetensors");
+    bytes b = make_st("{\"q\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"large\":{\"dtype\":\"U8\","
+                      "\"shape\":[3221225472],\"data_offsets\":[4,3221225476]}}",
+                      0);
+    put_text(&b, "abcd");
+    save(path, b.p, b.n);
+    if (truncate(path, (off_t)b.n + 3221225472) == 0)
+        reads_in(path, 16, 2);
+    assert_int_equal(unlink(path), 0);
+    free(b.p);
+
+    const int n = 300000;
+    char *header = malloc((size_t)n * 80), *at = header;
+    assert_non_null(header);
+    at += sprintf(at, "{\"q\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}");
+    for (int k = 0; k < n; k++)
+        at += sprintf(at, ",\"t%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", k, 4 + k, 5 + k);
+    strcpy(at, "}");
+    b = make_st(header, 0);
+    put_text(&b, "abcd");
+    save(path, b.p, b.n);
+    assert_int_equal(truncate(path, (off_t)b.n + n), 0);
+    reads_in(path, (int)(5 * b.n >> 20), (size_t)n + 1);
+    free(b.p);
+    free(header);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +237,7 @@ int main(void)
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(bad_lengths_are_refused),
         cmocka_unit_test(large_headers_are_read_or_refused),
+        cmocka_unit_test(memory_grows_with_what_is_wanted),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

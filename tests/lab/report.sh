@@ -227,6 +227,24 @@ command='write of lab/report/page.py'
 (umask 027 && python3 -B -c 'import pathlib, sys; sys.path.insert(0, "lab/report"); import page
 page.write({pathlib.Path(sys.argv[1], name): name for name in ("page.md", "page-1.svg")})' "$T/links")
 check 'what links point to stays' kept "$(cat "$T/links/kept")"
+# what a killed one left is removed, unless somebody has it locked
+printed=$(python3 -B -c 'import fcntl, os, pathlib, sys; sys.path.insert(0, "lab/report"); import page
+def killed():
+    page.os.replace = lambda *a: os._exit(9)
+    page.write({pathlib.Path(sys.argv[1], "left.md"): "x"})
+def left():
+    return len(list(pathlib.Path(sys.argv[1]).glob(".relpos-*")))
+os.waitpid(os.fork() or killed(), 0)
+one = left()
+held = open(next(pathlib.Path(sys.argv[1]).glob(".relpos-*")))
+fcntl.flock(held, fcntl.LOCK_EX)
+page.write({pathlib.Path(sys.argv[1], "left.md"): "x"})
+two = left()
+held.close()
+page.write({pathlib.Path(sys.argv[1], "left.md"): "x"})
+print(one, two, left())
+os.unlink(pathlib.Path(sys.argv[1], "left.md"))' "$T/links")
+check 'left by a killed one, while it is locked, and after' '1 1 0' "$printed"
 check 'what was there, the page and its picture' 'kept page-1.svg page-1.svg.new page.md page.md.new ' "$(ls -A "$T/links" | tr '\n' ' ')"
 check 'modes by the umask' '640 640 ' "$(stat -c %a "$T/links/page.md" "$T/links/page-1.svg" | tr '\n' ' ')"
 if python3 -c 'import matplotlib' 2>/dev/null; then

@@ -1,0 +1,323 @@
+#!/usr/bin/env python3
+"""Every command of relpos while an allocation or a call of the system fails: the n-th, alone or with all after it, or a read or write by half; or killed there.
+
+    tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--only NAME]
+
+INJECT is tests/faults/inject.c and STARVE is tests/faults/starve.c, built. Of a command that has more than 8 N points of a kind, N are tried, evenly spread (default: all).
+What is asked of each run: it ends by itself and by no signal; with exit code 0 all that it wrote and printed is what it writes and prints without a fault;
+otherwise the exit code is 1, a line on standard error begins with "relpos: " and says what failed, each output is as it was before or whole, and no
+temporary file stays. A command that is killed leaves its outputs so too, and what it left beside them is gone when it has run again, and gave what it should. Exit code 77 where processes cannot be traced.
+SPDX-License-Identifier: Apache-2.0
+"""
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "t5" / "data"
+WAIT = 120  # seconds after which a command that takes milliseconds hangs
+TRAINING = """text = text.txt
+layers = 1
+width = 16
+heads = 2
+mlp = 16
+length = 16
+batch = 2
+steps = 6
+warmup = 1
+log_every = 2
+checkpoint_every = 2
+eval_bytes = 200
+valid_share = 0.2
+position = t5,buckets=4,bidirectional=0
+"""
+# Name, arguments, files in out/ that the command writes. "?" after a name: what it prints differs from run to run. "!": it fails without a fault where what it shows was not built. "+": a folder of several files, which
+# grows, and running the command again finishes it.
+COMMANDS = [
+    ("attend", "attend in.safetensors -o out/a.safetensors --bias t5,table=table --scale 1 --weights --causal"),
+    ("attend npz", "attend in.npz -o out/a.npz"),
+    ("attend grad", "attend in.safetensors -o out/g.npz --bias t5,table=table --grad"),
+    ("attend stdout", "attend in.npz -o -"),
+    ("bias text", "bias log,lambda=0.3 --q 8 --k 8"),
+    ("bias json", "bias t5,table=table --input in.safetensors --q 8 --k 8 --json"),
+    ("bias png", "bias alibi --q 16 --k 16 -o out/a.png"),
+    ("bias svg", "bias alibi --q 4 --k 4 -o out/a.svg"),
+    ("bias csv", "bias alibi --q 4 --k 4 -o out/a.csv"),
+    ("bias npz", "bias alibi --q 4 --k 4 -o out/a.npz"),
+    ("bucket", "bucket --buckets 16 --json"),
+    ("explain", "explain"),
+    ("explain file", "explain --input in.safetensors --head 1 --query 2 --bias alibi --brief -o out/a.png"),
+    ("explain model", "explain --model run --text Four --layer 0 --head 1"),
+    ("verify", "verify fwd:f32:b1h2q5k7d4:t5:causal bwd:f32:b1h1q3k3d4:alibi: --isa avx2"),
+    ("bench?", "bench fwd:f32:b1h1q8k8d8 --seconds 0.001"),
+    ("info?", "info"),
+    ("info json?", "info --json"),
+    ("explore!", "explore --path"),
+    ("lab train+", "lab train training.lab -o out/run --threads 1"),
+    ("lab train resume+", "lab train training.lab -o out/half --threads 1 --resume"),
+    ("lab eval", "lab eval run --lengths 8,16 --threads 1 --json"),
+    ("lab sample", "lab sample run --prompt Four --bytes 8 --threads 1"),
+    ("lab inspect", "lab inspect run --json"),
+    ("lab export", "lab export run --prompt Four -o out/x.safetensors"),
+    ("lab export model", "lab export run --model --dtype f16 -o out/m.safetensors"),
+    ("lab export transformers", "lab export rope --transformers -o out/hf"),
+    ("lab log", "lab log run"),
+    ("lab log events", "lab log run --tensorboard out/events"),
+    ("lab sweep+", "lab sweep sweep.lab -o out/sweep.jsonl --keep out/kept --threads 1"),
+    ("lab report", "lab report results.jsonl"),
+    ("t5 generate", "t5 generate words -o out/lines.txt --text the --max-new-tokens 4 --threads 1"),
+    ("t5 generate beams", "t5 generate packed lines.txt --tokens --beams 2 --max-new-tokens 3 --threads 2"),
+    ("t5 encode", "t5 encode encoder lines.txt --tokens -o out/e.npz --pool mean --threads 1"),
+    ("t5 score", "t5 score words pairs.txt --tokens --each --threads 1"),
+    ("t5 tokenize", "t5 tokenize words --text 'the text'"),
+    ("t5 pack", "t5 pack words --type int8 -o out/packed --threads 1"),
+    ("t5 info", "t5 info words --json"),
+    ("t5 verify", "t5 verify words --tokens --text '5 9 2' --threads 1"),
+    ("t5 explain", "t5 explain byt5 the -o out/a.svg"),
+    ("t5 bench?", "t5 bench words --source 4 --new 2 --repeat 1 --threads 1"),
+]
+KINDS = ("alloc once", "alloc ever", "call once", "call ever", "call short", "call kill")
+
+
+def tensors(path, arrays):
+    """A .safetensors file of f32 arrays of small numbers: {name: shape}."""
+    header, at, data = {}, 0, b""
+    for name, shape in arrays.items():
+        n = 1
+        for axis in shape:
+            n *= axis
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + 4 * n]}
+        data += struct.pack(f"<{n}f", *((37 * k + at) % 19 / 8 - 1 for k in range(n)))
+        at += 4 * n
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Faults:
+    """The commands, in a folder of their own with what they read."""
+
+    def __init__(self, program, inject, starve, folder):
+        self.program, self.inject, self.starve, self.here = Path(program).resolve(), Path(inject).resolve(), Path(starve).resolve(), Path(folder)
+        self.log, self.out = self.here / "log", self.here / "out"
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("RELPOS_", "OPENBLAS_", "LC_", "LANG"))} | {"LC_ALL": "C", "HOME": str(self.here)}
+        self.findings, self.tried, self.expected = [], {}, {}
+        self.make_inputs()
+
+    def plain(self, line):
+        subprocess.run([self.program, *words(line)], cwd=self.here, env=self.environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+    def make_inputs(self):
+        (self.here / "text.txt").write_text("Four score and seven years ago our fathers brought forth on this continent. " * 20)
+        (self.here / "training.lab").write_text(TRAINING)
+        (self.here / "sweep.lab").write_text(TRAINING + "vary.seed = 1 | 2\nquick.steps = 2\n")
+        (self.here / "lines.txt").write_text("5 9 2 4\n3\n")
+        (self.here / "pairs.txt").write_text("5 9 2 4\t3 4 1\n")
+        tensors(self.here / "in.safetensors", {"q": (1, 2, 5, 8), "k": (1, 2, 6, 8), "v": (1, 2, 6, 8), "dout": (1, 2, 5, 8), "table": (32, 2), "unused": (9,)})
+        shutil.copy(ROOT / "examples" / "data" / "three.npz", self.here / "in.npz")
+        shutil.copytree(DATA / "v11", self.here / "words")
+        shutil.copy(ROOT / "tests" / "tokenizer" / "data" / "t5.json", self.here / "words" / "tokenizer.json")
+        for name in ("encoder", "byt5"):
+            shutil.copytree(DATA / name, self.here / name)
+        self.out.mkdir()
+        self.plain("t5 pack words -o packed")
+        self.commands = COMMANDS
+        try:
+            self.plain("lab train training.lab -o run --threads 1")
+        except subprocess.CalledProcessError:
+            print("no CBLAS: the laboratory and its models are left out")
+            self.commands = [(name, line) for name, line in COMMANDS if not name.startswith("lab") and "--model run" not in line]
+            return
+        self.plain("lab train training.lab -o half --threads 1 --until 3")
+        self.plain("lab train training.lab -o rope --threads 1 --set position=rope")
+        self.plain("lab sweep sweep.lab -o results.jsonl --threads 1")
+
+    def reset(self, line):
+        """out/ as it is before a command: an older file of each name that it writes; the first half of a training that goes on."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
+        if "--resume" in line:
+            shutil.copytree(self.here / "half", self.out / "half")
+        for name in re.findall(r"-o out/(\S+\.\w+)", line):
+            if not name.endswith(".jsonl"):
+                (self.out / name).write_text("what was here before\n")
+
+    def state(self):
+        """{name: digest} of all files and folders below out/."""
+        return {str(path.relative_to(self.out)): "folder" if path.is_dir() else self.digest(path) for path in sorted(self.out.rglob("*"))}
+
+    @staticmethod
+    def digest(path):
+        data = path.read_bytes()
+        if path.name.endswith(".jsonl"):  # times differ, and results may come in another order
+            lines = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in data.decode().splitlines()]
+            data = "\n".join(sorted(map(json.dumps, lines))).encode()
+        return hashlib.sha256(data).hexdigest()[:16]
+
+    def run(self, line, kind, n):
+        """(exit code, standard output, standard error, points, what failed); exit code None: it hung."""
+        what, how = kind.split()
+        environment = self.environment
+        command = [self.program, *words(line)]
+        if what == "alloc":
+            environment = environment | {"LD_PRELOAD": str(self.starve), "STARVE_N": str(n), "STARVE_EVER": str(int(how == "ever")), "STARVE_LOG": str(self.log)}
+        else:
+            command = [self.inject, str(n), how, self.log, *command]
+        self.log.unlink(missing_ok=True)
+        process = subprocess.Popen(command, cwd=self.here, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            printed, said = process.communicate(timeout=WAIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            printed, said = process.communicate()
+            return None, printed, said.decode(errors="replace"), 0, "?"
+        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        points, failed = self.log.read_text().split() if self.log.exists() else (0, "?")
+        return code, printed, said.decode(errors="replace"), int(points), failed
+
+    def measure(self, name, line):
+        """What a command gives without a fault, and how many points it has; kept."""
+        if name not in self.expected:
+            points = {}
+            for kind in KINDS:
+                self.reset(line)
+                before = self.state()
+                code, printed, said, points[kind], _ = self.run(line, kind, 0)
+                if code == 77 and "inject:" in said:
+                    sys.exit(77)
+                if code != 0 and "!" not in name:
+                    sys.exit(f"faults: {name}: relpos {line}: exit code {code} without a fault: {said}")
+                after = self.state()
+            self.expected[name] = before, after, printed, points
+        return self.expected[name]
+
+    def judge(self, name, line, kind, n):
+        """Try a point. Returns what is wrong with it, or None."""
+        before, after, printed, _ = self.measure(name, line)
+        self.reset(line)
+        code, out, said, _, failed = self.run(line, kind, n)
+        self.tried[name, kind] = self.tried.get((name, kind), 0) + 1
+        now = self.state()
+        temporary = r"(^|/)\.relpos-|\.tmp(/|$)|\.new$"
+        killed = kind == "call kill" and code == 128 + 9
+        left = [x for x in now if re.search(temporary, x)] if failed != "unlink" and not killed else []
+        said += printed_too(name, out)
+        if code is None:
+            return failed, "it hangs", said
+        if code >= 128 and not killed:
+            return failed, f"it ends by signal {code - 128}", said
+        if left:
+            return failed, f"exit code {code}, and these stay: {left}", said
+        if code == 0:
+            if now != after:
+                return failed, f"exit code 0, and other files: {sorted(set(now.items()) ^ set(after.items()))}", said
+            if out != printed and "?" not in name:
+                return failed, f"exit code 0, and it printed {len(out)} bytes that are not the {len(printed)} of a good run", said
+            return None
+        if code != 1 and not killed:
+            return failed, f"exit code {code}", said
+        if not killed and not re.search("^(relpos: |FAILED )", said, re.M):
+            return (failed, "no message", said) if "!" not in name else None
+        if kind.startswith("alloc") and "memory" not in said:
+            return failed, "a message that does not speak of memory", said
+        if kind.startswith("call") and not killed and "!" not in name and not re.search(NAMED, said):
+            return failed, "a message that does not say what the system said", said
+        if "+" not in name:
+            wrong = [x for x in {*before, *now} if now.get(x) != before.get(x) and now.get(x) != after.get(x) and not (killed and re.search(temporary, x))]
+            if wrong or not killed or "!" in name:
+                return (failed, f"files that are neither old nor new: {wrong}", said) if wrong else None
+            if "hf" in now:  # a folder that is there is not replaced
+                shutil.rmtree(self.out / "hf")
+        if "--resume" not in line and (self.out / "run" / "checkpoint.safetensors").exists():
+            line += " --resume"
+        elif "lab train" in line and "--resume" not in line:
+            shutil.rmtree(self.out / "run", ignore_errors=True)
+        try:
+            self.plain(line)
+        except subprocess.CalledProcessError:
+            return failed, "running it again fails", said
+        ignored = {"half/damaged.safetensors"}
+        left = [x for x in self.state() if re.search(temporary, x)]
+        if left:
+            return failed, f"running it again leaves {left}", said
+        wrong = [x for x, y in self.state().items() if after.get(x) != y and not x.endswith(("log.jsonl", "previous.safetensors")) and x not in ignored]
+        return (failed, f"running it again gives other files: {wrong}", said) if wrong else None
+
+    def check(self, name, line, kind, n):
+        wrong = self.judge(name, line, kind, n)
+        if wrong:
+            failed, why, said = wrong
+            self.findings.append({"command": name, "kind": kind, "point": n, "failed": failed, "why": why, "said": said[-600:]})
+        return wrong
+
+    def spread(self, commands, most):
+        """So many points of each command and kind, evenly spread, or all where there are at most 8 times as many; None: all."""
+        for name, line in commands:
+            points = self.measure(name, line)[3]
+            for kind in KINDS:
+                n = points[kind]
+                tries = range(1, n + 1) if most is None or n <= 8 * most else sorted({1 + k * (n - 1) // max(most - 1, 1) for k in range(most)})
+                for point in tries:
+                    self.check(name, line, kind, point)
+            yield name, points
+
+    def at_random(self, seconds):
+        """Points at random until the time is over; how many."""
+        until, count = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            name, line = random.choice(self.commands)
+            kind = random.choice(KINDS)
+            points = self.measure(name, line)[3][kind]
+            if points > 0:
+                self.check(name, line, kind, random.randint(1, points))
+                count += 1
+        return count
+
+
+TIMES = {"machine", "ms_per_step", "tokens_per_s", "seconds", "time"}
+NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not permitted|Invalid argument|No locks available"
+         r"|No such file|Resource temporarily|threads|standard output: it could not be written|failed to map|cannot map|is not found")
+
+
+def printed_too(name, out):
+    """verify says what failed where it says what passed."""
+    return out.decode(errors="replace") if "verify" in name else ""
+
+
+def words(line):
+    return [w[1:-1] if w.startswith("'") else w for w in re.findall(r"'[^']*'|\S+", line)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("inject")
+    parser.add_argument("starve")
+    parser.add_argument("--points", type=int)
+    parser.add_argument("--only", help="commands whose names begin so")
+    a = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="relpos-faults-") as folder:
+        faults = Faults(a.program, a.inject, a.starve, folder)
+        commands = [c for c in faults.commands if c[0].startswith(a.only or "")]
+        for name, points in faults.spread(commands, a.points):
+            tried = sum(n for (command, _), n in faults.tried.items() if command == name)
+            found = [f for f in faults.findings if f["command"] == name]
+            print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: {tried:6} tried, {len(found)} wrong")
+            for f in found:
+                print(f"    {f['kind']} {f['point']} ({f['failed']}): {f['why']}: {f['said'].strip()[-300:]}")
+            sys.stdout.flush()
+    print(f"{len(commands)} commands, {sum(faults.tried.values())} faults, {len(faults.findings)} findings")
+    sys.exit(bool(faults.findings))
+
+
+if __name__ == "__main__":
+    main()
