@@ -56,22 +56,22 @@ check 'three of the table, one each of the others' 5 "$(wc -l <"$T/out")"
 check 'the rate is that by default' 2 "$(grep -cE '"position": "(none|alibi)".*"lr_terms": "1"' "$T/out")"
 
 # a training that is stopped goes on: the results are those of one that was not
-long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=1500 --set eval_previous=100 --threads 1; }
+long() { run lab sweep "$T/sweep.lab" -o "$1" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 --set eval_previous=1000 --threads 1; }
 for_so_long() { # SECONDS: a sweep that is told to stop by then
     command="relpos lab sweep, stopped after $1 s"
-    timeout -s INT "$1" "$program" lab sweep "$T/sweep.lab" -o "$T/stopped.jsonl" --set seeds=1 --set 'vary.position_layers=own' --set steps=1500 \
-        --set eval_previous=100 --threads 1 >"$T/out" 2>"$T/err"
+    timeout -s INT "$1" "$program" lab sweep "$T/sweep.lab" -o "$T/stopped.jsonl" --set seeds=1 --set 'vary.position_layers=own' --set steps=8000 \
+        --set eval_previous=1000 --threads 1 >"$T/out" 2>"$T/err"
     code=$?
 }
 long "$T/long.jsonl"
-stopped=0 resumed=0 seconds=0.3
+stopped=0 resumed=0 seconds=0.2
 until for_so_long $seconds
     resumed=$((resumed + $(grep -c 'seed 1 goes on at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
     if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ]; then # not before its first step
         stopped=$((stopped + $(grep -c 'stopped (the same command goes on' "$T/err")))
     fi
-    seconds=$(python3 -c "print(round(min(1000, 1.5 * $seconds), 1))")
+    seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
 done
 check 'it was stopped' yes "$([ $stopped -gt 0 ] && echo yes || echo no)"
 check 'and went on each time' "$stopped" "$resumed"
