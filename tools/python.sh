@@ -34,7 +34,7 @@ tests() {
     "$python" -P -m pytest -p no:cacheprovider python/tests
 }
 
-environment venv -c bench/requirements.txt scikit-build-core numpy pytest ml_dtypes
+environment venv -c bench/requirements.txt scikit-build-core numpy pytest hypothesis ml_dtypes
 
 include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
 clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -isystem "$include" \
@@ -53,9 +53,9 @@ tests
 tools/wheel_test.sh $place/venv
 
 [ "$wants_torch" = --torch ] || exit 0
-environment venv-torch --upgrade numpy pytest ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
+environment venv-torch --upgrade numpy pytest hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
-for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf; do # what the tests would be skipped without
+for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis; do # what the tests would be skipped without
     if [ "$package" = g++ ]; then
         command -v g++ >/dev/null || { echo "python.sh: g++ is missing: inductor, torch's compiler, needs it (./check installs it)"; exit 1; }
     else

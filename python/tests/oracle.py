@@ -31,7 +31,8 @@ def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, 
     if softcap and softcap_after:
         s = softcap * np.tanh(s / softcap)
     s = np.where(keep, s, -np.inf)
-    top = np.maximum(s.max(-1, keepdims=True), -1e300)
+    least = -1e300 if sink is None else np.asarray(sink, np.float64)[:, None, None]
+    top = np.maximum(s.max(-1, keepdims=True), least)
     e = np.exp(s - top)
     total = e.sum(-1, keepdims=True)
     if sink is not None:

@@ -258,6 +258,41 @@ static void buckets_out_of_bounds_are_named(void **state)
     EACH(int, x, -1, 4, 1 << 30) assert_int_equal(rp_bucket(0, 32, 128, 1, (rp_strategy)x), -1);
 }
 
+/* Every parameter takes its least and its largest value, where no other parameter forbids that. */
+static void bounds_are_taken(void **state)
+{
+    static const char *const texts[] = {
+        "table,left=0,right=0",
+        "table,left=1099511627776,right=0",
+        "table,left=0,right=1099511627776",
+        "t5,buckets=2,bidirectional=0",
+        "t5,buckets=4,max_distance=3",
+        "linear,left=0,right=0",
+        "deberta,span=1",
+        "deberta,span=16777216",
+        "deberta,span=4,max_position=1",
+        "deberta,span=4,max_position=16777216",
+        "deberta,buckets=4,max_position=4",
+        "rope,dim=2",
+        "rope,dim=6",
+        "sandwich,dim=2",
+        "relkey,left=0,right=0",
+        "relval,left=0,right=0",
+    };
+    char names[RP_MAX_ARRAYS][RP_NAME_MAX];
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        rp_term t;
+        rp_plan *plan;
+        rp_desc d = rp_desc_init(1, 2, 4, 4, 6);
+        good(rp_term_parse(texts[n], &t, names));
+        d.terms = &t, d.n_terms = 1;
+        if (rp_plan_create(&plan, &d) != RP_OK)
+            fail_msg("%s: %s", texts[n], rp_last_error());
+        rp_plan_destroy(plan);
+    }
+}
+
 /* A plan of these terms is refused, in a line that names the last of them and holds these words. */
 static void refuse_terms(const rp_term *terms, int32_t n, const char *words)
 {
@@ -336,6 +371,7 @@ int main(void)
         cmocka_unit_test(parameters_out_of_bounds_are_named),
         cmocka_unit_test(impossible_parameters_are_named),
         cmocka_unit_test(buckets_out_of_bounds_are_named),
+        cmocka_unit_test(bounds_are_taken),
         cmocka_unit_test(a_form_of_term_stands_alone),
         cmocka_unit_test(parameters_mean_what_the_kind_reads),
         cmocka_unit_test(masks_out_of_bounds_are_named),

@@ -1,5 +1,5 @@
 /* test_forget_gates.c -- gradients of forget gates between rows whose gradients differ by many orders of magnitude: within the bound,
- * and 0 where nothing reaches.
+ * and 0 where nothing reaches; and gates that shut.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -87,9 +87,44 @@ static void no_gradient_is_exactly_0(void **state)
     }
 }
 
+/* What lies before a gate that is shut reaches no later row: values of 1e30 there are not seen, and rows before the gate see them. */
+static void a_gate_that_shuts_hides_what_is_before(void **state)
+{
+    const float shut[] = {-INFINITY, -1e30f, -1e16f};
+    const int64_t lengths[] = {33, 600}, Dv = 8;
+    (void)state;
+    EACH_PATH(path)
+    for (int n = 0; n < 3; n++)
+        for (int l = 0; l < 2; l++) {
+            problem p;
+            rp_plan *plan;
+            const int64_t L = lengths[l], gate = L / 2;
+            pose(&p, 5, "fwd:f32:b1h2q%lldk%lldd8:forget:", (long long)L, (long long)L);
+            p.desc.isa = path;
+            float *logf = (float *)(uintptr_t)p.t.term[0][0].data, *v = (float *)(uintptr_t)p.t.v.data,
+                  *out = p.t.out.data;
+            for (int64_t h = 0; h < 2; h++) {
+                logf[h * L + gate] = shut[n];
+                for (int64_t x = 0; x < gate * Dv; x++)
+                    v[h * L * Dv + x] = 1e30f;
+            }
+            good(rp_plan_create(&plan, &p.desc));
+            good(rp_attend(plan, &p.t, NULL));
+            for (int64_t x = 0; x < 2 * L * Dv; x++) {
+                const int64_t row = x / Dv % L;
+                if (row < gate ? !(out[x] > 0.99e30f) : !(fabsf(out[x]) < 100))
+                    wrong(&p, path, "row %lld: %g, and the gate %g before row %lld", (long long)row, (double)out[x],
+                          (double)shut[n], (long long)gate);
+            }
+            rp_plan_destroy(plan);
+            problem_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(small_gradients_after_large_ones),
-                                       cmocka_unit_test(no_gradient_is_exactly_0)};
+                                       cmocka_unit_test(no_gradient_is_exactly_0),
+                                       cmocka_unit_test(a_gate_that_shuts_hides_what_is_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,13 +199,54 @@ static void test_stop_and_refuse(void **state)
     free_expected(&e);
 }
 
+/* What is done of a call rises from 0 to at most 1, through all of its parts; a model of two layers tells no more than their starts. */
+typedef struct rising {
+    int calls;
+    double least, last;
+} rising;
+
+static int see_rise(void *context, double share)
+{
+    rising *r = context;
+    if (r->calls++ == 0)
+        r->least = share;
+    else if (share < r->last)
+        fail_msg("%g of the call is done, after %g", share, r->last);
+    r->last = share;
+    return 0;
+}
+
+static void test_progress(void **state)
+{
+    expected e;
+    rising r[3] = {{0}};
+    float out[SOURCES * MAX_TOKENS * 16];
+    double hidden[MAX_TOKENS * 16];
+    (void)state;
+    read_expected(&e, "longt5_global");
+    rp_t5 *m = open_model("longt5_global", "f32", NULL);
+    const rp_t5_tokens s = e.source[SOURCES - 1];
+    fine(rp_t5_encode(m, 1, &s, out, see_rise, &r[0]));
+    double *logits = malloc((size_t)(s.n * rp_t5_about(m)->vocab) * sizeof *logits); /* the decoder's part too */
+    assert_non_null(logits);
+    fine(rp_t5_reference(m, s, s, NULL, hidden, logits, see_rise, &r[1]));
+    free(logits);
+    double total;
+    fine(rp_t5_score(m, s, s, &total, NULL, see_rise, &r[2]));
+    for (int n = 0; n < 3; n++) {
+        assert_true(r[n].calls > 3);
+        if (!(r[n].least >= 0 && r[n].least < 0.25 && r[n].last > 0.45 && r[n].last <= 1))
+            fail_msg("call %d: from %g to %g", n, r[n].least, r[n].last);
+    }
+    rp_t5_close(m);
+    free_expected(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_stop_and_refuse),
+        cmocka_unit_test(test_reference),       cmocka_unit_test(test_rounding), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_stop_and_refuse), cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,13 @@
  * (with make_array there), and compute, which calls the library without the interpreter's lock. Where torch wants a gradient, or reads
  * the call, a function of Python takes the call instead (torch.c). It knows no Plan object: plan.c calls attend with what one holds.
  * SPDX-License-Identifier: Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* syscall */
+#endif
 #include "core.h"
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How often a long call looks whether Ctrl-C was pressed, in seconds. */
 #define SIGNALS_EVERY 0.05
@@ -28,11 +33,15 @@ static int look_at_signals(void *context, double share)
     return c->raised;
 }
 
-/* rp_attend, or rp_backward where g is given, without the interpreter's lock. 0, or -1 with an error set. */
+/* rp_attend, or rp_backward where g is given, without the interpreter's lock. 0, or -1 with an error set. Python handles signals in the
+ * main thread alone. Any other ends where it asks for the lock of an interpreter that is ending, with the frames that the threads of the
+ * pool work on: so it asks when they have ended. */
 static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
 {
-    c->t.progress = look_at_signals;
-    c->t.progress_context = c;
+    if (syscall(SYS_gettid) == getpid()) {
+        c->t.progress = look_at_signals;
+        c->t.progress_context = c;
+    }
     c->thread = PyEval_SaveThread();
     const rp_status status = g ? rp_backward(plan, &c->t, g, NULL) : rp_attend(plan, &c->t, NULL);
     PyEval_RestoreThread(c->thread);

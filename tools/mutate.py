@@ -1,0 +1,445 @@
+#!/usr/bin/env python3
+"""Mutation of the library: places are chosen at random and broken one at a time, and the tests have to notice. Standard library only.
+
+    tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break N places (240), going on where an earlier run stopped
+    tools/mutate.py --survivors       try what survived again: --long with the long tests too; --sanitize in a build with gcc's AddressSanitizer and
+                                      UndefinedBehaviorSanitizer, which see what only reads or writes elsewhere
+    tools/mutate.py --show            the table and the survivors of bench/results/mutate.json
+    tools/mutate.py --write           the table of docs/reliability.md; --check: exit code 1 if that is stale
+
+What is broken: operators, comparisons, numbers by one, conditions negated, statements left out, neighbouring arguments exchanged. The source is copied
+to build/mutate/source, and only the copy is changed. It is built with the kernels of two instruction sets, plain vectors and AVX2, at -O1: what only
+the others have (src/kernels/amx, src/isa/avx512.h) is not broken. Objects are compared: a mutant that compiles to the same code counts for nothing.
+Each test has as much processor time as five unbroken runs and three seconds. Those named like the file come first, then those that killed much in little time.
+A mutant that nothing can notice is listed with a reason in tests/equivalent_mutants.txt. SPDX-License-Identifier: Apache-2.0
+"""
+import argparse
+import collections
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import platform
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent))
+from made import between, check, root, write  # noqa: E402
+
+RESULTS = root / "bench" / "results" / "mutate.json"
+EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
+WORK = root / "build" / "mutate"
+SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
+FOLDERS = {"src": 10, "io": 3, "linear": 1, "tokenizer": 1, "t5": 1}  # and how often each is chosen
+LEFT_OUT = re.compile(r"src/kernels/amx/|src/isa/(?!registry)|linear/isa/|linear/kernels/amx|grapheme_table|t5/reference\.c")
+OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
+LONG = 2.9  # seconds of processor time from which on a test runs with --long alone, but for those that nothing replaces:
+NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
+# The tests of each folder: names as ctest has them. Those that need other tools, or would test what is not broken, are left out.
+CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment|backward_arguments|masked_rows|convert|offsets"
+        r"|arguments|inspection|identities|extremes|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
+        r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)|old_client|fuzz_(terms|problem)"
+        r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket|verify|gradients)")
+TESTS = {
+    "src": CORE,
+    "io": r"test_(npy|npz|safetensors|files|paths|damage|checkpoints|t5_damage)|fuzz_(io|checkpoint)|cli_(bad_files|attend_files|outputs|streams|attend)",
+    "linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
+    "tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
+    "t5": r"test_t5_.*|fuzz_checkpoint|cli_t5",
+}
+SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||", "||": "&&", "<": "<=", "<=": "<",
+         ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/="}
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+KINDS = ("operator", "comparison", "number", "condition", "statement", "arguments")
+TOKEN = re.compile(r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*)|(?P<word>[A-Za-z_]\w*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<mark><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||[^\s\w])""", re.S | re.M | re.X)
+DECLARES = re.compile(r"(?:const|static|struct|enum|unsigned|union|typedef|return|goto|case|default|else|for|while|do|if|switch)\b|\w+ \**\w+(?:\[| =|;|,)|\(void\)|__builtin_prefetch")
+
+Place = collections.namedtuple("Place", "file line kind old new nth")  # a line, that line broken, and which of equal ones
+
+
+def places(file):
+    """Every place of a file that can be broken: kind -> list of (start, end, new text)."""
+    text = (root / file).read_text()
+    tokens = [m for m in TOKEN.finditer(text) if m.lastgroup != "skip"]
+    bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # of functions, as clang-format leaves them
+    found = {kind: [] for kind in KINDS}
+    body = 0
+    for n, token in enumerate(tokens):
+        while body < len(bodies) and token.start() > bodies[body][1]:
+            body += 1
+        if body == len(bodies):
+            break
+        if token.start() <= bodies[body][0]:
+            continue
+        at, end, word = token.start(), token.end(), token.group()
+        if word in SWAPS and text[at - 1].isspace() and text[end].isspace():
+            found["comparison" if word in COMPARISONS else "operator"].append((at, end, SWAPS[word]))
+        elif token.lastgroup == "number":
+            whole = re.fullmatch(r"(0|[1-9]\d*|0x[0-9a-fA-F]+)([uUlL]*)", word)
+            if whole:
+                value = int(whole[1], 0)
+                found["number"] += [(at, end, f"{value + 1}{whole[2]}")] + ([(at, end, f"{value - 1}{whole[2]}")] if value else [])
+            elif re.fullmatch(r"\d+\.\d*f?", word):
+                found["number"].append((at, end, f"{float(word.rstrip('f')) + 1}{'f' * word.endswith('f')}"))
+        elif token.lastgroup == "word" and tokens[n + 1].group() == "(":
+            parts = arguments(text, tokens, n + 1)
+            if word == "if" and parts:
+                found["condition"].append((parts[0][0], parts[-1][1], f"!({text[parts[0][0]:parts[-1][1]]})"))
+            elif word not in ("for", "while", "switch", "sizeof", "return", "if"):
+                for (a, b), (c, d) in zip(parts, parts[1:]):
+                    if text[a:b] != text[c:d]:
+                        found["arguments"].append((a, d, text[c:d] + text[b:c] + text[a:b]))
+        line = text.rfind("\n", 0, at) + 1
+        if text[line:at].isspace() and tokens[n - 1].group() in (";", "{", "}", ")"):
+            whole = text[at:text.find("\n", at)]
+            whole = re.sub(r"\s*/\*.*\*/\s*$", "", whole)
+            if whole.endswith(";") and not DECLARES.match(whole):
+                found["statement"].append((at, at + len(whole), ";"))
+    return text, found
+
+
+def arguments(text, tokens, n):
+    """Where the arguments of a call lie whose parenthesis is token n: [(start, end)]."""
+    depth, parts, begin = 0, [], tokens[n].end()
+    for token in tokens[n:n + 400]:
+        word = token.group()
+        if word in ("(", "[", "{"):
+            depth += 1
+        elif word in (")", "]", "}"):
+            depth -= 1
+            if depth == 0:
+                return parts + ([(begin, token.start())] if text[begin:token.start()].strip() else [])
+        elif word == ";":
+            return []
+        elif word == "," and depth == 1:
+            parts.append((begin, token.start()))
+            begin = token.end() + 1
+    return []
+
+
+def choose(files, seed):
+    """Places without end, drawn at random: a folder by its weight, a file by its length, a kind, one of its places."""
+    draw = random.Random(seed)
+    names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
+    names = {folder: list_ for folder, list_ in names.items() if list_}
+    lengths = {f: len((root / f).read_text()) for f in files}
+    known, seen, fails = {}, set(), 0
+    while fails < 1000:
+        folder = draw.choices(list(names), [FOLDERS[f] for f in names])[0]
+        file = draw.choices(names[folder], [lengths[f] for f in names[folder]])[0]
+        text, found = known[file] if file in known else known.setdefault(file, places(file))
+        kind = draw.choice(KINDS)
+        fails += 1
+        if not found[kind]:
+            continue
+        at, end, new = draw.choice(found[kind])
+        begin, last = text.rfind("\n", 0, at) + 1, text.find("\n", end)
+        old, changed = text[begin:last], text[begin:at] + new + text[end:last]
+        place = Place(file, text.count("\n", 0, begin) + 1, kind, old, changed, text.count(old + "\n", 0, begin))
+        if place in seen:
+            continue
+        seen.add(place)
+        fails = 0
+        yield place, text[:begin] + changed + text[last:]
+
+
+def survivors(data, files):
+    """What survived and is not listed, as choose gives it, in the sources as they are now."""
+    listed = equivalents()
+    for m in [m for m in data["mutants"] if m["file"] in files and state(m, listed) == "survived"]:
+        parts = (root / m["file"]).read_text().split(m["old"] + "\n")
+        if len(parts) > m["nth"] + 1:
+            before, after = (((m["old"] + "\n").join(p)) for p in (parts[:m["nth"] + 1], parts[m["nth"] + 1:]))
+            yield Place(m["file"], before.count("\n") + 1, m["kind"], m["old"], m["new"], m["nth"]), before + m["new"] + "\n" + after
+
+
+def key(mutant):
+    """What a result is known by when lines above it have changed."""
+    get = mutant.get if isinstance(mutant, dict) else mutant._asdict().get
+    return get("file"), get("old"), get("new"), get("nth")
+
+
+def equivalents():
+    """(file, old, new) -> reason: four lines for each, the path, "- " and "+ " before the line without its indent, the reason."""
+    listed = {}
+    for entry in EQUIVALENT.read_text().split("\n\n") if EQUIVALENT.exists() else []:
+        lines = [line for line in entry.strip().splitlines() if not line.startswith("#")]
+        if lines:
+            file, old, new, reason = lines[0], [l[2:] for l in lines if l[:2] == "- "], [l[2:] for l in lines if l[:2] == "+ "], lines[-1]
+            listed[file, "\n".join(old), "\n".join(new)] = reason
+    return listed
+
+
+def plain(text):
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+def prepare(flags):
+    """Copy what git knows, as it lies here, and configure; files that are as they were keep their times."""
+    SOURCE.mkdir(parents=True, exist_ok=True)
+    TEMPORARY.mkdir(exist_ok=True)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+    for name in listed:
+        if not (root / name).is_file() or name in (f"src/isa/{n}.c" for n in OTHER_SETS):
+            continue
+        data, to = (root / name).read_bytes(), SOURCE / name
+        if name == "src/isa/isa.def":
+            data = re.sub(rb"^RPI_X\((amx_emulated|avx512|amx),.*\n", b"", data, flags=re.M)
+        if not to.exists() or to.read_bytes() != data:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(data)
+            shutil.copymode(root / name, to)
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF",
+                    f"-DCMAKE_C_FLAGS=-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}", *launcher], check=True, stdout=subprocess.DEVNULL)
+
+
+def build(targets):
+    """Exit code 0 if they build. A group of its own, so that nothing is left of it."""
+    return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=os.environ | {"CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"})
+
+
+RUNNING = set()  # the groups of tests
+
+
+def stop(*_):
+    """Nothing goes on when this program is ended."""
+    for group in list(RUNNING):
+        os.killpg(group, signal.SIGKILL)
+    os._exit(1)
+
+
+class Test:
+    def __init__(self, listed):
+        self.name, self.command = listed["name"], listed["command"]
+        more = {p["name"]: p["value"] for p in listed["properties"]}
+        self.folder = more.get("WORKING_DIRECTORY", str(BUILD))
+        self.environment = os.environ | dict(e.split("=", 1) for e in more.get("ENVIRONMENT", [])) | {"TMPDIR": str(TEMPORARY), "CMOCKA_TEST_ABORT": "0"}
+        self.targets = [str(Path(c).relative_to(BUILD)) for c in self.command if c.startswith(str(BUILD) + "/")]
+        self.seconds, self.wall = None, None
+
+    def run(self):
+        """(exit code or reason, processor seconds, seconds): what it prints is of no use here."""
+        limit = int(5 * self.seconds + 3) if self.seconds is not None else 600
+
+        def limits():
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if BUILD.name == "build":  # sanitizers reserve far more than they take
+                resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+        began = time.monotonic()
+        child = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, preexec_fn=limits)
+        RUNNING.add(child.pid)
+        wall = 60 + 20 * self.wall if self.wall is not None else 1200
+        while True:
+            pid, status, used = os.wait4(child.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - began > wall:
+                os.killpg(child.pid, signal.SIGKILL)
+                _, status, used = os.wait4(child.pid, 0)
+                break
+            time.sleep(0.01)
+        try:
+            os.killpg(child.pid, signal.SIGKILL)  # what it left behind
+        except ProcessLookupError:
+            pass
+        RUNNING.discard(child.pid)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        return child.returncode, used.ru_utime + used.ru_stime, time.monotonic() - began
+
+
+def tests_of(folders):
+    """The tests that pass on the unbroken source, with their times; those are kept, since measuring them takes minutes."""
+    wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
+    sources = [p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"] + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")]
+    programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden" and "src" in folders})
+    built = build([*programs, "relpos", "cases"])  # or ctest does not say how they run
+    if built.returncode:
+        sys.exit(built.stdout[-3000:])
+    listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True, text=True).stdout)["tests"]
+    tests = [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
+    file = BUILD / "times.json"
+    times = json.loads(file.read_text()) if file.exists() else {}
+    for test in tests:
+        if test.name not in times:
+            code, used, wall = test.run()
+            times[test.name] = [code, used, wall]
+            file.write_text(json.dumps(times, indent=1) + "\n")
+            print(f"unbroken: {test.name} {code} {used:.2f} s", flush=True)
+        code, test.seconds, test.wall = times[test.name]
+    return {t.name: t for t in tests if times[t.name][0] == 0}
+
+
+def objects():
+    """What each object of the libraries is."""
+    return {o: hashlib.sha256(o.read_bytes()).digest() for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_t5")
+            for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
+
+
+LIBRARIES = {"src": ["relpos"], "io": ["relpos", "relpos_io"], "linear": ["relpos_linear"], "tokenizer": ["relpos_tokenizer"], "t5": ["relpos_t5"]}
+
+
+def judge(place, broken, order, whole):
+    """Break one place and see: (state, by which test)."""
+    folder = place.file.split("/")[0]
+    path, good = SOURCE / place.file, (SOURCE / place.file).read_bytes()
+    path.write_text(broken)
+    try:
+        if build(LIBRARIES[folder]).returncode:
+            return "does not compile", ""
+        if objects() == whole:
+            return "same code", ""
+        with concurrent.futures.ThreadPoolExecutor(2) as two:  # two tests at a time: one waits for less
+            waiting, order = {}, list(order)
+            while order or waiting:
+                while order and len(waiting) < 2:
+                    test = order.pop(0)
+                    if build(test.targets).returncode:
+                        return "does not compile", ""
+                    waiting[two.submit(test.run)] = test
+                done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+                bad = [waiting[d].name for d in done if d.result()[0] not in (0, 77)]
+                if bad:
+                    return "killed", bad[0]
+                for d in done:
+                    del waiting[d]
+        return "survived", ""
+    finally:
+        path.write_bytes(good)
+        for left in TEMPORARY.iterdir():
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
+
+
+def card():
+    """What the results come from."""
+    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
+    version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(), "compiler": version,
+            "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True, text=True).stdout.strip(),
+            "date": datetime.date.today().isoformat()}
+
+
+def load():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {"mutants": []}
+
+
+def save(data):
+    data["machine"] = card()
+    part = RESULTS.with_suffix(".part")
+    part.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    part.replace(RESULTS)
+
+
+def state(mutant, listed):
+    """survived becomes equivalent where the list says why."""
+    reason = listed.get((mutant["file"], plain(mutant["old"]), plain(mutant["new"])))
+    return "equivalent" if mutant["state"] == "survived" and reason else mutant["state"]
+
+
+def show(data):
+    listed = equivalents()
+    states = ("killed", "survived", "equivalent", "same code", "does not compile")
+    for what in ("kind", "folder"):
+        count = collections.defaultdict(collections.Counter)
+        for m in data["mutants"]:
+            count[m["kind"] if what == "kind" else m["file"].split("/")[0]][state(m, listed)] += 1
+            count["all"][state(m, listed)] += what == "kind"
+        print(f"\n{what:12}" + "".join(f"{s:>18}" for s in states) + "    killed of those that count")
+        for name, c in count.items():
+            if sum(c.values()):
+                print(f"{name:12}" + "".join(f"{c[s]:18}" for s in states) + f"{100 * c['killed'] / max(1, c['killed'] + c['survived']):8.1f} %")
+    for m in data["mutants"]:
+        if state(m, listed) == "survived":
+            print(f"\n{m['file']}:{m['line']} {m['kind']}\n- {plain(m['old'])}\n+ {plain(m['new'])}")
+
+
+def page():
+    """docs/reliability.md with its table as it should be."""
+    data, listed = load(), equivalents()
+    count = collections.Counter((m["file"].split("/")[0], state(m, listed)) for m in data["mutants"])
+    rows = ["| folder | broken | found by a test | not found | cannot be found |", "|---|---|---|---|---|"]
+    for folder in FOLDERS:
+        found, missed, same = count[folder, "killed"], count[folder, "survived"], count[folder, "equivalent"]
+        if found + missed + same:
+            rows.append(f"| {folder} | {found + missed + same} | {found} | {missed} | {same} |")
+    found, missed = (sum(n for (_, s), n in count.items() if s == of) for of in ("killed", "survived"))
+    left = sum(n for (_, s), n in count.items() if s in ("same code", "does not compile"))
+    rows += ["", f"{100 * found / max(1, found + missed):.1f} % of the {found + missed} places whose breaking can be noticed; {left} others did not compile, or to the same "
+             f"code. {data['machine']['date']}, bench/results/mutate.json."]
+    path = "docs/reliability.md"
+    return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n", "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=int, default=240)
+    parser.add_argument("--files", nargs="+", default=list(FOLDERS))
+    parser.add_argument("--seed", type=int, default=1)
+    for name in ("--survivors", "--long", "--sanitize", "--show", "--write", "--check"):
+        parser.add_argument(name, action="store_true")
+    a = parser.parse_args()
+    global BUILD
+    data = load()
+    if a.show:
+        return show(data)
+    if a.write or a.check:
+        return write(page()) if a.write else check(page(), "tools/mutate.py --write")
+    tracked = subprocess.run(["git", "ls-files", *FOLDERS], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+    files = [f for f in tracked if f.endswith((".c", ".h")) and not LEFT_OUT.search(f) and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
+    if not files:
+        sys.exit(f"mutate: --files {' '.join(a.files)}: no C file that is broken; folders are {', '.join(FOLDERS)}")
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    if a.sanitize:
+        BUILD = WORK / "sanitized"
+    prepare("-fsanitize=address,undefined -fno-sanitize-recover=all" if a.sanitize else "")
+    folders = sorted({f.split("/")[0] for f in files})
+    built = build(sorted({library for f in folders for library in LIBRARIES[f]}))
+    if built.returncode:
+        sys.exit(built.stdout[-3000:])
+    tests = tests_of(folders)
+    known = {key(m): m for m in data["mutants"]}
+    done = 0
+    for place, broken in survivors(data, files) if a.survivors else choose(files, a.seed):
+        if done >= a.limit:
+            break
+        done += 1
+        old = known.get(key(place))
+        if old and not a.survivors:
+            continue
+        folder = place.file.split("/")[0]
+        fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name) and (a.long or t.seconds < LONG or t.name in NEEDED)]
+        kills = collections.Counter(m["by"] for m in data["mutants"] if m["file"].startswith(folder + "/"))
+        near = collections.Counter(m["by"] for m in data["mutants"] if Path(m["file"]).parent == Path(place.file).parent)
+        words = set(re.split(r"\W|_", place.file)) - {"src", "c", "h", "terms"}
+        named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words if len(word) > 2)
+        fitting.sort(key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
+        build(LIBRARIES[folder])  # the last mutant's files are as they were
+        whole, began = objects(), time.monotonic()
+        found, by = judge(place, broken, fitting, whole)
+        if found != "killed" and old:
+            continue
+        mutant = place._asdict() | {"state": found, "by": by + " (sanitized)" * (a.sanitize and found == "killed"), "seconds": round(time.monotonic() - began, 1)}
+        data["mutants"] = [m for m in data["mutants"] if key(m) != key(place)] + [mutant]
+        save(data)
+        print(f"{done} {found} {by} ({mutant['seconds']} s): {place.file}:{place.line} {place.kind}\n    - {plain(place.old)}\n    + {plain(place.new)}", flush=True)
+    build([library for f in folders for library in LIBRARIES[f]])
+    show(data)
+
+
+if __name__ == "__main__":
+    main()
