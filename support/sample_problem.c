@@ -254,16 +254,19 @@ int problem_parse(problem *p, const char *text, char err[512])
     return code;
 }
 
+#ifdef _WIN32 /* aligned memory would need a call of its own to be freed; the library takes any address */
+#define posix_memalign(at, alignment, size) ((*(at) = malloc(size)) ? 0 : -1)
+#endif
+
 void *problem_alloc(problem *p, size_t bytes)
 {
     if (p->n_memory == (int)(sizeof p->memory / sizeof *p->memory))
         return NULL;
-    char *at = malloc(bytes + 128);
-    if (!at)
+    void *at = NULL;
+    if (posix_memalign(&at, 64, bytes + 64) != 0)
         return NULL;
-    memset(at, 0, bytes + 128); /* pages are there before anything is timed or measured */
-    p->memory[p->n_memory++] = at;
-    return at + (-(uintptr_t)at & 63);
+    memset(at, 0, bytes + 64); /* pages are there before anything is timed or measured */
+    return p->memory[p->n_memory++] = at;
 }
 
 void problem_free(problem *p)
