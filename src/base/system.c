@@ -1,4 +1,5 @@
-/* base/system.c -- what the pool asks the operating system: Linux, macOS, other systems of POSIX, and Windows. It may not know pools.
+/* base/system.c -- what the pool asks the operating system: Linux, macOS, other systems of POSIX, and Windows. It may
+ * not know pools.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity */
