@@ -136,8 +136,8 @@ def test_symm_learning(row):
 
 
 def starts(language, heading):
-    """The block of code below a heading of docs/index.md: at most three lines."""
-    part = (root / "docs/index.md").read_text().partition(f"\n## {heading}\n")[2]
+    """The block of code in a tab of docs/index.md: at most three lines."""
+    part = (root / "docs/index.md").read_text().partition(f"{{tab-item}} {heading}\n")[2]
     block = re.search(rf"```{language}\n(.*?)```", part, re.S)[1]
     assert block.count("\n") <= 3
     return block
