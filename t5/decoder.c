@@ -184,9 +184,9 @@ typedef struct step {
 /* Rows of `width` numbers from `first` on as attention takes them: in place, or rounded. */
 static const void *attended(const rp_t5_session *s, const float *x, int64_t first, int64_t rows, int64_t width)
 {
-    uint16_t *rounded = (uint16_t *)s->rounded.data + first * width;
     if (s->type == RP_F32)
         return x + first * width;
+    uint16_t *rounded = (uint16_t *)s->rounded.data + first * width;
     t5_to_bf16(x + first * width, rows * width, rounded);
     return rounded;
 }

@@ -68,7 +68,7 @@ stopped=0 resumed=0 seconds=0.2
 until for_so_long $seconds
     resumed=$((resumed + $(grep -c 'seed 1 goes on at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
-    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ]; then # not before its first step
+    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ] && [ ! -s "$T/stopped.jsonl" ]; then # after its first step, and before it was measured
         stopped=$((stopped + $(grep -c 'stopped (the same command goes on' "$T/err")))
     fi
     seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
