@@ -50,7 +50,7 @@ static void turn_source(void *context, int64_t n, int32_t worker)
                   *v = t5_number(s, t->to, (s->key_starts[s->n_sources] + first) * inner);
     (void)worker;
     if (s->type == RP_BF16)
-        t5_to_bf16(t->kv + first * width, keys * width, t->rounded + first * width);
+        rp_convert(t->rounded + first * width, RP_BF16, t->kv + first * width, RP_F32, keys * width);
     for (int64_t j0 = 0; j0 < keys; j0 += KEY_BLOCK)
         for (int64_t x = 0; x < inner; x++)
             copy_numbers(s, keys - j0 < KEY_BLOCK ? keys - j0 : KEY_BLOCK, t5_number(s, kv, j0 * width + x), width,
@@ -187,7 +187,7 @@ static const void *attended(const rp_t5_session *s, const float *x, int64_t firs
     if (s->type == RP_F32)
         return x + first * width;
     uint16_t *rounded = (uint16_t *)s->rounded.data + first * width;
-    t5_to_bf16(x + first * width, rows * width, rounded);
+    rp_convert(rounded, RP_BF16, x + first * width, RP_F32, rows * width);
     return rounded;
 }
 
@@ -204,7 +204,7 @@ static void take_mixed(const rp_t5_session *s, int64_t first, int64_t rows)
 {
     const int64_t inner = s->m->config.inner;
     if (s->type == RP_BF16)
-        t5_from_bf16(mixed_of(s, first), rows * inner, (float *)s->work.mixed.data + first * inner);
+        rp_convert((float *)s->work.mixed.data + first * inner, RP_F32, mixed_of(s, first), RP_BF16, rows * inner);
 }
 
 /* Put a row's new keys and values into its pages. */

@@ -309,25 +309,6 @@ RPI_CLONES void t5_add(float *x, int64_t n, float by)
         x[k] += by;
 }
 
-/* The lower half of NaN may be all there is of it: a bit of the upper half keeps it. */
-RPI_CLONES void t5_to_bf16(const float *restrict x, int64_t n, uint16_t *restrict to)
-{
-    for (int64_t k = 0; k < n; k++) {
-        uint32_t bits;
-        memcpy(&bits, x + k, sizeof bits);
-        const uint32_t nan = (bits & 0x7fffffff) > 0x7f800000 ? 0xffffffff : 0;
-        to[k] = (uint16_t)((((bits + 0x7fff + (bits >> 16 & 1)) & ~nan) | ((bits | 0x400000) & nan)) >> 16);
-    }
-}
-
-RPI_CLONES void t5_from_bf16(const uint16_t *restrict x, int64_t n, float *restrict to)
-{
-    for (int64_t k = 0; k < n; k++) {
-        const uint32_t bits = (uint32_t)x[k] << 16;
-        memcpy(to + k, &bits, sizeof bits);
-    }
-}
-
 double t5_log_sum_exp(const float *x, int64_t n)
 {
     const float most = t5_largest(x, n);

@@ -236,9 +236,6 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 double t5_log_sum_exp(const float *x, int64_t n);
 float t5_largest(const float *x, int64_t n);
 void t5_add(float *x, int64_t n, float by); /* x += by */
-/* n numbers to the nearest bf16, ties to even, and back. */
-void t5_to_bf16(const float *x, int64_t n, uint16_t *to);
-void t5_from_bf16(const uint16_t *x, int64_t n, float *to);
 /* Where the largest of n numbers is, the first of equal ones. */
 int64_t t5_argmax(const float *x, int64_t n);
 

@@ -130,7 +130,7 @@ RP_API size_t rp_dtype_size(rp_dtype dtype);
 /* The name of a type, such as "f32"; "?" for a number that is no type. */
 RP_API const char *rp_dtype_name(rp_dtype dtype);
 
-/* Convert n elements of any type to a floating type, rounding once, to nearest even.
+/* Convert n elements of any type to a floating type, rounding once, to nearest even. `to` and `from` may not overlap.
  * Returns  RP_OK; RP_E_ARG where to_type is no floating type. */
 RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n);
 

@@ -2,6 +2,7 @@
  * It may not know terms, masks or calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
+#include "isa/clones.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -136,6 +137,27 @@ void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
         rpi_put(to, dtype, x, from[x]);
 }
 
+/* What rp_convert does of f32 and bf16, many at a time. Half of a NaN may be all there is of it: a bit of the upper half
+ * keeps it, and makes it quiet. */
+RPI_CLONES static void narrow_f32(const float *restrict from, int64_t n, uint16_t *restrict to)
+{
+    for (int64_t x = 0; x < n; x++) {
+        uint32_t bits;
+        memcpy(&bits, from + x, sizeof bits);
+        const uint32_t nan = (bits & 0x7fffffff) > 0x7f800000 ? 0xffffffff : 0;
+        to[x] = (uint16_t)((((bits + 0x7fff + (bits >> 16 & 1)) & ~nan) | ((bits | 0x400000) & nan)) >> 16);
+    }
+}
+
+RPI_CLONES static void widen_bf16(const uint16_t *restrict from, int64_t n, float *restrict to)
+{
+    for (int64_t x = 0; x < n; x++) {
+        const uint32_t bits = (uint32_t)from[x] << 16;
+        const uint32_t quiet = bits | ((bits & 0x7fffffff) > 0x7f800000 ? 0x400000 : 0);
+        memcpy(to + x, &quiet, sizeof quiet);
+    }
+}
+
 rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n)
 {
     if (!rpi_is_floating(to_type) || rp_dtype_size(from_type) == 0)
@@ -143,8 +165,13 @@ rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from
                         rp_dtype_name(to_type));
     if (to_type == from_type && n > 0)
         memcpy(to, from, (size_t)n * rp_dtype_size(to_type));
-    for (int64_t x = 0; to_type != from_type && x < n; x++)
-        rpi_put(to, to_type, x, rpi_value(from, from_type, x));
+    else if (to_type == RP_BF16 && from_type == RP_F32)
+        narrow_f32(from, n, to);
+    else if (to_type == RP_F32 && from_type == RP_BF16)
+        widen_bf16(from, n, to);
+    else if (to_type != from_type)
+        for (int64_t x = 0; x < n; x++)
+            rpi_put(to, to_type, x, rpi_value(from, from_type, x));
     return RP_OK;
 }
 

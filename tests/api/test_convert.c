@@ -66,10 +66,16 @@ static void rounding_is_to_nearest_even(void **state)
                          {nextafter(high, 0), c + 1}};
             for (int k = 0; k < 5; k++) {
                 const double x[2] = {cases[k].x, -cases[k].x};
-                uint16_t got[2];
+                const float y[2] = {(float)x[0], (float)x[1]};
+                const bool exact = (double)y[0] == x[0]; /* in f32 too: all but the neighbours of the middle */
+                uint16_t got[2], again[2];
                 good(rp_convert(got, narrow[n].type, x, RP_F64, 2));
+                good(rp_convert(again, narrow[n].type, y, RP_F32, 2));
                 if (got[0] != cases[k].want || got[1] != (cases[k].want | 0x8000))
                     fail_msg("%.17g is %04x and %04x in %s, not %04x", x[0], got[0], got[1],
+                             rp_dtype_name(narrow[n].type), cases[k].want);
+                if (exact && (again[0] != got[0] || again[1] != got[1]))
+                    fail_msg("%.17g is %04x and %04x in %s from f32, not %04x", x[0], again[0], again[1],
                              rp_dtype_name(narrow[n].type), cases[k].want);
             }
         }
@@ -106,6 +112,36 @@ static void numbers_beyond_a_half_are_infinity_or_zero(void **state)
     good(rp_convert(NULL, RP_F32, NULL, RP_F32, 0));
 }
 
+/* f32 and bf16 have loops of their own: the same codes as by way of double, one by one, of all kinds of numbers, at the ends of vectors. */
+static void many_are_as_one_by_one(void **state)
+{
+    enum { N = 40000 };
+    static float x[N], back[N];
+    static uint16_t codes[N];
+    uint64_t seed = 7;
+    (void)state;
+    for (int k = 0; k < N; k++) {
+        seed = 6364136223846793005u * seed + 1442695040888963407u;
+        const uint32_t bits = k % 3 == 0 ? (uint32_t)(seed >> 32) : (uint32_t)(seed >> 48) << 16 | (0x7fffu + seed % 3);
+        memcpy(x + k, &bits, sizeof bits);
+    }
+    for (int from = 0, n = 1; from + n < N; from += n, n = n % 67 + 1) {
+        good(rp_convert(codes, RP_BF16, x + from, RP_F32, n));
+        good(rp_convert(back, RP_F32, codes, RP_BF16, n));
+        for (int k = 0; k < n; k++) {
+            const double one = (double)x[from + k];
+            double wide;
+            float narrow_again;
+            uint16_t want;
+            good(rp_convert(&want, RP_BF16, &one, RP_F64, 1));
+            good(rp_convert(&wide, RP_F64, &want, RP_BF16, 1));
+            narrow_again = (float)wide;
+            if (codes[k] != want || memcmp(back + k, &narrow_again, 4) != 0)
+                fail_msg("%a is %04x and %a again, not %04x and %a", one, codes[k], (double)back[k], want, wide);
+        }
+    }
+}
+
 /* Integers are numbers, and nothing is stored in an integer type. */
 static void integers_are_read_as_numbers(void **state)
 {
@@ -137,7 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_keeps_its_value),   cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(halves_survive_wider_types),   cmocka_unit_test(numbers_beyond_a_half_are_infinity_or_zero),
-        cmocka_unit_test(integers_are_read_as_numbers),
+        cmocka_unit_test(integers_are_read_as_numbers), cmocka_unit_test(many_are_as_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
