@@ -2,21 +2,33 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include <signal.h>
+#include <time.h>
 
 static volatile sig_atomic_t stop_asked;
+static struct timespec first;
 static struct sigaction before[2];
 static const int signals[2] = {SIGINT, SIGTERM};
 
+/* A second signal ends the program at once. One within half a second of the first is the same request: timeout(1) tells its child and then the
+ * group the child is in. */
 static void on_signal(int number)
 {
-    (void)number;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!stop_asked)
+        first = now;
+    else if ((double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec) > 0.5) {
+        signal(number, SIG_DFL);
+        raise(number); /* when this handler returns */
+    }
     stop_asked = 1;
 }
 
 void cli_catch_signals(bool on)
 {
-    const struct sigaction stop = {.sa_handler = on_signal,
-                                   .sa_flags = SA_RESETHAND}; /* a second one ends the program */
+    struct sigaction stop = {.sa_handler = on_signal};
+    for (int n = 0; n < 2; n++)
+        sigaddset(&stop.sa_mask, signals[n]); /* one handler at a time reads and writes the time of the first */
     for (int n = 0; n < 2; n++)
         on ? sigaction(signals[n], &stop, &before[n]) : sigaction(signals[n], &before[n], NULL);
 }

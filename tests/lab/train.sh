@@ -85,18 +85,35 @@ check 'the checkpoint before' yes "$([ -s "$T/run/previous.safetensors" ] && ech
 ok lab train "$T/small.lab" -o "$T/once" --set checkpoint_every=0
 check 'none' no "$([ -s "$T/once/previous.safetensors" ] && echo yes || echo no)"
 
-# Ctrl-C
-command='relpos lab train, and SIGINT'
-"$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
+# Ctrl-C; a signal that comes twice at once, as timeout(1) sends it
+for signals in INT 'INT INT' 'TERM INT'; do
+    command="relpos lab train, and $signals"
+    rm -rf "$T/long"
+    "$program" lab train "$T/small.lab" -o "$T/long" --set steps=100000 --set warmup=10 --set log_every=1 2>"$T/err" >"$T/out" &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null && ! { [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ]; }; do
+        sleep 0.1
+    done
+    for signal in $signals; do
+        kill -"$signal" "$pid"
+    done
+    wait "$pid"
+    check 'exit code' 1 $?
+    check 'what it says' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
+    check 'its checkpoint' yes "$([ -s "$T/long/checkpoint.safetensors" ] && echo yes)"
+done
+command='relpos lab train, SIGINT, and once more while a step goes on that takes seconds'
+"$program" lab train "$T/small.lab" -o "$T/slow" --set steps=2 --set warmup=1 --set text=lab/data/vim.txt --set eval_bytes=4000 --set length=2000 \
+    --set batch=100 --set position=fire,c=1,L=64 --threads 1 2>"$T/err" >"$T/out" &
 pid=$!
-while kill -0 "$pid" 2>/dev/null && ! { [ -s "$T/long/log.jsonl" ] && [ "$(wc -l <"$T/long/log.jsonl")" -gt 3 ]; }; do
+while kill -0 "$pid" 2>/dev/null && [ ! -e "$T/slow/log.jsonl" ]; do
     sleep 0.1
 done
 kill -INT "$pid"
+sleep 0.6
+kill -INT "$pid"
 wait "$pid"
-check 'exit code' 1 $?
-check 'what it says' 'stopped at step' "$(grep -oE 'stopped at step' "$T/err")"
-check 'its checkpoint' yes "$([ -s "$T/long/checkpoint.safetensors" ] && echo yes)"
+check 'exit code' 130 $?
 
 refused 1 'it has a run already' lab train "$T/small.lab" -o "$T/run"
 mkdir "$T/half" && cp "$T/run/checkpoint.safetensors" "$T/half/previous.safetensors"
