@@ -135,15 +135,7 @@ static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char
     return nn_config_check(c, err) == 0 ? drop_idle(c, vary, err) : -1;
 }
 
-/* An experiment as text, without what changes no result: how often it logs, measures and saves. */
-static void identify(const nn_config *c, char text[NN_PRINT_MAX])
-{
-    nn_config own = *c;
-    own.log_every = own.eval_every = own.checkpoint_every = 0;
-    nn_config_print(&own, text);
-}
-
-/* The experiments that have results already, as identify writes them. */
+/* The experiments that have results already, as lab_identify writes them. */
 typedef struct known {
     char **config;
     size_t n;
@@ -192,7 +184,7 @@ static int read_results(known *k, const char *path, const char *text, char err[N
             return nn_fail(err, "lab: out of memory for %d results (close other programs)", number);
         if (!valid)
             return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
-        identify(&c, config);
+        lab_identify(&c, false, config);
         if (add_known(k, config, err) != 0)
             return -1;
     }
@@ -329,9 +321,7 @@ static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_E
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE",
-     "the results, a line of JSON for each experiment; what has a result is not run again, and a training that was "
-     "stopped "
-     "goes on"},
+     "the results, a line of JSON for each experiment; what has one is not run again, a stopped training goes on"},
     {"set", SET, "KEY=VALUE", "set a key in place of the experiment's line; may be given more than once"},
     {"quick", QUICK, NULL, "use the experiment's lines quick.KEY = VALUE, which make it short"},
     {"keep", KEEP, "DIR", "also write the weights of each, for eval, sample and inspect"},
@@ -389,12 +379,11 @@ static int64_t choose_runs(const request *q, const nn_config *base, const plan *
         json_t *vary = json_object();
         code = choose(p, x, &c, vary, err);
         json_decref(vary);
-        identify(&c, config);
+        lab_identify(&c, false, config);
         if (code != 0 || is_known(&seen, config))
             continue;
         code = add_known(&seen, config, err);
-        c.eval_position[0] = 0;
-        identify(&c, config);
+        lab_identify(&c, true, config);
         trainings += strcmp(config, before) != 0;
         memcpy(before, config, sizeof before);
         if ((trainings - 1) % q->parts == q->part - 1)
@@ -493,7 +482,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
         io_json_lost(); /* of an experiment that failed */
         json_t *vary = json_object(), *line = NULL;
         choose(p, index[x], &c, vary, err);
-        identify(&c, config);
+        lab_identify(&c, false, config);
         kept_path(path, q->keep ? q->keep : "", vary, c.seed);
         const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
         if (!has_result || needs_weights) {

@@ -15,58 +15,50 @@ enum { SAVE_SECONDS = 60 };
 void lab_training_end(lab_training *t)
 {
     lab_end(&t->r);
-    memset(&t->r, 0, sizeof t->r);
     json_decref(t->previous);
     free(t->seconds);
-    t->previous = NULL;
-    t->seconds = NULL;
-    t->sum = 0;
-    t->count = 0;
-    t->config[0] = 0;
+    memset(t, 0, sizeof *t);
 }
 
-/* An experiment as text, without what changes no training. */
-static void identify(const nn_config *c, char text[NN_PRINT_MAX])
+void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX])
 {
     nn_config own = *c;
-    own.eval_position[0] = 0;
+    if (training)
+        own.eval_position[0] = 0;
     own.log_every = own.eval_every = own.checkpoint_every = 0;
     nn_config_print(&own, text);
 }
 
 /* ---------------------------------------------------------------------------------------------- the folder */
 
-static bool of_folder(const char *name)
-{
-    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-        if (strcmp(name, names[n]) == 0)
-            return true;
-    return strncmp(name, "steps-", 6) == 0;
-}
-
-/* Remove the losses of all steps but two, or the whole folder where they are -1. Files of others stay. */
+/* Remove the losses of all steps but two. */
 static void clean(const char *folder, int64_t step, int64_t before)
 {
     char kept[2][40], path[NN_TEXT_MAX];
-    DIR *d = folder ? opendir(folder) : NULL;
+    DIR *d = opendir(folder);
     snprintf(kept[0], sizeof kept[0], "steps-%lld.json", (long long)step);
     snprintf(kept[1], sizeof kept[1], "steps-%lld.json", (long long)before);
     for (struct dirent *e; d && (e = readdir(d));)
-        if (of_folder(e->d_name) && strcmp(e->d_name, kept[0]) != 0 && strcmp(e->d_name, kept[1]) != 0 &&
-            (step < 0 || strncmp(e->d_name, "steps-", 6) == 0)) {
+        if (strncmp(e->d_name, "steps-", 6) == 0 && strcmp(e->d_name, kept[0]) != 0 &&
+            strcmp(e->d_name, kept[1]) != 0) {
             snprintf(path, sizeof path, "%.700s/%.250s", folder, e->d_name);
             unlink(path);
         }
     if (d)
         closedir(d);
-    if (d && step < 0)
-        rmdir(folder);
 }
 
+/* Files of others stay, and with them the folder. */
 void lab_training_done(const char *folder)
 {
+    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
+    char path[NN_TEXT_MAX];
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        snprintf(path, sizeof path, "%.700s/%s", folder, names[n]);
+        unlink(path);
+    }
     clean(folder, -1, -1);
+    rmdir(folder);
 }
 
 static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
@@ -76,8 +68,7 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     int code = lab_make_folder(folder, false, err);
     for (int64_t n = 0; n < t->r.step; n++)
         json_array_append_new(seconds, json_real(t->seconds[n]));
-    json_t *all = json_pack("{s:o, s:f, s:I, s:O*}", "seconds", seconds, "loss", t->sum, "count", (json_int_t)t->count,
-                            "previous", t->previous);
+    json_t *all = json_pack("{s:o, s:f, s:O*}", "seconds", seconds, "loss", t->sum, "previous", t->previous);
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
@@ -103,18 +94,13 @@ static bool take_steps(lab_training *t, const char *folder)
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);
     char *text = lab_read(path, err);
     json_t *all = text ? io_json(text, strlen(text), 0, NULL, &no_memory) : NULL, *seconds, *previous = NULL;
-    json_int_t count;
-    const bool valid = all &&
-                       json_unpack(all, "{s:o, s:F, s:I, s?o}", "seconds", &seconds, "loss", &t->sum, "count", &count,
-                                   "previous", &previous) == 0 &&
-                       json_array_size(seconds) == (size_t)t->r.step && (previous != NULL) == (t->previous != NULL);
+    const bool valid =
+        all && json_unpack(all, "{s:o, s:F, s?o}", "seconds", &seconds, "loss", &t->sum, "previous", &previous) == 0 &&
+        json_array_size(seconds) == (size_t)t->r.step && (previous != NULL) == (t->previous != NULL);
     for (int64_t n = 0; valid && n < t->r.step; n++)
         t->seconds[n] = json_number_value(json_array_get(seconds, (size_t)n));
-    if (valid) {
-        t->count = count;
-        if (previous)
-            json_array_extend(t->previous, previous);
-    }
+    if (valid && previous)
+        json_array_extend(t->previous, previous);
     json_decref(all);
     free(text);
     return valid;
@@ -131,8 +117,8 @@ static int go_on(lab_training *t, const nn_config *c, const char *folder, char e
         return -1;
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
-    identify(c, now);
-    identify(&t->r.m.c, then);
+    lab_identify(c, true, now);
+    lab_identify(&t->r.m.c, true, then);
     if (strcmp(now, then) == 0 && t->r.step <= c->steps && take_steps(t, folder)) {
         t->r.m.c = *c;
         t->saved = warning[0] ? -1 : t->r.step;
@@ -144,12 +130,16 @@ static int go_on(lab_training *t, const nn_config *c, const char *folder, char e
     memset(&t->r.m, 0, sizeof t->r.m);
     t->r.step = 0;
     t->sum = 0;
-    t->count = 0;
     lab_training_done(folder);
     return 0;
 }
 
 /* ---------------------------------------------------------------------------------------------- the training */
+
+static int64_t last_tenth(const nn_config *c)
+{
+    return (c->steps + 9) / 10;
+}
 
 static int train(lab_training *t, const nn_config *c, const char *folder, cli_progress *bar, double done, double share,
                  char err[NN_ERR_MAX])
@@ -168,10 +158,8 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
             json_t *found = lab_previous(&t->r.m, t->r.pool, &t->r.valid, t->r.step, err);
             code = found ? json_array_append_new(t->previous, found) : -1;
         }
-        if (t->r.step > c->steps - (c->steps + 9) / 10) { /* the last tenth */
+        if (t->r.step > c->steps - last_tenth(c))
             t->sum += loss;
-            t->count++;
-        }
         if (code == 0 && folder && (cli_seconds() - saved > SAVE_SECONDS || cli_stop_asked())) {
             code = save(t, folder, err);
             saved = cli_seconds();
@@ -189,7 +177,7 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
                      double done, double share, bool *stopped, char err[NN_ERR_MAX])
 {
     char config[NN_PRINT_MAX];
-    identify(c, config);
+    lab_identify(c, true, config);
     if (strcmp(t->config, config) == 0)
         return 0;
     lab_training_end(t);
@@ -211,7 +199,7 @@ int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const c
     }
     qsort(t->seconds, (size_t)c->steps, sizeof *t->seconds, cli_by_size);
     t->ms = 1e3 * t->seconds[c->steps / 2];
-    t->loss = t->sum / (double)t->count;
+    t->loss = t->sum / (double)last_tenth(c);
     memcpy(t->config, config, sizeof config);
     return 0;
 }

@@ -13,8 +13,12 @@ typedef struct lab_training {
     double loss, ms;           /* the mean of the last tenth of the steps; the median of a step */
     json_t *previous;     /* the head that looks at the token before, every eval_previous steps; NULL: none asked for */
     double *seconds, sum; /* of each step; losses of the last tenth */
-    int64_t count, saved; /* and their number; the step of the folder's checkpoint, or -1 */
+    int64_t saved;        /* the step of the folder's checkpoint, or -1 */
 } lab_training;
+
+/* An experiment as text, without what changes no result: how often it logs, measures and saves; with `training` also without what changes
+ * only how the trained model is measured. */
+void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX]);
 
 /* Train c's model, unless it is the one that was trained last; on from `folder`, where that has a part of this training, and once a minute and at
  * Ctrl-C the folder gets what is done (NULL: there is no folder). *stopped: Ctrl-C ended it, and there is no model. */
