@@ -151,45 +151,64 @@ static bool keys_in_place(const block *k)
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* The scores of one row with the NR keys from j on, transposed on their way to the sums. NaN or infinity in some lane
- * of *bad: a key may be extreme. false: the keys are not there as rows of such numbers. */
-static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+/* The scores of one row with the NR keys from j on, transposed on their way to the sums as words of 32 bits: a number of
+ * f32, or two of bf16. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there as
+ * rows of such words. */
+static inline __attribute__((always_inline)) bool transposed_keys(bool bf16, const block *k, const head_rows *rows,
+                                                                  int64_t j, const real *bias, real *s, vf *bad)
 {
-    enum { GROUP = 16 / VL };
+    enum { WORD = 4, SIDE_BY_SIDE = 2 * 16 / VL };
+    const int per_word = bf16 ? 2 : 1, group = bf16 ? SIDE_BY_SIDE : SIDE_BY_SIDE / 2;
     const rpi_view *v = rows->v;
-    const int64_t gap = v->stride[2], n = k->c->args->desc.dim_k;
-    if (rpi_is_turned(v) || v->dtype != RP_F32 || k->c->plan->rotate >= 0 || n % 4 || j + NR > rows->rows ||
+    const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word;
+    if (rpi_is_turned(v) || k->c->plan->rotate >= 0 || v->stride[2] % per_word ||
+        k->c->args->desc.dim_k % (4 * per_word) || j + NR > rows->rows ||
         (v->page && j % v->page_keys + NR > v->page_keys))
         return false;
-    for (int64_t r0 = 0; r0 < NR; r0 += GROUP * VL) {
+    for (int64_t r0 = 0; r0 < NR; r0 += group * VL) {
         const real *from = (const real *)(const void *)head_row(rows, j + r0);
         const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice as far */
-        vf sum[GROUP], y[4];
+        vf sum[SIDE_BY_SIDE], y[4];
         RPI_UNROLL
-        for (int g = 0; g < GROUP; g++)
+        for (int g = 0; g < group; g++)
             sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
         for (int64_t x = 0; x < n; x += 4) {
             if (x % 16 == 0) { /* a line of each */
                 RPI_UNROLL
-                for (int r = 0; r < GROUP * VL; r++)
-                    __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * (int64_t)sizeof(real))), 0,
-                                       2);
+                for (int r = 0; r < group * VL; r++)
+                    __builtin_prefetch((const void *)(ahead + (uintptr_t)((r * gap + x) * WORD)), 0, 2);
             }
             RPI_UNROLL
-            for (int g = 0; g < GROUP; g++) {
+            for (int g = 0; g < group; g++) {
                 vf_columns(from + g * VL * gap + x, gap, y);
                 RPI_UNROLL
-                for (int c = 0; c < 4; c++)
-                    sum[g] = vf_fma(vf_set1(k->q[x + c]), y[c], sum[g]);
+                for (int c = 0; c < 4; c++) {
+                    const real *q = k->q + (x + c) * per_word;
+                    if (per_word == 1) {
+                        sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
+                    } else {
+                        sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, RP_BF16), sum[g]);
+                        sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, RP_BF16), sum[g]);
+                    }
+                }
             }
         }
         RPI_UNROLL
-        for (int g = 0; g < GROUP; g++) {
+        for (int g = 0; g < group; g++) {
             *bad = vf_below(sum[g], vf_set1(INFINITY), *bad, sum[g]);
             vf_store(s + r0 + g * VL, sum[g]);
         }
     }
     return true;
+}
+
+static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
+{
+    switch (rows->v->dtype) {
+    case RP_F32: return transposed_keys(false, k, rows, j, bias, s, bad);
+    case RP_BF16: return transposed_keys(true, k, rows, j, bias, s, bad);
+    default: return false;
+    }
 }
 #else
 static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
