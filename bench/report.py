@@ -289,6 +289,11 @@ def t5_section():
     sides = list(data["times"][0]["seconds"])
     out += ["Tokens a second, with encoding; for encoding alone milliseconds:", ""]
     out += table(("shape", "problem", *sides), [(*problem(r), *(value(r, n) for n in sides)) for r in data["times"]])
+    out += [f"What arithmetic allows: one thread of this machine reaches {m['peak_flops'] * 1e-9:.0f} GFLOP/s in f32. Encoding in f32 (attention is in f32 beside smaller weights too):", ""]
+    out += table(("shape", "problem", "GFLOP", "of the peak", "the better other takes", "beside f32 at the peak it would take"),
+                 [(*problem(r), f"{r['operations'] * 1e-9:,.0f}", f"{100 * r['operations'] / m['peak_flops'] / least:.0f} %", f"{t5_ratio(r, 'f32'):.2f} ×",
+                   f"{t5_ratio(r, 'f32') * least * m['peak_flops'] / r['operations']:.2f} ×")
+                  for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
     out += ["Memory of encoding over the weights, MB: the peak of a process less that of one that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))

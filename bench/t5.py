@@ -113,6 +113,20 @@ def hf(model, threads):
     return run
 
 
+def encoder_operations(shape, tokens):
+    """Additions and multiplications of an encoder: linear layers, and every pair of tokens."""
+    c = SHAPES[shape]
+    inner, matrices = c["num_heads"] * c["d_kv"], 3 if "gated" in c.get("feed_forward_proj", "") else 2
+    linear = 4 * c["d_model"] * inner + matrices * c["d_model"] * c["d_ff"]
+    return 2 * c["num_layers"] * tokens * (linear + 2 * tokens * inner)
+
+
+def peak(program):
+    """Operations a second that one thread reaches in f32, as relpos measures them."""
+    bench = subprocess.run([program, "bench", "fwd:f32:b1h1q64k64d64", "--seconds", "0.1", "--json"], capture_output=True, text=True, check=True)
+    return 1e9 * json.loads(bench.stdout)["peak_gflops"]
+
+
 def card(program):
     """What the numbers were measured on."""
     cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
@@ -120,6 +134,7 @@ def card(program):
     return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
             "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
             "caches": {k: v.strip() for k, v in cpu.items() if "cache" in k}, "commit": commit, "date": time.strftime("%Y-%m-%d"),
+            "peak_flops": peak(program),
             "build": json.loads(subprocess.run([program, "info", "--json"], capture_output=True, text=True).stdout).get("build"),
             "versions": {"ctranslate2": ctranslate2.__version__, "torch": torch.__version__, "transformers": transformers.__version__}}
 
@@ -214,7 +229,8 @@ def main():
             rate = f"{new * batch / t:8.1f} tokens a second" if new else f"{t * 1e3:8.1f} ms"
             print(f"{a.shape:6} {name:12} {side:20} {rate}   {other} takes {median[other] / t:.2f} times as long", flush=True)
         add(a.json, a.program, "times", [{"shape": a.shape, "problem": name, "source": source, "new": new, "batch": batch, "beams": beams,
-                                          "threads": a.threads, "seconds": times}])
+                                          "threads": a.threads, "seconds": times}
+                                         | ({} if new else {"operations": batch * encoder_operations(a.shape, source)})])
 
 
 main()
