@@ -121,7 +121,7 @@ def encoder_operations(shape, tokens):
     return 2 * c["num_layers"] * tokens * (linear + 2 * tokens * inner)
 
 
-def peak(program):
+def fastest(program):
     """Operations a second that one thread reaches in f32, as relpos measures them."""
     bench = subprocess.run([program, "bench", "fwd:f32:b1h1q64k64d64", "--seconds", "0.1", "--json"], capture_output=True, text=True, check=True)
     return 1e9 * json.loads(bench.stdout)["peak_gflops"]
@@ -134,7 +134,7 @@ def card(program):
     return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
             "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
             "caches": {k: v.strip() for k, v in cpu.items() if "cache" in k}, "commit": commit, "date": time.strftime("%Y-%m-%d"),
-            "peak_flops": peak(program),
+            "peak_flops": fastest(program),
             "build": json.loads(subprocess.run([program, "info", "--json"], capture_output=True, text=True).stdout).get("build"),
             "versions": {"ctranslate2": ctranslate2.__version__, "torch": torch.__version__, "transformers": transformers.__version__}}
 
