@@ -109,12 +109,12 @@ static bool take_steps(lab_training *t, const char *folder)
 /* Take the weights and losses of the folder, where it has those of this training; else it begins at step 0. */
 static int go_on(lab_training *t, const nn_config *c, const char *folder, char err[NN_ERR_MAX])
 {
-    char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX];
+    char path[NN_TEXT_MAX], now[NN_PRINT_MAX], then[NN_PRINT_MAX], warning[NN_ERR_MAX], why[NN_ERR_MAX];
     snprintf(path, sizeof path, "%.700s/checkpoint.safetensors", folder);
     if (access(path, F_OK) != 0)
         return 0;
-    if (nn_checkpoint_read(&t->r.m, folder, true, &t->r.step, warning, err) != 0)
-        return -1;
+    if (nn_checkpoint_read(&t->r.m, folder, true, &t->r.step, warning, why) != 0)
+        return nn_fail(err, "%.600s; remove %.300s, and this training begins again", why, folder);
     if (warning[0])
         cli_error(CLI_OK, "%s", warning);
     lab_identify(c, true, now);

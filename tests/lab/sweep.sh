@@ -81,6 +81,11 @@ done
 same 'the same bytes' "$T/long.lines" "$T/stopped.lines"
 check 'nothing is left beside the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
 
+mkdir "$T/cut.jsonl.training"
+head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/checkpoint.safetensors"
+run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl"
+check 'each of four says it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training, and this training begins again' "$T/err")"
+
 # what is short, what is set, what is kept
 (
     cat "$T/sweep.lab"
