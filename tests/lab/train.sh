@@ -108,7 +108,7 @@ while kill -0 "$pid" 2>/dev/null && [ ! -e "$T/slow/log.jsonl" ]; do
     sleep 0.1
 done
 kill -INT "$pid"
-sleep 0.1
+sleep 0.02
 kill -INT "$pid" # as timeout(1) does
 sleep 0.6
 check 'it runs to the end of its step' yes "$(kill -INT "$pid" && echo yes)"
