@@ -193,7 +193,7 @@ def prepare(flags):
             continue
         data, to = (root / name).read_bytes(), SOURCE / name
         if name == "src/isa/isa.def":
-            data = re.sub(rb"^RPI_X\((amx_emulated|avx512|amx),.*\n", b"", data, flags=re.M)
+            data = re.sub(rb"^RPI_X\((amx_emulated|avx512|avx512_bf16|amx),.*\n", b"", data, flags=re.M)
         if not to.exists() or to.read_bytes() != data:
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(data)

@@ -20,11 +20,6 @@ static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
 }
 
-static bool avx512_bf16_found(void)
-{
-    return rp_isa_found("avx512") == 1 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
-}
-
 static bool amx_int8_found(void) /* the core asks for tiles, and the system for their memory */
 {
     unsigned a = 0, b = 0, c = 0, d = 0;

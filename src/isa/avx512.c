@@ -1,4 +1,5 @@
-/* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL).
+/* isa/avx512.c -- all that relpos knows of AVX-512 (F, BW, DQ, VL), and of AVX512-BF16: a second table, whose kernels
+ * alone run vf_pairs. Compilers make no other instruction of it from code without its types.
  * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
@@ -9,10 +10,12 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
-#define RPI_ISA avx512
-#define RPI_F64 0
+RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#define RPI_ISA       avx512
+#define RPI_F64       0
+#define RPI_PAIRS_ISA avx512_bf16
 #include "avx512.h"
+#define vf_pairs(x, y, sum) _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
 #include "verbs.h"
 #include "kernels/template.h"
 RPI_TARGET_END

@@ -33,6 +33,11 @@ static bool avx512_found(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+static bool avx512_bf16_found(void) /* and VNNI, which every such processor has: linear layers need both */
+{
+    return avx512_found() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+
 /* The processor has tiles of bf16, and the system lets this process use them: Linux gives their memory on request. */
 static bool amx_asked;
 static void ask_for_amx(void)

@@ -160,6 +160,10 @@ static inline real vf_max_lane(vf x) /* the largest lane; NaN may be passed over
 }
 #endif
 
+#ifndef vf_pairs
+#define vf_pairs(x, y, sum) vf_fma(x, y, sum) /* of an instruction set without pairs, which asks for none */
+#endif
+
 #if RPI_F64
 static inline vf vf_abs(vf x)
 {

@@ -15,12 +15,12 @@ enum { FETCH = NR * sizeof(real) >= 256, LINE_VECTORS = 64 / (VL * sizeof(real))
  * whose magnitude is then noted in w, else NULL. Columns from `there` on, all of them in the last vector, become
  * -infinity. Rows of q are q_step apart, rows of s `step`. The vector max[r] is raised to the results, so that the
  * largest of them is in some lane; NULL: not wanted. A 16th of a panel at `ahead` is prefetched: the groups of a block
- * prefetch the next panel together; in the caller's array, all of it. */
-static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
-                                                             const real *k, int64_t k_step, int64_t dim,
-                                                             const real *const *bias, int64_t col, real *s,
-                                                             int64_t step, real *max, const real *ahead, int64_t there,
-                                                             magnitude *w)
+ * prefetch the next panel together; in the caller's array, all of it. pairs: each number of q and k is two bf16,
+ * which dim counts as one. */
+static inline __attribute__((always_inline)) void sum_rows(bool pairs, int rows, int vectors, const real *q,
+                                                           int64_t q_step, const real *k, int64_t k_step, int64_t dim,
+                                                           const real *const *bias, int64_t col, real *s, int64_t step,
+                                                           real *max, const real *ahead, int64_t there, magnitude *w)
 {
     vf sum[MR][ROW_VECTORS];
     RPI_UNROLL
@@ -49,7 +49,10 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
             const vf x = vf_set1(q[r * q_step + d]);
             RPI_UNROLL
             for (int n = 0; n < vectors; n++)
-                sum[r][n] = vf_fma(x, y[n], sum[r][n]);
+                if (pairs)
+                    sum[r][n] = vf_pairs(x, y[n], sum[r][n]);
+                else
+                    sum[r][n] = vf_fma(x, y[n], sum[r][n]);
         }
     }
     if (there < vectors * VL) {
@@ -75,6 +78,15 @@ static inline __attribute__((always_inline)) void score_rows(int rows, int vecto
             top = vf_max(top, sum[r][n]);
         vf_store(max + r * VL, top);
     }
+}
+
+static inline __attribute__((always_inline)) void score_rows(int rows, int vectors, const real *q, int64_t q_step,
+                                                             const real *k, int64_t k_step, int64_t dim,
+                                                             const real *const *bias, int64_t col, real *s,
+                                                             int64_t step, real *max, const real *ahead, int64_t there,
+                                                             magnitude *w)
+{
+    sum_rows(false, rows, vectors, q, q_step, k, k_step, dim, bias, col, s, step, max, ahead, there, w);
 }
 
 /* All columns of a panel. */

@@ -172,7 +172,7 @@ static void key_products(block *k, const rpi_keys *s, const tile *t, const real 
     const vf factor = vf_set1((real)v->factor);
     const real *vectors = (const real *)s->channels + (s->per_head ? k->h : 0) * D * step;
     const real *keys = k->tile_keys;
-    if (c->plan->rotate >= 0 || RPI_AMX || !keys) {
+    if (!keys || !plain_panels(c->plan)) {
         pack_panels(&c->args->k, k->b, g, t->tile0, t->end, d->len_k, D, NULL, NULL, k->keys_scratch, NULL);
         keys = k->keys_scratch;
     }

@@ -17,6 +17,7 @@ typedef struct rpi_ops {
     int32_t backward_keys;                      /* keys of a task of the backward pass */
     int32_t real;                               /* bytes of an element of the arithmetic */
     bool amx;                                   /* products are made of bf16: kernels/amx */
+    bool pairs;                                 /* scores of bf16 add two products an instruction: same bits */
     int64_t (*scratch_size)(const rpi_call *c); /* bytes, or RPI_TOO_LARGE; decode_size and backward_size likewise */
     int64_t (*key_bytes)(const rp_plan *plan), (*value_bytes)(const rp_plan *plan); /* of a packed key or value */
     void (*pack)(const rpi_call *c, int64_t kv, int64_t panel0, int64_t panel1, int32_t worker);

@@ -72,3 +72,7 @@ const kernel_checks KERNELS_OF(RPI_ISA) = {
     KERNEL_CHECKS(X)
 #undef X
 };
+#ifdef RPI_PAIRS_ISA
+extern const kernel_checks KERNELS_OF(RPI_PAIRS_ISA);
+const kernel_checks KERNELS_OF(RPI_PAIRS_ISA) = {0}; /* test_equal_bits compares whole calls with those of RPI_ISA */
+#endif

@@ -31,6 +31,68 @@ static void amx_equals_its_emulation(void **state)
     }
 }
 
+/* Two arrays of the same shape have the same bits; one NaN is as good as another. */
+static void same_numbers(const problem *p, const char *what, const rp_array *a, const rp_array *b)
+{
+    for (int64_t x = 0; x < problem_size(a); x++)
+        if (isnan(at(a, x)) && isnan(at(b, x))) {
+            set(a, x, NAN);
+            set(b, x, NAN);
+        }
+    same_bits(p, "avx512_bf16", what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
+}
+
+/* Sums of pairs of bf16 have the bits of multiply-adds: packed and not, of few queries and many, with numbers of any size
+ * and, in a key, those that are none; and so have the gradients. */
+static void pairs_equal_multiply_adds(void **state)
+{
+    static const char *const texts[] = {
+        "b1h2q40k70d8v6:t5:causal",
+        "b2h4g2q230k1300d64:alibi+relkey,left=9,right=9:key_mask",
+        "b1h2q100k130d41v24:t5:window=50,9",
+        "b1h1q33k600d66v65:xl:scale=4",
+        "b1h2q200k200d80:t5+axialkey,grid=10x20:scale=1+softcap=3",
+        "b1h2q1k1300d16:t5:dropout=0.2",
+        "b1h4g1q3k700d64v16:dense+relval,left=3,right=3",
+        "b1h2q6k600d64:t5+rope",
+        "b1h1q64k64d128::scale=-2",
+        "b1h1q64k64d32",
+    };
+    problem p;
+    (void)state;
+    if (rp_isa_found("avx512_bf16") != 1) {
+        print_message("this machine has no AVX512-BF16\n");
+        skip();
+    }
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        for (int size = 0; size < 4; size++)
+            for (int is_turned = 0; is_turned < 2; is_turned++) {
+                pose(&p, 63 + n, "fwdbwd:bf16:%s", texts[n]);
+                also(&p, WITH_LSE, RP_F32);
+                for (int64_t x = size; size && x < problem_size(&p.t.k); x += 7) {
+                    static const double factors[3] = {1e-38, 1e-30, 1e20};
+                    set(&p.t.k, x, at(&p.t.k, x) * factors[size - 1]);
+                    set(&p.t.q, x % problem_size(&p.t.q), size == 1 ? 1e-39 * (double)(x % 9) : 1e-20);
+                }
+                if (size == 3)
+                    set(&p.t.k, 5, INFINITY);
+                if (is_turned)
+                    p.t.k = turned(&p, &p.t.k);
+                const rp_array fast[2] = {p.t.out, p.t.lse};
+                rp_grads plain = gradients_like(&p, p.desc.dtype);
+                backward(&p, "avx512_bf16", &p.g, true);
+                p.t.out = array_in(&p, fast[0].dtype, fast[0].ndim, fast[0].shape);
+                p.t.lse = array_in(&p, fast[1].dtype, fast[1].ndim, fast[1].shape);
+                backward(&p, "avx512", &plain, true);
+                same_numbers(&p, "out beside avx512", &fast[0], &p.t.out);
+                same_numbers(&p, "lse beside avx512", &fast[1], &p.t.lse);
+                for (int g = 0; g < GRADIENTS; g++)
+                    if (gradient(&plain, g)->data)
+                        same_numbers(&p, gradient_name(&p, g), gradient(&p.g, g), gradient(&plain, g));
+                problem_free(&p);
+            }
+}
+
 /* Threads, work of the caller's or the call's own, and the place in a batch change no bit of any output. */
 static void threads_work_and_batch_change_no_bit(void **state)
 {
@@ -208,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(amx_equals_its_emulation),
+        cmocka_unit_test(pairs_equal_multiply_adds),
         cmocka_unit_test(threads_work_and_batch_change_no_bit),
         cmocka_unit_test(a_query_alone_equals_itself_among_others),
         cmocka_unit_test(rotations_do_not_depend_on_the_first_query),

@@ -25,6 +25,13 @@ typedef struct products_backward {
     bool any_key, any_value, any_dout;
 } products_backward;
 
+/* Whether packed keys are panels of numbers, not rotated: they are components. */
+static inline bool plain_panels(const rp_plan *plan)
+{
+    (void)plan;
+    return false;
+}
+
 static void products_block_layout(const rpi_call *c, products_block *p, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;

@@ -3,6 +3,12 @@
  * Parameters: MR, NR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 
+/* Whether dp is made of pairs. */
+static bool dp_by_pairs(const rpi_call *c)
+{
+    return has_pairs(c->plan) && c->grads->dout.dtype == RP_BF16;
+}
+
 static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;
@@ -10,6 +16,8 @@ static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->products.key_rows = take_reals(a, BACKWARD_KEYS, rpi_round_up(d->dim_k, VL));
     w->products.values = take_reals(a, BACKWARD_KEYS, d->dim_v);
     w->products.dout_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_v, VL));
+    if (has_pairs(c->plan))
+        w->products.dout_pairs = take_reals(a, BLOCK_ROWS, rpi_round_up(row_numbers(d->dim_v, true), VL));
     w->products.q_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
 }
 
@@ -26,7 +34,10 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
         pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, w->products.key_rows, 0, BACKWARD_KEYS,
                      w->extreme_rows);
     memset(w->extreme_rows, 0, BACKWARD_KEYS);
-    pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
+    if (dp_by_pairs(c))
+        pack_pairs(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, w->products.values, w->extreme_rows);
+    else
+        pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->extreme_rows);
     for (int64_t j = 0; j < BACKWARD_KEYS; j += NR)
         memset(w->extreme_v + j, w->extreme_rows[j / NR], NR);
     memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
@@ -45,6 +56,8 @@ static void load_dout(backward_scratch *w)
     const int64_t Dv = k->c->args->desc.dim_v;
     magnitude seen = {vf_set1(0)};
     load_rows(k, dout, Dv, 1, w->dout, &seen);
+    if (dp_by_pairs(k->c))
+        rows_as_pairs(w->dout, k->groups * MR, Dv, w->products.dout_pairs);
     w->products.dout_columns = rows_as_columns(w->dout, k->groups * MR, rpi_round_up(Dv, VL), is_finite(&seen),
                                                w->products.dout_scratch, BLOCK_ROWS, w->extreme_dout);
 }
@@ -65,13 +78,15 @@ static void groups_of(const block *k, const tile *t, int64_t j, int64_t *g0, int
 static void dp_products(backward_scratch *w, const tile *t, const real *const *starts)
 {
     const block *k = &w->k;
-    const int64_t Dv = k->c->args->desc.dim_v, wide = rpi_round_up(Dv, VL);
+    const bool pairs = dp_by_pairs(k->c);
+    const int64_t Dv = row_numbers(k->c->args->desc.dim_v, pairs), wide = rpi_round_up(Dv, VL);
+    const real *dout = pairs ? w->products.dout_pairs : w->dout;
     for (int64_t col = 0; col < t->end; col += NR)
         for (int64_t g = 0; g < k->groups; g++)
             if (col >= t->from[g] && col < t->to[g])
-                score_columns(w->dout + g * MR * wide, wide, w->products.values + col * Dv, Dv,
-                              starts ? starts + g * MR : NULL, col, w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL,
-                              w->dout, t->to[g] - col);
+                (pairs ? score_pairs : score_columns)(
+                    dout + g * MR * wide, wide, w->products.values + col * Dv, Dv, starts ? starts + g * MR : NULL, col,
+                    w->dp + g * MR * ROW_STEP + col, ROW_STEP, NULL, dout, t->to[g] - col);
 }
 
 /* sums[keys][wide] += x^T rows: x is p or ds, rows are those of dout or q. */

@@ -9,7 +9,7 @@
 /* Bytes of a packed key, and of a packed value. */
 static int64_t key_bytes(const rp_plan *plan)
 {
-    return plan->desc.dim_k * (int64_t)sizeof(real);
+    return key_numbers(plan) * (int64_t)sizeof(real);
 }
 
 static int64_t value_bytes(const rp_plan *plan)
@@ -58,12 +58,22 @@ static void pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0, in
 }
 
 /* Pack keys j0 … j0+n-1 of a kv head, transposed and rotated; extreme[panel] is set where one is extreme. */
-static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, extreme);
+}
+
+/* The same, as pairs where scores are made of those. */
+static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t n, void *to, uint8_t *extreme)
+{
+    const rpi_call *c = k->c;
+    if (scores_by_pairs(c->plan))
+        pack_pairs(&c->args->k, b, g, j0, n, c->args->desc.len_k, c->args->desc.dim_k, to, extreme);
+    else
+        pack_numbers(k, b, g, j0, n, to, extreme);
 }
 
 /* Pack values j0 … j0+n-1 as rows first … of columns of `pad` rows; extreme[row] is set where one is packed as 0. */
@@ -97,38 +107,51 @@ static const void *values_in_place(const rpi_call *c, int64_t b, int64_t g)
 static void load_queries(block *k)
 {
     load_groups(k);
+    if (scores_by_pairs(k->c->plan))
+        rows_as_pairs(k->q, k->groups * MR, k->c->plan->desc.dim_k, k->products.q_pairs);
 }
 
 /* The first `there` columns of a panel, or all, for ROWS rows: of vectors that have none, nothing is computed. */
-#define SCORE_COLUMNS(NAME, ROWS)                                                                                      \
+#define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
     static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
                      real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
     {                                                                                                                  \
         enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
         switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
-        case 1: score_rows(ROWS, 1, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;            \
-        case 2: score_rows(ROWS, TWO, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;          \
-        case 3: score_rows(ROWS, THREE, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;        \
-        default: score_rows(ROWS, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, there, NULL);    \
+        case 1: sum_rows(PAIRS, ROWS, 1, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;       \
+        case 2: sum_rows(PAIRS, ROWS, TWO, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;     \
+        case 3: sum_rows(PAIRS, ROWS, THREE, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;   \
+        default:                                                                                                       \
+            sum_rows(PAIRS, ROWS, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, there, NULL);    \
         }                                                                                                              \
     }
-SCORE_COLUMNS(score_columns, MR)
-SCORE_COLUMNS(single_columns, 1)
+SCORE_COLUMNS(score_columns, MR, false)
+SCORE_COLUMNS(single_columns, 1, false)
+#ifdef RPI_PAIRS_ISA
+SCORE_COLUMNS(score_pairs, MR, true)
+SCORE_COLUMNS(single_pairs, 1, true)
+#else
+#define score_pairs  score_columns
+#define single_pairs single_columns
+#endif
 
 /* k->s = in + q k^T of the tile; max[VL] of each row, unless it is NULL, has the largest score in some lane. */
 static void key_scores(block *k, const tile *t, const void *keys, const real *const *in, real *max)
 {
-    const int64_t D = k->c->plan->desc.dim_k, step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
+    const bool pairs = scores_by_pairs(k->c->plan);
+    const int64_t D = key_numbers(k->c->plan), step = rpi_round_up(D, VL), there = k->c->args->desc.len_k - t->tile0;
+    const real *q = pairs ? k->products.q_pairs : k->q;
     for (int64_t col = 0; col < t->end; col += NR) /* the panel stays in L1 while the groups pass */
-        for (int64_t g = 0; g < k->groups; g++)
-            if (col >= t->from[g] && col < t->to[g] && k->rows - g * MR == 1)
-                single_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL,
-                               col, k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL, k->q,
-                               there - col);
-            else if (col >= t->from[g] && col < t->to[g])
-                score_columns(k->q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
-                              k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL,
-                              (const real *)keys + (col + NR) * D + g * (NR * D / 16), there - col);
+        for (int64_t g = 0; g < k->groups; g++) {
+            if (col < t->from[g] || col >= t->to[g])
+                continue;
+            const bool one = k->rows - g * MR == 1;
+            const real *ahead = one ? q : (const real *)keys + (col + NR) * D + g * (NR * D / 16);
+            __typeof__(&score_columns) const scores =
+                one ? (pairs ? single_pairs : single_columns) : (pairs ? score_pairs : score_columns);
+            scores(q + g * MR * step, step, (const real *)keys + col * D, D, in ? in + g * MR : NULL, col,
+                   k->s + g * MR * ROW_STEP + col, ROW_STEP, max ? max + g * MR * VL : NULL, ahead, there - col);
+        }
 }
 
 /* Turn the scores of VL rows from r0 on into weights relative to their running maxima, and add these to the rows'

@@ -248,7 +248,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
             continue;
         if (!widen_panel(k, g, t->tile0 + col, k->unpacked, &w))
-            pack_keys(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
+            pack_numbers(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
         else

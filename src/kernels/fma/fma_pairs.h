@@ -1,0 +1,87 @@
+/* kernels/fma/fma_pairs.h -- keys, queries and dout as pairs of bf16, for an instruction that adds two products. Such
+ * sums have the bits of multiply-adds of the numbers, in the order of the channels, so whoever reads keys that are
+ * not packed goes by numbers. May not know what becomes of the scores.
+ * Parameters: VL, NR, vf_pairs; RPI_PAIRS_ISA, the instruction set that has it: others compile none of this.
+ * SPDX-License-Identifier: Apache-2.0 */
+
+/* Numbers, or pairs, of a row of `width` numbers. */
+static inline int64_t row_numbers(int64_t width, bool pairs)
+{
+    return pairs ? (width + 1) / 2 : width;
+}
+
+#ifdef RPI_PAIRS_ISA
+/* Whether products of the call's bf16 may go by pairs. */
+static inline bool has_pairs(const rp_plan *plan)
+{
+    return plan->desc.dtype == RP_BF16 && plan->ops->pairs;
+}
+
+/* Pairs of bf16 from numbers that are such: 2n of `even` above 2n + 1 of `odd`. vf_pairs multiplies the upper one
+ * first, so the sums run in the order of the channels, as multiply-adds of the numbers would have them. */
+static inline vf pairs_of(vf even, vf odd)
+{
+    return (vf)vu_highs(odd, even);
+}
+
+/* Rows of n numbers, [rows][padded], as [rows][half as many, padded] pairs. */
+static void rows_as_pairs(const real *from, int64_t rows, int64_t n, real *to)
+{
+    const int64_t wide = rpi_round_up(n, VL), half = rpi_round_up((n + 1) / 2, VL);
+    vi even, odd;
+    RPI_UNROLL
+    for (int c = 0; c < VL; c++) {
+        even[c] = 2 * c;
+        odd[c] = 2 * c + 1;
+    }
+    for (int64_t r = 0; r < rows; r++, from += wide, to += half)
+        for (int64_t x = 0; x < wide; x += 2 * VL) {
+            const vf a = vf_load(from + x), b = x + VL < wide ? vf_load(from + x + VL) : vf_set1(0);
+            vf_store(to + x / 2, pairs_of(vf_pick(a, even, b), vf_pick(a, odd, b)));
+        }
+}
+
+/* pack_panels of pairs of channels: [panel of NR rows][half of the width][NR]. */
+static void pack_pairs(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int64_t n, int64_t real_rows, int64_t width,
+                       real *to, uint8_t *extreme)
+{
+    const head_rows rows = rows_of_head(v, b, h, real_rows);
+    real channels[CHANNELS + 1][VL];
+    for (int64_t r0 = 0; r0 < n; r0 += VL) {
+        const int64_t there = rpi_clamp(real_rows - j0 - r0, 0, VL);
+        real *at = to + r0 / NR * NR * ((width + 1) / 2) + r0 % NR;
+        magnitude w = {vf_set1(0)};
+        for (int64_t x0 = 0; x0 < width; x0 += CHANNELS) {
+            const int64_t m = rpi_min(CHANNELS, width - x0);
+            transpose_channels(&rows, j0 + r0, there, x0, m, channels[0], VL, &w);
+            vf_store(channels[m], vf_set1(0));
+            for (int64_t x = 0; x < m; x += 2, at += NR)
+                vf_store(at, pairs_of(vf_load(channels[x]), vf_load(channels[x + 1])));
+        }
+        extreme[r0 / NR] |= is_immoderate(&w);
+    }
+}
+#else
+#define has_pairs(plan)                                           ((void)(plan), false)
+#define rows_as_pairs(from, rows, n, to)                          ((void)0)
+#define pack_pairs(v, b, h, j0, n, real_rows, width, to, extreme) ((void)0)
+#endif
+
+/* Whether scores are sums of pairs: keys are not rotated, and queries stay bf16 when they are scaled. */
+static inline bool scores_by_pairs(const rp_plan *plan)
+{
+    int exponent;
+    return has_pairs(plan) && plan->rotate < 0 && frexp(fabs(plan->desc.scale), &exponent) == 0.5;
+}
+
+/* Numbers, or pairs, of a packed key. */
+static inline int64_t key_numbers(const rp_plan *plan)
+{
+    return row_numbers(plan->desc.dim_k, scores_by_pairs(plan));
+}
+
+/* Whether packed keys are panels of numbers, not rotated. */
+static inline bool plain_panels(const rp_plan *plan)
+{
+    return plan->rotate < 0 && !scores_by_pairs(plan);
+}
