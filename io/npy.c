@@ -107,15 +107,14 @@ static void read_dtype(const unsigned char *text, size_t size, io_npy *npy)
     const unsigned char *kind = text + has_order;
     const size_t kind_size = size - has_order;
 
+    npy->swap = has_order && text[0] == '>';
     for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
         if (kind_size == 2 && memcmp(kind, types[n].kind, 2) == 0) {
             npy->dtype = types[n].dtype;
-            npy->swap = has_order && text[0] == '>' && io_dtype_size(npy->dtype) > 1;
             return;
         }
     }
     if (kind_size > 1 && kind_size < 8 && kind[0] == 'U') {
-        npy->swap = has_order && text[0] == '>';
         for (size_t n = 1; n < kind_size; n++)
             npy->text_width = kind[n] < '0' || kind[n] > '9' || (n > 1 && npy->text_width == 0)
                                   ? 0

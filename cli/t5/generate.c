@@ -118,7 +118,7 @@ static int on_option(void *context, int key, const char *value)
     case STATS: r->stats = true; return CLI_OK;
     case STOP:
         if (r->n_stop == MAX_STOPS)
-            return cli_error(CLI_USAGE, "--stop: given more than %d times", MAX_STOPS);
+            return cli_error(CLI_USAGE, "--stop: given more than %d times (leave some out)", MAX_STOPS);
         r->stop[r->n_stop++] = value;
         return CLI_OK;
     default: return cli_t5_common_option(&r->common, key, value);
@@ -248,7 +248,7 @@ static int begin_tokens(const request *r, rp_t5_generation *g, int32_t **tokens)
         return CLI_OK;
     if (r->common.tokens) {
         if (!cli_t5_numbers(r->begin, (int64_t)strlen(r->begin), tokens, &n, why))
-            return cli_error(CLI_USAGE, "--begin: %s", why);
+            return cli_error(CLI_USAGE, "--begin: %s (--tokens reads numbers between spaces)", why);
     } else {
         if (rp_t5_tokenize(r->common.model, r->begin, -1, tokens, &n) != RP_OK)
             return cli_t5_refused("--begin");

@@ -1,5 +1,5 @@
 /* test_other_calls.c -- what rp_key_norms, rp_prepare, rp_bias, rp_error_bound and rp_gradient_bound refuse, and the numbers of
- * rp_key_norms.
+ * rp_key_norms; plans with bounds on lengths, pages, rows of masks, and kinds that are none.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -173,12 +173,223 @@ static void each_output_alone(void **state)
     }
 }
 
+/* What a plan with bounds on lengths, pages, offsets and norms are refused for. */
+static void lengths_and_pages_are_refused(void **state)
+{
+    uint64_t offset = UINT64_MAX;
+    const int64_t one[1] = {1}, norms[3] = {1, 2, 2}, few[3] = {1, 2, 1}, flat[2] = {2, 2};
+    (void)state;
+    begin("fwd:f32:b1h2q3k100d4:alibi:window=5,5");
+    rp_plan_destroy(plan);
+    p.desc.flexible = 1;
+    good(rp_plan_create(&plan, &p.desc));
+    rp_tensors t = p.t;
+    t.k.shape[2] = 101;
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: its length is 101: the plan was made for up to 100");
+    t.k.shape[2] = -1;
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "k: its length is -1");
+    t = p.t;
+    t.q_offset = rp_array_of(&offset, RP_U64, 1, one);
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "tensors.q_offset: element 0");
+    t = p.t;
+    t.key_norms = array_in(&p, RP_F16, 3, norms);
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "tensors.key_norms is of f16");
+    t.key_norms = array_in(&p, RP_F32, 3, few);
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "tensors.key_norms");
+    t.key_norms = array_in(&p, RP_F32, 2, flat);
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "tensors.key_norms");
+    const void *page[2] = {p.t.k.data, p.t.v.data};
+    const rp_pages right = {.k = page, .v = page, .page = 50, .per_batch = 2, .len_k = 100, .k_key = 4, .v_key = 4};
+    t = p.t;
+    t.pages = (rp_pages){.v = page};
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k is NULL, and pages.v is not");
+    t.k.data = NULL;
+    t.pages = right;
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v is there beside pages.k");
+    t.v.data = NULL;
+    good(rp_attend(plan, &t, NULL));
+    t.pages.len_k = 101;
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "pages.len_k is 101: the plan was made for 0 to 100");
+    t.pages.len_k = -1;
+    refused(rp_attend(plan, &t, NULL), RP_E_SHAPE, "pages.len_k is -1");
+    t.pages = right, t.pages.page = 0;
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "pages.page is 0");
+    t.pages.page = INT64_MAX;
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "pages.page is 9223372036854775807");
+    t.pages = right, t.pages.v_key = -4;
+    refused(rp_attend(plan, &t, NULL), RP_E_STRIDE, "the strides of v are 0 and -4");
+    t.pages = right, t.pages.k_head = INT64_MAX;
+    refused(rp_attend(plan, &t, NULL), RP_E_STRIDE, "the strides of k are 9223372036854775807 and 4");
+    t.pages = right, t.pages.k_key = 1, t.pages.k_channel = INT64_MAX;
+    refused(rp_attend(plan, &t, NULL), RP_E_STRIDE, "k_channel is 9223372036854775807");
+    t.pages = right, page[1] = (const char *)p.t.v.data + 1;
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "pages.k[1] is not aligned to its elements");
+    page[1] = p.t.v.data;
+    t.pages.v = NULL; /* weights need no values, and out does */
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v");
+    t.out.data = NULL;
+    const int64_t pairs[4] = {1, 2, 3, 100};
+    t.weights = array_in(&p, RP_F32, 4, pairs);
+    good(rp_attend(plan, &t, NULL));
+    end();
+}
+
+/* What a backward call does not make, or cannot. */
+static void gradients_are_refused(void **state)
+{
+    (void)state;
+    begin("bwd:f32:b1h2q5k5d4:alibi");
+    static const char *const others = "an output beside out and lse";
+    const int64_t rows[3] = {1, 2, 5}, profile[3] = {1, 2, 9};
+    rp_tensors t = p.t;
+    t.profile = array_in(&p, RP_F32, 3, profile);
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_ARG, others);
+    t = p.t, t.key_mass = array_in(&p, RP_F32, 3, rows);
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_ARG, others);
+    t = p.t, t.entropy = array_in(&p, RP_F32, 3, rows);
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_ARG, others);
+    const void *page[1] = {p.t.k.data};
+    t = p.t, t.k.data = t.v.data = NULL;
+    t.pages = (rp_pages){.k = page, .v = page, .page = 5, .per_batch = 1, .len_k = 5, .k_key = 4, .v_key = 4};
+    refused(rp_backward(plan, &t, &p.g, NULL), RP_E_UNSUPPORTED, "a backward call needs k and v as arrays");
+    end();
+}
+
+/* An array that goes with a parameter of its term, without it and the other way round; positions that are none; a grid and an offset. */
+static void arrays_of_terms_are_refused(void **state)
+{
+    double position[5] = {0, 1, 0x1p54, 3, 4};
+    const int64_t factors[1] = {2}, positions[1] = {5}, one[1] = {1};
+    int64_t offset = 0;
+    (void)state;
+    begin("fwd:f32:b1h2q5k5d4:rope");
+    rp_tensors t = p.t;
+    int longs = 0, from = 0;
+    for (int x = 0; rp_term_array(RP_TERM_ROPE, x) != NULL; x++) {
+        longs = strcmp(rp_term_array(RP_TERM_ROPE, x), "long_factor") == 0 ? x : longs;
+        from = strcmp(rp_term_array(RP_TERM_ROPE, x), "q_positions") == 0 ? x : from;
+    }
+    t.term[0][longs] = array_in(&p, RP_F32, 1, factors);
+    refused(rp_attend(plan, &t, NULL), RP_E_ARG,
+            "long_factor (of rope) is given: it is read with scaling=longrope alone; leave it out");
+    t = p.t;
+    t.term[0][from] = rp_array_of(position, RP_F64, 1, positions);
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "q_positions (of rope): element 2 is 1.80144e+16");
+    position[2] = NAN;
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "q_positions (of rope): element 2 is");
+    end();
+    begin("fwd:f32:b1h2q6k6d4:swin,grid=2x3");
+    t = p.t;
+    t.q_offset = rp_array_of(&offset, RP_I64, 1, one);
+    refused(rp_attend(plan, &t, NULL), RP_E_UNSUPPORTED, "the tokens of terms[0] (of swin) lie on a grid");
+    end();
+}
+
+/* Biases of a plan with bounds on lengths: as many as the arrays of the call say. */
+static void biases_have_the_lengths_of_the_call(void **state)
+{
+    (void)state;
+    begin("fwd:f64:b1h2q8k9d4:alibi");
+    rp_plan_destroy(plan);
+    p.desc.flexible = 1;
+    good(rp_plan_create(&plan, &p.desc));
+    const int64_t shape[3] = {2, 3, 5}, all[3] = {2, 8, 9};
+    const rp_array some = array_in(&p, RP_F64, 3, shape), whole = array_in(&p, RP_F64, 3, all);
+    rp_tensors t = p.t;
+    t.q.shape[2] = 3, t.k.shape[2] = t.v.shape[2] = 5, t.out.data = NULL;
+    good(rp_bias(plan, &t, 0, &some));
+    refused(rp_bias(plan, &t, 0, &whole), RP_E_SHAPE, "bias");
+    t.q.data = t.k.data = t.v.data = NULL; /* without them, the bounds */
+    good(rp_bias(plan, &t, 0, &whole));
+    for (int64_t x = 0; x < 2 * 3 * 5; x++)
+        assert_true(at(&some, x) == at(&whole, x / 15 * 72 + x / 5 % 3 * 9 + x % 5));
+    const void *page[1] = {p.t.k.data};
+    t = p.t, t.q.shape[2] = 3, t.k.data = t.v.data = t.out.data = NULL;
+    t.pages = (rp_pages){.k = page, .v = page, .page = 5, .per_batch = 1, .len_k = 5, .k_key = 4, .v_key = 4};
+    good(rp_bias(plan, &t, 0, &some));
+    end();
+}
+
+static void shapes_and_rows_of_masks_are_refused(void **state)
+{
+    static const int64_t outside[][3] = {{-1, 0, 0}, {2, 0, 0}, {0, -1, 0}, {0, 2, 0}, {0, 0, -1}, {0, 0, 5}};
+    int64_t first = 7, end_ = 7, shape[RP_MAX_AXES];
+    int32_t ndim;
+    (void)state;
+    begin("fwd:f32:b2h2q5k7d4:t5:key_mask+causal");
+    const rp_desc *d = &p.desc;
+    rp_array a = p.t.mask[0];
+    refused(rp_mask_row(d, 0, &a, 0, 0, 0, NULL, &end_, NULL), RP_E_ARG, "first or end is NULL");
+    refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, NULL, NULL), RP_E_ARG, "first or end is NULL");
+    refused(rp_mask_row(d, -1, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "mask is -1: there are 2 masks");
+    refused(rp_mask_row(d, 2, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "mask is 2: there are 2 masks");
+    for (size_t n = 0; n < sizeof outside / sizeof *outside; n++)
+        refused(rp_mask_row(d, 0, &a, outside[n][0], outside[n][1], outside[n][2], &first, &end_, NULL), RP_E_RANGE,
+                "there are 2, 2 and 5, counted from 0");
+    refused(rp_mask_row(d, 0, NULL, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array is absent: the mask key_mask");
+    a.data = NULL;
+    refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array is absent: the mask key_mask");
+    a = p.t.mask[0], a.dtype = RP_F32;
+    refused(rp_mask_row(d, 0, &a, 0, 0, 0, &first, &end_, NULL), RP_E_ARG, "array");
+    assert_true(first == 7 && end_ == 7);
+    refused(rp_mask_shape(d, -1, &ndim, shape), RP_E_ARG, "mask is -1: there are 2 masks");
+    refused(rp_mask_shape(d, 2, &ndim, shape), RP_E_ARG, "mask is 2: there are 2 masks");
+    refused(rp_mask_shape(d, 0, NULL, shape), RP_E_ARG, "ndim or shape is NULL");
+    refused(rp_mask_shape(d, 0, &ndim, NULL), RP_E_ARG, "ndim or shape is NULL");
+    refused(rp_term_shape(d, 0, -1, &ndim, shape), RP_E_ARG, "term is 0, index -1: there are 1 terms");
+    refused(rp_term_shape(d, 1, 0, &ndim, shape), RP_E_ARG, "term is 1, index 0: there are 1 terms");
+    good(rp_term_shape(d, 0, RP_MAX_ARRAYS, &ndim, shape)); /* no such array: no axes */
+    assert_int_equal(ndim, 0);
+    assert_string_equal(rp_plan_isa(NULL), "");
+    end();
+}
+
+/* Questions about a kind of term that is none. */
+static void kinds_that_are_none(void **state)
+{
+    static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
+    (void)state;
+    for (size_t n = 0; n < sizeof none / sizeof *none; n++) {
+        const rp_term_kind kind = (rp_term_kind)none[n];
+        const rp_array arrays[RP_MAX_ARRAYS] = {{0}};
+        rp_term t = rp_term_init(RP_TERM_ALIBI);
+        t.kind = kind;
+        assert_null(rp_term_name(kind));
+        assert_null(rp_term_about(kind));
+        assert_null(rp_term_param(kind, 0));
+        assert_null(rp_term_array(kind, 0));
+        assert_null(rp_term_fault(kind));
+        assert_int_equal(rp_term_role(kind), RP_ROLE_BIAS);
+        assert_false(rp_term_is_bias(kind) || rp_term_is_causal(kind) || rp_term_is_array(kind));
+        assert_false(rp_term_takes_name(kind) || rp_term_array_optional(kind, 0) || rp_term_array_learned(kind, 0));
+        refused(rp_term_sizes(&t, arrays), RP_E_ARG, "no such term in terms.def");
+        good(rp_term_usual_sizes(&t, 10)); /* nothing to choose */
+    }
+    assert_null(rp_term_param(RP_TERM_T5, -1));
+    assert_null(rp_term_array(RP_TERM_T5, -1));
+    rp_term t = rp_term_init(RP_TERM_T5);
+    refused(rp_term_sizes_sized(&t, sizeof t + 8, p.t.term[0]), RP_E_ARG, "rp_term");
+    refused(rp_term_usual_sizes_sized(&t, sizeof t + 8, 10), RP_E_ARG, "rp_term");
+    rp_term_init_sized(NULL, sizeof t, RP_TERM_T5);
+    t.buckets = 77;
+    rp_term_init_sized(&t, sizeof t + 8, RP_TERM_T5); /* a size that no header has: nothing is written */
+    assert_int_equal(t.buckets, 77);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_are_refused),    cmocka_unit_test(norms_are_the_largest_lengths),
-        cmocka_unit_test(preparing_is_refused), cmocka_unit_test(inspection_is_refused),
+        cmocka_unit_test(norms_are_refused),
+        cmocka_unit_test(norms_are_the_largest_lengths),
+        cmocka_unit_test(preparing_is_refused),
+        cmocka_unit_test(inspection_is_refused),
         cmocka_unit_test(each_output_alone),
+        cmocka_unit_test(lengths_and_pages_are_refused),
+        cmocka_unit_test(gradients_are_refused),
+        cmocka_unit_test(arrays_of_terms_are_refused),
+        cmocka_unit_test(biases_have_the_lengths_of_the_call),
+        cmocka_unit_test(shapes_and_rows_of_masks_are_refused),
+        cmocka_unit_test(kinds_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,4 +148,8 @@ refusals explain <<'END'
 1 | axis of length 0 | --input "$no_keys"
 END
 
+# what JSON would read otherwise is escaped
+ok explain "$(printf 'say "a\\b" \001x \302\233y \303\251')" --json
+has '"tokens": \["say", "\\"a\\\\b\\"", "\\\\x01x", "\\\\x9by", "é"\]'
+
 finish

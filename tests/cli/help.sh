@@ -23,6 +23,18 @@ for name in $commands; do
     cp "$T/out" "$T/help.$name"
     refused 2 'no option is called --no-such-thing' "$name" --no-such-thing
 done
+for word in -h help; do
+    ok $word
+    has '^Usage: relpos COMMAND'
+done
+for name in lab t5; do
+    ok $name --help
+    has "^relpos $name -- " '^Commands:'
+    run $name
+    check 'no command: the help on standard error' '2 0 1' "$code $(($(wc -l <"$T/out"))) $(grep -c "^relpos $name -- " "$T/err")"
+done
+ok lab --help
+has '^  task = decoder$' '^  preset = '
 refusals <<'END'
 2 | no command is called "atend".*(relpos|attend) | atend
 2 | no command is called "" | ''

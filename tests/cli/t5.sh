@@ -77,6 +77,37 @@ check 'the file of the card' "$(sed -n 's/^| SHA-256 of model.safetensors | \(.*
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/h.npz"
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/v.safetensors" --pool mean --normalize
 ok t5 encode $data/encoder "$T/lines" --tokens -o "$T/made/p.npz" --pad-to 4 --attend-padding
+for pool in mean first last; do # of one token they are the same, of four they are not
+    ok t5 encode $data/encoder --tokens --text 5 --pool $pool -o "$T/made/$pool.1.npz"
+    ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.4.npz"
+done
+check 'pools' '1 3' "$(cksum "$T"/made/*.1.npz | cut -d ' ' -f 1 | sort -u | wc -l) $(cksum "$T"/made/*.4.npz | cut -d ' ' -f 1 | sort -u | wc -l)"
+data_of() # data_of FILE NAME: where the array's numbers begin
+{
+    begin=$(grep -aoE "\"$2\":[^}]*\"data_offsets\":\[[0-9]+" "$1" | sed 's/.*\[//')
+    echo $((8 + $(od -A n -t u8 -N 8 "$1") + begin))
+}
+ok t5 encode $data/encoder --tokens --text '5 9 2 4' -o "$T/made/rows.safetensors"
+width=$("$program" t5 info $data/encoder --json | sed 's/.*"d_model": \([0-9]*\).*/\1/')
+row=0
+for pool in first last; do
+    ok t5 encode $data/encoder --tokens --text '5 9 2 4' --pool $pool -o "$T/made/$pool.safetensors"
+    check "the $pool row" '' "$(cmp -n $((4 * width)) -i "$(data_of "$T/made/rows.safetensors" hidden | awk -v r=$row -v w="$width" '{print $1 + 4 * w * r}'):$(data_of "$T/made/$pool.safetensors" vectors)" "$T/made/rows.safetensors" "$T/made/$pool.safetensors" 2>&1)"
+    row=3
+done
+
+# generate: no token, or no pair of tokens, twice; when beams stop
+for n in 1 2; do
+    ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12 --no-repeat-ngram $n
+    check "no $n tokens twice" '' "$(awk -v n=$n '{for (x = 1; x + n - 1 <= NF; x++) print n == 1 ? $x : $x " " $(x + 1)}' "$T/out" | sort | uniq -d)"
+done
+ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 12 --min-new-tokens 12
+check 'tokens that come twice' '17 23 58 ' "$(tr ' ' '\n' <"$T/out" | sort | uniq -d | tr '\n' ' ')"
+for when in true false never; do
+    ok t5 generate $data/v11 --tokens --text '5 9 2 4' --max-new-tokens 4 --beams 2 --early-stopping $when
+done
+ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 --begin ab
+has '^ab'
 
 # score, tokenize, info, pack, bench
 printf '%s\t%s\n' "$source" '3 4 1' >"$T/pair"
@@ -330,6 +361,20 @@ cp $data/encoder/config.json "$T/made/empty"
 echo '{}' >"$T/made/empty/model.safetensors.index.json"
 run t5 info "$T/made/empty"
 says 'index.json: it has no weight_map \(get the file again\)$'
+while IFS='@' read -r map words; do # a shard lies beside its index, whatever its name
+    printf '{"weight_map": %s}\n' "$map" >"$T/made/empty/model.safetensors.index.json"
+    run t5 info "$T/made/empty"
+    check 'exit code' 1 "$code"
+    says "$words"
+done <<'END'
+{}@it has no weight_map
+{"a": ""}@tensor 'a' has no file
+{"a": 3}@tensor 'a' has no file
+{"a": ".x.safetensors"}@names '.x.safetensors' \(shards have to lie beside the index\)
+{"a": "../x.safetensors"}@names '../x.safetensors' \(shards have to lie beside the index\)
+{"a": "x\\y.safetensors"}@names 'x\\y.safetensors' \(shards have to lie beside the index\)
+{"a": "x.safetensors"}@names x.safetensors, and there is no such file
+END
 
 refusals t5 <<'END'
 2 | no command is called "translate" | translate
@@ -341,6 +386,13 @@ refusals t5 <<'END'
 1 | the checkpoint has an encoder alone | generate tests/t5/data/encoder --tokens --text 5
 1 | no tab | score tests/t5/data/v11 --tokens --text 5
 2 | --type: no type of weights is called "f64" | info tests/t5/data/v11 --type f64
+1 | line 1: "5x" is no token number | generate tests/t5/data/v11 --tokens --text 5x
+1 | line 1: -5 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text -5
+1 | line 1: 3000000000 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 3000000000
+1 | line 1: 99999999999999999999 is no token of the vocabulary | generate tests/t5/data/v11 --tokens --text 99999999999999999999
+2 | --begin: "x" is no token number | generate tests/t5/data/v11 --tokens --text 5 --begin x
+2 | --stop: given more than 16 times | generate tests/t5/data/byt5 --text 5 $(printf -- '--stop x%.0s ' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17)
+2 | --pool: there is no "middle" \(mean, first or last\) | encode tests/t5/data/encoder --tokens --text 5 --pool middle -o x.npz
 2 | --early-stopping: there is no "later" | generate tests/t5/data/v11 --tokens --text 5 --early-stopping later
 2 | --temperature: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 0
 2 | --sample: it goes with one beam, and --beams is 2 | generate tests/t5/data/v11 --tokens --text 5 --sample --beams 2

@@ -17,6 +17,10 @@ has '^\{"problem": "fwd:f32:b1h1q5k5d4", "isa": "generic", "seed": 7, "passed": 
 for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1h1q1k1d1 fwd:f32:x1 fwd:f32:b1h1q1k1d1:t6 fwd:f32:b1h1q1k1d1:t5:caus \
     fwd:f32:b1h1q1k1d1:t5:window=5 fwd:f32:b1h1q1k1d1:t5:causal:more fwd:f32:b1h1q1k1d1:t5,buckets=x fwd:f32:b1h1q1k1d1:t5+:causal \
     fwd:f32:b1h1q1k1d1::softcap fwd:f32:b1h1q1k1d1::softcap=x fwd:f32:b1b1h1q1k1d1 fwd:f32:b1h1q1k1d1::scale=2+scale=2 fwd:f32:b1h1q1k1d1::softcap=2+softcap_after=3 \
+    "fwd:f32:" fwd:f32:b1h1q1k1d1::scale= fwd:f32:b1h1q1k1d1::scale=inf fwd:f32:b1h1q1k1d1::softcap=1e fwd:f32:b1h1q1k1d1::window=1 \
+    fwd:f32:b1h1q1k1d1::window=1,2,3 fwd:f32:b1h1q1k1d1::seed= fwd:f32:b1h1q1k1d1::seed=1x fwd:f32:b1h1q1k1d1::causal=1 \
+    fwd:f32:b1h1q1k1d1::high=1 "fwd:f32:b1h1q1k1d1::causal$(printf '+causal%.0s' 1 2 3 4 5 6 7 8)" \
+    "fwd:f32:b1h1q1k1d1:alibi$(printf '+alibi%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)" "fwd:f32:b1h1q1k1d1:$(printf '%0512d' 0)" \
     fwd:f32:b1h1q1k1d1::positions+positions fwd:f32:b1h1q1k1d1::seed=1+causal+seed=1 fwd:f32:b0x10h1q1k1d1 fwd:f32:b99999999999999999999h1q1k1d1; do
     refused 2 'problem' verify "$problem"
     refused 2 'problem' bench "$problem"
@@ -31,6 +35,8 @@ for problem in fwd:f32:b1h1q4k4d4::dropout=1 fwd:f32:b1h1q4k5d4:swin,grid=2x2 fw
     fwd:f32:b1h1q4k4d4:sink+sink; do
     refused 1 'problem' verify "$problem"
 done
+ok verify fwd:f32:b1h1q5k5d4:none: --isa generic
+has '^1 problems checked, 0 failed'
 for setting in dropout=x dropout seed=-1 seed=x q_offsets=1 positions=p; do
     refused 2 'problem' bench "fwd:f32:b1h1q4k4d4::$setting"
 done

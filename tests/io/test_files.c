@@ -149,6 +149,41 @@ static void names_are_safe_to_print(void **state)
         assert_true(strlen(io_safe(buf, size, "\xe2\x82\xac\n\xe2\x82\xac\n\xe2\x82\xac\xff\xff\xff")) < size);
 }
 
+/* The first and last sequences of each length, and those beside them that no encoder makes. */
+static void utf8_is_known(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } cases[] = {{"\x7f", 1},
+                 {"\x80", 0},
+                 {"\xc1\xbf", 0},
+                 {"\xc2\x80", 2},
+                 {"\xdf\xbf", 2},
+                 {"\xe0\x9f\xbf", 0},
+                 {"\xe0\xa0\x80", 3},
+                 {"\xed\x9f\xbf", 3},
+                 {"\xed\xa0\x80", 0},
+                 {"\xee\x80\x80", 3},
+                 {"\xef\xbf\xbf", 3},
+                 {"\xf0\x8f\xbf\xbf", 0},
+                 {"\xf4\x8f\xbf\xbf", 4},
+                 {"\xf4\x90\x80\x80", 0},
+                 {"\xf0\x90\x80\x80", 4},
+                 {"\xf5\x80\x80\x80", 0}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        const size_t found = io_utf8((const unsigned char *)cases[n].text, strlen(cases[n].text));
+        if (found != cases[n].bytes)
+            fail_msg("sequence %zu: %zu bytes, not %zu", n, found, cases[n].bytes);
+        if (found > 1)
+            assert_int_equal(io_utf8((const unsigned char *)cases[n].text, found - 1), 0); /* cut */
+    }
+    char buf[8] = "kept";
+    assert_string_equal(io_safe(buf, 0, "name"), "");
+    assert_string_equal(buf, "kept");
+}
+
 static void a_suffix_names_the_format(void **state)
 {
     (void)state;
@@ -189,6 +224,7 @@ int main(void)
         cmocka_unit_test(files_of_numpy_and_safetensors_are_read),
         cmocka_unit_test(unusable_arrays_say_why),
         cmocka_unit_test(names_are_safe_to_print),
+        cmocka_unit_test(utf8_is_known),
         cmocka_unit_test(a_suffix_names_the_format),
         cmocka_unit_test(an_error_about_a_long_path_says_why),
         cmocka_unit_test(sizes_do_not_wrap),

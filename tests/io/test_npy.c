@@ -45,6 +45,9 @@ static void headers_are_read(void **state)
     accept_npy(2, HEADER("(3,)") "   \n", 12, RP_F32, 1);
     accept_npy(3, HEADER("(3, 1)"), 12, RP_F32, 2);
     accept_npy(1, HEADER("(3L,)"), 12, RP_F32, 1);
+    accept_npy(1, "{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", 12, RP_F32, 1);
+    accept_npy(1, "{'descr': '>u1', 'fortran_order': False, 'shape': (3,)}", 3, RP_U8, 1);
+    accept_npy(1, "{'shape': (3,), 'descr': '<i2', 'fortran_order': False\n}", 6, RP_I16, 1);
     accept_npy(1, HEADER("(1, 3, )"), 12, RP_F32, 2);
     accept_npy(1, HEADER("()"), 4, RP_F32, 0);
     accept_npy(1, HEADER("(0,)"), 0, RP_F32, 1);
@@ -94,6 +97,9 @@ static void bad_headers_are_refused(void **state)
         {"{'descr': [('a', '<f4'), 'fortran_order': False, 'shape': (3,)}", "list does not end"},
         {"{'descr': ['", "list does not end"},
         {"{'descr': ['\\", "list does not end"},
+        {"{'descr': [('a\\', '<f4')], 'fortran_order': False, 'shape': (3,)}",
+         "list does not end"}, /* the quote is escaped */
+        {"{'descr': [('a', \x01'<f4')], 'fortran_order': False, 'shape': (3,)}", "control character"},
         {HEADER("(3,)") " ; import os", "after the dictionary"},
         {"   ", "dictionary is expected"},
         {"{"

@@ -50,5 +50,32 @@ train 'given twice' "$(printf 'width = 8\nwidth = 16')" 2
 refused 2 'multiple of heads' lab train "$T/small.lab" -o "$T/bad" --set 'width = 3'
 refused 2 'no command is called "trian"' lab trian
 refused 1 'not a result of relpos lab sweep' lab report README.md
+refused 2 'no results' lab report
+RELPOS_PYTHON=$T/none refused 1 'none cannot be run: No such file' lab report README.md
+refused 2 'no run is named' lab export
+refused 2 'no file to write is named' lab export "$T/run"
+refused 2 'transformers: --model writes another form' lab export "$T/run" --model --transformers -o "$T/x.safetensors"
+refused 2 'model takes no text' lab export "$T/run" --model --prompt a -o "$T/x.safetensors"
+refused 2 'x.npz: the suffix is not .safetensors$' lab export "$T/run" --model -o "$T/x.npz"
+
+sweep() # sweep PATTERN LINE...: the small experiment with lines more
+{
+    wanted_line=$1
+    shift
+    (cat "$T/small.lab" && printf '%s\n' "$@") >"$T/bad.lab"
+    refused 2 "$wanted_line" lab sweep "$T/bad.lab" -o "$T/bad.jsonl"
+}
+refused 2 'no experiment is named' lab sweep
+refused 2 'no file for the results is named' lab sweep "$T/small.lab"
+for seeds in 0 33 x 1x; do
+    sweep "seeds: \"$seeds\" is out of range \(1 to 32\)" "seeds = $seeds"
+done
+sweep 'vary.seed: more than 32 values' "vary.seed = $(seq -s '|' 33)"
+# shellcheck disable=SC2046
+sweep 'vary: more than 8 keys' $(printf 'vary.%s=1\n' seed steps batch lr warmup length width heads layers)
+# shellcheck disable=SC2046
+sweep 'quick: more than 32 keys' $("$program" lab --help | sed -n 's/^  \([a-z0-9_]*\) = .*/quick.\1=1/p' | head -n 33)
+refused 1 'eval_previous: decoders of text with windows of two tokens' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_previous=1 --set length=1
+refused 1 'eval_ngrams: counts are a yardstick for decoders of bytes' lab sweep "$T/small.lab" -o "$T/bad.jsonl" --set eval_ngrams=2 --set generate=copy --set generate_size=4
 
 finish

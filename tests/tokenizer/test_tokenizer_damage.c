@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/files.h"
 #include "tests/starve.h"
+#include "tokenizer/charsmap.h"
 
 static const char text[] =
     " The  \xef\xbd\x81 e\xcc\x81 \xf0\x9f\x98\x80\xff <extra_id_0>\t<e>  Ab c \0 </s> \xea\xb0\x81www";
@@ -317,6 +318,29 @@ static void a_random_charsmap_does_no_harm(void **state)
     }
 }
 
+/* A rule for "a" at each place of the replacements, and beyond them: what lies behind the map is not of it. */
+static void replacements_end_with_the_map(void **state)
+{
+    enum { UNITS = 98, SIZE = 4 + 4 * UNITS + 3 };
+    static const char *const want[] = {"xy", "y", "", ""}; /* at the NUL, and at the end */
+    char bytes[SIZE + 8];
+    (void)state;
+    for (uint32_t place = 0; place < 12; place++) {
+        uint32_t units[1 + UNITS] = {4 * UNITS};
+        units[1 + 'a'] = 'a' | 1u << 8 | 1u << 10; /* it has a leaf, at 'a' ^ 1 */
+        units[1 + ('a' ^ 1)] = place | 1u << 31;
+        memcpy(bytes, units, sizeof units);
+        memcpy(bytes + sizeof units, "xy\0ZZZZZZZZ", 11);
+        tok_charsmap map;
+        assert_int_equal(tok_charsmap_open(&map, bytes, SIZE, "it", err), TOK_OK);
+        const tok_rule rule = tok_charsmap_find(&map, "ab", 2, true);
+        assert_int_equal(rule.length, place < 4 ? 1 : 0);
+        if (place < 4)
+            assert_string_equal(rule.text, want[place]);
+        tok_charsmap_free(&map);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -385,7 +409,8 @@ int main(void)
         cmocka_unit_test(mutated_files_do_no_harm),       cmocka_unit_test(what_is_wrong_in_a_json_is_named),
         cmocka_unit_test(long_parts_are_bounded),         cmocka_unit_test(nested_steps_are_refused),
         cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
-        cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
