@@ -13,10 +13,11 @@ grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
 }
 rm -rf build/debian
 mkdir -p "build/debian/relpos-$version"
-git archive --format=tar HEAD | gzip -9n >"build/debian/relpos_$version.orig.tar.gz"
+git archive --format=tar HEAD ':(exclude)debian' | gzip -9n >"build/debian/relpos_$version.orig.tar.gz"
 tar -C "build/debian/relpos-$version" -xf "build/debian/relpos_$version.orig.tar.gz"
+git archive --format=tar HEAD debian | tar -C "build/debian/relpos-$version" -xf -
 cd "build/debian/relpos-$version"
 dpkg-buildpackage -us -uc
-lintian --fail-on error,warning ../*.changes
+lintian --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs ../*.changes # Debian's list of bugs knows no relpos
 cd ..
 ls -l ./*.deb

@@ -2,9 +2,11 @@
 """Every kind of model that transformers' AutoModel knows, tiny and with random weights, with attn_implementation="relpos" beside eager
 attention: which run, whether outputs and gradients are equal, whether an array of queries by keys is made, and why others do not run.
 
-    tools/hf_models.py --run [NAME...]   the sweep, or some of it, by two processes: ten minutes. Exit code 1 if a model that worked in
+    tools/hf_models.py --run [NAME...]   the sweep of what was tried before, or of some, by two processes: ten minutes. Exit code 1 if a model that worked in
                                          bench/results/hf_models.json no longer does, or runs and differs
-    tools/hf_models.py --save            the sweep, written into that file
+    tools/hf_models.py --save            the sweep of all, written into that file
+    tools/hf_models.py --try [NAME...]   only what was not tried, or these, put into that file
+    tools/hf_models.py --memory [NAME...]  memory at 4,096 tokens of those that work and have none there, or of these, put into that file
     tools/hf_models.py --write           write the table of docs/hf.md from that file
     tools/hf_models.py --check           exit code 1 if the table is not what the file says
 
@@ -25,7 +27,8 @@ from made import between, check, root, write  # noqa: E402
 
 saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
-N, LONG, VOCABULARY, SECONDS, MEMORY = 12, 512, 120, 40, 8 << 30
+N, LONG, MANY, VOCABULARY, SECONDS, MEMORY = 12, 512, 4096, 120, 40, 8 << 30
+LOST = f"more than {SECONDS} s, or {MEMORY >> 30} GB"
 TOLERANCE = {"f64": 2e-5, "f32": 2e-4}  # of the largest output or gradient: softmax is in f32 in many an eager attention
 
 
@@ -37,38 +40,50 @@ WIDTHS = r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size
 INNER = r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)"
 
 
-def size_of(key, value, heads):
+# Ways to make a config small, one after the other until eager attention runs: (layers, whether widths shrink, whether images do). Where some layers
+# are of another kind, as in Jamba, the first two may have no attention; and many a config has widths that have to agree with others.
+WAYS = (2, True, True), (6, True, True), (2, False, True)
+
+
+POSITIONS = r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions"
+at_least = 0  # positions; 0: at most 1100
+
+
+def size_of(key, value, heads, way):
     """A small value for a key of a config that has so many heads, or the one that it has."""
+    layers, widths, _ = way
     if isinstance(value, bool) or not isinstance(value, int):
         return value
     if re.search(r"vocab_size$", key):
         return min(value, VOCABULARY)
-    if re.fullmatch(LAYERS, key) and value > 2 and "idx" not in key:
-        return 2
+    if re.fullmatch(LAYERS, key) and value > layers and "idx" not in key and (widths or "feat_extract" not in key):
+        return layers
+    if re.search(r"experts?$", key) and value > 4:
+        return 4
+    if re.search(r"(experts_per_tok(en)?|top_k|topk|moe_k|n_group|topk_group)$", key):
+        return 1 if "group" in key else min(value, 2)
+    if re.search(POSITIONS, key) and isinstance(value, int):
+        return max(value, at_least) if at_least else min(value, 1100)
+    if re.fullmatch(INNER, key) and value > 96:
+        return 96 if widths else min(value, 512)
+    if not widths:
+        return value
     if re.search(r"(kv_heads|key_value_heads|num_kv)$", key):
         return min(value, 4 if value == heads else 2)
     if re.fullmatch(HEADS, key) and value > 4:
         return 4
-    if re.fullmatch(INNER, key) and value > 96:
-        return 96
     if re.fullmatch(r"(.*_)?(head_dim|d_kv|d_head|attention_head_size|head_size|kv_channels|rotary_dim)", key) and value > 16:
         return 16
     if re.fullmatch(WIDTHS, key) and value > 64:
         return 64
-    if re.search(r"experts?$", key) and value > 4:
-        return 4
-    if re.search(r"(experts_per_tok|top_k|topk|n_group|topk_group)$", key):
-        return 1 if "group" in key else min(value, 2)
     if re.search(r"(q_lora_rank|kv_lora_rank)$", key):
         return min(value, 32)
     if re.search(r"(qk_nope_head_dim|v_head_dim|qk_rope_head_dim)$", key):
         return min(value, 16)
-    if re.search(r"max_(position_embeddings|seq_len|source_positions|target_positions)|n_positions", key) and value > 1100:
-        return 1100
     return value
 
 
-def small(config, PreTrainedConfig):
+def small(config, PreTrainedConfig, way=WAYS[0]):
     """Shrinks a config in place, with those within it."""
     old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
     staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
@@ -76,10 +91,10 @@ def small(config, PreTrainedConfig):
         config.depths = [1 if n < len(config.depths) - 1 else 2 for n in range(len(config.depths))]
     for key, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
-            small(value, PreTrainedConfig)
-        elif isinstance(value, dict) and "mrope_section" in value:
+            small(value, PreTrainedConfig, way)
+        elif isinstance(value, dict) and way[1] and ("mrope_section" in value or way != WAYS[0] and re.fullmatch("rope_(parameters|scaling)", key)):
             value["mrope_section"] = [2, 3, 3]
-        elif not key.startswith("_") and not (staged and re.fullmatch(f"{WIDTHS}|{HEADS}", key)) and (new := size_of(key, value, heads)) != value:
+        elif not key.startswith("_") and not (staged and re.fullmatch(f"{WIDTHS}|{HEADS}", key)) and (new := size_of(key, value, heads, way)) != value:
             try:
                 setattr(config, key, new)
             except (AttributeError, NotImplementedError, ValueError, TypeError):
@@ -95,10 +110,17 @@ def small(config, PreTrainedConfig):
                 pass
         if re.search(r"_token_(id|index)$", key) and isinstance(value, int) and value >= VOCABULARY:
             setattr(config, key, VOCABULARY - 1 - sum(map(ord, key)) % 20)
-    for key, value in (("pad_token_id", 0), ("drop_path_rate", 0.0)):
-        if hasattr(config, key) and not isinstance(getattr(config, key), list):
-            setattr(config, key, value)
-    for key in ("image_size", "input_size"):
+    if hasattr(config, "pad_token_id"):
+        config.pad_token_id = 0
+    if isinstance(rate := getattr(config, "drop_path_rate", None), (int, float)):
+        config.drop_path_rate = type(rate)(0)
+    if way != WAYS[0]:  # what a config leaves open, though its model needs it
+        width, some = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
+        for key, value in (("vocab_size", VOCABULARY), ("prediction_length", 8), ("num_key_value_heads", some),
+                           ("head_dim", width // some if isinstance(width, int) and isinstance(some, int) and some else None)):
+            if value is not None and getattr(config, key, 0) is None:
+                setattr(config, key, value)
+    for key in ("image_size", "input_size") if way[2] else ():
         if isinstance(value := getattr(config, key, None), int) and value > 64:
             patch = getattr(config, "patch_size", 16)
             setattr(config, key, 4 * patch if isinstance(patch, int) and 8 <= patch <= 32 else 64)
@@ -122,7 +144,8 @@ def inputs_of(model, torch, n=N, batch=2):
     import inspect
     takes, config = inspect.signature(model.forward).parameters, model.config
     g = torch.Generator().manual_seed(5)
-    ids = torch.randint(20, 90, (batch, n), generator=g)
+    words = sizes(config, "vocab_size")
+    ids = torch.randint(20, 90, (batch, n), generator=g).clamp(max=max(words - 1, 0) if isinstance(words, int) else 89)
     keep = (torch.arange(n) < torch.tensor([n, max(n // 2, 1)])[:batch, None]).long()
     found = []
     if "input_ids" in takes and "attention_mask" in takes:
@@ -143,6 +166,36 @@ def inputs_of(model, torch, n=N, batch=2):
         found.append(({"pixel_values": pixels[:, None].repeat(1, frames, 1, 1, 1)}, None))
         if "input_ids" in takes:
             found.insert(0, ({**found[0][0], "pixel_values": pixels}, None))
+        more = {"decoder_input_ids": ids} if "decoder_input_ids" in takes else {}
+        found += [({"pixel_values": pixels, **more}, None)] if more else []
+    if "grid_thw" in takes:  # patches of two images
+        grid = torch.tensor([[1, 4, 4], [1, 4, 8]])
+        patch, frames = sizes(config, "patch_size") or 14, sizes(config, "temporal_patch_size") or 1
+        channels = sizes(config, "in_channels") or channels
+        for key in ("hidden_states", "pixel_values"):
+            for depth in (channels * frames * patch * patch, channels * patch * patch) if key in takes and isinstance(patch, int) else ():
+                given = {key: torch.randn(int(grid.prod(1).sum()), depth, generator=g, dtype=torch.float64), "grid_thw": grid}
+                found.append((given | ({"merge_sizes": torch.tensor([1, 1])} if "merge_sizes" in takes else {}), None))
+    if "pixel_values_videos" in takes:
+        video = torch.randn(batch, sizes(config, "num_frames") or sizes(config, "frames_per_clip") or 4, channels, *size, generator=g, dtype=torch.float64)
+        found.append(({"pixel_values_videos": video}, None))
+    if "spatial_shapes" in takes:
+        patches = torch.randn(batch, 16, channels * (sizes(config, "patch_size") or 16) ** 2, generator=g, dtype=torch.float64)
+        given = {"pixel_values": patches, "spatial_shapes": torch.tensor([[4, 4]] * batch), "pixel_attention_mask": torch.ones(batch, 16).long()}
+        found.append((given | ({"input_ids": ids} if "input_ids" in takes else {}), None))
+    if "past_values" in takes:  # series of numbers
+        length = sizes(config, "context_length") or sizes(config, "prediction_length") or 32
+        many = sizes(config, "num_input_channels")
+        found.append(({"past_values": torch.randn(batch, length, many or 1, generator=g, dtype=torch.float64)}, None))
+        if "past_time_features" in takes:
+            length += max(sizes(config, "lags_sequence") or [0])
+            found.append(({"past_values": torch.randn(batch, length, generator=g, dtype=torch.float64),
+                           "past_time_features": torch.zeros(batch, length, sizes(config, "num_time_features") or 0, dtype=torch.float64),
+                           "past_observed_mask": torch.ones(batch, length, dtype=torch.float64)}, None))
+    if "visual_feats" in takes:
+        given = {"visual_feats": torch.randn(batch, n, sizes(config, "visual_feat_dim"), generator=g, dtype=torch.float64),
+                 "visual_pos": torch.rand(batch, n, sizes(config, "visual_pos_dim"), generator=g, dtype=torch.float64)}
+        found.append(({"input_ids": ids, "attention_mask": keep, **given}, keep))
     if "flattened_patches" in takes:
         patches = torch.randn(batch, 24, sizes(config, "patch_embed_hidden_size") + 2, generator=g, dtype=torch.float64)
         patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1)
@@ -150,7 +203,9 @@ def inputs_of(model, torch, n=N, batch=2):
     if "input_values" in takes:
         values = torch.randn(batch, 4000, generator=g, dtype=torch.float64)
         found += [({"input_values": x}, None) for x in (values, torch.randn(
-            batch, 1024, sizes(config, "num_mel_bins") or 128, generator=g, dtype=torch.float64))]
+            batch, 1024, sizes(config, "num_mel_bins") or 128, generator=g, dtype=torch.float64), values[:, None])]
+        if "decoder_input_ids" in takes:
+            found.append(({"input_values": values, "decoder_input_ids": ids}, None))
     if "input_features" in takes:
         bins = sizes(config, "num_mel_bins") or sizes(config, "feature_projection_input_dim") or sizes(config, "feature_size") or 80
         frames = 2 * (sizes(config, "max_source_positions") or 50)
@@ -217,6 +272,43 @@ def prepared(cls, config, torch):
     return model
 
 
+def first_line(error):
+    said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # where this machine has its packages
+    return re.sub(r"\s+", " ", said)[:160]
+
+
+def kind_of(name, way, transformers, modeling_auto):
+    """The class of a kind of model, and a config, made small in some way."""
+    config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig, way)
+    config._attn_implementation = "eager"
+    mappings = [getattr(modeling_auto, mapping) for mapping in MAPPINGS]
+    cls = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
+    return cls[0] if isinstance(cls, tuple) else cls, config
+
+
+def runs(name, way, row, torch, transformers, modeling_auto):
+    """A config, made small in some way, its model, inputs with which eager attention runs, rows that are looked at, and what it computes."""
+    cls, config = kind_of(name, way, transformers, modeling_auto)
+    row["class"] = cls.__name__
+    model = prepared(cls, config, torch)
+    error, candidates = None, inputs_of(model, torch)
+    for n, (given, keep) in enumerate(candidates + candidates):  # in f32 what does not run in f64
+        try:
+            if n == len(candidates):
+                model = model.float()
+            if n >= len(candidates):
+                given = {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
+            want = run(model, torch, "eager", given, keep)
+            again = run(model, torch, "eager", given, keep)
+            if want[0] and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
+                row["type"] = "f32" if n >= len(candidates) else "f64"
+                return config, model, given, keep, want
+            error = error or ValueError("not finite, or not the same twice")
+        except Exception as why:
+            error = error or why
+    raise error or ValueError("no inputs are known for it")
+
+
 def try_one(name):
     """The row of one kind of model."""
     import relpos
@@ -235,37 +327,19 @@ def try_one(name):
     relpos.attention = counted
     row = {"model": name}
 
-    def first_line(error):
-        said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # where this machine has its packages
-        return re.sub(r"\s+", " ", said)[:160]
-
-    try:
-        config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig)
-        config._attn_implementation = "eager"
-        mappings = [getattr(modeling_auto, mapping) for mapping in MAPPINGS]
-        cls = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
-        cls = cls[0] if isinstance(cls, tuple) else cls
-        row["class"] = cls.__name__
-        model = prepared(cls, config, torch)
-        error, candidates = None, inputs_of(model, torch)
-        for n, (given, keep) in enumerate(candidates + candidates):  # in f32 what does not run in f64
-            try:
-                if n == len(candidates):
-                    model = model.float()
-                if n >= len(candidates):
-                    given = {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
-                row["type"] = "f32" if n >= len(candidates) else "f64"
-                want = run(model, torch, "eager", given, keep)
-                again = run(model, torch, "eager", given, keep)
-                if want[0] and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
-                    break
-                error = error or ValueError("not finite, or not the same twice")
-            except Exception as why:
-                error = error or why
-        else:
-            raise error or ValueError("no inputs are known for it")
-    except Exception as why:
-        return row | {"result": "not tried", "why": first_line(why)}
+    for way in WAYS:
+        signal.alarm(SECONDS)
+        try:
+            config, model, given, keep, want = runs(name, way, row, torch, transformers, modeling_auto)
+            break
+        except Exception as why:
+            row["why"] = first_line(why)
+    else:
+        return row | {"result": "not tried"}
+    row.pop("why", None)
+    if way != WAYS[0]:
+        row["way"] = WAYS.index(way)
+    signal.alarm(SECONDS)
     try:
         model.set_attn_implementation("relpos")
     except ValueError as why:
@@ -285,7 +359,7 @@ def try_one(name):
         near = min(row["distance"], row.get("distance_sdpa", float("inf"))) <= TOLERANCE[row["type"]]
         row["result"] = "equal" if near else "differs"
     except Exception as why:
-        return row | {"result": "failed", "why": first_line(why)}
+        return row | {"result": "refused" if "which holds no numbers here" in str(why) else "failed", "why": first_line(why)}
     row["square"] = squares(model, torch)
     for mapping in (modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING):
         if type(config) in mapping and "generate" not in row and row["result"] == "equal" and "input_ids" in given:
@@ -324,6 +398,46 @@ def squares(model, torch):
     return None if sizes["eager"] < LONG * LONG else sizes["relpos"] >= LONG * LONG
 
 
+def memory_of(name, way):
+    """Peak memory above what there was before, in MB, of a forward pass over a text of MANY tokens in f32, with relpos and with eager attention;
+    or why there is none."""
+    import relpos.hf  # noqa: F401
+    import torch
+    import transformers
+    import warnings
+    from transformers.models.auto import modeling_auto
+    global at_least
+    at_least = MANY + 8  # a position is a row of a table in many a model
+    warnings.simplefilter("ignore")
+
+    def of_process(key):
+        return int(re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+    def forward(n):
+        for given, _ in inputs_of(model, torch, n, 1):
+            if "input_ids" in given and not any(x.is_floating_point() for x in given.values()):
+                with torch.no_grad():
+                    model(**{key: x for key, x in given.items() if "decoder" not in key or "attention" not in key})
+                return True
+        return False
+
+    found = {}
+    try:
+        cls, config = kind_of(name, way, transformers, modeling_auto)
+        model = prepared(cls, config, torch).float()
+        for implementation in ("relpos", "eager"):
+            model.set_attn_implementation(implementation)
+            if not forward(64):
+                return "takes no text alone"
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is that from here on
+            before = of_process("VmRSS")
+            forward(MANY)
+            found[implementation] = round(of_process("VmHWM") - before)
+    except Exception as why:
+        return first_line(why)
+    return found
+
+
 def generates(cls, config, torch):
     try:
         config._attn_implementation = "eager"
@@ -347,8 +461,8 @@ def generates(cls, config, torch):
 
 # ---------------------------------------------------------------------------------------------- the sweep
 
-def forked(name):
-    """A process that tries one model: (its number, the end of its pipe)."""
+def forked(work, seconds):
+    """A process that does some work: (its number, the end of its pipe)."""
     read, wrote = os.pipe()
     child = os.fork()
     if child == 0:
@@ -357,20 +471,20 @@ def forked(name):
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
         os.dup2(silence, 2)
-        signal.alarm(SECONDS)
-        os.write(wrote, json.dumps(try_one(name)).encode())
+        signal.alarm(seconds)
+        os.write(wrote, json.dumps(work()).encode())
         os._exit(0)
     os.close(wrote)
     return child, read
 
 
-def sweep(names, workers=2):
-    """The rows of names, each in a process of its own, which may take SECONDS."""
+def sweep(names, work, lost, seconds=SECONDS, workers=2):
+    """What work(name) returns of names, each in a process of its own, which may take so many seconds; or lost(name)."""
     waiting, busy, rows = list(names), {}, {}
     while waiting or busy:
         while waiting and len(busy) < workers:
             name = waiting.pop(0)
-            child, read = forked(name)
+            child, read = forked(lambda name=name: work(name), seconds)
             busy[read] = (name, child, b"")
         for read in select.select(list(busy), [], [], 1)[0]:
             name, child, text = busy[read]
@@ -381,8 +495,8 @@ def sweep(names, workers=2):
             os.close(read)
             os.waitpid(child, 0)
             del busy[read]
-            rows[name] = json.loads(text) if text else {"model": name, "result": "not tried", "why": f"more than {SECONDS} s, or {MEMORY >> 30} GB"}
-            print(f"{len(rows):4}/{len(names)}", *(f"{key}={value}" for key, value in rows[name].items() if value is not None), flush=True)
+            rows[name] = json.loads(text) if text else lost(name)
+            print(f"{len(rows):4}/{len(names)}", name, rows[name], flush=True)
     return [rows[name] for name in names]
 
 
@@ -395,12 +509,45 @@ def swept(given):
     import relpos.hf  # noqa: F401
     torch.set_num_threads(1)
     start = time.monotonic()
-    rows = sweep(given or sorted({name for mapping in MAPPINGS for name in getattr(modeling_auto, mapping + "_NAMES")}))
+    rows = sweep(given or sorted({name for mapping in MAPPINGS for name in getattr(modeling_auto, mapping + "_NAMES")}), try_one,
+                 lambda name: {"model": name, "result": "not tried", "why": LOST})
     of = {}
     for row in rows:
         of[row["result"]] = of.get(row["result"], 0) + 1
     print(f"{time.monotonic() - start:.0f} s:", ", ".join(f"{count} {result}" for result, count in sorted(of.items())))
     return rows, {"transformers": transformers.__version__, "torch": torch.__version__.partition("+")[0]}
+
+
+def tried():
+    """The names that the file has of models that were tried."""
+    return [row["model"] for row in json.loads(saved.read_text())["models"] if row["result"] != "not tried"]
+
+
+def merged(names):
+    """Try the names, or all that were not tried, and put what is found into the file; memory is measured later."""
+    found = json.loads(saved.read_text())
+    rows, _ = swept(names or [row["model"] for row in found["models"] if row["result"] == "not tried"])
+    rows = {row["model"]: row for row in rows}
+    keep(found, [rows.get(row["model"], row) for row in found["models"]])
+
+
+def measured(names):
+    """Measure the memory of the names, or of all that are equal and have none in the file, and put it there."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch
+    import transformers.models.auto.modeling_auto  # noqa: F401
+    import relpos.hf  # noqa: F401
+    torch.set_num_threads(1)
+    found = json.loads(saved.read_text())
+    rows = {row["model"]: row for row in found["models"] if row["result"] == "equal"}
+    names = names or [name for name, row in rows.items() if "memory" not in row]
+    for name, memory in zip(names, sweep(names, lambda name: memory_of(name, WAYS[rows[name].get("way", 0)]), lambda name: f"more than {3 * SECONDS} s, or {MEMORY >> 30} GB", 3 * SECONDS)):
+        rows[name]["memory"] = memory
+    keep(found, found["models"])
+
+
+def keep(found, models):
+    saved.write_text(json.dumps(found | {"models": models}).replace('{"model"', '\n{"model"') + "\n")
 
 
 def compare(rows):
@@ -419,9 +566,14 @@ def line(row):
         near = row["distance"] <= TOLERANCE[row["type"]]
         apart = row["distance"] if near else row["distance_sdpa"]
         made = {True: "made", False: "none", None: ""}[row["square"]]
-        return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {row.get('generate', '').replace('not tried', '')} | |"
-    why = {"refused": "computes its attention by itself: refused when it is set", "not used": "has no attention of this kind: a warning"}
-    return f"| {row['model']} | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
+        memory = row.get("memory", "")
+        if isinstance(memory, dict):
+            memory = f"{memory['relpos']} MB, eager {memory['eager']}"
+        generated = row.get("generate", "").replace("not tried", "")
+        return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {memory.replace('|', ' ')[:80]} | {generated} | |"
+    why = {"refused": "computes with its mask of attention by itself: refused at the first pass" if "holds no numbers" in row.get("why", "") else
+           "computes its attention by itself: refused when it is set", "not used": "has no attention of this kind: a warning"}
+    return f"| {row['model']} | | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
 
 
 def page():
@@ -432,9 +584,9 @@ def page():
     text = (f"transformers {found['transformers']}, torch {found['torch']}: of {len(found['models'])} kinds of models {len(rows)} were tried. "
             f"{equal} are equal to the attention that they come with, outputs and gradients; {refused} are refused; {unused} have no attention to "
             f"replace; {len(rows) - equal - refused - unused} failed.\n\n")
-    table = "| model | equal to, largest relative difference | array of queries by keys | generate() | why not |\n|---|---|---|---|---|\n"
+    table = "| model | equal to, largest relative difference | array of queries by keys | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nNot tried, since eager attention does not run with the small config of this sweep: {', '.join(rest)}.\n"
+    return text + table + f"\nNot tried, since eager attention does not run with the small configs and the inputs of this sweep: {', '.join(rest)}.\n"
 
 
 def made_files():
@@ -445,10 +597,14 @@ def made_files():
 if __name__ == "__main__":
     what, *rest = sys.argv[1:] or [""]
     if what == "--run":
-        compare(swept(rest)[0])
+        compare(swept(rest or tried())[0])
     elif what == "--save" and not rest:
         found, versions = swept([])
-        saved.write_text(json.dumps({**versions, "models": found}).replace('{"model"', '\n{"model"') + "\n")
+        keep(versions, found)
+    elif what == "--try":
+        merged(rest)
+    elif what == "--memory":
+        measured(rest)
     elif what == "--write" and not rest:
         write(made_files())
     elif what == "--check" and not rest:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _core, _hints, _terms
+from . import _core, _hints, _progress, _terms
 from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
               seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None,
-              layout="bhld", key_norms=None, **unknown):
+              layout="bhld", key_norms=None, progress=None, **unknown):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
@@ -75,6 +75,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     precision        "highest", or "high": with AMX, products of float32 from two parts of bfloat16 each instead of three
     out              where the result goes
     key_norms        those of relpos.key_norms: few queries then leave far keys unread
+    progress         True: a call that takes long shows how far it is, by tqdm where that is installed, else by a line on standard error
+                     where that is a terminal; or a function, which gets the share that is done. In the main thread
     layout           "bhld", or "blhd": q, k, v, out and the result are (B, L, H, D); the other arrays and results are as ever
 
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
@@ -101,8 +103,11 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
     attend = _hints.named(_core.attention, "relpos::attention")
+    if progress:
+        attend = _progress.told(attend, "relpos.attention")
     found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap,
-                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms)
+                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms,
+                   progress)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
@@ -167,12 +172,12 @@ class Gradients(NamedTuple):
     terms: tuple
 
 
-def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **options):
+def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, progress=None, **options):
     """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`: numbers, to torch too,
     which has no derivative of them.
 
     `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
-    ("q", "table"), where not all gradients are wanted; the work for the others is not done.
+    ("q", "table"), where not all gradients are wanted; the work for the others is not done. progress is that of `attention`.
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -180,7 +185,8 @@ def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, **opti
     >>> g.q.shape, g.terms[0]["slopes"].shape
     ((1, 2, 5, 4), (2,))
     """
-    return Gradients(*_core.backward(dout, q, k, v, out=out, lse=lse, wanted=wanted, **options))
+    call = _progress.told(_core.backward, "relpos.attention_backward") if progress else _core.backward
+    return Gradients(*call(dout, q, k, v, progress, out=out, lse=lse, wanted=wanted, **options))
 
 
 class Plan:
@@ -188,7 +194,7 @@ class Plan:
     learned arrays alone, such as tables and the cosines of RoPE, is made once. Make another when a learned array changes.
 
     Sizes are those of `attention`; kv_heads and dim_v are heads and dim unless given. `options` are those of `attention` that say
-    what is computed. A call takes q, k and v, out, key_norms and return_… as there, and may replace q_offset and the arrays of masks that
+    what is computed. A call takes q, k and v, out, key_norms, progress and return_… as there, and may replace q_offset and the arrays of masks that
     the plan was made with.
 
     With `pages`, k and v are caches of pages, (pages, Hk, keys of a page, D), and row b of `pages`, integers (B, n), names those of
@@ -227,9 +233,11 @@ class Plan:
         shown = (f"{name}={_terms._show(x) if hasattr(x, 'shape') else repr(x)}" for name, x in options.items())
         return f"relpos.Plan({', '.join((*map(str, sizes), *shown))})"
 
-    def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, **options):
-        found = _core.plan_call(self._plan, q, k, v, pages, len_k, **options, return_weights=return_weights, return_lse=return_lse,
-                                summary=summary)
+    def __call__(self, q, k, v, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, progress=None,
+                 **options):
+        call = _progress.told(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
+        found = call(self._plan, q, k, v, pages, len_k, progress, **options, return_weights=return_weights, return_lse=return_lse,
+                     summary=summary)
         return _results(found) if type(found) is tuple else found
 
 

@@ -1,5 +1,5 @@
 # What type checkers read; the tests compare the names with __init__.py. SPDX-License-Identifier: Apache-2.0
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -13,6 +13,7 @@ __version__: str
 
 A = TypeVar("A")  # a NumPy array or a torch tensor
 Pair = tuple[int | None, int | None]
+_Progress = bool | Callable[[float], object] | None
 
 class Options(TypedDict, total=False):
     bias: Term | Sum | None
@@ -64,14 +65,15 @@ class Explanation(NamedTuple, Generic[A]):
 @overload
 def attention(q: A, k: A, v: A, *, return_weights: Literal[False] = False, return_lse: Literal[False] = False,
               summary: Literal[False] = False, out: A | None = None, layout: Literal["bhld", "blhd"] = "bhld",
-              key_norms: A | None = None, **options: Unpack[Options]) -> A: ...
+              key_norms: A | None = None, progress: _Progress = None, **options: Unpack[Options]) -> A: ...
 @overload
 def attention(q: A, k: A, v: A, *, return_weights: bool = False, return_lse: bool = False, summary: bool = False,
               out: A | None = None, layout: Literal["bhld", "blhd"] = "bhld",
-              key_norms: A | None = None, **options: Unpack[Options]) -> Result[A]: ...
+              key_norms: A | None = None, progress: _Progress = None, **options: Unpack[Options]) -> Result[A]: ...
 def key_norms(k: A, v: A, *, norms: A | None = None, start: int = 0) -> A: ...
 def attention_backward(dout: A, q: A, k: A, v: A, *, out: A | None = None, lse: A | None = None,
-                       wanted: Collection[str] | None = None, **options: Unpack[Options]) -> Gradients[A]: ...
+                       wanted: Collection[str] | None = None, progress: _Progress = None,
+                       **options: Unpack[Options]) -> Gradients[A]: ...
 def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0, **options: Unpack[Options]) -> Explanation[A]: ...
 def bucket(offsets: ArrayLike | Iterable[int], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
            strategy: Literal["log", "uniform", "linear", "quadratic"] = "log") -> NDArray[np.int64]: ...
@@ -81,4 +83,5 @@ class Plan:
     def __init__(self, batch: int, heads: int, len_q: int, len_k: int, dim: int, *, kv_heads: int | None = None,
                  dim_v: int | None = None, dtype: Any = "float32", **options: Unpack[Options]) -> None: ...
     def __call__(self, q: A, k: A, v: A, *, pages: Any = None, len_k: int | None = None, return_weights: bool = False,
-                 return_lse: bool = False, summary: bool = False, key_norms: Any = None, **options: Any) -> Any: ...
+                 return_lse: bool = False, summary: bool = False, key_norms: Any = None, progress: _Progress = None,
+                 **options: Any) -> Any: ...

@@ -10,7 +10,7 @@ hands over as an array (a bias, a mask of its caller) is used as given. No bias 
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
 - LayoutLMv3: three such tables, of tokens and of boxes;
 - BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (but as a decoder): what they rotate;
-- Swin and Swin v2: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
+- Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
 - DeBERTa, v2 and v3: vectors of positions; Wav2Vec2-BERT and Wav2Vec2-Conformer: those of keys, or Transformer-XL's;
 - XLNet: Transformer-XL's, where it is given no mask, no permutation and no segments, of which it makes arrays itself.
 
@@ -314,17 +314,32 @@ def _swin(module):
         return self.o_proj(out.flatten(2)), weights
 
 
-def _swinv2(module):
-    """Swin v2: a table that a network makes, and cosines for scores."""
-    @_replace(module.Swinv2SelfAttention, "forward", _asked)
+def _windows(cls, scores):
+    """Attention in windows of an image; scores gives query, key, scaling and table."""
+    @_replace(cls, "forward", _asked)
     def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
-        normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
-        table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
-        out, weights = attention(self, normalize(query, dim=-1) * scale, normalize(key, dim=-1), value, None, is_causal=False, scaling=1.0,
-                                 dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions, position_bias={
+        query, key, scaling, table = scores(self, query, key)
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=scaling, output_attentions=output_attentions,
+                                 dropout=self.dropout.p if self.training else 0.0, position_bias={
                                      "bias": relpos.Swin(table, grid=self.window_size), **_shifted(attention_mask, len(hidden_states))})
         return (out.flatten(2), weights)[:1 + bool(output_attentions)]
+
+
+def _swinv2(module, name="Swinv2"):
+    """Swin v2 and its copy: a table that a network makes, and cosines for scores."""
+    def scores(self, query, key):
+        normalize, scale = torch.nn.functional.normalize, self.logit_scale.clamp(max=math.log(100)).exp()
+        table = 16 * self.continuous_position_bias_mlp(self.relative_coords_table).flatten(0, -2).sigmoid()
+        return normalize(query, dim=-1) * scale, normalize(key, dim=-1), 1.0, table
+
+    _windows(getattr(module, f"{name}SelfAttention"), scores)
+
+
+def _swin_copy(module, name):
+    """Swin as transformers had it before, in models that have copies of it."""
+    _windows(getattr(module, f"{name}SelfAttention"),
+             lambda self, query, key: (query, key, self.attention_head_size ** -0.5, self.relative_position_bias_table))
 
 
 def _vitdet(module, names=("VitDetAttention",), always=False):
@@ -612,7 +627,9 @@ def _tell_unused(model):
                       'computes as it did', stacklevel=4)
 
 
-_ADAPTED = {"longt5": _longt5, "bloom": _bloom, "swin": _swin, "swinv2": _swinv2, "vitdet": _vitdet, "sam": _sam, "sam_hq": _sam_hq,
+_ADAPTED = {"longt5": _longt5, "bloom": _bloom, "swin": _swin, "swinv2": _swinv2, "swin2sr": functools.partial(_swinv2, name="Swin2SR"),
+            "donut.modeling_donut_swin": functools.partial(_swin_copy, name="DonutSwin"), "clap": functools.partial(_swin_copy, name="ClapAudio"),
+            "maskformer.modeling_maskformer_swin": functools.partial(_swin_copy, name="MaskFormerSwin"), "vitdet": _vitdet, "sam": _sam, "sam_hq": _sam_hq,
             "deberta": _deberta, "deberta_v2": _deberta_v2, "mpnet": _mpnet, "layoutlmv3": _layoutlmv3, "xlnet": _xlnet,
             "wav2vec2_bert": _wav2vec2_bert, "wav2vec2_conformer": _wav2vec2_bert, "gptj": _gptj,
             "codegen": functools.partial(_gptj, name="CodeGen"), "roformer": _roformer, "mpt": _mpt, "falcon": _falcon}
@@ -655,7 +672,7 @@ def _register():
     generation_utils.create_masks_for_generate = create_masks_for_generate
 
     def models(name):
-        return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+        return importlib.import_module(f"transformers.models.{name if '.' in name else f'{name}.modeling_{name}'}")
 
     for name, cls in [("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("longt5", "LongT5Attention"),
                       ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention"),

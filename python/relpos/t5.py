@@ -18,6 +18,7 @@ import types
 import numpy as np
 
 from . import _core, explain  # _core: librelpos, which librelpos_t5 needs
+from ._progress import Shown
 from ._terms import TERMS
 
 __all__ = ["T5"]
@@ -317,7 +318,8 @@ class T5:
     def generate(self, texts=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, num_return_sequences=None,
                  length_penalty=None, early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0,
                  repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
-                 forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False):
+                 forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False,
+                 progress=None):
         """Write a target for each source: greedy, by beam search or by sampling, token for token as transformers does.
 
         What is None is as the model's generation_config.json says, or else as in the second column.
@@ -343,6 +345,7 @@ class T5:
         stop_strings           none     a text or several: the target ends once one is in it; (): none
         begin                  none     what every target begins with: a text, or with tokens= token numbers
         return_scores          False    return (targets, scores)
+        progress               False    as of `relpos.attention`; the share is that of max_new_tokens, or all of a target that has its end
 
         Returns a text for one source, or a list; with tokens=, arrays of int32 in place of texts, with the end where one was written. With
         num_return_sequences above 1, a list of so many in each place. Scores are log-probabilities, of beams divided as above, an array
@@ -354,7 +357,9 @@ class T5:
         with self._use() as model:
             g, kept = self._settings(model, settings, stop_strings, begin, tokens is not None, max_length)
             g.scores = bool(return_scores)
-            found = _interruptible(lambda flag: self._write(model, rows, g, flag, kept))
+            with Shown(progress, "generate") as report:
+                written = report and _written(report, g, len(rows), self.config.eos)
+                found = _interruptible(lambda flag: self._write(model, rows, g, flag, kept, written))
             out = [row if tokens is not None else self.detokenize(row) for row, _ in found]
         returned = g.returned
         scores = np.array([score for _, score in found], np.float64)
@@ -426,8 +431,8 @@ class T5:
                 if thread.ident is not None:
                     thread.join()
 
-    def _write(self, model, rows, g, flag, kept):
-        found, drafted = _generate(model, rows, g, flag, kept)
+    def _write(self, model, rows, g, flag, kept, written=None):
+        found, drafted = _generate(model, rows, g, flag, kept, written)
         with self._lock:
             for name in self._drafted:
                 self._drafted[name] += getattr(drafted, name)
@@ -504,7 +509,7 @@ class T5:
     # ------------------------------------------------------------------------------------------- encode, score
 
     def encode(self, texts=None, *, tokens=None, pool=None, normalize=False, pad_to=None, attend_padding=False, batch_size=32,
-               normalize_embeddings=False, show_progress_bar=False):
+               normalize_embeddings=False, show_progress_bar=False, progress=None):
         """Hidden states of sources after the encoder's last norm, or one vector for each.
 
         pool             None: all hidden states; "mean", "first" or "last": one vector of them
@@ -512,8 +517,9 @@ class T5:
         pad_to           cut sources to so many tokens, of which the last stays the end, and pad with zeros
         attend_padding   pad with tokens that are attended to, as text encoders of image models expect; needs pad_to
         batch_size       sources that are computed together; the result does not depend on it
+        progress         as of `relpos.attention`; the share is that of the tokens
 
-        sentence-transformers' normalize_embeddings is normalize, and its show_progress_bar counts sources on standard error.
+        sentence-transformers' normalize_embeddings is normalize, and its show_progress_bar is progress.
 
         Returns float32: with pool (sources, d_model); with pad_to (sources, pad_to, d_model); else a list of (tokens, d_model). For one text
         the same without the axis of sources. A source of no tokens has the vector 0.
@@ -529,15 +535,17 @@ class T5:
         if pad_to is not None:
             rows = [self._fit(row, _whole("pad_to", pad_to, 1, 1 << 24), attend_padding) for row in rows]
         d, out = self.config.d_model, []
-        for n in range(0, len(rows), batch):  # of all sources only the vectors are kept; the bits are those of one call
-            some = rows[n:n + batch]
-            hidden = np.empty((sum(map(len, some)), d), np.float32)
-            with self._use() as model:
-                _watched(_lib.rp_t5_encode, model, len(some), _borrow(some), hidden.ctypes.data)
-            out += np.split(hidden, np.cumsum([len(row) for row in some])[:-1]) if pool is None else [
-                _pool(one, pool, normalize) for one in np.split(hidden, np.cumsum([len(row) for row in some])[:-1])]
-            if show_progress_bar:
-                print(f"\r{len(out)} of {len(rows)}", end="" if len(out) < len(rows) else "\n", file=sys.stderr, flush=True)
+        before = np.cumsum([0, *map(len, rows)])
+        with Shown(progress or show_progress_bar, "encode") as report:
+            for n in range(0, len(rows), batch):  # of all sources only the vectors are kept; the bits are those of one call
+                some = rows[n:n + batch]
+                places = before[n:n + len(some) + 1]
+                hidden = np.empty((places[-1] - places[0], d), np.float32)
+                with self._use() as model:
+                    _watched(_lib.rp_t5_encode, model, len(some), _borrow(some), hidden.ctypes.data,
+                             report=_part(report, places[0], places[-1], before[-1]))
+                hidden = np.split(hidden, places[1:-1] - places[0])
+                out += hidden if pool is None else [_pool(one, pool, normalize) for one in hidden]
         if pool is not None:
             out = np.array(out, np.float32).reshape(-1, d)
         elif pad_to is not None:
@@ -557,23 +565,26 @@ class T5:
             row = np.concatenate([row, np.full(length - len(row), self.config.pad, np.int32)])
         return np.ascontiguousarray(row)
 
-    def score(self, sources=None, targets=None, *, source_tokens=None, target_tokens=None, each=False):
+    def score(self, sources=None, targets=None, *, source_tokens=None, target_tokens=None, each=False, progress=None):
         """Log-probabilities of targets given their sources, which are texts, or tokens: as many of one as of the other.
 
         Returns an array (sources,) of float64, or a float for one text; with each, those of the single tokens: a list of arrays, or
         an array. A target's text has the token that ends it; the score of a generated target equals that of `generate`, to the last bit.
+        progress is that of `relpos.attention`.
         """
         rows, many = self._rows(sources, source_tokens, "sources", "source_tokens")
         other, many_too = self._rows(targets, target_tokens, "targets", "target_tokens")
         if many != many_too or len(rows) != len(other):
             raise ValueError(f"{len(rows)} sources and {len(other)} targets: as many of one as of the other are needed")
         totals, every = np.empty(len(rows)), []
-        for n, (source, target) in enumerate(zip(rows, other)):
-            total, single = c.c_double(), np.empty(len(target))
-            with self._use() as model:
-                _watched(_lib.rp_t5_score, model, _borrow([source])[0], _borrow([target])[0], c.byref(total), single.ctypes.data)
-            totals[n] = total.value
-            every.append(single)
+        with Shown(progress, "score") as report:
+            for n, (source, target) in enumerate(zip(rows, other)):
+                total, single = c.c_double(), np.empty(len(target))
+                with self._use() as model:
+                    _watched(_lib.rp_t5_score, model, _borrow([source])[0], _borrow([target])[0], c.byref(total), single.ctypes.data,
+                             report=_part(report, n, n + 1, len(rows)))
+                totals[n] = total.value
+                every.append(single)
         out = every if each else totals
         return out if many else out[0] if each else float(out[0])
 
@@ -654,11 +665,15 @@ def _is_many(tokens):
     return len(tokens) > 0 and hasattr(tokens[0], "__len__")
 
 
-def _generate(model, rows, g, flag, _kept):
-    """All results of the library, (tokens, score), and what the draft did. g borrows what is in _kept."""
+def _generate(model, rows, g, flag, _kept, written=None):
+    """All results of the library, (tokens, score), and what the draft did. g borrows what is in _kept; written gets (source, index, token)."""
+    told = _Guarded(written, flag)
+    if written:
+        callback = _ON_TOKEN(lambda _context, *token: told(*token))
+        g.on_token = c.cast(callback, c.c_void_p)
     g.cancelled, g.context = c.cast(_lib.rp_t5_is_set, c.c_void_p), c.addressof(flag)
     results = c.c_void_p()
-    _check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
+    told.check(_lib.rp_t5_generate(model, len(rows), _borrow(rows), c.byref(g), c.byref(results)))
     try:
         found = (_lib.rp_t5_result(results, n).contents for n in range(_lib.rp_t5_results_size(results)))
         drafted = _Drafted.from_buffer_copy(_lib.rp_t5_results_drafted(results).contents)
@@ -694,11 +709,52 @@ def _interruptible(work):
     return found
 
 
-def _watched(call, *arguments):
+def _written(report, g, sources, end):
+    """What tells, for each token written, the share of all that may be: a target that has its end counts as whole."""
+    counts, total = {}, sources * g.returned * g.max_new_tokens
+    done = 0
+
+    def written(source, index, token):
+        nonlocal done
+        before = counts.get((source, index), 0)
+        counts[source, index] = g.max_new_tokens if token == end else min(before + 1, g.max_new_tokens)
+        done += counts[source, index] - before
+        report(done / total)
+
+    return written
+
+
+def _part(report, begin, end, of):
+    """What a part of a call, from begin to end, tells of its own share; None where nothing is to be told."""
+    return report and (lambda share: report((begin + share * (end - begin)) / max(of, 1)))
+
+
+class _Guarded:
+    """A function of the caller's within one of the library's callbacks, which ends the call with what it raises."""
+
+    def __init__(self, function, flag):
+        self._function, self._flag, self._error = function, flag, None
+
+    def __call__(self, *arguments):
+        if self._function and not self._error:
+            try:
+                self._function(*arguments)
+            except BaseException as why:
+                self._error, self._flag.value = why, 1
+        return self._flag.value
+
+    def check(self, status):
+        if self._error:
+            raise self._error
+        _check(status)
+
+
+def _watched(call, *arguments, report=None):
     """A call whose last arguments are a function of progress and its context, which Ctrl-C ends between two layers."""
     def work(flag):
-        progress = _PROGRESS(lambda _context, _share: flag.value)
-        _check(call(*arguments, c.cast(progress, c.c_void_p), None))
+        told = _Guarded(report, flag)
+        progress = _PROGRESS(lambda _context, share: told(share))
+        told.check(call(*arguments, c.cast(progress, c.c_void_p), None))
 
     _interruptible(work)
 

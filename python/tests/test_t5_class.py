@@ -373,7 +373,7 @@ def test_encode_takes_the_names_of_sentence_transformers(byt5, capsys):
     lines = ["one", "another", "a third"]
     want = byt5.encode(lines, pool="mean", normalize=True)
     assert (byt5.encode(lines, pool="mean", normalize_embeddings=True, batch_size=2, show_progress_bar=True) == want).all()
-    assert capsys.readouterr().err == "\r2 of 3\r3 of 3\n"
+    assert capsys.readouterr().err == ""  # a short call shows nothing
     assert (byt5.encode(lines, pool="mean", normalize=True, batch_size=1) == want).all()
     assert capsys.readouterr().err == ""
 

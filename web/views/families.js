@@ -227,7 +227,8 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md). At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content, and stronger content overrides it again: the last map shows who wins. For rotary positions the strength multiplies the angles, and after a whole turn they mean the same again.',
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four kinds of position terms: scores before the softmax, and weights. Shaded cells differ from the notes that the example is from, whose numbers there are wrong (docs/errata.md).' +
+        ' At strength 1 the numbers are those of the example; a stronger table, vector or slope overrides the content, and stronger content overrides it again: the last map shows who wins. For rotary positions the strength multiplies the angles, and after a whole turn they mean the same again.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
     });

@@ -17,6 +17,7 @@ void call_start(call *c, state *st, bool asks)
     c->asks = asks;
     c->elsewhere = NULL;
     c->pages = NULL;
+    c->progress = NULL;
     c->next = 0;
     c->t = rp_tensors_init();
 }

@@ -11,15 +11,25 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How often a long call looks whether Ctrl-C was pressed, in seconds. */
+/* How often a long call looks whether Ctrl-C was pressed, and tells how far it is, in seconds. */
 #define SIGNALS_EVERY 0.05
 
-/* An rp_progress: between blocks of work, without the interpreter's lock but for the moments in which signals are looked at. */
+/* What the caller's function of progress says of the share: 0, or -1 with the error that it raised. */
+static int tell(PyObject *progress, double share)
+{
+    PyObject *number = PyFloat_FromDouble(share);
+    PyObject *answer = number ? PyObject_CallFunctionObjArgs(progress, number, NULL) : NULL;
+    Py_XDECREF(number);
+    Py_XDECREF(answer);
+    return answer ? 0 : -1;
+}
+
+/* An rp_progress: between blocks of work, without the interpreter's lock but for the moments in which signals are looked at and the
+ * caller's function is called. */
 static int look_at_signals(void *context, double share)
 {
     call *c = context;
     struct timespec now;
-    (void)share;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const double at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     if (c->next == 0)
@@ -28,7 +38,7 @@ static int look_at_signals(void *context, double share)
         return 0;
     c->next = at + SIGNALS_EVERY;
     PyEval_RestoreThread(c->thread);
-    c->raised = PyErr_CheckSignals() != 0;
+    c->raised = PyErr_CheckSignals() != 0 || (c->progress && tell(c->progress, share) != 0);
     c->thread = PyEval_SaveThread();
     return c->raised;
 }
@@ -48,6 +58,12 @@ static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grad
     if (status != RP_OK && !c->raised)
         raise_status(p, status);
     return status == RP_OK && !c->raised ? 0 : -1;
+}
+
+/* The function that stands at a place behind the other arguments, where there is one. */
+void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at)
+{
+    c->progress = n > at && given(args[at]) && PyCallable_Check(args[at]) ? args[at] : NULL;
 }
 
 /* q, k and v, and the sizes that they tell. *absent: how many axes they lack in front, 1 (no batch) or 2 (one head). */
@@ -275,9 +291,10 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     problem p;
     call c;
     bool record = false;
-    if (n != 3 + END_FORWARD)
+    if (n != 3 + END_FORWARD && n != 4 + END_FORWARD)
         return PyErr_Format(PyExc_TypeError, "q, k, v and %d options are needed", (int)END_FORWARD);
     call_start(&c, state_of(module), asks);
+    take_progress(&c, args, n, 3 + END_FORWARD);
     c.casts = c.eager = asks;
     if (read_options(&p, &c, args + 3) == 0)
         answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
@@ -289,7 +306,8 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     return record ? hand_over(&recorded, args, n) : answer;
 }
 
-/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do. */
+/* attention(q, k, v, …): all options by position, in the order of option_names, which costs a third of what 23 names do; and progress,
+ * which is none of those that say what is computed, and so is in no graph. */
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     return attend_now(module, args, n, true);
@@ -391,11 +409,12 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     rp_grads g = rp_grads_init();
     rp_plan *plan = NULL;
     int absent = 0;
-    if (n != 4)
+    if (n != 4 && n != 5)
         return PyErr_Format(PyExc_TypeError, "dout, q, k and v are needed, and nothing else without its name");
     if (read_keywords(state_of(module), args + n, names, END_FORWARD, N_NAMES, option) != 0)
         return NULL;
     call_start(&c, state_of(module), asks);
+    take_progress(&c, args, n, 4);
     PyObject *wanted = NULL;
     const struct {
         int option;
@@ -429,7 +448,7 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
     return answer;
 }
 
-/* attention_backward(dout, q, k, v): (dq, dk, dv, ({array: gradient}, …)). */
+/* attention_backward(dout, q, k, v[, progress]): (dq, dk, dv, ({array: gradient}, …)). */
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     return backward_now(module, args, n, names, true);

@@ -141,7 +141,8 @@ typedef struct call {
     } view[MAX_HELD];
     const void **pages; /* pointers to pages of keys, then of values */
     double next;        /* seconds: when signals are looked at; 0: not yet known */
-    bool raised;        /* a signal's handler raised an exception */
+    PyObject *progress; /* borrowed: called with the share that is done; NULL: nothing is */
+    bool raised;        /* a signal's handler, or progress, raised an exception */
     PyThreadState *thread;
 } call;
 
@@ -223,6 +224,7 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
 
 /* ---------------------------------------------------------------------------------------------- calls.c */
 
+void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at);
 int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent);
 PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
                  const rp_prepared *prepared, bool *record);

@@ -151,7 +151,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     problem p;
     call c;
     bool record = false;
-    if (n != 6 || !PyObject_TypeCheck(args[0], st->plan))
+    if ((n != 6 && n != 7) || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "q, k and v are needed, and nothing else without its name");
     if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
         return NULL;
@@ -160,6 +160,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     p.desc.terms = p.terms;
     p.desc.masks = p.masks;
     call_start(&c, st, true);
+    take_progress(&c, args, n, 6);
     if (replace(&p, &c, option, &q_offset) == 0)
         answer = attend(&p, &c, args + 1, option, self->plan, self->prepared, &record);
     call_end(&c);
