@@ -95,40 +95,6 @@ void t5_attention_free(t5_attention *a)
     *a = (t5_attention){0};
 }
 
-rp_dtype t5_attended_type(const rp_t5 *m)
-{
-    return m->weights.type == LINEAR_F32 ? RP_F32 : RP_BF16;
-}
-
-rp_dtype t5_encoder_type(const rp_t5 *m)
-{
-    return m->config.encoder_attention == T5_TRANSIENT_GLOBAL ? RP_F32 : t5_attended_type(m);
-}
-
-const void *t5_attended(const t5_work *w, rp_dtype type, const float *x, int64_t first, int64_t rows, int64_t width)
-{
-    if (type == RP_F32)
-        return x + first * width;
-    uint16_t *rounded = (uint16_t *)w->rounded.data + first * width;
-    rp_convert(rounded, RP_BF16, x + first * width, RP_F32, rows * width);
-    return rounded;
-}
-
-void *t5_mixed(const t5_work *w, rp_dtype type, int64_t first)
-{
-    const int64_t inner = w->m->config.inner;
-    if (type == RP_F32)
-        return (float *)w->mixed.data + first * inner;
-    return (uint16_t *)w->rounded.data + (3 * w->rows + first) * inner;
-}
-
-void t5_take_mixed(const t5_work *w, rp_dtype type, int64_t first, int64_t rows)
-{
-    const int64_t inner = w->m->config.inner;
-    if (type == RP_BF16)
-        rp_convert((float *)w->mixed.data + first * inner, RP_F32, t5_mixed(w, type, first), RP_BF16, rows * inner);
-}
-
 rp_array t5_heads(const rp_t5 *m, rp_dtype type, const void *first, int64_t n, int64_t row)
 {
     const int64_t d = m->config.d_kv;

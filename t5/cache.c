@@ -10,10 +10,15 @@ enum {
 };
 #define LONG_PAGE_BYTES (16 << 20) /* a long page has at most so many */
 
+rp_dtype t5_cached_type(const rp_t5 *m)
+{
+    return m->weights.type == LINEAR_F32 ? RP_F32 : RP_BF16;
+}
+
 static size_t page_bytes(const rp_t5 *m, int64_t tokens)
 {
     const size_t data = (size_t)(m->weights.decoder.layers * 2 * tokens * m->config.inner);
-    return (sizeof(page) + data * rp_dtype_size(t5_attended_type(m)) + 63) / 64 * 64;
+    return (sizeof(page) + data * rp_dtype_size(t5_cached_type(m)) + 63) / 64 * 64;
 }
 
 void *t5_page_layer(const rp_t5_session *s, page *p, int64_t layer, int value)

@@ -124,7 +124,7 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
     if (s == NULL)
         return t5_no_memory();
     s->m = m;
-    s->type = t5_attended_type(m);
+    s->type = t5_cached_type(m);
     s->size = (int64_t)rp_dtype_size(s->type);
     s->n_sources = n_sources;
     s->page = t5_page_tokens(m);
@@ -161,6 +161,7 @@ void rp_t5_end(rp_t5_session *s)
     t5_attention_free(&s->prefill);
     t5_attention_free(&s->cross_attention);
     t5_work_free(&s->work);
+    t5_release(&s->rounded);
     t5_release(&s->logits);
     free(s->cross);
     free(s->key_starts);
@@ -179,6 +180,32 @@ typedef struct step {
     const int64_t *groups; /* first row of each run of rows of one source, and the end */
     t5_failure failure;
 } step;
+
+/* Rows of `width` numbers from `first` on as attention takes them: in place, or rounded. */
+static const void *attended(const rp_t5_session *s, const float *x, int64_t first, int64_t rows, int64_t width)
+{
+    if (s->type == RP_F32)
+        return x + first * width;
+    uint16_t *rounded = (uint16_t *)s->rounded.data + first * width;
+    rp_convert(rounded, RP_BF16, x + first * width, RP_F32, rows * width);
+    return rounded;
+}
+
+/* Where attention puts rows of `inner` numbers, which belong in s->work.mixed. */
+static void *mixed_of(const rp_t5_session *s, int64_t first)
+{
+    const int64_t inner = s->m->config.inner;
+    if (s->type == RP_F32)
+        return (float *)s->work.mixed.data + first * inner;
+    return (uint16_t *)s->rounded.data + (3 * s->work.rows + first) * inner;
+}
+
+static void take_mixed(const rp_t5_session *s, int64_t first, int64_t rows)
+{
+    const int64_t inner = s->m->config.inner;
+    if (s->type == RP_BF16)
+        rp_convert((float *)s->work.mixed.data + first * inner, RP_F32, mixed_of(s, first), RP_BF16, rows * inner);
+}
 
 /* Put a row's new keys and values into its pages. */
 static void store_row(const step *p, const row *r, const void *qkv)
@@ -201,7 +228,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     step *p = context;
     rp_t5_session *s = p->s;
     const int64_t inner = s->m->config.inner, one = 1, n_pages = t5_pages_of(s, s->length + p->n);
-    const void *qkv = t5_attended(&s->work, s->type, s->work.qkv.data, r * p->n, p->n, 3 * inner);
+    const void *qkv = attended(s, s->work.qkv.data, r * p->n, p->n, 3 * inner);
     const void **k = s->page_at + (int64_t)worker * 2 * s->room, **v = k + s->room;
     rp_tensors *t = &p->self->tensors[worker];
     store_row(p, &s->rows[r], qkv);
@@ -220,10 +247,10 @@ static void self_task(void *context, int64_t r, int32_t worker)
                           .v_head = s->m->config.d_kv * s->page,
                           .v_key = s->m->config.d_kv};
     t->q = t5_heads(s->m, s->type, qkv, p->n, 3 * inner);
-    t->out = t5_heads(s->m, s->type, t5_mixed(&s->work, s->type, r * p->n), p->n, inner);
+    t->out = t5_heads(s->m, s->type, mixed_of(s, r * p->n), p->n, inner);
     t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
     t5_failed(&p->failure, t5_attend(p->self, s->m, s->m->config.kind == T5_UMT5 ? p->layer : 0, worker));
-    t5_take_mixed(&s->work, s->type, r * p->n, p->n);
+    take_mixed(s, r * p->n, p->n);
 }
 
 /* Rows of one source are the queries of one call. */
@@ -241,7 +268,7 @@ static void cross_task(void *context, int64_t g, int32_t worker)
         memset((float *)s->work.mixed.data + first * inner, 0, (size_t)(rows * inner) * sizeof(float));
         return;
     }
-    t->q = t5_heads(s->m, s->type, t5_attended(&s->work, s->type, s->work.qkv.data, first, rows, inner), rows, inner);
+    t->q = t5_heads(s->m, s->type, attended(s, s->work.qkv.data, first, rows, inner), rows, inner);
     t->k = t5_heads(s->m, s->type, t5_number(s, layer, s->key_starts[source] * inner), keys, inner);
     t->k.stride[1] = d * room;
     t->k.stride[2] = 1;
@@ -249,9 +276,9 @@ static void cross_task(void *context, int64_t g, int32_t worker)
     t->v = t5_heads(s->m, s->type, t5_number(s, layer, (s->key_starts[s->n_sources] + s->starts[source]) * inner), keys,
                     d);
     t->v.stride[1] = keys * d;
-    t->out = t5_heads(s->m, s->type, t5_mixed(&s->work, s->type, first), rows, inner);
+    t->out = t5_heads(s->m, s->type, mixed_of(s, first), rows, inner);
     t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
-    t5_take_mixed(&s->work, s->type, first, rows);
+    take_mixed(s, first, rows);
 }
 
 static rp_status run_tasks(step *p, int64_t n, rp_task *task)
@@ -445,6 +472,8 @@ static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t row
         status = prepare_cross(s, n, groups);
     if (status == RP_OK)
         status = t5_work_rows(&s->work, s->m, all);
+    if (status == RP_OK && s->type == RP_BF16)
+        status = t5_reserve(&s->rounded, all, 4 * s->m->config.inner * s->size);
     p.groups = groups;
     if (status == RP_OK)
         status = run_step(&p, tokens, logits, visit, context);

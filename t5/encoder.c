@@ -16,7 +16,6 @@ typedef struct pass {
     int64_t n;             /* sequences */
     const int64_t *starts; /* [n + 1] rows */
     t5_attention attention;
-    rp_dtype type; /* of queries, keys, values and results */
     const t5_block *block;
     int64_t layer;
     t5_failure failure;
@@ -113,21 +112,19 @@ static void attend_task(void *context, int64_t s, int32_t worker)
     pass *p = context;
     const t5_config *c = &p->m->config;
     const int64_t first = p->starts[s], rows = p->starts[s + 1] - first, row = 3 * c->inner;
+    const float *qkv = (const float *)p->work.qkv.data + first * row;
     const int64_t lse_shape[3] = {1, c->heads, rows};
     const bool side = p->global_starts != NULL && p->global_starts[s + 1] > p->global_starts[s];
     rp_tensors *t = &p->attention.tensors[worker];
     if (rows == 0)
         return;
-    const unsigned char *qkv = t5_attended(&p->work, p->type, p->work.qkv.data, first, rows, row);
-    const int64_t part = c->inner * (int64_t)rp_dtype_size(p->type);
-    t->q = t5_heads(p->m, p->type, qkv, rows, row);
-    t->k = t5_heads(p->m, p->type, qkv + part, rows, row);
-    t->v = t5_heads(p->m, p->type, qkv + 2 * part, rows, row);
-    t->out = t5_heads(p->m, p->type, t5_mixed(&p->work, p->type, first), rows, c->inner);
+    t->q = t5_heads(p->m, RP_F32, qkv, rows, row);
+    t->k = t5_heads(p->m, RP_F32, qkv + c->inner, rows, row);
+    t->v = t5_heads(p->m, RP_F32, qkv + 2 * c->inner, rows, row);
+    t->out = t5_heads(p->m, RP_F32, (float *)p->work.mixed.data + first * c->inner, rows, c->inner);
     if (p->global_starts != NULL)
         t->lse = rp_array_of((float *)p->lse.data + 2 * first * c->heads, RP_F32, 3, lse_shape);
     rp_status status = t5_attend(&p->attention, p->m, table_of(p), worker);
-    t5_take_mixed(&p->work, p->type, first, rows);
     if (status == RP_OK && side)
         status = attend_side(p, s, worker, rows, &t->q);
     t5_failed(&p->failure, status);
@@ -166,15 +163,14 @@ static const float **tables_of(const rp_t5 *m, bool global, int64_t *n)
     return tables;
 }
 
-static rp_status make_attention(t5_attention *a, const rp_t5 *m, rp_dtype type, bool side, int64_t longest)
+static rp_status make_attention(t5_attention *a, const rp_t5 *m, bool side, int64_t longest)
 {
     const t5_config *c = &m->config;
     t5_attention_kind kind = {.len_q = longest,
                               .len_k = side ? longest / c->global_block : longest,
                               .both_ways = true,
                               .positions = side,
-                              .window = c->encoder_attention == T5_FULL || side ? -1 : c->radius,
-                              .type = type};
+                              .window = c->encoder_attention == T5_FULL || side ? -1 : c->radius};
     const float **tables = tables_of(m, side, &kind.n_tables);
     kind.tables = tables;
     const rp_status status = tables != NULL ? t5_attention_make(a, m, &kind) : t5_no_memory();
@@ -204,7 +200,7 @@ static rp_status make_side(pass *p, int64_t longest)
         for (int64_t r = p->starts[s]; r < p->starts[s + 1]; r++)
             ((int64_t *)p->positions.data)[r] =
                 block_of(c, r - p->starts[s], p->global_starts[s + 1] - p->global_starts[s]);
-    return n > 0 ? make_attention(&p->side, p->m, p->type, true, longest) : RP_OK;
+    return n > 0 ? make_attention(&p->side, p->m, true, longest) : RP_OK;
 }
 
 static void free_pass(pass *p)
@@ -248,7 +244,6 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
 {
     int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
     pass p = {.m = m, .watch = watch, .n = n, .starts = starts, .work.watch = watch};
-    p.type = t5_encoder_type(m);
     if (starts == NULL)
         return t5_no_memory();
     for (int64_t s = 0; s < n; s++) {
@@ -259,7 +254,7 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
     if (longest > 0) {
         status = t5_work_rows(&p.work, m, starts[n]);
         if (status == RP_OK)
-            status = make_attention(&p.attention, m, p.type, false, longest);
+            status = make_attention(&p.attention, m, false, longest);
         if (status == RP_OK && n == 1) {
             p.attention.tensors[0].progress = ask_watch;
             p.attention.tensors[0].progress_context = watch;

@@ -74,8 +74,7 @@ rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
         (status = t5_reserve(&w->qkv, rows, 3 * c->inner * 4)) != RP_OK ||
         (status = t5_reserve(&w->mixed, rows, c->inner * 4)) != RP_OK ||
         (status = t5_reserve(&w->feed, fed_at_once(m, rows), c->d_ff * 4)) != RP_OK ||
-        (status = t5_reserve(&w->scratch, scratch, 1)) != RP_OK ||
-        (status = t5_reserve(&w->rounded, t5_attended_type(m) == RP_F32 ? 0 : rows, 4 * c->inner * 2)) != RP_OK)
+        (status = t5_reserve(&w->scratch, scratch, 1)) != RP_OK)
         return status;
     if (c->experts > 0)
         return t5_reserve(&w->route, rows, (c->experts + 2 * c->d_model) * 4 + 16);
@@ -84,7 +83,7 @@ rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows)
 
 void t5_work_free(t5_work *w)
 {
-    t5_buffer *all[] = {&w->x, &w->normed, &w->qkv, &w->mixed, &w->feed, &w->scratch, &w->route, &w->rounded};
+    t5_buffer *all[] = {&w->x, &w->normed, &w->qkv, &w->mixed, &w->feed, &w->scratch, &w->route};
     for (size_t n = 0; n < sizeof all / sizeof *all; n++)
         t5_release(all[n]);
 }

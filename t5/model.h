@@ -219,8 +219,7 @@ typedef struct t5_work {
     const rp_t5 *m;
     int64_t rows;
     t5_buffer x, normed, qkv, mixed, feed, scratch, route; /* x: the residual stream, in f32 */
-    t5_buffer rounded;     /* of bf16: queries, keys, values and results of attention beside weights that are not f32 */
-    const t5_watch *watch; /* NULL: nobody watches */
+    const t5_watch *watch;                                 /* NULL: nobody watches */
 } t5_work;
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
 void t5_work_free(t5_work *w);
@@ -270,16 +269,6 @@ typedef struct t5_attention_kind {
     int64_t n_tables; /* 0: no bias */
     rp_dtype type;    /* of queries, keys, values and results */
 } t5_attention_kind;
-
-/* What attention takes queries, keys and values as, and gives results as: f32 where the weights are, else bf16. */
-rp_dtype t5_attended_type(const rp_t5 *m);
-/* The encoder's: f32 too where two results are merged, those of transient-global attention. */
-rp_dtype t5_encoder_type(const rp_t5 *m);
-/* Rows of `width` numbers of x from `first` on as attention takes them: in place, or rounded. */
-const void *t5_attended(const t5_work *w, rp_dtype type, const float *x, int64_t first, int64_t rows, int64_t width);
-/* Where attention puts results of rows from `first` on, which t5_take_mixed brings to w->mixed. */
-void *t5_mixed(const t5_work *w, rp_dtype type, int64_t first);
-void t5_take_mixed(const t5_work *w, rp_dtype type, int64_t first, int64_t rows);
 
 rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind);
 void t5_attention_free(t5_attention *a);

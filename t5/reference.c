@@ -116,10 +116,10 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
     round_row(p, type, n, x);
 }
 
-/* Queries, keys, values and results of attention. */
-static void round_attended(pass *p, rp_dtype type, int64_t rows, double *x)
+/* Queries, keys, values and results of the decoder's attention: bf16 but for weights of f32. */
+static void round_attended(pass *p, int64_t rows, double *x)
 {
-    for (int64_t r = 0; r < rows && type == RP_BF16; r++)
+    for (int64_t r = 0; r < rows && p->m->weights.type != LINEAR_F32; r++)
         round_row(p, LINEAR_BF16, p->m->config.inner, x + r * p->m->config.inner);
 }
 
@@ -317,7 +317,6 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
     const t5_config *c = &p->m->config;
     const t5_block *b = &stack->block[layer];
     const bool local = encoder && c->encoder_attention != T5_FULL;
-    const rp_dtype type = encoder ? t5_encoder_type(p->m) : t5_attended_type(p->m);
     const int n_sets = encoder && c->encoder_attention == T5_TRANSIENT_GLOBAL ? 2 : 1;
     double *const to[3] = {p->q, p->k, p->v}, *memory = NULL;
     keys set[2] = {{p->k, p->v, p->n, 0, stack->block[c->kind == T5_UMT5 ? layer : 0].table, encoder, !encoder,
@@ -326,12 +325,12 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
     rp_status status = project(p, &b->qkv, p->n, p->normed, to, 3);
     if (status == RP_OK && n_sets > 1)
         status = make_globals(p, b, p->normed, &set[1], &memory);
-    for (int n = 0; n < 3 && status == RP_OK; n++)
-        round_attended(p, type, p->n, to[n]);
+    for (int n = 0; n < 3 && !encoder && status == RP_OK; n++)
+        round_attended(p, p->n, to[n]);
     if (status == RP_OK && !wanted(p, encoder ? RP_T5_ENCODER : RP_T5_DECODER, layer, set)) {
         status = attend(p, set, n_sets);
-        if (status == RP_OK)
-            round_attended(p, type, p->n, p->mixed);
+        if (status == RP_OK && !encoder)
+            round_attended(p, p->n, p->mixed);
         if (status == RP_OK)
             status = add(p, &b->o, p->mixed);
     }
@@ -343,22 +342,21 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
 static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int64_t n, const double *hidden)
 {
     double *const kv[2] = {p->k, p->v}, *const q[1] = {p->q};
-    const rp_dtype type = t5_attended_type(p->m);
     norm(p, b->norm_cross, p->n, p->x, p->normed);
     rp_status status = project(p, &b->cross_q, p->n, p->normed, q, 1);
     if (status == RP_OK)
         status = project(p, &b->cross_kv, n, hidden, kv, 2);
     const keys set = {p->k, p->v, n, 0, NULL, false, false, -1};
     if (status == RP_OK) {
-        round_attended(p, type, p->n, p->q);
-        round_attended(p, type, n, p->k);
-        round_attended(p, type, n, p->v);
+        round_attended(p, p->n, p->q);
+        round_attended(p, n, p->k);
+        round_attended(p, n, p->v);
     }
     if (status != RP_OK || wanted(p, RP_T5_CROSS, layer, &set))
         return status;
     status = attend(p, &set, 1);
     if (status == RP_OK)
-        round_attended(p, type, p->n, p->mixed);
+        round_attended(p, p->n, p->mixed);
     return status == RP_OK ? add(p, &b->cross_o, p->mixed) : status;
 }
 

@@ -20,8 +20,8 @@ typedef struct row {
 
 struct rp_t5_session {
     const rp_t5 *m;
-    rp_dtype type;              /* of keys and values: t5_attended_type */
-    int64_t size;               /* bytes of such a number */
+    rp_dtype type; /* of keys and values, and of what attends to them: f32 where the weights are, else bf16 */
+    int64_t size;  /* bytes of such a number */
     int64_t n_sources, *starts; /* [n_sources + 1] tokens of the sources before each */
     /* keys and values of the sources: [decoder layers] of keys, [inner][keys, padded] of each source, and values [tokens][inner] */
     unsigned char *cross;
@@ -34,6 +34,7 @@ struct rp_t5_session {
     t5_attention step, prefill, cross_attention;
     const void **page_at; /* of each worker: [2][room] */
     t5_work work;
+    t5_buffer rounded; /* of bf16: queries, keys and values of a step, and what attention makes of them */
     t5_buffer logits;
     int64_t taken; /* tokens of each row in the last call, whose hidden states are in work.normed */
     bool broken;
@@ -42,6 +43,8 @@ struct rp_t5_session {
 /* Tokens of a page for this model. */
 int64_t t5_page_tokens(const rp_t5 *m);
 int64_t t5_pages_of(const rp_t5_session *s, int64_t length);
+/* What keys and values are kept as. */
+rp_dtype t5_cached_type(const rp_t5 *m);
 /* Number k of an array of keys or values. */
 static inline void *t5_number(const rp_t5_session *s, const void *array, int64_t k)
 {
