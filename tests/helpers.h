@@ -261,6 +261,17 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
 }
 
+/* Two arrays of the same shape have the same bits; one NaN is as good as another, whatever its sign. */
+HELPER void same_numbers(const problem *p, const char *isa, const char *what, const rp_array *a, const rp_array *b)
+{
+    for (int64_t x = 0; x < problem_size(a); x++)
+        if (isnan(at(a, x)) && isnan(at(b, x))) {
+            set(a, x, NAN);
+            set(b, x, NAN);
+        }
+    same_bits(p, isa, what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
+}
+
 /* Run and compare bits of out with those of another problem, or of the same one changed. */
 HELPER void same_out(problem *p, const char *isa, const char *what, const float *want)
 {

@@ -106,8 +106,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     if progress:
         attend = _progress.told(attend, "relpos.attention")
     found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap,
-                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary, key_norms,
-                   progress)
+                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary,
+                   key_norms, progress)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found
