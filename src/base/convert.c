@@ -137,8 +137,8 @@ void rpi_store_f64(void *to, rp_dtype dtype, const double *from, int64_t n)
         rpi_put(to, dtype, x, from[x]);
 }
 
-/* What rp_convert does of f32 and bf16, many at a time. Half of a NaN may be all there is of it: a bit of the upper half
- * keeps it, and makes it quiet. */
+/* What rp_convert does of f32 and bf16, many at a time. Half of a NaN may be all there is of it: a bit of the upper
+ * half keeps it, and makes it quiet. */
 RPI_CLONES static void narrow_f32(const float *restrict from, int64_t n, uint16_t *restrict to)
 {
     for (int64_t x = 0; x < n; x++) {

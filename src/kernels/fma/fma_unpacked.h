@@ -151,8 +151,8 @@ static bool keys_in_place(const block *k)
 }
 
 #if defined(vf_columns) && !RPI_F64
-/* The scores of one row with the NR keys from j on, transposed on their way to the sums as words of 32 bits: a number of
- * f32, or two of bf16. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there as
+/* The scores of one row with the NR keys from j on, transposed on their way to the sums as words of 32 bits: a number
+ * of f32, or two of bf16. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there as
  * rows of such words. */
 static inline __attribute__((always_inline)) bool transposed_keys(bool bf16, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
