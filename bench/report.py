@@ -294,6 +294,7 @@ def t5_section():
                  [(*problem(r), f"{r['operations'] * 1e-9:,.0f}", f"{100 * r['operations'] / m['peak_flops'] / least:.0f} %", f"{t5_ratio(r, 'f32'):.2f} ×",
                    f"{t5_ratio(r, 'f32') * least * m['peak_flops'] / r['operations']:.2f} ×")
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
+    out += ["Not measured: llama.cpp, CTranslate2 by other instruction sets than the one it chooses, and bf16 on a processor with AMX.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
     out += ["Memory of encoding over the weights, MB: the peak of a process less that of one that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
