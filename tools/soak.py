@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
-from faults import Faults  # noqa: E402
+from faults import MODEL, Faults  # noqa: E402
 from made import between, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
@@ -33,17 +33,9 @@ WHAT = {"io": "readers of .npz, .npy and .safetensors", "terms": "texts of terms
         "command": "command lines", "random": "random problems, every check of `relpos verify` on every instruction set",
         "faults": "failing allocations and calls of the system, in every command", "kills": "trainings killed at a random moment and resumed, to the same bits"}
 SLICE = 120  # seconds of one target in a round
-TRAINING = """text = text.txt
-layers = 1
-width = 16
-heads = 2
-mlp = 16
-length = 16
-batch = 2
-steps = 400
+TRAINING = MODEL + """steps = 400
 warmup = 10
 checkpoint_every = 20
-position = t5,buckets=4,bidirectional=0
 vocab = 256
 """
 

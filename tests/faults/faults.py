@@ -26,20 +26,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "t5" / "data"
 WAIT = 120  # seconds after which a command that takes milliseconds hangs
-TRAINING = """text = text.txt
+MODEL = """text = text.txt
 layers = 1
 width = 16
 heads = 2
 mlp = 16
 length = 16
 batch = 2
-steps = 6
+position = t5,buckets=4,bidirectional=0
+"""
+TRAINING = MODEL + """steps = 6
 warmup = 1
 log_every = 2
 checkpoint_every = 2
 eval_bytes = 200
 valid_share = 0.2
-position = t5,buckets=4,bidirectional=0
 """
 # Name, arguments, files in out/ that the command writes. "?" after a name: what it prints differs from run to run. "!": it fails without a fault where what it shows was not built. "+": a folder of several files, which
 # grows, and running the command again finishes it.
