@@ -14,10 +14,10 @@ cd "$(dirname "$0")/.."
 build=build/coverage
 case ${1-} in
     --show | --list)
-        exec tools/coverage.py $build/coverage.json "$@"
+        exec tools/branches.py $build/coverage.json "$@"
         ;;
     --write)
-        exec tools/coverage.py $build/coverage.json --write "$(date -r $build/coverage.json +%F)"
+        exec tools/branches.py $build/coverage.json --write "$(date -r $build/coverage.json +%F)"
         ;;
 esac
 llvm=$(clang --version | sed -n '1s/.*version \([0-9]*\).*/\1/p')
@@ -37,4 +37,4 @@ fi
 # shellcheck disable=SC2046
 "llvm-cov-$llvm" export -skip-expansions -instr-profile=$build/all.profdata $(find $build/relpos $build/tests -maxdepth 1 -type f -executable -printf '-object %p ') \
     >$build/coverage.json 2>$build/export.log
-tools/coverage.py $build/coverage.json
+tools/branches.py $build/coverage.json

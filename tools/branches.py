@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What tools/coverage.sh has counted: a table of parts and files, the branches of a file, or what is not taken by reason and place.
 
-    tools/coverage.py COUNTS [--show FILE | --list | --write DATE]
+    tools/branches.py COUNTS [--show FILE | --list | --write DATE]
 
 COUNTS is the JSON of llvm-cov. A branch has two ways. --show prints each way of a file that is never taken, --list the functions that have such ways, by part and
 reason, and --write puts the table by reason into docs/reliability.md. A reason is what the text of a condition tells, and not what a person judged.
