@@ -1,4 +1,4 @@
-/* isa/avx2.c -- all that relpos knows of AVX2 (with FMA).
+/* isa/avx2.c -- all that relpos knows of AVX2 (with FMA and F16C).
  * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine/call.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-RPI_TARGET_BEGIN("avx2,fma")
+RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define RPI_ISA avx2
 #define RPI_F64 0
 #include "avx2.h"

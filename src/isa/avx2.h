@@ -1,14 +1,17 @@
-/* isa/avx2.h -- the verbs of AVX2 (with FMA) in f32, for each that is built on it.
+/* isa/avx2.h -- the verbs of AVX2 (with FMA and F16C) in f32, for each that is built on it.
  * It has verbs and sizes, and may not know what is computed with them.
  * SPDX-License-Identifier: Apache-2.0 */
 
 enum { VL = 8, MR = 6, NR = 16 }; /* 6 x 16 sums take 12 of the 16 registers, operands the rest */
 typedef __m256 vf;
-#define vf_fma(a, b, c)             _mm256_fmadd_ps(a, b, c)
-#define vf_set1(x)                  _mm256_set1_ps(x)
-#define vf_load(p)                  _mm256_loadu_ps(p)
-#define vf_store(p, v)              _mm256_storeu_ps(p, v)
-#define vu_wide(p)                  ((vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vf_set1(x)      _mm256_set1_ps(x)
+#define vf_load(p)      _mm256_loadu_ps(p)
+#define vf_store(p, v)  _mm256_storeu_ps(p, v)
+#define vu_wide(p)      ((vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define vf_f16(x)                                                                                                      \
+    _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128((__m256i)(x)), _mm256_extracti128_si256((__m256i)(x), 1)))
+#define vf_load_f16(p)              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define vf_max(a, b)                _mm256_max_ps(a, b)
 #define vf_larger(a, b)             ((vf)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
 #define vf_below(x, limit, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, limit, _CMP_LT_OQ))

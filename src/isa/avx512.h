@@ -19,6 +19,8 @@ typedef __m512 vf;
     ((vu)_mm512_mask_shuffle_epi8((__m512i)(y), 0x3333333333333333u, (__m512i)(x),                                     \
                                   _mm512_set4_epi32(0x80800f0e, 0x80800b0a, 0x80800706, 0x80800302)))
 #define vu_wide_some(p, n) ((vu)_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << (n)) - 1), p)))
+#define vf_f16(x)          _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)(x))) /* subnormal ones too, always */
+#define vf_load_f16(p)     _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define vf_sum(x)          _mm512_reduce_add_ps(x)
 #define vf_max_lane(x)     _mm512_reduce_max_ps(x)
 #define vf_keep(x, keep)                                                                                               \

@@ -27,6 +27,13 @@
 #undef RPI_X
 
 #if defined(__x86_64__)
+static bool avx2_found(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+           (c & 1u << 29); /* F16C, which clang 14 cannot ask for by name */
+}
+
 static bool avx512_found(void)
 {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

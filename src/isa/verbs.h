@@ -238,6 +238,21 @@ static inline vu vu_wide_some(const uint16_t *from, int64_t n) /* n numbers, 1 t
     return vu_wide(lane);
 }
 #endif
+#ifndef vf_f16
+/* the f16 in the lower halves of x, whose upper halves are 0, exactly. Subnormal ones are made from integers, because
+ * kernels run with numbers below 2^-126 taken as zero. */
+static inline vf vf_f16(vu x)
+{
+    const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
+    const vf small = ((vf)((x & 0x3ff) | (none + 0x4b000000u)) - vf_set1(0x1p23f)) * vf_set1(0x1p-24f);
+    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
+    const vu zero = (vu)(exponent == 0);
+    return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
+}
+#endif
+#ifndef vf_load_f16
+#define vf_load_f16(p) vf_f16(vu_wide(p)) /* VL of them */
+#endif
 #ifndef vu_highs
 /* the upper halves of x in the lower halves, those of y above */
 #define vu_highs(x, y) ((vu)(x) >> 16 | ((vu)(y) & ((vu){0} + 0xffff0000u)))

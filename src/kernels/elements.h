@@ -4,22 +4,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 
 #if !RPI_F64
-/* VL numbers of f16 or bf16 in the lower halves of x, exactly; the upper halves are 0. Subnormal halves are made from
- * integers, because kernels run with numbers below 2^-126 taken as zero. */
+/* VL numbers of f16 or bf16 in the lower halves of x, exactly; the upper halves are 0. */
 static inline __attribute__((always_inline)) vf widen_halves(vu x, rp_dtype dtype)
 {
-    if (dtype == RP_BF16)
-        return (vf)(x << 16);
-    const vu none = {0}, exponent = x & 0x7c00, size = ((x & 0x7fff) << 13) + (none + (112u << 23));
-    const vf small = ((vf)((x & 0x3ff) | (none + 0x4b000000u)) - vf_set1(0x1p23f)) * vf_set1(0x1p-24f);
-    const vu normal = size + ((vu)(exponent == 0x7c00) & (112u << 23)); /* and infinity, NaN */
-    const vu zero = (vu)(exponent == 0);
-    return (vf)((x & 0x8000) << 16 | (zero & (vu)small) | (~zero & normal));
+    return dtype == RP_BF16 ? (vf)(x << 16) : vf_f16(x);
 }
 
 static inline __attribute__((always_inline)) vf load_halves(const uint16_t *from, rp_dtype dtype)
 {
-    return widen_halves(vu_wide(from), dtype);
+    return dtype == RP_BF16 ? (vf)(vu_wide(from) << 16) : vf_load_f16(from);
 }
 
 /* The first n of them, 1 to VL, and zeros: no more is read. */

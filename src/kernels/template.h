@@ -161,20 +161,43 @@
 #define RPI_OPS_OF(x) RPI_OPS(x)
 
 #if RPI_AMX
-#define AMX_ENTRY , .amx_peak = amx_peak
+#define AMX_PEAK amx_peak
 #else
-#define AMX_ENTRY
+#define AMX_PEAK NULL
 #endif
-#define ENTRIES                                                                                                        \
-    .vl = VL, .nr = NR, .column_step = COLUMN_STEP, .block_rows = BLOCK_ROWS, .tile_keys = TILE_KEYS,                  \
-    .sum_keys = SUM_KEYS, .backward_keys = BACKWARD_KEYS, .real = sizeof(real), .amx = RPI_AMX,                        \
-    .key_bytes = key_bytes, .value_bytes = value_bytes, .scratch_size = scratch_size, .pack = pack_kv,                 \
-    .attend = attend, .attend_heads = attend_heads, .decode_rows = MR, .decode_tile = sizeof(decode_tile),             \
-    .decode_size = decode_size, .decode_scores = decode_scores, .decode_values = decode_values,                        \
-    .decode_merge = decode_merge, .decode_heads = decode_heads, .backward_size = backward_size, .backward = backward,  \
-    .peak = peak
+#define OPS_TABLE(ISA, PAIRS)                                                                                          \
+    const rpi_ops RPI_OPS_OF(ISA) = {                                                                                  \
+        .name = RPI_NAME(ISA),                                                                                         \
+        .pairs = (PAIRS),                                                                                              \
+        .vl = VL,                                                                                                      \
+        .nr = NR,                                                                                                      \
+        .column_step = COLUMN_STEP,                                                                                    \
+        .block_rows = BLOCK_ROWS,                                                                                      \
+        .tile_keys = TILE_KEYS,                                                                                        \
+        .sum_keys = SUM_KEYS,                                                                                          \
+        .backward_keys = BACKWARD_KEYS,                                                                                \
+        .real = sizeof(real),                                                                                          \
+        .amx = RPI_AMX,                                                                                                \
+        .key_bytes = key_bytes,                                                                                        \
+        .value_bytes = value_bytes,                                                                                    \
+        .scratch_size = scratch_size,                                                                                  \
+        .pack = pack_kv,                                                                                               \
+        .attend = attend,                                                                                              \
+        .attend_heads = attend_heads,                                                                                  \
+        .decode_rows = MR,                                                                                             \
+        .decode_tile = sizeof(decode_tile),                                                                            \
+        .decode_size = decode_size,                                                                                    \
+        .decode_scores = decode_scores,                                                                                \
+        .decode_values = decode_values,                                                                                \
+        .decode_merge = decode_merge,                                                                                  \
+        .decode_heads = decode_heads,                                                                                  \
+        .backward_size = backward_size,                                                                                \
+        .backward = backward,                                                                                          \
+        .peak = peak,                                                                                                  \
+        .amx_peak = AMX_PEAK,                                                                                          \
+    }
 
-const rpi_ops RPI_OPS_OF(RPI_ISA) = {.name = RPI_NAME(RPI_ISA), ENTRIES AMX_ENTRY};
+OPS_TABLE(RPI_ISA, false);
 #ifdef RPI_PAIRS_ISA
-const rpi_ops RPI_OPS_OF(RPI_PAIRS_ISA) = {.name = RPI_NAME(RPI_PAIRS_ISA), .pairs = true, ENTRIES AMX_ENTRY};
+OPS_TABLE(RPI_PAIRS_ISA, true);
 #endif

@@ -37,6 +37,35 @@ CHECK(verbs_are_their_plain_loops)
     }
 }
 
+/* Every number of 16 bits, where the kernels' arithmetic takes numbers below 2^-126 as zero. */
+CHECK(halves_are_widened_exactly)
+{
+#if !RPI_F64
+    const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
+    for (int type = 0; type < 2; type++)
+        for (int h = 0; h < 65536; h += VL) {
+            const rp_dtype dtype = type ? RP_BF16 : RP_F16;
+            uint16_t from[VL];
+            uint32_t words[VL];
+            real loaded[VL], widened[VL], want[VL];
+            for (int c = 0; c < VL; c++)
+                words[c] = from[c] = (uint16_t)(h + c);
+            vf_store(loaded, load_halves(from, dtype));
+            vf_store(widened, widen_halves((vu)vf_bits(words), dtype));
+            rpi_load_f32(want, from, dtype, VL);
+            for (int c = 0; c < VL; c++) {
+                if (isnan(want[c])) {
+                    kernel_true(isnan(loaded[c]) && isnan(widened[c]), "NaN of 16 bits", type, h + c);
+                    continue;
+                }
+                kernel_same(&loaded[c], &want[c], sizeof *want, "load_halves", type, h + c);
+                kernel_same(&widened[c], &want[c], sizeof *want, "widen_halves", type, h + c);
+            }
+        }
+    rpi_float_end(before);
+#endif
+}
+
 /* The argument is reduced almost without error; the last two roundings of the polynomial and a little are 3 EPS. */
 CHECK(exp_and_tanh_keep_their_bounds)
 {

@@ -8,6 +8,7 @@
 
 #define KERNEL_CHECKS(X)                                                                                               \
     X(verbs_are_their_plain_loops)                                                                                     \
+    X(halves_are_widened_exactly)                                                                                      \
     X(exp_and_tanh_keep_their_bounds)                                                                                  \
     X(numbers_of_any_type_are_loaded_and_stored)                                                                       \
     X(keys_are_packed_in_panels)                                                                                       \

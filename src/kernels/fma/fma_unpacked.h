@@ -10,73 +10,79 @@ static bool unpacked_pays(int64_t share, int64_t rows)
     return share == 1;
 }
 
-/* Keys j … j+NR-1 of a head as a panel of `dtype` in the caller's array, whose channels are *step numbers apart; NULL:
- * they are not there. */
-static const void *panel_of(rp_dtype dtype, const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+/* Whether keys are read where they are, turned or as rows: they are not rotated, and of the arithmetic's type or of 16
+ * bits. */
+static bool keys_in_place(const rpi_call *c, bool turned)
 {
     const rpi_view *v = &c->args->k;
-    if (!rpi_is_turned(v) || v->dtype != dtype || c->plan->rotate >= 0 || j + NR > c->args->desc.len_k ||
-        (v->page && j % v->page_keys + NR > v->page_keys))
+    return rpi_is_turned(v) == turned && c->plan->rotate < 0 &&
+           (v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && rpi_floating_size(v->dtype) == 2));
+}
+
+/* The same of keys j … j+NR-1, which lie on one page. */
+static bool panel_in_place(const rpi_call *c, bool turned, int64_t j)
+{
+    const rpi_view *v = &c->args->k;
+    return keys_in_place(c, turned) && j + NR <= c->args->desc.len_k &&
+           (!v->page || j % v->page_keys + NR <= v->page_keys);
+}
+
+/* They as a panel in the caller's array, whose channels are *step numbers apart; NULL: they are not turned there. */
+static const void *panel_of(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
+{
+    const rpi_view *v = &c->args->k;
+    if (!panel_in_place(c, true, j))
         return NULL;
     *step = v->stride[3];
     return rpi_row_of(v, b, g, j);
 }
 
-static const real *panel_in_place(const rpi_call *c, int64_t b, int64_t g, int64_t j, int64_t *step)
-{
-    return panel_of(RPI_F64 ? RP_F64 : RP_F32, c, b, g, j, step);
-}
-
 /* Vectors of keys that one row reads side by side in the caller's array, and channels that it fetches ahead. */
 enum { SINGLE_VECTORS = 8, CHANNELS_AHEAD = 16 };
 
-/* VL numbers of turned keys from `at` on, of bf16 or of the arithmetic's type; with `some`, the first n and zeros. */
-static inline __attribute__((always_inline)) vf load_turned(const char *at, bool bf16, bool some, int64_t n)
+/* VL numbers of turned keys from `at` on; with `some`, the first n and zeros. */
+static inline __attribute__((always_inline)) vf load_turned(const char *at, rp_dtype dtype, bool some, int64_t n)
 {
 #if !RPI_F64
-    if (bf16) {
+    if (dtype != RP_F32) {
         const uint16_t *halves = (const uint16_t *)(const void *)at;
-        return some ? load_some_halves(halves, RP_BF16, n) : load_halves(halves, RP_BF16);
+        return some ? load_some_halves(halves, dtype, n) : load_halves(halves, dtype);
     }
 #endif
-    (void)bf16;
+    (void)dtype;
     return some ? vf_load_some((const real *)(const void *)at, n) : vf_load((const real *)(const void *)at);
 }
 
-/* A panel of bf16 as pack_keys makes it of the keys j … j+NR-1; false: they are not there. */
-static bool widen_panel(const block *k, int64_t g, int64_t j, real *to, magnitude *w)
+/* A panel of 16 bits, whose channels are `step` numbers apart, as pack_keys makes it. */
+static void widen_panel(rp_dtype dtype, const uint16_t *from, int64_t step, int64_t dim, real *to, magnitude *w)
 {
 #if RPI_F64
-    (void)k, (void)g, (void)j, (void)to, (void)w;
-    return false;
+    (void)dtype, (void)from, (void)step, (void)dim, (void)to, (void)w;
 #else
-    int64_t step;
-    const uint16_t *from = panel_of(RP_BF16, k->c, k->b, g, j, &step);
     magnitude all = *w;
-    for (int64_t d = 0; from && d < k->c->args->desc.dim_k; d++, from += step, to += NR) {
+    for (int64_t d = 0; d < dim; d++, from += step, to += NR) {
         RPI_UNROLL
         for (int n = 0; n < NR; n += 32)
             __builtin_prefetch((const void *)((uintptr_t)(from + n) + (uintptr_t)(2 * CHANNELS_AHEAD * step)), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < ROW_VECTORS; n++) {
-            const vf y = load_halves(from + n * VL, RP_BF16);
+            const vf y = load_halves(from + n * VL, dtype);
             note_magnitude(&all, y);
             vf_store(to + n * VL, y);
         }
     }
     *w = all;
-    return from != NULL;
 #endif
 }
 
 /* score_rows of one row and `vectors` vectors of keys in the caller's array, the last with `last` keys; channels are
  * `step` bytes apart. The sums of keys past them are the biases. What is fetched ahead of the last channels is the next
  * head's, where that follows. */
-static inline __attribute__((always_inline)) void turned_keys(int vectors, bool bf16, const real *q, const char *k,
+static inline __attribute__((always_inline)) void turned_keys(int vectors, rp_dtype dtype, const real *q, const char *k,
                                                               int64_t step, int64_t dim, const real *bias, real *s,
                                                               int64_t last, magnitude *w)
 {
-    const int bytes = VL * (bf16 ? 2 : (int)sizeof(real));
+    const int bytes = VL * (RPI_F64 ? 8 : dtype == RP_F32 ? 4 : 2);
     vf sum[SINGLE_VECTORS];
     magnitude all = *w;
     RPI_UNROLL
@@ -89,7 +95,7 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, bool 
             __builtin_prefetch((const void *)((uintptr_t)(k + n) + (uintptr_t)(CHANNELS_AHEAD * step)), 0, 2);
         RPI_UNROLL
         for (int n = 0; n < vectors; n++) {
-            const vf y = load_turned(k + n * bytes, bf16, n + 1 == vectors, last);
+            const vf y = load_turned(k + n * bytes, dtype, n + 1 == vectors, last);
             note_magnitude(&all, y);
             sum[n] = vf_fma(x, y, sum[n]);
         }
@@ -101,26 +107,28 @@ static inline __attribute__((always_inline)) void turned_keys(int vectors, bool 
 }
 
 /* The scores of one row and n keys, at most SINGLE_VECTORS vectors, from key j on. */
-#define SCORE_IN_PLACE(NAME, BF16)                                                                                     \
+#define SCORE_IN_PLACE(NAME, DTYPE)                                                                                    \
     static void NAME(const block *k, const char *at, int64_t step, int64_t n, const real *bias, real *s, magnitude *w) \
     {                                                                                                                  \
         const int64_t D = k->c->args->desc.dim_k, last = (n - 1) % VL + 1;                                             \
         switch ((n + VL - 1) / VL) {                                                                                   \
-        case 1: turned_keys(1, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 2: turned_keys(2, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 3: turned_keys(3, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 4: turned_keys(4, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 5: turned_keys(5, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 6: turned_keys(6, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        case 7: turned_keys(7, BF16, k->q, at, step, D, bias, s, last, w); break;                                      \
-        default: turned_keys(8, BF16, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 1: turned_keys(1, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 2: turned_keys(2, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 3: turned_keys(3, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 4: turned_keys(4, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 5: turned_keys(5, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 6: turned_keys(6, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        case 7: turned_keys(7, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                     \
+        default: turned_keys(8, DTYPE, k->q, at, step, D, bias, s, last, w); break;                                    \
         }                                                                                                              \
     }
-SCORE_IN_PLACE(score_in_place, false)
+SCORE_IN_PLACE(score_in_place, RP_F32) /* or f64 */
 #if RPI_F64
+#define score_f16_in_place  score_in_place
 #define score_bf16_in_place score_in_place
 #else
-SCORE_IN_PLACE(score_bf16_in_place, true)
+SCORE_IN_PLACE(score_f16_in_place, RP_F16)
+SCORE_IN_PLACE(score_bf16_in_place, RP_BF16)
 #endif
 
 /* unpacked_scores of one row whose keys are turned, as many side by side as there are. */
@@ -129,46 +137,39 @@ static bool single_scores(block *k, const tile *t, const real *bias)
     const rpi_view *v = &k->c->args->k;
     const int64_t g = k->h / (k->c->args->desc.heads / k->c->args->desc.kv_heads), len_k = k->c->args->desc.len_k;
     const int64_t step = v->stride[3] * rpi_floating_size(v->dtype);
+    __typeof__(&score_in_place) const score = v->dtype == RP_F16    ? score_f16_in_place
+                                              : v->dtype == RP_BF16 ? score_bf16_in_place
+                                                                    : score_in_place;
     magnitude w = {vf_set1(0)};
     for (int64_t col = t->from[0], n; col < t->to[0]; col += n) {
         const int64_t j = t->tile0 + col, there = rpi_min(t->to[0] - col, len_k - j);
         n = rpi_min(there, SINGLE_VECTORS * VL);
         if (v->page)
             n = rpi_min(n, v->page_keys - j % v->page_keys);
-        (v->dtype == RP_BF16 ? score_bf16_in_place : score_in_place)(k, rpi_row_of(v, k->b, g, j), step, n,
-                                                                     bias ? bias + col : NULL, k->s + col, &w);
+        score(k, rpi_row_of(v, k->b, g, j), step, n, bias ? bias + col : NULL, k->s + col, &w);
         n = rpi_round_up(n, VL); /* of the last keys alone */
     }
     return !is_immoderate(&w);
 }
 
-/* Whether one row reads all keys where they are. */
-static bool keys_in_place(const block *k)
-{
-    const rpi_view *v = &k->c->args->k;
-    const bool read = v->dtype == (RPI_F64 ? RP_F64 : RP_F32) || (!RPI_F64 && v->dtype == RP_BF16);
-    return is_single(k) && rpi_is_turned(v) && read && k->c->plan->rotate < 0 && (!v->page || v->page_keys % VL == 0);
-}
-
 #if defined(vf_columns) && !RPI_F64
 /* The scores of one row with the NR keys from j on, transposed on their way to the sums as words of 32 bits: a number
- * of f32, or two of bf16. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there as
- * rows of such words. */
-static inline __attribute__((always_inline)) bool transposed_keys(bool bf16, const block *k, const head_rows *rows,
+ * of f32, or two of 16 bits. NaN or infinity in some lane of *bad: a key may be extreme. false: the keys are not there
+ * as rows of such words. */
+static inline __attribute__((always_inline)) bool transposed_keys(rp_dtype dtype, const block *k, const head_rows *rows,
                                                                   int64_t j, const real *bias, real *s, vf *bad)
 {
-    enum { WORD = 4, SIDE_BY_SIDE = 2 * 16 / VL };
-    const int per_word = bf16 ? 2 : 1, group = bf16 ? SIDE_BY_SIDE : SIDE_BY_SIDE / 2;
+    enum { WORD = 4, WORDS = 16 / VL, HALVES = 2 * WORDS * VL <= NR ? 2 * WORDS : NR / VL };
+    const int per_word = dtype == RP_F32 ? 1 : 2, group = dtype == RP_F32 ? WORDS : HALVES; /* vectors side by side */
+    _Static_assert(NR % (WORDS * VL) == 0 && NR % (HALVES * VL) == 0, "a group ends where the panel does");
     const rpi_view *v = rows->v;
     const int64_t gap = v->stride[2] / per_word, n = k->c->args->desc.dim_k / per_word;
-    if (rpi_is_turned(v) || k->c->plan->rotate >= 0 || v->stride[2] % per_word ||
-        k->c->args->desc.dim_k % (4 * per_word) || j + NR > rows->rows ||
-        (v->page && j % v->page_keys + NR > v->page_keys))
+    if (!panel_in_place(k->c, false, j) || v->stride[2] % per_word || k->c->args->desc.dim_k % (4 * per_word))
         return false;
     for (int64_t r0 = 0; r0 < NR; r0 += group * VL) {
         const real *from = (const real *)(const void *)head_row(rows, j + r0);
         const uintptr_t ahead = (uintptr_t)row_ahead(rows, j + r0) + AHEAD * rows->step; /* twice as far */
-        vf sum[SIDE_BY_SIDE], y[4];
+        vf sum[HALVES], y[4];
         RPI_UNROLL
         for (int g = 0; g < group; g++)
             sum[g] = bias ? vf_load(bias + r0 + g * VL) : vf_set1(0);
@@ -187,8 +188,8 @@ static inline __attribute__((always_inline)) bool transposed_keys(bool bf16, con
                     if (per_word == 1) {
                         sum[g] = vf_fma(vf_set1(q[0]), y[c], sum[g]);
                     } else {
-                        sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, RP_BF16), sum[g]);
-                        sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, RP_BF16), sum[g]);
+                        sum[g] = vf_fma(vf_set1(q[0]), widen_halves((vu)y[c] & 0xffffu, dtype), sum[g]);
+                        sum[g] = vf_fma(vf_set1(q[1]), widen_halves((vu)y[c] >> 16, dtype), sum[g]);
                     }
                 }
             }
@@ -205,8 +206,9 @@ static inline __attribute__((always_inline)) bool transposed_keys(bool bf16, con
 static bool single_keys(const block *k, const head_rows *rows, int64_t j, const real *bias, real *s, vf *bad)
 {
     switch (rows->v->dtype) {
-    case RP_F32: return transposed_keys(false, k, rows, j, bias, s, bad);
-    case RP_BF16: return transposed_keys(true, k, rows, j, bias, s, bad);
+    case RP_F32: return transposed_keys(RP_F32, k, rows, j, bias, s, bad);
+    case RP_F16: return transposed_keys(RP_F16, k, rows, j, bias, s, bad);
+    case RP_BF16: return transposed_keys(RP_BF16, k, rows, j, bias, s, bad);
     default: return false;
     }
 }
@@ -225,18 +227,19 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const int64_t D = d->dim_k, g = k->h / (d->heads / d->kv_heads);
-    const head_rows rows = rows_of_head(&c->args->k, k->b, g, d->len_k);
+    const rpi_view *v = &c->args->k;
+    const head_rows rows = rows_of_head(v, k->b, g, d->len_k);
     magnitude w = {vf_set1(0)}, bad = w;
     uint8_t extreme = 0;
-    if (keys_in_place(k))
+    if (is_single(k) && keys_in_place(c, true) && (!v->page || v->page_keys % VL == 0))
         return single_scores(k, t, in ? in[0] : NULL);
     for (int64_t col = t->from[0]; col < t->to[0] && !extreme; col += NR) {
         int64_t step = NR;
-        const real *panel = panel_in_place(c, k->b, g, t->tile0 + col, &step);
-        if (panel) {
+        const void *panel = panel_of(c, k->b, g, t->tile0 + col, &step);
+        if (panel && rpi_floating_size(v->dtype) == sizeof(real)) {
             const bool last = col + NR >= t->to[0]; /* of the head: then the next head is prefetched */
-            const real *next = panel_in_place(c, k->b, last && g + 1 < d->kv_heads ? g + 1 : g,
-                                              t->tile0 + (last ? t->from[0] : col + NR), &step);
+            const real *next = panel_of(c, k->b, last && g + 1 < d->kv_heads ? g + 1 : g,
+                                        t->tile0 + (last ? t->from[0] : col + NR), &step);
             next = next ? next : panel;
             if (is_single(k))
                 score_rows(1, ROW_VECTORS, k->q, D, panel, step, D, in, col, k->s + col, ROW_STEP, NULL, next, NR, &w);
@@ -247,7 +250,9 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
         }
         if (is_single(k) && single_keys(k, &rows, t->tile0 + col, in ? in[0] + col : NULL, k->s + col, &bad.max))
             continue;
-        if (!widen_panel(k, g, t->tile0 + col, k->unpacked, &w))
+        if (panel)
+            widen_panel(v->dtype, panel, step, D, k->unpacked, &w);
+        else
             pack_numbers(k, k->b, g, t->tile0 + col, NR, k->unpacked, &extreme);
         if (is_single(k))
             single_columns(k->q, D, k->unpacked, D, in, col, k->s + col, ROW_STEP, NULL, k->q, t->to[0] - col);
