@@ -22,7 +22,7 @@ import time
 ROWS = (1, 4, 8, 16, 64, 512)
 SHAPES = ((512, 512), (512, 2048), (2048, 512), (768, 3072), (512, 32128), (4096, 10240))
 LARGE = (8192, 10240)  # 47 MB in int4
-TYPES = ("f32", "bf16", "int8", "int4")
+TYPES = ("f32", "f16", "bf16", "int8", "int4")
 PEERS = ("dnnl_matmul", "dnnl_inner_product", "openblas")
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What the titles of examples/titler.sh become by other ways of computing: 240 instructions of a small grammar, which is below, are written
-greedily in f32 with and without --exact, and compared; with --types also by five beams in each type of weights.
+greedily in f32 with and without --exact, and compared; with --types also by five beams in each type of weights, and with --transformers by five
+beams of transformers in f32, which needs a python that has it and torch.
 
-    python3 bench/titles.py build/release/relpos out/titler/checkpoint [--types] [--json bench/results/titles.json]
+    python3 bench/titles.py build/release/relpos out/titler/checkpoint [--types] [--transformers] [--json bench/results/titles.json]
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -27,7 +28,10 @@ HOW = ["by handling empty input", "without breaking the old clients", "that time
        "while keeping backwards compatibility with version 1 of the protocol", "as discussed in the design review",
        "and ask Maria for a review", "when the cache is cold"]
 PREFIX = ["--prefix", "summarize agent step: ", "--threads", "1"]
+# The options of examples/titler.sh, and the same for transformers.
 BEAMS = ["--beams", "5", "--no-repeat-ngram", "2", "--repetition-penalty", "1.3", "--length-penalty", "0.8", "--max-new-tokens", "32"]
+
+SAME_BEAMS = {"num_beams": 5, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "length_penalty": 0.8, "max_new_tokens": 32}
 
 
 def instructions(n=240):
@@ -41,11 +45,24 @@ def instructions(n=240):
     return list(lines)
 
 
+def by_transformers(checkpoint, lines):
+    import torch
+    import transformers
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    texts = []
+    for line in lines:
+        tokens = tokenizer(PREFIX[1] + line, return_tensors="pt")
+        texts.append(tokenizer.decode(model.generate(**tokens, **SAME_BEAMS, min_new_tokens=0)[0], skip_special_tokens=True))
+    return texts, f"transformers {transformers.__version__}, torch {torch.__version__}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("relpos")
     parser.add_argument("checkpoint")
     parser.add_argument("--types", action="store_true")
+    parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--json")
     a = parser.parse_args()
     lines = instructions()
@@ -62,8 +79,12 @@ def main():
         r"(\d+) tokens in .* (\d+) tokens proposed, (\d+) accepted .* (\d+) passes", said).groups())))
     about = json.loads(subprocess.run([a.relpos, "info", "--json"], capture_output=True, text=True, check=True).stdout)
     result = {"isa": about["isa"], "build": about["build"], "lines": len(lines), "exact": {"equal": sum(x == y for x, y in zip(plain, exact)), **found}}
-    if a.types:
+    if a.types or a.transformers:
         wide, _ = write(*BEAMS, "--type", "f32")
+    if a.transformers:
+        theirs, by = by_transformers(a.checkpoint, lines)
+        result["equal to transformers"] = {"equal": sum(x == y for x, y in zip(wide, theirs)), "by": by}
+    if a.types:
         result["equal to f32"] = {t: sum(x == y for x, y in zip(wide, write(*BEAMS, "--type", t)[0])) for t in ("bf16", "int8", "int4")}
     print(json.dumps(result, indent=1))
     if a.json:

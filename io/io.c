@@ -103,11 +103,22 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
-/* Whether a file is one of those beside the arrays, which are not written with NumPy. */
-static bool is_text(const char *path)
+/* How to mend a damaged file, by the ending of its name. */
+static const char *damage_hint(const char *path)
 {
+    static const struct {
+        const char *ending, *hint;
+    } hints[] = {
+        {".json", "get the file again"},
+        {".model", "get the file again"},
+        {".safetensors", "get the file again, or write it again with safetensors"},
+        {".npz", "get the file again, or write it again with numpy.savez"},
+    };
     const char *dot = strrchr(path, '.');
-    return dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".model") == 0);
+    for (size_t n = 0; dot != NULL && n < sizeof hints / sizeof *hints; n++)
+        if (strcmp(dot, hints[n].ending) == 0)
+            return hints[n].hint;
+    return "write the file again with numpy.savez or safetensors";
 }
 
 /* Add how to mend it, chosen by the beginning of the message, unless the message ends with a hint of its own. */
@@ -123,7 +134,7 @@ static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message
         {"cannot be replaced", "check the folder and who may write there"},
         {"has been written", "check the disk"},
         {"out of memory", "use smaller arrays"},
-        {"", "write the file again with numpy.savez or safetensors"},
+        {"", NULL}, /* damaged */
     };
     const size_t length = strlen(err);
     size_t n = 0;
@@ -131,8 +142,7 @@ static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message
         return;
     while (strncmp(message, hints[n].begin, strlen(hints[n].begin)) != 0)
         n++;
-    const bool other = *hints[n].begin == 0 && is_text(path);
-    snprintf(err + length, IO_ERR_MAX - length, " (%s)", other ? "get the file again" : hints[n].hint);
+    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint != NULL ? hints[n].hint : damage_hint(path));
 }
 
 static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_list list)

@@ -24,7 +24,7 @@ int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in)
     int64_t bytes;
     if (linear_packed_bytes(type, in, 1) < 0 || rows < 0)
         return -1;
-    if (type == LINEAR_F32)
+    if (type <= LINEAR_F16)
         return 0;
     return __builtin_mul_overflow(rows, linear_row_bytes(type, in), &bytes) ? -1 : bytes;
 }

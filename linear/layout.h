@@ -7,6 +7,7 @@
  * operand of one vector of AVX-512; the last panel has as many columns as it needs.
  *
  *   f32    a line is 1 input; a column has 16 numbers
+ *   f16    a line is 2 inputs; a column has 16 numbers of the even input, then 16 of the odd one
  *   bf16   a line is 2 inputs; a column has 16 pairs, the even input in the lower half of a 32-bit word
  *   int8   a line is 4 inputs; a column has 16 fours of signed bytes. Before the lines stand a scale of f32 for each
  *          output and then an int32, -128 Σ q
@@ -16,7 +17,7 @@
  * Pairs and fours are the operands of VNNI and AMX. Inputs are padded with zeros to whole lines (int4: groups) and
  * outputs to whole columns.
  *
- * A row of x is prepared for products with weights other than f32: a header of 64 bytes (the scale of integers), then
+ * A row of x is prepared for products with weights other than f32 and f16: a header of 64 bytes (the scale of integers), then
  * the inputs, rounded to bf16 or to integers, in the form that the instruction set reads, then, for int4, an int32 for
  * each group: -8 Σ q.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -45,7 +46,7 @@ static inline int64_t linear_ceil(int64_t n, int64_t step)
 /* Inputs of a line. */
 static inline int64_t linear_line_inputs(linear_type type)
 {
-    return 1 << type; /* 1, 2, 4, 8 */
+    return type == LINEAR_F32 ? 1 : type <= LINEAR_BF16 ? 2 : type == LINEAR_INT8 ? 4 : 8;
 }
 
 /* Lines of a panel. */

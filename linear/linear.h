@@ -1,4 +1,4 @@
-/* linear.h -- linear layers without gradients: y = f(x Wᵀ), with weights of f32, bf16, 8 or 4 bits that are packed once
+/* linear.h -- linear layers without gradients: y = f(x Wᵀ), with weights of f32, f16, bf16, 8 or 4 bits that are packed once
  * and may lie in a mapped file. A library above the core: it knows arrays, threads and instruction sets, and no model.
  *
  * A row of y has the same bits whatever rows stand beside it, for any number of threads: every element is summed over
@@ -13,15 +13,21 @@
 
 /* How weights are kept.
  *   LINEAR_F32   as they are; products and sums in f32
- *   LINEAR_BF16  rounded to bf16 (f16 files too, unless every number is one of bf16), and so are inputs, subnormal
- *                numbers to zero; sums in f32
+ *   LINEAR_F16   rounded to f16; products and sums as with LINEAR_F32 of the same numbers, to the bit
+ *   LINEAR_BF16  rounded to bf16, and so are inputs, subnormal numbers to zero; sums in f32
  *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised likewise, a scale for each row;
  *                sums in integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as with int8
  * With int8 and int4 a row of x that is not finite gives NaN in its row of y, and a row of W in its output. */
-typedef enum linear_type { LINEAR_F32 = 0, LINEAR_BF16 = 1, LINEAR_INT8 = 2, LINEAR_INT4 = 3 } linear_type;
-enum { LINEAR_TYPES = 4 };
-const char *linear_type_name(linear_type type); /* "f32", "bf16", "int8", "int4" */
+typedef enum linear_type {
+    LINEAR_F32 = 0,
+    LINEAR_F16 = 1, /* up to here inputs are as they are, */
+    LINEAR_BF16 = 2,
+    LINEAR_INT8 = 3, /* and from here integers */
+    LINEAR_INT4 = 4
+} linear_type;
+enum { LINEAR_TYPES = 5 };
+const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4" */
 
 /* The layout of packed weights. A file of them names it, and gets another number here when their bytes change. */
 #define LINEAR_LAYOUT "1"

@@ -14,7 +14,7 @@ typedef struct linear_job {
     float *y;
     const char *packed;
     int64_t panel_bytes, lines; /* of a panel of 64 outputs */
-    char *prepared;             /* rows of x, of row_bytes, for types other than f32 */
+    char *prepared;             /* rows of x, of row_bytes, for types from bf16 on */
     int64_t row_bytes;
 } linear_job;
 
@@ -22,7 +22,7 @@ enum { LINEAR_MAX_ROWS = 96 }; /* of a block */
 
 typedef struct linear_ops {
     const char *name;
-    void (*prepare)(const linear_job *j, int64_t row, int64_t rows); /* types other than f32 */
+    void (*prepare)(const linear_job *j, int64_t row, int64_t rows); /* types from bf16 on */
     /* Rows row … row+rows-1, at most LINEAR_MAX_ROWS, of the outputs of `panels` panels from `panel` on. */
     void (*block)(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels);
     /* The LINEAR_COLUMN sums of row 0 and one column of a panel, as block makes them; types without integers. */

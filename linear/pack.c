@@ -19,7 +19,7 @@ typedef struct pack_job {
 
 const char *linear_type_name(linear_type type)
 {
-    static const char *const name[LINEAR_TYPES] = {"f32", "bf16", "int8", "int4"};
+    static const char *const name[LINEAR_TYPES] = {"f32", "f16", "bf16", "int8", "int4"};
     return (unsigned)type < LINEAR_TYPES ? name[type] : "unknown type";
 }
 
@@ -46,6 +46,13 @@ static float f32_of_bits(uint32_t bits)
 static float f32_of_bf16(uint16_t x)
 {
     return f32_of_bits((uint32_t)x << 16);
+}
+
+static float f32_of_f16(const uint16_t *x)
+{
+    float y;
+    rp_convert(&y, RP_F32, x, RP_F16, 1);
+    return y;
 }
 
 static uint16_t bf16_of_f32(float x)
@@ -188,13 +195,21 @@ static void store_int4(const pack_job *j, const column *c, int64_t from, float c
 static void store_floats(const pack_job *j, const column *c, int64_t from, int64_t end,
                          float chunk[LINEAR_COLUMN][CHUNK])
 {
-    for (int64_t i = from; i < end; i++)
+    for (int64_t i = from; i < end; i++) {
+        if (j->type == LINEAR_F16) {
+            float input[LINEAR_COLUMN];
+            for (int o = 0; o < LINEAR_COLUMN; o++)
+                input[o] = chunk[o][i - from];
+            rp_convert((uint16_t *)line_of(j, c, i / 2) + i % 2 * LINEAR_COLUMN, RP_F16, input, RP_F32, LINEAR_COLUMN);
+            continue;
+        }
         for (int o = 0; o < LINEAR_COLUMN; o++) {
             if (j->type == LINEAR_F32)
                 ((float *)line_of(j, c, i))[o] = chunk[o][i - from];
             else
                 ((uint16_t *)line_of(j, c, i / 2))[2 * o + i % 2] = bf16_of_f32(chunk[o][i - from]);
         }
+    }
 }
 
 static void pack_column(const pack_job *j, const column *c, int64_t row)
@@ -248,6 +263,7 @@ void linear_row(const linear_weights *w, int64_t o, float *row)
         const void *line = line_of(&j, &c, i / linear_line_inputs(w->type));
         switch (w->type) {
         case LINEAR_F32: row[i] = ((const float *)line)[lane]; break;
+        case LINEAR_F16: row[i] = f32_of_f16((const uint16_t *)line + i % 2 * LINEAR_COLUMN + lane); break;
         case LINEAR_BF16: row[i] = f32_of_bf16(((const uint16_t *)line)[2 * lane + i % 2]); break;
         case LINEAR_INT8: row[i] = scales_of(&c)[lane] * (float)((const int8_t *)line)[4 * lane + i % 4]; break;
         case LINEAR_INT4:

@@ -1,4 +1,4 @@
-/* screen.c -- bounds of a product with weights of f32 or bf16 from 8 bits of each of them. A caller that looks for the
+/* screen.c -- bounds of a product with weights of f32, f16 or bf16 from 8 bits of each of them. A caller that looks for the
  * largest output alone reads those, and of W itself only the rows that may have it.
  * It may not know instruction sets or models.
  *
@@ -70,6 +70,10 @@ typedef struct column {
 static inline __attribute__((always_inline)) void input_of(const column *c, int64_t i, floats *x)
 {
     integers bits;
+    if (c->type == LINEAR_F16) {
+        rp_convert(x, RP_F32, c->lines + i / 2 * c->step + i % 2 * 2 * LINEAR_COLUMN, RP_F16, LINEAR_COLUMN);
+        return;
+    }
     memcpy(&bits, c->lines + (c->type == LINEAR_F32 ? i : i / 2) * c->step, sizeof bits);
     if (c->type == LINEAR_BF16)
         bits = i % 2 ? bits & -65536 : bits << 16;

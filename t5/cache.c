@@ -12,7 +12,7 @@ enum {
 
 rp_dtype t5_cached_type(const rp_t5 *m)
 {
-    return m->weights.type == LINEAR_F32 ? RP_F32 : RP_BF16;
+    return m->weights.type <= LINEAR_F16 ? RP_F32 : RP_BF16;
 }
 
 static size_t page_bytes(const rp_t5 *m, int64_t tokens)

@@ -2,6 +2,7 @@
  * computes nothing with them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 
 /* ------------------------------------------------------------------------------------------------ from a checkpoint */
 
-/* Packing a checkpoint: `used` says which tensors have been, so that the others can be refused. */
+/* Packing a checkpoint: `used` says which tensors have been, so that the others can be refused. What is wrong with tensors is collected while
+ * sizes are added up, as many of them as fit, and said at once. */
 typedef struct packing {
     const io_checkpoint *file;
     const char *path;
@@ -18,6 +20,9 @@ typedef struct packing {
     int64_t at;
     int64_t not_finite; /* numbers */
     rp_pool *pool;
+    rp_status status; /* of the first tensor that is wrong */
+    int64_t n_wrong, n_said;
+    char wrong[640];
 } packing;
 
 static int64_t aligned(int64_t bytes)
@@ -25,46 +30,75 @@ static int64_t aligned(int64_t bytes)
     return (bytes + LINEAR_ALIGN - 1) / LINEAR_ALIGN * LINEAR_ALIGN;
 }
 
-static void shape_text(const io_tensor *t, char text[64])
+static void shape_text(int32_t ndim, const int64_t *shape, char text[64])
 {
     size_t used = 0;
     text[0] = 0;
-    for (int32_t x = 0; x < t->ndim && used < 48; x++)
-        used += (size_t)snprintf(text + used, 64 - used, "%s%lld", x ? "," : "", (long long)t->shape[x]);
+    for (int32_t x = 0; x < ndim && used < 48; x++)
+        used += (size_t)snprintf(text + used, 64 - used, "%s%lld", x ? "," : "", (long long)shape[x]);
 }
 
-/* The tensor of a source, with the shape and a type that it has to have. */
-static rp_status find(packing *k, const t5_part *p, int s, const io_tensor **found)
+__attribute__((format(printf, 3, 4))) static void note_wrong(packing *k, rp_status status, const char *format, ...)
+{
+    char text[320];
+    const size_t used = strlen(k->wrong);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (k->n_wrong++ == 0)
+        k->status = status;
+    if (used + strlen(text) + 3 > sizeof k->wrong || k->n_said < k->n_wrong - 1)
+        return;
+    snprintf(k->wrong + used, sizeof k->wrong - used, "%s%s", used > 0 ? "; " : "", text);
+    k->n_said++;
+}
+
+static rp_status refuse_wrong(const packing *k)
+{
+    if (k->n_wrong == 0)
+        return RP_OK;
+    if (k->n_said == k->n_wrong)
+        return t5_fail(k->status, "%s: %s (are config.json and the weights those of one model?)", k->path, k->wrong);
+    return t5_fail(k->status, "%s: %s; and %lld more (are config.json and the weights those of one model?)", k->path,
+                   k->wrong, (long long)(k->n_wrong - k->n_said));
+}
+
+/* The tensor of a source, with the shape and a type that it has to have, or NULL. */
+static const io_tensor *find(packing *k, const t5_part *p, int s)
 {
     const io_tensor *t = io_checkpoint_find(k->file, p->source[s]);
-    char shape[64];
-    if (t == NULL)
-        return t5_fail(RP_E_ARG, "%s: tensor '%s' is missing (config.json describes a model that has it)", k->path,
-                       p->source[s]);
+    char has[64], asked[64];
+    if (t == NULL) {
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' is missing", p->source[s]);
+        return NULL;
+    }
     k->used[t - io_checkpoint_at(k->file, 0)] = true;
-    shape_text(t, shape);
-    if (p->columns > 0 && (t->ndim != 2 || t->shape[0] != p->rows || t->shape[1] != p->columns))
-        return t5_fail(RP_E_ARG, "%s: tensor '%s' has the shape [%s], config.json asks for [%lld,%lld]", k->path,
-                       p->source[s], shape, (long long)p->rows, (long long)p->columns);
-    if (p->columns == 0 && (t->ndim != 1 || t->shape[0] != p->rows))
-        return t5_fail(RP_E_ARG, "%s: tensor '%s' has the shape [%s], config.json asks for [%lld]", k->path,
-                       p->source[s], shape, (long long)p->rows);
-    if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3)
-        return t5_fail(RP_E_UNSUPPORTED, "%s: tensor '%s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
-                       k->path, p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+    const int32_t ndim = p->columns > 0 ? 2 : 1;
+    const int64_t shape[2] = {p->rows, p->columns};
+    shape_text(ndim, shape, asked);
+    shape_text(t->ndim, t->shape, has);
+    if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s], config.json asks for [%s]", p->source[s], has,
+                   asked);
+        return NULL;
+    }
+    if (t->dtype != RP_F32 && t->dtype != RP_F16 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3) {
+        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s' has the type %s (F32, F16, BF16 and F8_E4M3 can be read)",
+                   p->source[s], t->dtype == IO_NO_DTYPE ? "of another kind" : rp_dtype_name(t->dtype));
+        return NULL;
+    }
     if (k->memory == NULL)
         k->not_finite += io_tensor_not_finite(t);
-    *found = t;
-    return RP_OK;
+    return t;
 }
 
 static rp_status pack_array(packing *k, const t5_part *p)
 {
-    const io_tensor *t;
-    const rp_status status = find(k, p, 0, &t);
+    const io_tensor *t = find(k, p, 0);
     const int64_t n = p->rows * (p->columns > 0 ? p->columns : 1);
-    if (status != RP_OK)
-        return status;
+    if (t == NULL)
+        return RP_OK;
     if (k->memory != NULL) {
         float *to = (float *)(void *)(k->memory + k->at);
         memset(to, 0, (size_t)aligned(n * 4));
@@ -95,10 +129,11 @@ static rp_status pack_matrix(packing *k, const t5_part *p)
     const io_tensor *t[T5_MAX_SOURCES] = {NULL};
     const int64_t out = p->rows * p->n_sources, bytes = linear_packed_bytes(p->type, p->columns, out);
     rp_status status = RP_OK;
-    for (int s = 0; s < p->n_sources && status == RP_OK; s++)
-        status = find(k, p, s, &t[s]);
-    if (status != RP_OK)
-        return status;
+    bool all = true;
+    for (int s = 0; s < p->n_sources; s++)
+        all = (t[s] = find(k, p, s)) != NULL && all;
+    if (!all)
+        return RP_OK;
     if (bytes < 0 || k->at > INT64_MAX - bytes)
         return t5_fail(RP_E_OVERFLOW, "%s: '%s' is too large", k->path, p->name);
     if (k->memory != NULL) {
@@ -143,7 +178,7 @@ static const char *const embedding_names[] = {"shared.weight", "encoder.embed_to
 enum { EMBEDDING_NAMES = 3 };
 
 /* Other names of the embedding have the embedding: a stack with another one is not supported. */
-static rp_status check_embeddings(packing *k, const char *embedding)
+static void check_embeddings(packing *k, const char *embedding)
 {
     const io_tensor *e = io_checkpoint_find(k->file, embedding);
     for (int n = 0; n < EMBEDDING_NAMES; n++) {
@@ -152,28 +187,19 @@ static rp_status check_embeddings(packing *k, const char *embedding)
             continue;
         k->used[t - io_checkpoint_at(k->file, 0)] = true;
         if (!is_same(t, e))
-            return t5_fail(RP_E_UNSUPPORTED,
-                           "%s: tensor '%s' differs from '%s' (one embedding for encoder and decoder is supported)",
-                           k->path, embedding_names[n], embedding);
+            note_wrong(k, RP_E_UNSUPPORTED,
+                       "tensor '%s' differs from '%s' (one embedding for encoder and decoder is supported)",
+                       embedding_names[n], embedding);
     }
-    return RP_OK;
 }
 
-static rp_status refuse_others(const packing *k)
+static void check_others(packing *k)
 {
-    int64_t n_others = 0;
-    const char *first = NULL;
     for (size_t n = 0; n < io_checkpoint_size(k->file); n++) {
         const char *name = io_checkpoint_at(k->file, n)->name;
-        if (k->used[n] || is_stray(name))
-            continue;
-        if (n_others++ == 0)
-            first = name;
+        if (!k->used[n] && !is_stray(name))
+            note_wrong(k, RP_E_ARG, "tensor '%.160s' is none that config.json describes", name);
     }
-    if (n_others == 0)
-        return RP_OK;
-    return t5_fail(RP_E_ARG, "%s: tensor '%s' is none that config.json describes (%lld such tensors)", k->path, first,
-                   (long long)n_others);
 }
 
 /* The name under which the checkpoint has the embedding. */
@@ -194,16 +220,18 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     return e != NULL && is_same(e, head);
 }
 
-/* The narrowest type that holds every number of the file. */
+/* The narrowest type that holds every number of the file; f8 as bf16, unless there is f16. */
 static linear_type type_of(const io_checkpoint *file)
 {
+    bool in_f16 = true, in_bf16 = true;
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
-        if (t->ndim == 2 && t->dtype != RP_BF16 && t->dtype != IO_F8_E4M3 &&
-            strstr(t->name, "relative_attention_bias") == NULL)
-            return LINEAR_F32;
+        if (t->ndim != 2 || t->dtype == IO_F8_E4M3 || strstr(t->name, "relative_attention_bias") != NULL)
+            continue;
+        in_f16 = in_f16 && t->dtype == RP_F16;
+        in_bf16 = in_bf16 && t->dtype == RP_BF16;
     }
-    return LINEAR_BF16;
+    return in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
 }
 
 /* Memory for packed weights, in large pages where the system has them: one token reads all of it. */
@@ -228,10 +256,11 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     rp_status status = k.used != NULL ? t5_make_blocks(w, c, file) : t5_no_memory();
     if (status == RP_OK)
         status = t5_walk_weights(w, c, embedding, pack_part, &k);
-    if (status == RP_OK)
-        status = check_embeddings(&k, embedding);
-    if (status == RP_OK)
-        status = refuse_others(&k);
+    if (status == RP_OK) {
+        check_embeddings(&k, embedding);
+        check_others(&k);
+        status = refuse_wrong(&k);
+    }
     w->bytes = k.at;
     w->not_finite = k.not_finite;
     if (status == RP_OK && !sizes) {

@@ -96,7 +96,7 @@ static uint64_t draw(pass *p)
 static void round_row(pass *p, linear_type type, int64_t n, double *x)
 {
     double most = 0;
-    if (type == LINEAR_F32 || p->rounding.exact_inputs)
+    if (type <= LINEAR_F16 || p->rounding.exact_inputs)
         return;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(x[i]));
@@ -116,10 +116,10 @@ static void round_inputs(pass *p, linear_type type, int64_t n, double *x)
     round_row(p, type, n, x);
 }
 
-/* Queries, keys, values and results of the decoder's attention: bf16 but for weights of f32. */
+/* Queries, keys, values and results of the decoder's attention: bf16 but for weights of f32 and f16. */
 static void round_attended(pass *p, int64_t rows, double *x)
 {
-    for (int64_t r = 0; r < rows && p->m->weights.type != LINEAR_F32; r++)
+    for (int64_t r = 0; r < rows && p->m->weights.type > LINEAR_F16; r++)
         round_row(p, LINEAR_BF16, p->m->config.inner, x + r * p->m->config.inner);
 }
 

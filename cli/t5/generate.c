@@ -290,8 +290,8 @@ typedef struct stream {
     char note[64]; /* of the bar */
     int32_t *tokens;
     int64_t n, room, printed, written; /* written: tokens of all lines */
-    bool on;
-    rp_t5_drafted drafted; /* of all lines */
+    bool on, lost;                     /* lost: memory ran out for a line that is shown as it is written */
+    rp_t5_drafted drafted;             /* of all lines */
 } stream;
 
 /* The bytes of a text that will not change with the next token: not a character that is incomplete. */
@@ -314,6 +314,8 @@ static void show(stream *s, bool end)
             else
                 putc(text[s->printed], s->to);
         rp_t5_free(text);
+    } else {
+        s->lost = true;
     }
 }
 
@@ -332,17 +334,25 @@ static int on_token(void *context, int64_t source, int32_t index, int32_t token)
     if (s->n == s->room) {
         const int64_t room = s->room > 0 ? 2 * s->room : 256;
         int32_t *tokens = realloc(s->tokens, (size_t)room * sizeof *tokens);
-        if (tokens == NULL)
+        if (tokens == NULL) {
+            s->lost = true;
             return 1;
+        }
         s->tokens = tokens;
         s->room = room;
     }
     s->tokens[s->n++] = token;
     show(s, false);
-    return !cli_written(s->to); /* nobody reads any more */
+    return s->lost || !cli_written(s->to); /* nobody reads any more */
 }
 
 /* ------------------------------------------------------------------------------------------------ lines */
+
+static int lost_line(const stream *s)
+{
+    return cli_error(CLI_FAILED, "line %lld: out of memory for its tokens (close other programs)",
+                     (long long)s->lines->number);
+}
 
 static int print_results(const request *r, stream *s, const rp_t5_results *results)
 {
@@ -351,6 +361,7 @@ static int print_results(const request *r, stream *s, const rp_t5_results *resul
         int code = CLI_OK;
         if (s->on) {
             show(s, true);
+            code = s->lost ? lost_line(s) : CLI_OK;
         } else {
             if (r->scores)
                 fprintf(s->to, "%.6f\t", q->score);
@@ -372,7 +383,7 @@ static int write_batch(const request *r, rp_t5_generation *g, stream *s, int64_t
         on_token(s, 0, 0, g->prefix.tokens[k]);
     const rp_status status = rp_t5_generate(r->common.model, n, sources, g, &results);
     if (status == RP_E_CANCELLED && !cli_stop_asked())
-        return CLI_FAILED; /* nobody reads */
+        return s->lost ? lost_line(s) : CLI_FAILED; /* nobody reads */
     if (status != RP_OK) {
         if (s->on && s->n > 0 && r->output == NULL)
             putc('\n', s->to); /* of the line that had begun */
@@ -398,8 +409,8 @@ static void print_stats(const request *r, const rp_t5_generation *g, int64_t lin
     const rp_t5_info *i = rp_t5_about(r->common.model);
     const int64_t tokens = s->written;
     double bandwidth;
-    fprintf(stderr, "%lld lines, %lld tokens in %.2f s: %.1f tokens a second", (long long)lines, (long long)tokens,
-            seconds, (double)tokens / seconds);
+    fprintf(stderr, "%lld line%s, %lld tokens in %.2f s: %.1f tokens a second", (long long)lines, lines == 1 ? "" : "s",
+            (long long)tokens, seconds, (double)tokens / seconds);
     if (r->common.draft != NULL) {
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &s->drafted);

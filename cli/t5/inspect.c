@@ -200,8 +200,9 @@ static void print_json(const rp_t5_info *i)
 
 static void print_info(const rp_t5_info *i)
 {
-    printf("model        %s, %.1f million parameters, %s: %.1f MB\n", i->kind, (double)i->parameters / 1e6, i->type,
-           (double)i->bytes / 1e6);
+    const int digits = i->parameters < 1000000 ? 3 : 1; /* a tiny model is not one of 0.0 million */
+    printf("model        %s, %.*f million parameters, %s: %.*f MB\n", i->kind, digits, (double)i->parameters / 1e6,
+           i->type, digits, (double)i->bytes / 1e6);
     printf("layers       %lld + %lld, width %lld, %lld heads of %lld\n", (long long)i->layers,
            (long long)i->decoder_layers, (long long)i->d_model, (long long)i->heads, (long long)i->d_kv);
     printf("feed-forward %lld, %s%s", (long long)i->d_ff, i->gated ? "gated " : "", i->activation);
@@ -211,8 +212,8 @@ static void print_info(const rp_t5_info *i)
     printf("vocabulary   %lld, %s; start %d, end %d, padding %d\n", (long long)i->vocab,
            i->has_tokenizer ? "with a tokenizer" : "token numbers alone", (int)i->start, (int)i->eos, (int)i->pad);
     if (i->decoder_layers > 0)
-        printf("head         %s%s; a token reads %.1f MB\n", i->tied ? "the embedding" : "of its own",
-               i->scaled ? ", scaled" : "", (double)i->step_bytes / 1e6);
+        printf("head         %s%s; a token reads %.*f MB\n", i->tied ? "the embedding" : "of its own",
+               i->scaled ? ", scaled" : "", digits, (double)i->step_bytes / 1e6);
     else
         printf("head         none: it encodes only\n");
     if (i->not_finite > 0)

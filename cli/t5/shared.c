@@ -12,9 +12,9 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
     char safe[64];
     switch (key) {
     case T5_TYPE:
-        if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0 && strcmp(value, "int8") != 0 &&
-            strcmp(value, "int4") != 0)
-            return cli_error(CLI_USAGE, "--type: no type of weights is called \"%s\" (f32, bf16, int8 or int4)",
+        if (strcmp(value, "f32") != 0 && strcmp(value, "f16") != 0 && strcmp(value, "bf16") != 0 &&
+            strcmp(value, "int8") != 0 && strcmp(value, "int4") != 0)
+            return cli_error(CLI_USAGE, "--type: no type of weights is called \"%s\" (f32, f16, bf16, int8 or int4)",
                              io_safe(safe, sizeof safe, value));
         c->type = value;
         return CLI_OK;

@@ -23,7 +23,7 @@ typedef struct cli_t5_common {
 
 enum { T5_TYPE = CLI_OWN, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
 #define T5_COMMON_OPTIONS                                                                                              \
-    {"type", T5_TYPE, "T", "keep weights as f32, bf16, int8 or int4; without it as the file has them"},                \
+    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8 or int4; without it as the file has them"},           \
     {                                                                                                                  \
         "threads", T5_THREADS, "N", "threads; without it as many as the process may use"                               \
     }

@@ -74,7 +74,7 @@ static double share_of(double error, double bound)
 
 static bool rounds_inputs(const char *type)
 {
-    return strcmp(type, "f32") != 0;
+    return strcmp(type, "f32") != 0 && strcmp(type, "f16") != 0;
 }
 
 static void begin_check(request *r, const char *what, bool good)
@@ -436,7 +436,7 @@ static int check_reference(request *r, const outcome *o)
     compared worst[2] = {0};
     const float *at = o->hidden;
     int code = CLI_OK;
-    r->all = (double)o->n * (r->all_types ? 3 * passes_of("int8") + passes_of("f32") : passes_of(i->type));
+    r->all = (double)o->n * (r->all_types ? 3 * passes_of("int8") + 2 * passes_of("f32") : passes_of(i->type));
     for (int64_t s = 0; s < o->n && code == CLI_OK; at += o->source[s++].n * i->d_model) {
         const rp_t5_sequence *q = o->results != NULL ? rp_t5_result(o->results, s) : NULL;
         code = compare_line(r, o->source[s], (rp_t5_tokens){q ? q->tokens : NULL, q ? q->n : 0}, at, worst);
@@ -488,7 +488,7 @@ static int verify_type(request *r, const char *type, int64_t threads)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    static const char *const types[] = {"f32", "bf16", "int8", "int4"};
+    static const char *const types[] = {"f32", "f16", "bf16", "int8", "int4"};
     request r = {.progress = {.what = "t5 verify"}};
     const char *args[2] = {NULL, NULL}, *only;
     char err[IO_ERR_MAX];
@@ -504,7 +504,7 @@ static int run(const cli_command *self, int argc, char **argv)
     bool folder;
     if (io_is_folder(r.path, &folder, err) != IO_OK)
         return cli_error(CLI_FAILED, "%s", err);
-    const int n_types = folder && only == NULL ? 4 : 1;
+    const int n_types = folder && only == NULL ? (int)(sizeof types / sizeof *types) : 1;
     r.all_types = n_types > 1;
     cli_progress_show(&r.progress, 0);
     code = CLI_OK;

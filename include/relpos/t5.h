@@ -64,13 +64,13 @@ typedef enum rp_t5_loading {
 /* How a model is opened. Start from rp_t5_opening_init: all zero. */
 typedef struct rp_t5_opening {
     size_t size; /* sizeof(rp_t5_opening) */
-    /* Of weights: "f32", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs of
-     * linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. But for f32 the decoder's
+    /* Of weights: "f32", "f16", "bf16", "int8", "int4"; NULL: the narrowest that keeps the file's numbers. The inputs
+     * of linear layers are rounded too: with bf16 to bf16, with int8 and int4 to 8 bits. With these three the decoder's
      * attention takes queries, keeps keys and values, and gives results in bf16. */
     const char *type;
     rp_pool *pool; /* threads for every call; NULL: the default pool */
     /* "int8", "int4": a draft of such weights proposes tokens, see rp_t5_generate; NULL: none. Opening packs the
-     * decoder's layers again, and makes 8 bits of a large head of f32 or bf16, a quarter or half of its memory. */
+     * decoder's layers again, and makes 8 bits of a large head of f32, f16 or bf16, a quarter or half of its memory. */
     const char *draft;
     /* Other than RP_T5_LOAD_ALL: text can be used, and calls that compute return RP_E_UNSUPPORTED. */
     rp_t5_loading load;

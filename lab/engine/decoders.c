@@ -224,31 +224,34 @@ static int write_config(const nn_model *m, form f, const char *dir, rp_dtype typ
     nn_print_real(base, f == GPT2 ? 1 : rope->base);
     nn_print_real(part, f == GPT2 || rope->dim == 0 ? 1 : (double)rope->dim / (double)D);
     snprintf(bos, sizeof bos, c->bos ? "%d" : "null", (int)nn_first_token(c));
+    int used;
     if (f == GPT2)
-        snprintf(own, sizeof own,
-                 "  \"n_embd\": %lld,\n  \"n_layer\": %lld,\n  \"n_head\": %lld,\n  \"n_inner\": %lld,\n"
-                 "  \"n_positions\": %lld,\n  \"activation_function\": \"%s\",\n  \"layer_norm_epsilon\": %s,\n"
-                 "  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": %s,\n  \"resid_pdrop\": %s,\n",
-                 (long long)c->width, (long long)c->layers, (long long)c->heads, (long long)c->mlp,
-                 (long long)m->stack[0].length, act, eps, dropout, dropout);
+        used = snprintf(own, sizeof own,
+                        "  \"n_embd\": %lld,\n  \"n_layer\": %lld,\n  \"n_head\": %lld,\n  \"n_inner\": %lld,\n"
+                        "  \"n_positions\": %lld,\n  \"activation_function\": \"%s\",\n  \"layer_norm_epsilon\": %s,\n"
+                        "  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": %s,\n  \"resid_pdrop\": %s,\n",
+                        (long long)c->width, (long long)c->layers, (long long)c->heads, (long long)c->mlp,
+                        (long long)m->stack[0].length, act, eps, dropout, dropout);
     else
-        snprintf(own, sizeof own,
-                 "  \"hidden_size\": %lld,\n  \"num_hidden_layers\": %lld,\n  \"num_attention_heads\": %lld,\n"
-                 "  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n  \"intermediate_size\": %lld,\n"
-                 "  \"max_position_embeddings\": %lld,\n  \"hidden_act\": \"%s\",\n  \"%s\": %s,\n"
-                 "  \"use_parallel_residual\": false,\n  \"attention_dropout\": %s,\n  \"hidden_dropout\": %s,\n"
-                 "  \"rope_theta\": %s,\n  \"rotary_emb_base\": %s,\n  \"rotary_pct\": %s,\n"
-                 "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %s, "
-                 "\"partial_rotary_factor\": %s},\n",
-                 (long long)c->width, (long long)c->layers, (long long)c->heads, (long long)c->heads, (long long)D,
-                 (long long)c->mlp, (long long)m->stack[0].length, act, f == LLAMA ? "rms_norm_eps" : "layer_norm_eps",
-                 eps, dropout, dropout, base, base, part, base, part);
-    snprintf(text, sizeof text,
-             "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n%s"
-             "  \"vocab_size\": %lld,\n  \"tie_word_embeddings\": %s,\n  \"bos_token_id\": %s,\n"
-             "  \"eos_token_id\": null,\n  \"pad_token_id\": null,\n  \"dtype\": \"%s\"\n}\n",
-             forms[f].class, forms[f].type, own, (long long)c->vocab, is_tied(c) ? "true" : "false", bos,
-             nn_torch_type(type));
+        used = snprintf(own, sizeof own,
+                        "  \"hidden_size\": %lld,\n  \"num_hidden_layers\": %lld,\n  \"num_attention_heads\": %lld,\n"
+                        "  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n  \"intermediate_size\": %lld,\n"
+                        "  \"max_position_embeddings\": %lld,\n  \"hidden_act\": \"%s\",\n  \"%s\": %s,\n"
+                        "  \"use_parallel_residual\": false,\n  \"attention_dropout\": %s,\n  \"hidden_dropout\": %s,\n"
+                        "  \"rope_theta\": %s,\n  \"rotary_emb_base\": %s,\n  \"rotary_pct\": %s,\n"
+                        "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %s, "
+                        "\"partial_rotary_factor\": %s},\n",
+                        (long long)c->width, (long long)c->layers, (long long)c->heads, (long long)c->heads,
+                        (long long)D, (long long)c->mlp, (long long)m->stack[0].length, act,
+                        f == LLAMA ? "rms_norm_eps" : "layer_norm_eps", eps, dropout, dropout, base, base, part, base,
+                        part);
+    if (used < 0 || snprintf(text, sizeof text,
+                             "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n%s"
+                             "  \"vocab_size\": %lld,\n  \"tie_word_embeddings\": %s,\n  \"bos_token_id\": %s,\n"
+                             "  \"eos_token_id\": null,\n  \"pad_token_id\": null,\n  \"dtype\": \"%s\"\n}\n",
+                             forms[f].class, forms[f].type, own, (long long)c->vocab, is_tied(c) ? "true" : "false",
+                             bos, nn_torch_type(type)) < 0)
+        return nn_fail(err, "%.300s: out of memory for config.json (close other programs)", dir);
     return nn_write_text(dir, "config.json", text, err);
 }
 

@@ -187,6 +187,8 @@ static int count_work(nn_net *n, char err[NN_ERR_MAX])
             return nn_fail(err, "position: %s", NN_WORDS(&desc));
         const size_t work = n->train ? rp_plan_backward_size(plan, n->pool) : rp_plan_work_size(plan, n->pool);
         rp_plan_destroy(plan);
+        if (work == 0)
+            return nn_fail(err, "position: %s", NN_WORDS(&desc));
         most = work > most ? work : most;
     }
     for (int32_t k = 0; k < n->m->n_stacks; k++)

@@ -121,6 +121,10 @@ static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
     if (rp_plan_create(plan, &desc) != RP_OK)
         return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
     const size_t size = backward ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
+    if (size == 0) {
+        rp_plan_destroy(*plan);
+        return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
+    }
     if (size <= n->work_size)
         return 0;
     free(n->work);

@@ -142,34 +142,36 @@ static int write_weights(const nn_model *m, const char *dir, rp_dtype type, char
 
 /* ------------------------------------------------------------------------------------------------ the directory */
 
-static void print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
+/* false: no memory, which printf takes for so many values */
+static bool print_config(const nn_model *m, rp_dtype type, char *text, size_t size)
 {
     const nn_config *c = &m->c;
     const rp_term *table = &m->stack[0].terms[0].term;
     char eps[NN_REAL_MAX], dropout[NN_REAL_MAX];
     nn_print_real(eps, c->norm_eps);
     nn_print_real(dropout, c->dropout);
-    snprintf(text, size,
-             "{\n"
-             "  \"architectures\": [\"T5ForConditionalGeneration\"],\n"
-             "  \"model_type\": \"t5\",\n"
-             "  \"d_model\": %lld,\n  \"d_kv\": %lld,\n  \"d_ff\": %lld,\n  \"num_heads\": %lld,\n"
-             "  \"num_layers\": %lld,\n  \"num_decoder_layers\": %lld,\n"
-             "  \"relative_attention_num_buckets\": %lld,\n  \"relative_attention_max_distance\": %lld,\n"
-             "  \"feed_forward_proj\": \"%s\",\n  \"layer_norm_epsilon\": %s,\n  \"dropout_rate\": %s,\n"
-             "  \"vocab_size\": %lld,\n  \"tie_word_embeddings\": %s,\n  \"is_encoder_decoder\": true,\n"
-             "  \"pad_token_id\": %d,\n  \"eos_token_id\": %d,\n  \"decoder_start_token_id\": %d,\n"
-             "  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"dtype\": \"%s\"\n}\n",
-             (long long)c->width, (long long)(c->width / c->heads), (long long)c->mlp, (long long)c->heads,
-             (long long)m->stack[0].layers, (long long)m->stack[1].layers, (long long)table->buckets,
-             (long long)table->max_distance, c->act == NN_GEGLU ? "gated-gelu" : "relu", eps, dropout,
-             (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD, nn_torch_type(type));
+    return snprintf(text, size,
+                    "{\n"
+                    "  \"architectures\": [\"T5ForConditionalGeneration\"],\n"
+                    "  \"model_type\": \"t5\",\n"
+                    "  \"d_model\": %lld,\n  \"d_kv\": %lld,\n  \"d_ff\": %lld,\n  \"num_heads\": %lld,\n"
+                    "  \"num_layers\": %lld,\n  \"num_decoder_layers\": %lld,\n"
+                    "  \"relative_attention_num_buckets\": %lld,\n  \"relative_attention_max_distance\": %lld,\n"
+                    "  \"feed_forward_proj\": \"%s\",\n  \"layer_norm_epsilon\": %s,\n  \"dropout_rate\": %s,\n"
+                    "  \"vocab_size\": %lld,\n  \"tie_word_embeddings\": %s,\n  \"is_encoder_decoder\": true,\n"
+                    "  \"pad_token_id\": %d,\n  \"eos_token_id\": %d,\n  \"decoder_start_token_id\": %d,\n"
+                    "  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"dtype\": \"%s\"\n}\n",
+                    (long long)c->width, (long long)(c->width / c->heads), (long long)c->mlp, (long long)c->heads,
+                    (long long)m->stack[0].layers, (long long)m->stack[1].layers, (long long)table->buckets,
+                    (long long)table->max_distance, c->act == NN_GEGLU ? "gated-gelu" : "relu", eps, dropout,
+                    (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD, nn_torch_type(type)) >= 0;
 }
 
 static int write_files(const nn_model *m, const char *dir, rp_dtype type, char err[NN_ERR_MAX])
 {
     char text[2048];
-    print_config(m, type, text, sizeof text);
+    if (!print_config(m, type, text, sizeof text))
+        return nn_fail(err, "%.300s: out of memory for config.json (close other programs)", dir);
     if (nn_write_text(dir, "config.json", text, err) != 0)
         return -1;
     snprintf(text, sizeof text,

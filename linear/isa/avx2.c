@@ -9,7 +9,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-RPI_TARGET_BEGIN("avx2,fma")
+RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define LINEAR_ISA avx2
 #define RPI_F64    0
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)

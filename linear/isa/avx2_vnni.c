@@ -9,7 +9,7 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-RPI_TARGET_BEGIN("avx2,fma,avxvnni")
+RPI_TARGET_BEGIN("avx2,fma,f16c,avxvnni")
 #define LINEAR_ISA avx2_vnni
 extern const linear_ops linear_ops_avx2;
 #define LINEAR_BASE linear_ops_avx2

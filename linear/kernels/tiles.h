@@ -111,6 +111,35 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
     rows_store(rows, n, t, sum);
 }
 
+/* The inputs in the order of f32, so the bits are those of the same weights as f32. Past an odd number of inputs no x is read. */
+INLINE void f16_tile(int rows, int columns, const tile *t)
+{
+    const int n = columns * LANES;
+    const char *line = line_at(t, t->from);
+    const int64_t step = line_step(t);
+    vf sum[MAX_ROWS][MAX_VECTORS];
+    inputs x;
+    rows_load(rows, n, t, sum);
+    inputs_begin(&x, rows, (const char *)(t->j->x + t->row * t->j->ldx + 2 * t->from), t->j->ldx * 4);
+    for (int64_t k = t->from; k < t->end; k++) {
+        vf w[MAX_VECTORS];
+        fetch(t, k - t->from);
+        RPI_UNROLL
+        for (int odd = 0; odd < 2; odd++) {
+            if (2 * k + odd == t->j->in)
+                break;
+            RPI_UNROLL
+            for (int c = 0; c < n; c++)
+                w[c] = vf_load_f16((const uint16_t *)(const void *)line + (c / LANES * 2 + odd) * LINEAR_COLUMN +
+                                   c % LANES * VL);
+            input(rows, n, &x, odd, w, sum);
+        }
+        inputs_step(&x, rows, 8);
+        line += step;
+    }
+    rows_store(rows, n, t, sum);
+}
+
 /* Of each pair the odd input comes first, as in the instructions that have products of bf16. */
 #ifdef W16_DOT
 INLINE void bf16_tile(int rows, int columns, const tile *t)

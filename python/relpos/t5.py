@@ -164,9 +164,9 @@ class T5:
     """A model: a folder as save_pretrained leaves it, or a file that `pack` or `relpos t5 pack` wrote.
 
     path      a str or path
-    type      of weights: "f32", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers;
+    type      of weights: "f32", "f16", "bf16", "int8", "int4"; None: the narrowest that keeps the file's numbers;
               inputs of linear layers are rounded too, with bf16 to bf16, with int8 and int4 to 8 bits,
-              and the decoder keeps keys and values as bf16
+              and with these three the decoder keeps keys and values as bf16
     threads   None: all that this process may use; results do not depend on it
     draft     "int4" or "int8": a second copy of the decoder's layers in so many bits proposes tokens, and one pass of the model checks
               several. Results are the same, sooner where one source is written, greedily or by sampling; `drafted` counts
@@ -190,7 +190,7 @@ class T5:
             raise ValueError("path has a character 0")
         os.stat(path)  # OSError where it is missing
         if type is not None and not isinstance(type, str):
-            raise TypeError(f'type is {type!r}: "f32", "bf16", "int8", "int4" or None')
+            raise TypeError(f'type is {type!r}: "f32", "f16", "bf16", "int8", "int4" or None')
         if draft is not None and not isinstance(draft, str):
             raise TypeError(f'draft is {draft!r}: "int8", "int4" or None')
         if threads is not None:
@@ -331,7 +331,7 @@ class T5:
         length_penalty         1.0      of beams: log-probabilities are divided by length to this power
         early_stopping         False    of beams: False, True or "never"
         do_sample              False    draw each token; with one beam
-        temperature            1.0      of sampling, as are the next two
+        temperature            1.0      of sampling, as are the next two; ValueError where nothing is drawn
         top_k                  50       draw among so many; 0: all
         top_p                  1.0      draw among the likeliest that have this share
         seed                   0        the same seed gives the same samples, whatever else is in the call
@@ -458,6 +458,9 @@ class T5:
             else:
                 value = _real(name, value) if low is None else _whole(name, value, low, high)
             setattr(g, field, value)
+        for name, nothing in _DRAWING.items():
+            if not g.sample and name in given and given[name] not in nothing:
+                raise ValueError(f"{name} is {given[name]!r}, but nothing is drawn (pass do_sample=True)")
         if max_length is not None and "max_new_tokens" in given:
             raise TypeError("give either max_length or max_new_tokens")
         if "num_return_sequences" not in given and not g.sample:
@@ -641,6 +644,8 @@ _SETTINGS = {
     "seed": ("seed", 0, 2**64 - 1), "repetition_penalty": ("repetition_penalty", None, None),
     "no_repeat_ngram_size": ("no_repeat_ngram", 0, 1 << 24), "forced_bos_token_id": ("forced_first", 0, 2**31 - 1),
 }
+# Those that only drawing reads, with the values that say nothing: neutral, or transformers' defaults.
+_DRAWING = {"temperature": (1,), "top_k": (0, 50), "top_p": (1,)}
 # Those that are lists of tokens.
 _LISTS = {"suppress_tokens": "suppress", "begin_suppress_tokens": "begin_suppress", "bad_words_ids": "bad_words"}
 

@@ -271,6 +271,36 @@ static void test_sets_have_the_same_bits(void **state)
     free(y);
 }
 
+/* f16 has the bits of f32 with the same numbers, for any rows, odd numbers of inputs and outputs past a column. */
+static void test_f16_has_the_bits_of_f32(void **state)
+{
+    static const int64_t rows[] = {1, 2, 3, 6, 7, 13, 97};
+    enum { MOST = 97 };
+    (void)state;
+    for (int i = 0; i < COUNT(ins); i++)
+        for (int64_t out = 15; out <= 129; out += 38) {
+            matrix half, full;
+            float *x = numbers(MOST * ins[i], 21), *y = taken(MOST * out * 4), *want = taken(MOST * out * 4);
+            matrix_begin(&half, LINEAR_F16, ins[i], out);
+            matrix_begin(&full, LINEAR_F32, ins[i], out);
+            good(linear_pack(NULL, LINEAR_F32, ins[i], out, half.kept, RP_F32, ins[i],
+                             (void *)(uintptr_t)full.w.packed));
+            EACH_SET(ops)
+            for (int r = 0; r < COUNT(rows); r++) {
+                linear_call c = {.rows = rows[r], .x = x, .ldx = ins[i], .y = y, .ldy = out, .isa = ops->name};
+                good(linear_apply(NULL, &half.w, &c));
+                c.y = want;
+                good(linear_apply(NULL, &full.w, &c));
+                assert_memory_equal(y, want, rows[r] * out * 4);
+            }
+            free(x);
+            free(y);
+            free(want);
+            matrix_end(&half);
+            matrix_end(&full);
+        }
+}
+
 /* int8 at the edges of AMX tiles, 16 rows by 16 outputs by 64 inputs: every set beside generic, whose sums are plain, and whose
  * bounds are tested above. One row in three and one output in three has bytes of the largest size alone. */
 static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
@@ -441,6 +471,7 @@ static double packing_bound(linear_type type, const float *w, int64_t in, int64_
     for (int64_t k = from; k < end; k++)
         most = fmax(most, fabs((double)w[k]));
     switch (type) {
+    case LINEAR_F16: return fmax(0x1p-11 * fabs((double)w[i]), 0x1p-25);
     case LINEAR_BF16: return 0x1p-8 * fabs((double)w[i]);
     case LINEAR_INT8: return most / 127 * (0.5 + 1e-4);
     case LINEAR_INT4: return most / 7 * (1 + 0x1p-8);
@@ -483,7 +514,7 @@ static void test_the_layout_stays_as_it_is(void **state)
             w[o * 33 + i] = (float)(o - i); /* row 17: from 17 to -15 */
     w[17 * 33 + 5] = 127;                   /* scale 1 */
     for (int type = 0; type < LINEAR_TYPES; type++) {
-        const int64_t bytes[] = {33 * 320, 17 * 320, 512 + 128 + 9 * 320, 2 * (128 + 1024) + 2 * (64 + 256)};
+        const int64_t bytes[] = {33 * 320, 17 * 320, 17 * 320, 512 + 128 + 9 * 320, 2 * (128 + 1024) + 2 * (64 + 256)};
         char *packed = taken(bytes[type]);
         float value;
         uint16_t half;
@@ -495,6 +526,10 @@ static void test_the_layout_stays_as_it_is(void **state)
             assert_true(value == 14);
             memcpy(&value, packed + 33 * 256 + 2 * 64, 4);
             assert_true(value == 62);
+            break;
+        case LINEAR_F16:
+            memcpy(&half, packed + 1 * 256 + 64 + 32 + 2, 2); /* input 3: of the second half of line 1 */
+            assert_int_equal(half, 0x4b00);                   /* 14 */
             break;
         case LINEAR_BF16:
             memcpy(&half, packed + 1 * 256 + 64 + 2 * 2 + 2, 2); /* input 3: the upper one of line 1 */
@@ -644,7 +679,7 @@ static void test_refusals(void **state)
     REFUSED_CALL(RP_E_ARG, d.then = (linear_then)5);
     REFUSED_CALL(RP_E_ARG, d.scratch = packed + 1);
     REFUSED_CALL(RP_E_ARG, d.isa = "vax");
-    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)4);
+    REFUSED_CALL(RP_E_ARG, v.type = (linear_type)5);
     REFUSED_CALL(RP_E_ARG, v.packed = packed + 4);
     REFUSED_CALL(RP_E_ARG, v.packed = NULL);
     REFUSED_CALL(RP_E_ARG, v.in = 0);
@@ -747,6 +782,7 @@ int main(void)
         cmocka_unit_test(test_every_size_is_within_its_bound),
         cmocka_unit_test(test_bits_of_a_row_depend_on_nothing_else),
         cmocka_unit_test(test_sets_have_the_same_bits),
+        cmocka_unit_test(test_f16_has_the_bits_of_f32),
         cmocka_unit_test(test_int8_has_the_same_bits_at_the_edges_of_tiles),
         cmocka_unit_test(test_bf16_is_one_chain_bit_for_bit),
         cmocka_unit_test(test_bf16_rounds_to_nearest),

@@ -213,6 +213,14 @@ static void lost_row(const linear_weights *w, const linear_screen *s, int64_t o,
         x[i] = most > 0 ? x[i] / most : 1;
 }
 
+static float largest(const float *x, int64_t n)
+{
+    float most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(x[i]));
+    return most;
+}
+
 static void test_products_are_within_their_bounds(void **state)
 {
     float *given = taken(IN * OUT * 4), *x = taken(ROWS * IN * 4);
@@ -224,6 +232,12 @@ static void test_products_are_within_their_bounds(void **state)
             make_matrix(kind, given, &seed);
             const linear_weights w = packed((linear_type)type, IN, OUT, given);
             const linear_screen s = screen_of(&w);
+            if (type == LINEAR_F16 && largest(given, IN * OUT) > 65504) { /* infinite as f16 */
+                assert_false(s.bounds);
+                release(&w);
+                release(&s.w);
+                continue;
+            }
             assert_true(s.bounds);
             make_rows(x, &seed);
             for (int64_t r = 17; r < ROWS; r++)

@@ -100,6 +100,7 @@ static void test_config(void **state)
         {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
         {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16], config.json asks for [64,8]"},
+        {"\"d_model\": 16", "\"d_model\": 8", " more (are config.json and the weights those of one model?)"},
         {"\"vocab_size\": 64", "\"vocab_size\": 65",
          "'shared.weight' has the shape [64,16], config.json asks for [65,16]"},
         {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
@@ -288,7 +289,12 @@ static void test_tensors(void **state)
         read_weights(&set);
         io_array *a = &set.arrays[n];
         const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without it the embedding is the head */
-        snprintf(words, sizeof words, head ? "'zm_head.weight' is none" : "'%s' is missing", a->name);
+        if (head)
+            snprintf(words, sizeof words, ": tensor 'zm_head.weight' is none that config.json describes (");
+        else
+            snprintf(words, sizeof words,
+                     ": tensor '%s' is missing; tensor 'z%s' is none that config.json describes (are", a->name,
+                     a->name + 1);
         a->name[0] = 'z';
         write_weights(&set);
         io_free(&set);
@@ -314,7 +320,7 @@ static void test_tensors(void **state)
                      0);
     write_weights(&set);
     io_free(&set);
-    refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (1 such tensors)");
+    refuses(folder, "'encoder.block.0.adapter.weight' is none that config.json describes (are");
 }
 
 /* Second names of the embedding: the same numbers are passed over, others refused, for every member of the family. */
@@ -466,6 +472,42 @@ static void test_f8(void **state)
     if (!(fabs((double)out[0] - small) <= 1e-6 * small && fabs((double)out[1] + 3) <= 1e-6))
         fail_msg("%.9g and %.9g, not %.9g and -3", (double)out[0], (double)out[1], small);
     rp_t5_close(m);
+}
+
+/* A file of f16 is kept in its own size, with the bits that its numbers have as f32. */
+static void test_f16(void **state)
+{
+    const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};
+    const rp_t5_tokens source = {tokens, 4}, to = {target, 3};
+    rp_t5_opening full = rp_t5_opening_init();
+    rp_t5 *m, *wide;
+    double x, y;
+    io_set set;
+    (void)state;
+    copy_model("v11");
+    read_weights(&set);
+    for (size_t n = 0; n < set.n_arrays; n++) { /* in place: halves are not longer */
+        io_array *a = &set.arrays[n];
+        const int64_t numbers = (int64_t)(a->bytes / rp_dtype_size(a->dtype));
+        uint16_t *halves = malloc((size_t)numbers * sizeof *halves);
+        fine(rp_convert(halves, RP_F16, a->data, a->dtype, numbers));
+        memcpy(a->data, halves, (size_t)numbers * sizeof *halves);
+        free(halves);
+        a->dtype = RP_F16;
+        a->bytes = (size_t)numbers * sizeof *halves;
+    }
+    write_weights(&set);
+    io_free(&set);
+    full.type = "f32";
+    fine(rp_t5_open(&m, folder, NULL));
+    fine(rp_t5_open(&wide, folder, &full));
+    assert_string_equal(rp_t5_about(m)->type, "f16");
+    assert_true(rp_t5_about(m)->step_bytes * 2 == rp_t5_about(wide)->step_bytes);
+    fine(rp_t5_score(m, source, to, &x, NULL, NULL, NULL));
+    fine(rp_t5_score(wide, source, to, &y, NULL, NULL, NULL));
+    assert_memory_equal(&x, &y, sizeof x);
+    rp_t5_close(m);
+    rp_t5_close(wide);
 }
 
 /* Every type of numbers is looked through for those that are not finite. */
@@ -782,6 +824,7 @@ int main(void)
         cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_f16),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_arguments),

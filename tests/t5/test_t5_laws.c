@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
 
-static const char *const types[] = {"f32", "bf16", "int8", "int4"};
+static const char *const types[] = {"f32", "f16", "bf16", "int8", "int4"};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 #define EACH_MODEL(name, type)                                                                                         \
