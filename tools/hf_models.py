@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
+import hf_configs  # noqa: E402
 from made import between, check, root, write  # noqa: E402
 
 saved = root / "bench/results/hf_models.json"
@@ -147,7 +148,8 @@ def inputs_of(model, torch, n=N, batch=2):
     words = sizes(config, "vocab_size")
     ids = torch.randint(20, 90, (batch, n), generator=g).clamp(max=max(words - 1, 0) if isinstance(words, int) else 89)
     keep = (torch.arange(n) < torch.tensor([n, max(n // 2, 1)])[:batch, None]).long()
-    found = []
+    given = hf_configs.inputs(config.model_type, ids, torch, g) if n == N else None
+    found = [(given, None)] if given else []
     if "input_ids" in takes and "attention_mask" in takes:
         given = {"input_ids": ids, "attention_mask": keep}
         if "bbox" in takes:
@@ -252,8 +254,8 @@ def distance(got, want):
     if len(got[0]) != len(want[0]) or len(got[1]) != len(want[1]):
         return float("inf")
     apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0]) if b.abs().max() > 0]
-    most = max((float(b.abs().max()) for b in want[1]), default=0) or 1
-    return max(apart + [float((a - b).abs().max()) / most for a, b in zip(got[1], want[1])], default=float("inf"))
+    most = max((float(b.abs().max()) for b in want[1] if b.numel()), default=0) or 1
+    return max(apart + [float((a - b).abs().max()) / most for a, b in zip(got[1], want[1]) if b.numel()], default=float("inf"))
 
 
 def prepared(cls, config, torch):
@@ -267,7 +269,7 @@ def prepared(cls, config, torch):
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in model.parameters():
-            if p.dim() > 1 and p.requires_grad:
+            if p.dim() > 1 and p.numel() and p.requires_grad:
                 p.normal_(std=1 / p[0].numel() ** 0.5, generator=g)
     return model
 
@@ -280,6 +282,7 @@ def first_line(error):
 def kind_of(name, way, transformers, modeling_auto):
     """The class of a kind of model, and a config, made small in some way."""
     config = small(transformers.AutoConfig.for_model(name), transformers.PreTrainedConfig, way)
+    hf_configs.complete(config, name)
     config._attn_implementation = "eager"
     mappings = [getattr(modeling_auto, mapping) for mapping in MAPPINGS]
     cls = next(mapping[type(config)] for mapping in mappings if type(config) in mapping)
@@ -300,7 +303,7 @@ def runs(name, way, row, torch, transformers, modeling_auto):
                 given = {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
             want = run(model, torch, "eager", given, keep)
             again = run(model, torch, "eager", given, keep)
-            if want[0] and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
+            if want[0] and any(x.abs().max() > 1e-9 for x in want[0]) and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
                 row["type"] = "f32" if n >= len(candidates) else "f64"
                 return config, model, given, keep, want
             error = error or ValueError("not finite, or not the same twice")
@@ -333,7 +336,7 @@ def try_one(name):
             config, model, given, keep, want = runs(name, way, row, torch, transformers, modeling_auto)
             break
         except Exception as why:
-            row["why"] = first_line(why)
+            row.setdefault("why", first_line(why))
     else:
         return row | {"result": "not tried"}
     row.pop("why", None)
@@ -342,8 +345,10 @@ def try_one(name):
     signal.alarm(SECONDS)
     try:
         model.set_attn_implementation("relpos")
+    except relpos.hf.Refused as why:
+        return row | {"result": "refused", "why": first_line(why)}
     except ValueError as why:
-        return row | {"result": "refused" if "computes its attention by itself" in str(why) else "failed", "why": first_line(why)}
+        return row | {"result": "failed", "why": first_line(why)}
     try:
         calls[0] = 0
         got = run(model, torch, "relpos", given, keep)
@@ -359,7 +364,7 @@ def try_one(name):
         near = min(row["distance"], row.get("distance_sdpa", float("inf"))) <= TOLERANCE[row["type"]]
         row["result"] = "equal" if near else "differs"
     except Exception as why:
-        return row | {"result": "refused" if "which holds no numbers here" in str(why) else "failed", "why": first_line(why)}
+        return row | {"result": "failed", "why": first_line(why)}
     row["square"] = squares(model, torch)
     for mapping in (modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING):
         if type(config) in mapping and "generate" not in row and row["result"] == "equal" and "input_ids" in given:
@@ -452,11 +457,12 @@ def generates(cls, config, torch):
         want = model.generate(ids, **options)
     except Exception:
         return "not tried"
+    from relpos.hf import Refused
     try:
         model.set_attn_implementation("relpos")
         return "equal" if torch.equal(model.generate(ids, **options), want) else "differs"
     except Exception as why:
-        return "refused" if "computes its attention by itself" in str(why) else f"failed: {type(why).__name__}: {why}"[:120]
+        return "refused" if isinstance(why, Refused) else f"failed: {type(why).__name__}: {why}"[:120]
 
 
 # ---------------------------------------------------------------------------------------------- the sweep
@@ -571,8 +577,7 @@ def line(row):
             memory = f"{memory['relpos']} MB, eager {memory['eager']}"
         generated = row.get("generate", "").replace("not tried", "")
         return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {memory.replace('|', ' ')[:80]} | {generated} | |"
-    why = {"refused": "computes with its mask of attention by itself: refused at the first pass" if "holds no numbers" in row.get("why", "") else
-           "computes its attention by itself: refused when it is set", "not used": "has no attention of this kind: a warning"}
+    why = {"refused": "computes its attention by itself: refused when it is set", "not used": "has no attention of this kind: a warning"}
     return f"| {row['model']} | | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
 
 

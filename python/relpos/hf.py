@@ -12,6 +12,7 @@ hands over as an array (a bias, a mask of its caller) is used as given. No bias 
 - BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (but as a decoder): what they rotate;
 - Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP: the table of a window; SAM, SAM-HQ and ViTDet: vectors by row and column;
 - DeBERTa, v2 and v3: vectors of positions; Wav2Vec2-BERT and Wav2Vec2-Conformer: those of keys, or Transformer-XL's;
+- WavLM: a table of buckets, times a gate of each query;
 - XLNet: Transformer-XL's, where it is given no mask, no permutation and no segments, of which it makes arrays itself.
 
 torch.compile makes one graph of a model where eager attention does, a step with a static cache too, and torch.autocast,
@@ -45,6 +46,10 @@ from .torch import _added, _drawn  # noqa: E402
 
 NAME = "relpos"
 _REFUSED = ("cache", "indices", "block_indices", "sinks")  # keywords of single models, or of paged caches, that change the result
+
+
+class Refused(ValueError):
+    """A model was told to take this attention, and computes its own, for which there is no replacement."""
 
 
 class Mask(torch.Tensor):
@@ -371,6 +376,32 @@ def _sam_hq(module):
     _vitdet(module, ("SamHQVisionAttention", "SamHQVisionSdpaAttention"), True)
 
 
+def _siglip2(module):
+    """SigLIP 2: a query pools an image by torch.nn.MultiheadAttention, which cannot take what stands for a mask."""
+    @_replace(module.Siglip2MultiheadAttentionPoolingHead, "forward", _asked)
+    def forward(self, original, hidden_state, attention_mask=None):
+        probe, pool = self.probe.expand(len(hidden_state), -1, -1), self.attention
+        if attention_mask is not None:
+            attention_mask = module.create_bidirectional_mask(config=self.config, inputs_embeds=probe, attention_mask=attention_mask,
+                                                              encoder_hidden_states=hidden_state)
+        query, key, value = (_heads(torch.nn.functional.linear(x, weight, bias), self.num_heads) for x, weight, bias in zip(
+            (probe, hidden_state, hidden_state), pool.in_proj_weight.chunk(3), pool.in_proj_bias.chunk(3)))
+        out, _ = attention(self, query, key, value, attention_mask, is_causal=False, output_attentions=False)
+        out = pool.out_proj(out.flatten(2))
+        return (out + self.mlp(self.layernorm(out)))[:, 0]
+
+
+def _gemma4(module):
+    """Gemma 4: the attention of its sounds is the model's own, and computes with its mask."""
+    @_replace(module.Gemma4AudioModel, "forward", _asked)
+    def forward(self, original, *args, **kwargs):
+        self.config._attn_implementation = "eager"
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.config._attn_implementation = NAME
+
+
 def _mpnet(module):
     """MPNet: T5's buckets, 32 of them."""
     @_replace(module.MPNetEncoder, "compute_position_bias", _asked)
@@ -420,6 +451,29 @@ def _wav2vec2_bert(module):
                 return (query, {"relkey": make(self, *positions)}) if _asked(self) else original(self, query, key, *positions)
 
             setattr(module, name, apply)
+
+
+def _wavlm(module):
+    """WavLM: a table of buckets, times a gate of each query. That is a product with vectors for keys which have one channel more than q, and
+    are zero in the others: the gate is q's in that channel, and k's is zero."""
+    @_replace(module.WavLMAttention, "forward", _asked)
+    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, output_attentions=False, **others):
+        query, key, value = (_heads(project(hidden_states), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj))
+        reach = min(hidden_states.shape[1] - 1, self.max_distance)  # from there on every offset has the last bucket
+        if position_bias is None:  # of the first layer: (H, 2 reach + 1, 1)
+            offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
+            position_bias = self.rel_attn_embed(self._relative_positions_bucket(offsets)).t()[..., None]
+        gates = self.gru_rel_pos_linear(_heads(hidden_states, self.num_heads)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
+        gate = gates[..., :1] * (gates[..., 1:] * self.gru_rel_pos_const - 1) + 2
+        pad = torch.nn.functional.pad
+        options = {"relkey": relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left=reach, right=reach)}
+        if attention_mask is not None:
+            options["key_mask"] = attention_mask == 1
+        out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
+                                 scaling=self.scaling, position_bias=options, output_attentions=output_attentions,
+                                 dropout=self.dropout if self.training else 0.0)
+        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # as eager attention has them
+        return self.out_proj(out.flatten(2)), weights, position_bias
 
 
 def _wants_weights(block):
@@ -607,8 +661,8 @@ _LACKS = {"longt5": lambda config: config.encoder_attention_type != "local", "ro
           "deberta": lambda config: getattr(config, "talking_head", False),
           **dict.fromkeys((  # those that compute with their masks or have sinks of their own, and bridgetower, which says that attention
               # is causal where eager attention is not: bench/results/hf_models.json is of a sweep that finds such models
-              "axk2", "bigbird_pegasus", "bridgetower", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa", "hy_v4", "inkling2",
-              "inkling2_text", "lasr_ctc", "lasr_encoder", "mistral_large4", "mistral_large4_text", "t5gemma2"), lambda config: True)}
+              "axk2", "bigbird_pegasus", "bridgetower", "deepseek_v32", "deepseek_v4", "doge", "glm_moe_dsa", "hy_v4", "informer", "inkling2",
+              "inkling2_text", "lasr_ctc", "lasr_encoder", "lightglue", "mistral_large4", "mistral_large4_text", "muse_glimmer_assistant", "t5gemma2"), lambda config: True)}
 
 
 def _adopt(model):
@@ -630,9 +684,10 @@ def _tell_unused(model):
 _ADAPTED = {"longt5": _longt5, "bloom": _bloom, "swin": _swin, "swinv2": _swinv2, "swin2sr": functools.partial(_swinv2, name="Swin2SR"),
             "donut.modeling_donut_swin": functools.partial(_swin_copy, name="DonutSwin"), "clap": functools.partial(_swin_copy, name="ClapAudio"),
             "maskformer.modeling_maskformer_swin": functools.partial(_swin_copy, name="MaskFormerSwin"), "vitdet": _vitdet, "sam": _sam, "sam_hq": _sam_hq,
+            "siglip2": _siglip2, "gemma4": _gemma4,
             "deberta": _deberta, "deberta_v2": _deberta_v2, "mpnet": _mpnet, "layoutlmv3": _layoutlmv3, "xlnet": _xlnet,
             "wav2vec2_bert": _wav2vec2_bert, "wav2vec2_conformer": _wav2vec2_bert, "gptj": _gptj,
-            "codegen": functools.partial(_gptj, name="CodeGen"), "roformer": _roformer, "mpt": _mpt, "falcon": _falcon}
+            "wavlm": _wavlm, "codegen": functools.partial(_gptj, name="CodeGen"), "roformer": _roformer, "mpt": _mpt, "falcon": _falcon}
 
 
 def _register():
@@ -648,8 +703,8 @@ def _register():
             fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x
                         for module in modules for name, x in vars(module).items())
             if fixed or not self._can_set_attn_implementation() or _LACKS.get(self.config.model_type, lambda config: False)(self.config):
-                raise ValueError(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
-                                 'relpos has no replacement for it: use attn_implementation="eager"')
+                raise Refused(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
+                              'relpos has no replacement for it: use attn_implementation="eager"')
             found = original(self, *args, **kwargs)
             if original.__name__ == "set_attn_implementation":
                 _adopt(self)

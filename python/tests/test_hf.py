@@ -231,6 +231,24 @@ def sound():
     return made(transformers.ClapAudioModel, config), {"input_features": torch.randn(2, 1, 256, 16, generator=g)}, None
 
 
+def siglip2():
+    """Patches of three images, of which the second and the third are smaller; a query of its own pools each."""
+    config = transformers.Siglip2VisionConfig(**BERT, num_patches=16, patch_size=4)
+    pixels = torch.randn(3, 12, 48, generator=torch.Generator().manual_seed(0))
+    shapes = torch.tensor([[3, 4], [2, 2], [3, 3]])
+    mask = (torch.arange(12) < shapes.prod(1)[:, None]).long()
+    return made(transformers.Siglip2VisionModel, config), dict(pixel_values=pixels, pixel_attention_mask=mask, spatial_shapes=shapes), None
+
+
+def wavlm(**more):
+    """Sounds of 29 frames, of which the second and the third end earlier: 20 samples a frame. Distances go beyond the last bucket's."""
+    config = transformers.WavLMConfig(**{**BERT, "num_hidden_layers": 3}, conv_dim=[16], conv_kernel=[20], conv_stride=[20], num_buckets=16,
+                                      max_bucket_distance=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+                                      feat_extract_norm="layer", **more)
+    sounds = torch.randn(3, 29 * 20, generator=torch.Generator().manual_seed(0))
+    return made(transformers.WavLMModel, config), {"input_values": sounds, "attention_mask": RIGHT.repeat_interleave(20, 1)}, None
+
+
 BERT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
 SWIN = dict(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0)
 DETECTOR = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=4, drop_path_rate=0.0)
@@ -243,6 +261,7 @@ ADAPTED = {  # models that compute their attention by themselves, or make arrays
     "VitDet": lambda: vision("VitDet", **DETECTOR, window_size=3, window_block_indices=[0], use_relative_position_embeddings=True),
     "VitDet without positions": lambda: vision("VitDet", **DETECTOR),
     "Sam": lambda: vision("SamVision", **{**DETECTOR, "patch_size": 4}, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
+    "Siglip2": lambda: siglip2(),
     "SamHQ": lambda: vision("SamHQVision", **DETECTOR, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
     "Deberta": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["c2p", "p2c"]),
     "Deberta up to 10": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["p2c"], max_relative_positions=10),
@@ -256,6 +275,8 @@ ADAPTED = {  # models that compute their attention by themselves, or make arrays
     "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
     "Wav2Vec2Bert, relative": lambda: speech("Wav2Vec2Bert", "relative"),
     "Wav2Vec2Conformer": lambda: speech("Wav2Vec2Conformer", "relative"),
+    "WavLM": lambda: wavlm(),
+    "WavLM, norms first": lambda: wavlm(do_stable_layer_norm=True),
     "GPTJ": lambda: tokens("GPTJ", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
     "CodeGen": lambda: tokens("CodeGen", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
     "RoFormer": lambda: tokens("RoFormer", vocab_size=60, **BERT),
@@ -273,6 +294,19 @@ def test_models_that_ask_for_no_attention_function(name):
     for padding in (keep,) if keep is None else (keep, keep.flip(1)):
         given = inputs if keep is None else {**inputs, "attention_mask": padding}
         agree(model, padding, [other], **given)
+
+
+def test_siglip2_pools_what_its_mask_keeps():
+    model, inputs, _ = siglip2()
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        out = model(**inputs).pooler_output
+        (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+        found.append([out.detach()] + [p.grad for p in model.head.parameters()])
+    for got, want in zip(*found):
+        torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()) + 1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTED if name not in (
@@ -348,7 +382,7 @@ def test_a_model_made_with_it_equals_one_that_is_set_later():
 
 
 @pytest.mark.parametrize("name, config", [
-    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("WavLM", {}), ("GPTNeo", {}), ("Funnel", {}),
+    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}),
     ("BigBirdPegasus", {}), ("Doge", {}), ("BridgeTower", {})], ids=str)
 def test_what_is_refused_is_refused_when_it_is_set(name, config):
     sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
@@ -399,7 +433,7 @@ LONG = {  # what has to grow with the length in configs
     "Falcon": dict(alibi=True), "RoFormer": dict(max_position_embeddings=1100), "XLNet": dict(d_model=32, n_layer=1, n_head=2, d_inner=48)}
 
 
-@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", *LONG])
+@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", "WavLM", *LONG])
 def test_nothing_of_queries_by_keys_is_made(name):
     n = 1024
     ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
@@ -412,6 +446,9 @@ def test_nothing_of_queries_by_keys_is_made(name):
         model = made(transformers.DebertaV2Model, config)
     elif name == "Deberta":
         model = ADAPTED[name]()[0]
+    elif name == "WavLM":
+        model, g = wavlm()[0], torch.Generator().manual_seed(0)
+        inputs = dict(input_values=torch.randn(1, n * 20, generator=g), attention_mask=(torch.arange(n * 20) < 20000).long()[None])
     elif name in LONG:
         sizes = BERT if name in ("MPNet", "LayoutLMv3", "Falcon", "RoFormer") else {}
         model = tokens(name, vocab_size=60, **sizes, **LONG[name])[0]
