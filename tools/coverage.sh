@@ -30,7 +30,7 @@ LLVM_PROFILE_FILE=$PWD/$build/counts/tests/%c%4m.profraw ctest --test-dir $build
     grep -E 'Failed|Timeout' $build/tests.log >&2
 if [ $# = 0 ]; then
     LLVM_PROFILE_FILE=$PWD/$build/counts/faults/%c%4m.profraw \
-        tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points 8 >$build/faults.log || tail -n 1 $build/faults.log >&2
+        tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points 2 --ways >$build/faults.log || tail -n 1 $build/faults.log >&2
 fi
 # a call that fails may be one of those that make a file of counts: such a file is left out
 "llvm-profdata-$llvm" merge -sparse -failure-mode=all -o $build/all.profdata $build/counts/*/*.profraw 2>$build/merge.log

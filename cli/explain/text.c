@@ -2,6 +2,7 @@
  * numbers and computes none.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
+#include "cli/picture/picture.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,20 +26,11 @@ typedef struct series {
     bool sign, whole;
 } series;
 
-/* Terminal columns of UTF-8 text, approximately: combining marks add none; kana, Han, Hangul and emoji take two. */
-static int columns(const char *text)
-{
-    int n = 0;
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        n += (*c & 0xc0) == 0x80 || *c == 0xcc ? 0 : 1 + ((*c >= 0xe3 && *c <= 0xed) || *c >= 0xf0);
-    return n;
-}
-
 const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_columns)
 {
     size_t length = strlen(name);
     snprintf(buf, EXPLAIN_TOKEN, "%s", name);
-    while (columns(buf) > max_columns) {
+    while (pic_columns(buf) > max_columns) {
         do
             length--;
         while (length > 2 && (name[length] & 0xc0) == 0x80);
@@ -49,7 +41,7 @@ const char *explain_cut(char buf[EXPLAIN_TOKEN], const char *name, int max_colum
 
 static void cell(const char *text, int width)
 {
-    const int used = columns(text);
+    const int used = pic_columns(text);
     printf("%*s%s", width > used ? width - used : 1, "", text);
 }
 
@@ -122,7 +114,7 @@ static void table(const view *v, const series *line, int n_lines)
     }
     for (int l = 0; few && l < n_lines; l++) {
         explain_cut(buf, line[l].label, 14);
-        printf("%s%*s", buf, 15 - columns(buf), "");
+        printf("%s%*s", buf, 15 - pic_columns(buf), "");
         for (int j = 0; j < n; j++)
             cell(number_of((char[40]){0}, &line[l], j), width);
         if (line[l].note && 15 + n * width + 3 + (int)strlen(line[l].note) <= columns_max)
@@ -251,7 +243,7 @@ static void print_weights(const view *v, const char *query)
             const int used = snprintf(name, sizeof name, "%lld", (long long)distance);
             digits = used > digits ? used : digits;
             snprintf(name, sizeof name, "A[%s,%s]", explain_cut(a, query, 20), explain_cut(b, v->s->token[j], 20));
-            width = columns(name) > width ? columns(name) : width;
+            width = pic_columns(name) > width ? pic_columns(name) : width;
             if (pass == 0)
                 continue;
             if (d->len_k > FEW)
@@ -356,7 +348,7 @@ static int print_brief(view *v, const char *query)
         full = fmax(full, x[k][key[k][0]]);
     }
     printf("Heaviest of %lld keys, r = key - query\n", (long long)d->len_k);
-    const bool fits = columns(explain_terms(v->r, true, terms, sizeof terms)) <= 9;
+    const bool fits = pic_columns(explain_terms(v->r, true, terms, sizeof terms)) <= 9;
     printf("  %-14s%6s  weight%12swith %-9s%6s  weight\n", "standard", "r", "", fits ? terms : "terms", "r");
     for (int n = 0; n < SHOWN && n < d->len_k; n++) {
         if (x[0][key[0][n]] == 0 && x[1][key[1][n]] == 0) { /* masked keys come last */
@@ -368,7 +360,7 @@ static int print_brief(view *v, const char *query)
             const int64_t j = key[k][n];
             explain_cut(name, v->s->token[j], 13);
             const long long delta = j - v->r->query - d->q_offset;
-            printf("  %s%*s", name, 14 - columns(name), "");
+            printf("  %s%*s", name, 14 - pic_columns(name), "");
             printf(delta ? "%+6lld  %.4f" : "%6lld  %.4f", delta, x[k][j]);
             bar(1, x[k][j], full, 8, k ? 0 : 10);
             fputs(k ? "\n" : "", stdout);
@@ -465,7 +457,7 @@ static int print_words(view *v, const char *query)
     for (int64_t x = 0; x < n && (x < TOP || r->all); x++) {
         const int64_t w = n > TOP && !r->all ? key[x] : x;
         explain_cut(buf, s->word[w].name, 15);
-        printf("%6lld  %s%*s%6lld%10.4f", (long long)w, buf, 16 - columns(buf), "",
+        printf("%6lld  %s%*s%6lld%10.4f", (long long)w, buf, 16 - pic_columns(buf), "",
                (long long)(r->query + 1 - s->word[w].to), split.content[w]);
         if (rotates)
             printf("%10s", "");

@@ -30,6 +30,11 @@ int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void
     return code;
 }
 
+int lab_code_of(const char *err)
+{
+    return strstr(err, "out of memory") ? CLI_FAILED : CLI_USAGE;
+}
+
 /* ------------------------------------------------------------------------------------------------ files */
 
 int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])

@@ -159,6 +159,8 @@ typedef struct lab_sets {
 } lab_sets;
 int lab_add_set(lab_sets *sets, const char *value); /* an exit code */
 int lab_parse_sets(nn_config *c, const lab_sets *sets, nn_other_key *other, void *context, char err[NN_ERR_MAX]);
+/* The exit code of what was said of an experiment: of memory that ran out, or of what it says. */
+int lab_code_of(const char *err);
 /* Make a folder and its parents, or with `above` only the parents, as far as they do not exist. */
 int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX]);
 /* Lock an open file or folder until it is closed; -1 with err where another run holds the lock. */

@@ -434,7 +434,7 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
         json_t *vary = json_object();
         if (choose(p, index[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, pool, err) != 0)
-            code = cli_error(m.no_memory ? CLI_FAILED : CLI_USAGE, "%s", err);
+            code = cli_error(lab_code_of(err), "%s", err);
         text_key(&c, key);
         if (code == CLI_OK && !q->list && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
@@ -463,7 +463,7 @@ static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool
     struct stat st;
     const int64_t all = choose_runs(q, base, p, &index, err);
     bool stopped = false;
-    int code = all < 0 ? cli_error(CLI_USAGE, "%s", err) : check(q, base, p, pool, index, all);
+    int code = all < 0 ? cli_error(lab_code_of(err), "%s", err) : check(q, base, p, pool, index, all);
     if (q->list) {
         free(index);
         return code;
@@ -546,7 +546,7 @@ static int sweep_run(const cli_command *self, int argc, char **argv)
         code =
             nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (leave --quick out, or add such lines)", path);
     if (code != 0)
-        code = cli_error(text ? CLI_USAGE : CLI_FAILED, "%s", err);
+        code = cli_error(text ? lab_code_of(err) : CLI_FAILED, "%s", err);
     else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "lab sweep", NULL, "fewer --threads");
     else {

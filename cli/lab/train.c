@@ -65,8 +65,8 @@ static int read_experiment(nn_config *c, const char *path, const request *q, cha
     free(text);
     code = code == 0 ? lab_parse_sets(c, &q->sets, refuse_sweep_key, NULL, err) : code;
     if (code != 0 || nn_config_check(c, err) != 0)
-        return CLI_USAGE;
-    code = nn_model_plan(&plan, c, err) == 0 ? CLI_OK : plan.no_memory ? CLI_FAILED : CLI_USAGE;
+        return lab_code_of(err);
+    code = nn_model_plan(&plan, c, err) == 0 ? CLI_OK : lab_code_of(err);
     nn_model_destroy(&plan);
     return code;
 }

@@ -42,5 +42,7 @@ int pic_svg(const pic_map *map, unsigned char **data, size_t *size, char err[256
  * (on their colours) if they fit the width. Bigger matrices are reduced by averaging cells. Panels come one below the
  * other. Ends with a legend line that gives the range. A map that cannot be drawn gives its error line instead. */
 void pic_text(FILE *to, const pic_map *map, int width, bool colour);
+/* Columns that UTF-8 text takes in a terminal. */
+int pic_columns(const char *text);
 
 #endif

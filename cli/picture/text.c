@@ -8,19 +8,24 @@
 static const char ramp[] = " .:-=+*#%@";
 enum { RAMP = sizeof ramp - 1, GUTTER = 10, NO_COLOUR = -1 };
 
-/* Columns that a character takes in a terminal, by the blocks of Unicode's East Asian Width that text uses, and emoji. */
+/* The blocks of Unicode's East Asian Width that text uses, emoji, and characters that take no column. */
+static const struct {
+    unsigned first, end;
+    int columns;
+} blocks[] = {{0x300, 0x370, 0},   {0x1100, 0x1160, 2},   {0x200c, 0x200e, 0},  {0x2e80, 0xa4d0, 2},
+              {0xac00, 0xd7a4, 2}, {0xf900, 0xfb00, 2},   {0xfe00, 0xfe10, 0},  {0xfe30, 0xfe70, 2},
+              {0xff00, 0xff61, 2}, {0x1f300, 0x1fb00, 2}, {0x20000, 0x40000, 2}};
+enum { BLOCKS = sizeof blocks / sizeof *blocks };
+
 static int columns(unsigned c)
 {
-    if ((c >= 0x300 && c < 0x370) || c == 0x200c || c == 0x200d || (c >= 0xfe00 && c < 0xfe10))
-        return 0;
-    return (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) || (c >= 0xac00 && c < 0xd7a4) ||
-                   (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61) ||
-                   (c >= 0x1f300 && c < 0x1fb00) || (c >= 0x20000 && c < 0x40000)
-               ? 2
-               : 1;
+    for (int n = 0; n < BLOCKS; n++)
+        if (c >= blocks[n].first && c < blocks[n].end)
+            return blocks[n].columns;
+    return 1;
 }
 
-static int text_columns(const char *s)
+int pic_columns(const char *s)
 {
     int n = 0;
     while (*s)
@@ -49,7 +54,7 @@ static int print_text(FILE *to, const char *s, int max_columns) /* returns the c
 
 static void print_right(FILE *to, const char *s, int width)
 {
-    const int n = text_columns(s);
+    const int n = pic_columns(s);
     spaces(to, width - n);
     print_text(to, s, width);
 }
@@ -106,7 +111,7 @@ static void header(FILE *to, const pic_axis *a, int width)
     for (int64_t j = a->start, last = 0; j < a->n && at < width; j += a->step) {
         const int x = (int)(j / a->per) * a->px;
         pic_tick(label, a, j);
-        const int n = text_columns(label), space = !a->names ? n : a->px > 9 ? a->px - 1 : 8;
+        const int n = pic_columns(label), space = !a->names ? n : a->px > 9 ? a->px - 1 : 8;
         if ((j > last && x <= at) || x + (n < space ? n : space) > width)
             continue;
         last = j;
@@ -180,7 +185,7 @@ static int label_columns(const pic_axis *a) /* the widest label, up to the gutte
     char label[LABEL];
     int w = 1;
     for (int64_t i = 0; i < a->n && w < GUTTER; i += a->per) {
-        const int n = text_columns(pic_tick(label, a, i));
+        const int n = pic_columns(pic_tick(label, a, i));
         w = n > w ? n : w;
     }
     return w < GUTTER ? w : GUTTER;
@@ -224,8 +229,8 @@ static void print_panel(pen *p, const pic_map *map, const pic_panel *m, const pi
     row->px = row->px * rows > max_rows ? (int)(max_rows / rows) : row->px;
     row->px = row->px > 1 ? row->px : 1;
     if (!col->names)
-        pic_space_ticks(col, 2 + (int)fmax(text_columns(pic_tick((char[LABEL]){0}, col, 0)),
-                                           text_columns(pic_tick((char[LABEL]){0}, col, m->cols - 1))));
+        pic_space_ticks(col, 2 + (int)fmax(pic_columns(pic_tick((char[LABEL]){0}, col, 0)),
+                                           pic_columns(pic_tick((char[LABEL]){0}, col, m->cols - 1))));
     print_map(p, m, row, col, s, gutter, colour);
 }
 

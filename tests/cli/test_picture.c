@@ -409,13 +409,29 @@ static void impossible_pictures_are_refused(void **state)
     }
 }
 
+/* Columns by Unicode's East Asian Width: letters one; kana, Han, Hangul, full-width forms and emoji two; marks and joiners none. */
+static void test_columns(void **state)
+{
+    (void)state;
+    assert_int_equal(pic_columns(""), 0);
+    assert_int_equal(pic_columns("abc\u00e9\u0416\u20ac"), 6);
+    assert_int_equal(pic_columns("e\u0301\u200d\ufe0f"), 1);
+    assert_int_equal(pic_columns("\u1100\u3042\u4e2d\uac00\uf900\ufe30\uff21"), 14);
+    assert_int_equal(pic_columns("\U0001f600\U00020000"), 4);
+    assert_int_equal(pic_columns("\uff61\ua4d0\u2e7f"), 3);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cells_lie_in_their_place),          cmocka_unit_test(zero_is_white),
-        cmocka_unit_test(large_maps_average_their_cells),    cmocka_unit_test(odd_values_are_drawn),
-        cmocka_unit_test(panels_of_any_number_are_drawn),    cmocka_unit_test(hostile_names_are_escaped),
-        cmocka_unit_test(numbers_are_shown_in_every_locale), cmocka_unit_test(text_maps_have_their_size),
-        cmocka_unit_test(impossible_pictures_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cells_lie_in_their_place),
+                                       cmocka_unit_test(zero_is_white),
+                                       cmocka_unit_test(large_maps_average_their_cells),
+                                       cmocka_unit_test(odd_values_are_drawn),
+                                       cmocka_unit_test(panels_of_any_number_are_drawn),
+                                       cmocka_unit_test(hostile_names_are_escaped),
+                                       cmocka_unit_test(numbers_are_shown_in_every_locale),
+                                       cmocka_unit_test(text_maps_have_their_size),
+                                       cmocka_unit_test(test_columns),
+                                       cmocka_unit_test(impossible_pictures_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

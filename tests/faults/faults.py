@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Every command of relpos while an allocation or a call of the system fails: the n-th, alone or with all after it, or a read or write by half; or killed there.
 
-    tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--only NAME]
+    tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--ways] [--only NAME]
 
-INJECT is tests/faults/inject.c and STARVE is tests/faults/starve.c, built. Of a command that has more than 8 N points of a kind, N are tried, evenly spread (default: all).
+INJECT is tests/faults/inject.c and STARVE is tests/faults/starve.c, built. Of a command that has more than 8 N points of a kind, N are tried, evenly spread (default: all);
+with --ways also the first of each way through the program to an allocation or a call of the system, unless an earlier command had that way.
 What is asked of each run: it ends by itself and by no signal; with exit code 0 all that it wrote and printed is what it writes and prints without a fault;
 otherwise the exit code is 1, a line on standard error begins with "relpos: " and says what failed, each output is as it was before or whole, and no
 temporary file stays. A command that is killed leaves its outputs so too, and what it left beside them is gone when it has run again, and gave what it should. Exit code 77 where processes cannot be traced.
@@ -42,6 +43,40 @@ checkpoint_every = 2
 eval_bytes = 200
 valid_share = 0.2
 """
+LINES = """layers = 1
+width = 16
+heads = 2
+mlp = 16
+bos = 1
+vocab = 257
+length = 6
+generate = copy
+generate_size = 2
+batch = 4
+steps = 2
+warmup = 1
+position = learned
+eval_bytes = 40
+"""
+PAIRS = """task = encoder-decoder
+layers = 1
+decoder_layers = 1
+width = 16
+heads = 2
+mlp = 16
+vocab = 384
+preset = t5
+length = 4
+target_length = 32
+batch = 2
+accumulate = 2
+steps = 4
+warmup = 1
+eval_every = 2
+eval_bytes = 64
+log_every = 2
+checkpoint_every = 2
+"""
 # Name, arguments, files in out/ that the command writes. "?" after a name: what it prints differs from run to run. "!": it fails without a fault where what it shows was not built. "+": a folder of several files, which
 # grows, and running the command again finishes it.
 COMMANDS = [
@@ -75,6 +110,10 @@ COMMANDS = [
     ("lab log", "lab log run"),
     ("lab log events", "lab log run --tensorboard out/events"),
     ("lab sweep+", "lab sweep sweep.lab -o out/sweep.jsonl --keep out/kept --threads 1"),
+    ("lab sweep counts+", "lab sweep counts.lab -o out/counts.jsonl --threads 1"),
+    ("lab sweep lines+", "lab sweep lines.lab -o out/lines.jsonl --threads 1"),
+    ("lab train pairs+", "lab train pairs.lab -o out/run --threads 1"),
+    ("lab eval pairs", "lab eval pairs --bytes 64 --threads 1 --json"),
     ("lab report", "lab report results.jsonl"),
     ("t5 generate", "t5 generate words -o out/lines.txt --text the --max-new-tokens 4 --threads 1"),
     ("t5 generate beams", "t5 generate packed lines.txt --tokens --beams 2 --max-new-tokens 3 --threads 2"),
@@ -112,6 +151,7 @@ class Faults:
         self.log, self.out = self.here / "log", self.here / "out"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("RELPOS_", "OPENBLAS_", "LC_", "LANG"))} | {"LC_ALL": "C", "HOME": str(self.here)}
         self.findings, self.tried, self.expected = [], {}, {}
+        self.ways, self.seen = {}, set()
         self.make_inputs()
 
     def plain(self, line):
@@ -121,6 +161,9 @@ class Faults:
         (self.here / "text.txt").write_text("Four score and seven years ago our fathers brought forth on this continent. " * 20)
         (self.here / "training.lab").write_text(TRAINING)
         (self.here / "sweep.lab").write_text(TRAINING + "vary.seed = 1 | 2\nquick.steps = 2\n")
+        (self.here / "counts.lab").write_text(TRAINING + "eval_previous = 3\neval_ngrams = 2\neval_lengths = 8 16\n")
+        (self.here / "lines.lab").write_text(LINES)
+        (self.here / "pairs.lab").write_text(PAIRS + f"text = {ROOT}/lab/data/numbers.txt\n")
         (self.here / "lines.txt").write_text("5 9 2 4\n3\n")
         (self.here / "pairs.txt").write_text("5 9 2 4\t3 4 1\n")
         tensors(self.here / "in.safetensors", {"q": (1, 2, 5, 8), "k": (1, 2, 6, 8), "v": (1, 2, 6, 8), "dout": (1, 2, 5, 8), "table": (32, 2), "unused": (9,)})
@@ -141,6 +184,7 @@ class Faults:
         self.plain("lab train training.lab -o half --threads 1 --until 3")
         self.plain("lab train training.lab -o rope --threads 1 --set position=rope")
         self.plain("lab sweep sweep.lab -o results.jsonl --threads 1")
+        self.plain("lab train pairs.lab -o pairs --threads 1")
 
     def reset(self, line):
         """out/ as it is before a command: an older file of each name that it writes; the first half of a training that goes on."""
@@ -182,7 +226,8 @@ class Faults:
             printed, said = process.communicate()
             return None, printed, said.decode(errors="replace"), 0, "?"
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-        points, failed = self.log.read_text().split() if self.log.exists() else (0, "?")
+        points, failed, *ways = self.log.read_text().split() if self.log.exists() else (0, "?")
+        self.last_ways = dict(zip(ways[1::2], map(int, ways[::2])))
         return code, printed, said.decode(errors="replace"), int(points), failed
 
     def measure(self, name, line):
@@ -193,6 +238,7 @@ class Faults:
                 self.reset(line)
                 before = self.state()
                 code, printed, said, points[kind], _ = self.run(line, kind, 0)
+                self.ways[name, kind] = self.last_ways
                 if code == 77 and "inject:" in said:
                     sys.exit(77)
                 if code != 0 and "!" not in name:
@@ -260,13 +306,21 @@ class Faults:
             self.findings.append({"command": name, "kind": kind, "point": n, "failed": failed, "why": why, "said": said[-600:]})
         return wrong
 
-    def spread(self, commands, most):
-        """So many points of each command and kind, evenly spread, or all where there are at most 8 times as many; None: all."""
+    def new_ways(self, name, kind):
+        """The points of a command that are the first of a way that no command before had."""
+        new = {(kind, way): point for way, point in self.ways[name, kind].items() if (kind, way) not in self.seen}
+        self.seen.update(new)
+        return new.values()
+
+    def spread(self, commands, most, ways):
+        """So many points of each command and kind, evenly spread, or all where there are at most 8 times as many; None: all. ways: those of new ways too."""
         for name, line in commands:
             points = self.measure(name, line)[3]
             for kind in KINDS:
                 n = points[kind]
                 tries = range(1, n + 1) if most is None or n <= 8 * most else sorted({1 + k * (n - 1) // max(most - 1, 1) for k in range(most)})
+                if ways:
+                    tries = sorted({*tries, *self.new_ways(name, kind)})
                 for point in tries:
                     self.check(name, line, kind, point)
             yield name, points
@@ -284,7 +338,7 @@ class Faults:
         return count
 
 
-TIMES = {"machine", "ms_per_step", "tokens_per_s", "seconds", "time"}
+TIMES = {"machine", "ms_per_step", "tokens_per_s", "pairs_per_s", "seconds", "time"}
 NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not permitted|Invalid argument|No locks available"
          r"|No such file|Resource temporarily|threads|standard output: it could not be written|failed to map|cannot map|is not found")
 
@@ -304,12 +358,13 @@ def main():
     parser.add_argument("inject")
     parser.add_argument("starve")
     parser.add_argument("--points", type=int)
+    parser.add_argument("--ways", action="store_true")
     parser.add_argument("--only", help="commands whose names begin so")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="relpos-faults-") as folder:
         faults = Faults(a.program, a.inject, a.starve, folder)
         commands = [c for c in faults.commands if c[0].startswith(a.only or "")]
-        for name, points in faults.spread(commands, a.points):
+        for name, points in faults.spread(commands, a.points, a.ways):
             tried = sum(n for (command, _), n in faults.tried.items() if command == name)
             found = [f for f in faults.findings if f["command"] == name]
             print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: {tried:6} tried, {len(found)} wrong")

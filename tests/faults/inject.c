@@ -5,7 +5,8 @@
  * Calls that can fail are counted from the program's entry on, threads and children by fork included: the N-th fails with an error that fits it; with
  * `ever` so do all later ones of its kind; with `short` a read or write takes half of its bytes; with `kill` the program is killed
  * before the N-th. N = 0: none fails. LOG receives how many
- * there were and the kind of the one that failed, as "57 write". The exit code is the program's, or 128 + the signal that ended it. Writing to standard error
+ * there were and the kind of the one that failed, as "57 write"; where none fails, and the first call of each way into it: "N HASH" for each, of
+ * the kind and of the first words on the stack that point into the program's code. The exit code is the program's, or 128 + the signal that ended it. Writing to standard error
  * does not fail, since the message is looked at. A program that is started by exec is left alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <elf.h>
@@ -14,11 +15,13 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +127,58 @@ static _Noreturn void cannot(const char *what)
     exit(CANNOT);
 }
 
+enum { MAX_WAYS = 20000, WORDS = 1024, FRAMES = 6 };
+static struct {
+    long first;
+    uint64_t hash;
+} ways[MAX_WAYS];
+static int n_ways;
+
+/* Where the code of the program or its library lies, by /proc/PID/maps: how many ranges. */
+static int find_code(unsigned long range[8][2])
+{
+    char line[512];
+    int n = 0;
+    snprintf(line, sizeof line, "/proc/%ld/maps", (long)run.program);
+    FILE *maps = fopen(line, "r");
+    while (maps != NULL && n < 8 && fgets(line, sizeof line, maps) != NULL) {
+        const char *name = strrchr(line, '/');
+        if (name != NULL && strstr(name, "relpos") != NULL && strstr(line, " r-xp ") != NULL &&
+            sscanf(line, "%lx-%lx", &range[n][0], &range[n][1]) == 2)
+            n++;
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return n;
+}
+
+/* The first call of a kind from a place is kept. Words that earlier calls left on the stack count too: some places are kept twice. */
+static void keep_way(pid_t thread, const struct call *call, unsigned long stack)
+{
+    static unsigned long range[8][2];
+    static int n_ranges;
+    unsigned long word[WORDS];
+    uint64_t hash = 14695981039346656037U ^ (uint64_t)(call - calls);
+    int n = 0, frames = 0;
+    if (n_ranges == 0)
+        n_ranges = find_code(range);
+    struct iovec to = {word, sizeof word}, from = {(void *)stack, sizeof word}; /* NOLINT: an address of the program */
+    const ssize_t got = process_vm_readv(thread, &to, 1, &from, 1, 0);
+    for (ssize_t x = 0; x < got / (ssize_t)sizeof *word && frames < FRAMES; x++)
+        for (int k = 0; k < n_ranges; k++)
+            if (word[x] >= range[k][0] && word[x] < range[k][1]) {
+                hash = (hash ^ (word[x] - range[k][0])) * 1099511628211U;
+                frames++;
+            }
+    while (n < n_ways && ways[n].hash != hash)
+        n++;
+    if (n == n_ways && n < MAX_WAYS) {
+        ways[n].first = run.count;
+        ways[n].hash = hash;
+        n_ways = n + 1;
+    }
+}
+
 /* A call begins. */
 static void enter(pid_t thread, struct user_regs_struct *regs)
 {
@@ -136,6 +191,8 @@ static void enter(pid_t thread, struct user_regs_struct *regs)
     if (run.half && !half)
         return;
     run.count++;
+    if (run.fails == 0)
+        keep_way(thread, call, regs->rsp);
     if (run.count == run.fails)
         run.failed = call;
     else if (!(run.ever && run.failed != NULL && strcmp(run.failed->kind, call->kind) == 0))
@@ -248,8 +305,11 @@ int main(int argc, char **argv)
         ptrace(PTRACE_SYSCALL, thread, NULL, (void *)(long)signal);
     }
     FILE *log = fopen(argv[3], "w");
-    if (log == NULL || fprintf(log, "%ld %s\n", run.count, run.failed != NULL ? run.failed->kind : "none") < 0 ||
-        fclose(log) != 0)
+    if (log == NULL || fprintf(log, "%ld %s\n", run.count, run.failed != NULL ? run.failed->kind : "none") < 0)
+        cannot(argv[3]);
+    for (int n = 0; n < n_ways; n++)
+        fprintf(log, "%ld %llx\n", ways[n].first, (unsigned long long)ways[n].hash);
+    if (fclose(log) != 0)
         cannot(argv[3]);
     return code;
 }

@@ -1,10 +1,13 @@
 /* starve.c -- a library for LD_PRELOAD: the STARVE_N-th allocation of the program fails, with STARVE_EVER all after it too. STARVE_LOG names a
- * file that receives how many there were. Shells and interpreters that run beside the program are left alone.
+ * file that receives how many there were; where none fails, and the first allocation of each way into it: "N HASH" for each, of the program's calls on the
+ * stack. Shells and interpreters that run beside the program are left alone.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +18,48 @@ void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
+enum { MAX_WAYS = 20000, DEPTH = 64 };
+
 static bool counting, ever;
 static long fails, count;
 static const char *file;
+static struct {
+    long first;
+    uint64_t hash;
+} ways[MAX_WAYS];
+static int n_ways;
+static __thread bool looking; /* at the stack, which allocates too */
+
+/* Where on the stack the program and its library are. */
+static uint64_t hash_of_stack(void)
+{
+    void *at[DEPTH];
+    uint64_t hash = 14695981039346656037U;
+    Dl_info about;
+    for (int n = backtrace(at, DEPTH); n > 0; n--) {
+        const bool known = dladdr(at[n - 1], &about) != 0 && about.dli_fname != NULL;
+        const char *name = known ? strrchr(about.dli_fname, '/') : NULL;
+        if (known && strstr(name ? name : about.dli_fname, "relpos") != NULL)
+            hash = (hash ^ (uint64_t)((char *)at[n - 1] - (char *)about.dli_fbase)) * 1099511628211U;
+    }
+    return hash;
+}
+
+/* The first allocation from a place is kept. Threads that look at once may lose one. */
+static void keep_way(long number)
+{
+    looking = true;
+    const uint64_t hash = hash_of_stack();
+    int n = 0;
+    while (n < n_ways && ways[n].hash != hash)
+        n++;
+    if (n == n_ways && n < MAX_WAYS) {
+        ways[n].first = number;
+        ways[n].hash = hash;
+        n_ways = n + 1;
+    }
+    looking = false;
+}
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -30,13 +72,18 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    char text[32];
+    char text[64];
     if (!counting || file == NULL)
         return;
     counting = false;
     const int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    const int size = snprintf(text, sizeof text, "%ld alloc\n", count);
-    if (fd >= 0 && write(fd, text, (size_t)size) != size)
+    int size = snprintf(text, sizeof text, "%ld alloc\n", count);
+    bool good = fd >= 0 && write(fd, text, (size_t)size) == size;
+    for (int n = 0; n < n_ways && good; n++) {
+        size = snprintf(text, sizeof text, "%ld %llx\n", ways[n].first, (unsigned long long)ways[n].hash);
+        good = write(fd, text, (size_t)size) == size;
+    }
+    if (!good)
         unlink(file);
     if (fd >= 0)
         close(fd);
@@ -51,9 +98,11 @@ static bool others(const void *caller)
 
 static bool starved(const void *caller)
 {
-    if (!counting || others(caller))
+    if (!counting || looking || others(caller))
         return false;
     const long n = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
+    if (fails == 0)
+        keep_way(n);
     if (n != fails && !(ever && fails > 0 && n > fails))
         return false;
     errno = ENOMEM;
