@@ -147,7 +147,7 @@ int cli_dtype(const char *option, const char *text, rp_dtype *type);
 /* Tokens of the grid that the terms lie on, 0 where none does. */
 int64_t cli_grid(const cli_problem *p);
 
-/* An io_wanted of a problem: whether an option names the array, or it is one of q, k, v and dout. */
+/* An io_wanted of a problem: whether an option names the array, or it is one of q, k, v, dout and dlse. */
 bool cli_problem_wants(const void *problem, const char *name);
 /* Find the arrays that terms, masks and --q-offset name in a file, each in its own type; with `complete` the terms have all
  * that they need. CLI_OK or an exit code after printing. */

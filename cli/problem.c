@@ -158,7 +158,7 @@ bool cli_problem_wants(const void *problem, const char *name)
 {
     const cli_problem *p = problem;
     bool wants = strcmp(name, "q") == 0 || strcmp(name, "k") == 0 || strcmp(name, "v") == 0 ||
-                 strcmp(name, "dout") == 0 || strcmp(name, p->q_offset_array) == 0;
+                 strcmp(name, "dout") == 0 || strcmp(name, "dlse") == 0 || strcmp(name, p->q_offset_array) == 0;
     for (int32_t n = 0; n < p->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             wants |= strcmp(name, p->term_array[n][x]) == 0;

@@ -146,6 +146,8 @@ static void draw_settings(problem_dice *d, const tokens *g, const char *terms, c
         add(text, "%shigh", *text ? "+" : "");
     if (once_in(d, 3))
         add(text, "%swild", *text ? "+" : "");
+    if (once_in(d, 3))
+        add(text, "%sdlse", *text ? "+" : "");
 }
 
 void problem_draw(problem_dice *d, int64_t work, char text[512])

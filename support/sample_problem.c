@@ -132,7 +132,11 @@ static int read_setting(problem *p, char *text, char *err)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high}, {"wild", &p->wild}};
+    } flags[] = {{"q_offsets", &p->q_offsets},
+                 {"positions", &p->positions},
+                 {"high", &p->high},
+                 {"wild", &p->wild},
+                 {"dlse", &p->dlse}};
     for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
@@ -164,7 +168,7 @@ static int read_setting(problem *p, char *text, char *err)
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) == 0)
             return read_mask(p, (rp_mask_kind)k, text, value, err);
-    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild";
+    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild, dlse";
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         strncat(names, ", ", sizeof names - strlen(names) - 1);
         strncat(names, problem_mask((rp_mask_kind)k).text, sizeof names - strlen(names) - 1);
@@ -468,6 +472,8 @@ static int make_gradients(problem *p, uint64_t *state)
     rp_array *const to[3] = {&p->g.dq, &p->g.dk, &p->g.dv};
     int bad = fill(p, &p->g.dout, 4, p->t.out.shape, &plain, NULL, state) |
               make(p, &p->t.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
+    if (!bad && p->dlse)
+        bad |= fill(p, &p->g.dlse, 3, p->t.out.shape, &plain, NULL, state);
     for (int n = 0; !bad && n < 3; n++)
         bad |= make(p, to[n], type, of[n]->ndim, of[n]->shape);
     for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)

@@ -9,7 +9,8 @@
  *          positions, masks of positions) where the text names them: alibi,slopes=x.
  * Masks    by their names, with whole numbers for their parameters: causal, window=40,3. Their arrays are made.
  * Settings scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets (each batch entry has its own), positions (real ones for
- *          every term that takes them), high, wild (a fifth of the numbers of q, k, v and dout are zeros, tiny or large).
+ *          every term that takes them), high, wild (a fifth of the numbers of q, k, v, dout and dlse are zeros, tiny or large), dlse (lse
+ *          has a gradient too).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H
@@ -26,8 +27,8 @@ typedef struct problem {
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
-    bool high, q_offsets, positions, wild;
-    const void *given[8]; /* fields of the settings that the text has */
+    bool high, q_offsets, positions, wild, dlse;
+    const void *given[9]; /* fields of the settings that the text has */
     int n_given;
     rp_tensors t; /* filled by problem_fill; lse is there for a backward pass */
     rp_grads g;   /* for a backward pass, of the problem's type */

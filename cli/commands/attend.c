@@ -19,7 +19,8 @@ static const cli_option options[] = {
     {"weights", WEIGHTS, NULL, "also write weights (B,H,Lq,Lk), computed in double"},
     {"lse", LSE, NULL, "also write lse (B,H,Lq), the log of each row's sum"},
     {"summary", SUMMARY, NULL, "also write profile (B,H,Lq+Lk-1), key_mass (B,H,Lk), entropy (B,H,Lq)"},
-    {"grad", GRAD, NULL, "also write dq, dk, dv and dNAME of each learned array; the file has dout (B,H,Lq,Dv)"},
+    {"grad", GRAD, NULL,
+     "also write dq, dk, dv and dNAME of each learned array; the file has dout (B,H,Lq,Dv), or dlse too"},
     {"dtype", DTYPE, "TYPE", "f32, f64, bf16 or f16: computed in and written; default: that of q"},
     {"threads", THREADS, "N", "default: all this process may use"},
     {"isa", ISA, "NAME", "instruction set; relpos info lists those found"},
@@ -274,7 +275,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     } inputs[] = {{"q", d->dtype, &t.q, true},
                   {"k", d->dtype, &t.k, true},
                   {"v", d->dtype, &t.v, true},
-                  {"dout", CLI_OWN_TYPE, &s->g.dout, r->grad}};
+                  {"dout", CLI_OWN_TYPE, &s->g.dout, r->grad},
+                  {"dlse", CLI_OWN_TYPE, &s->g.dlse, r->grad && io_find(in, "dlse")}};
     if (r->grad && !io_find(in, "dout"))
         code = cli_error(CLI_FAILED,
                          "--grad: array \"dout\" is not in the file (it is the gradient of out, of its shape)");

@@ -524,12 +524,13 @@ RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
 /* The gradients of one backward call. Start from rp_grads_init. An absent array is a gradient that is not wanted, and
  * its work is not done.
  *
- * Shapes   dout [B,H,Lq,Dv]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the
+ * Shapes   dout [B,H,Lq,Dv]  dlse [B,H,Lq]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the
  *          array rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
  * An array may be of f32 while q is bf16: gradients are summed in f32 or f64 and rounded once. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */
+    rp_array dlse;                              /* gradient of the loss with respect to lse; absent: 0 */
     rp_array dq;                                /* to be written */
     rp_array dk;                                /* to be written */
     rp_array dv;                                /* to be written */
@@ -551,10 +552,10 @@ static inline rp_grads rp_grads_init(void)
  * product. Returns 0, with rp_last_error set, if that does not fit. */
 RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
 
-/* The gradients of sum(dout * out) with respect to q, k, v and the learned arrays, from weights that are computed
- * again.
+/* The gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v and the learned arrays, from weights that
+ * are computed again.
  *
- *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp)
+ *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp + dlse_i)
  *     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
  *     dv_j = sum_i w dout_i     a bias's array: the sum of ds times the bias's derivative
  *
@@ -562,7 +563,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          present, are inputs and spare a forward pass. An lse of a narrower type than the arithmetic (f64 for f64,
  *          else f32) is not used, and the forward pass is made again. Its other outputs must be absent.
  * Sign     delta = key - query, as forward.
- * Edges    a row with no key left has zero gradients. A key that is masked everywhere gets exact zeros.
+ * Edges    a row with no key left has zero gradients, whatever its dout and dlse are, but a sink's gets dlse. A key that
+ *          is masked everywhere gets exact zeros.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

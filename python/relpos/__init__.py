@@ -82,7 +82,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     out comes back alone; with return_weights, return_lse (the log of each row's sum) or summary (see Summary) a Result. Those
     are float64 for float64, else float32. Ctrl-C ends a long call; what `out` then holds is undefined.
 
-    For torch, out has gradients by q, k, v and the learned arrays of terms. weights, lse and summary have none, and there are no second
+    For torch, out and lse have gradients by q, k, v and the learned arrays of terms. weights and summary have none, and there are no second
     derivatives: a backward pass through those raises, and as numbers they are taken by .detach(). Under torch.autocast the call takes
     part as torch's scaled_dot_product_attention does: q, k and v, unless float64, are cast, and learned arrays keep their types.
     torch.jit.trace records an operator of torch, for which a saved trace needs `import relpos.torch` where it is loaded; an export to
@@ -172,9 +172,10 @@ class Gradients(NamedTuple):
     terms: tuple
 
 
-def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, progress=None, **options):
+def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
     """The gradients of sum(dout * out) by q, k, v and every learned array, for the options of `attention`: numbers, to torch too,
-    which has no derivative of them.
+    which has no derivative of them. With `dlse` (B, H, Lq), the gradient of the loss by lse, those of sum(dout * out) +
+    sum(dlse * lse); of a row without a key neither counts, but a sink's gradient gets dlse.
 
     `out` and `lse` of the call before, where given, spare computing them again. `wanted` is a collection of names, such as
     ("q", "table"), where not all gradients are wanted; the work for the others is not done. progress is that of `attention`.
@@ -186,7 +187,7 @@ def attention_backward(dout, q, k, v, *, out=None, lse=None, wanted=None, progre
     ((1, 2, 5, 4), (2,))
     """
     call = _progress.told(_core.backward, "relpos.attention_backward") if progress else _core.backward
-    return Gradients(*call(dout, q, k, v, progress, out=out, lse=lse, wanted=wanted, **options))
+    return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
 
 class Plan:

@@ -127,18 +127,18 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 
 @torch.library.custom_op("relpos::attention_backward", mutates_args=(),
-                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted,"
+                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted,"
                                 " Tensor[] others) -> Tensor[]")
-def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None, lse: Tensor | None, arrays: Sequence[Tensor],
-              options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of those of q, k, v and arrays that are wanted. `others` are what came in for lse, weights and summary: a compiled
+def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, dlse: Tensor | None, out: Tensor | None, lse: Tensor | None,
+              arrays: Sequence[Tensor], options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of those of q, k, v and arrays that are wanted. `others` are what came in for weights and summary: a compiled
     graph fills in zeros where nothing did."""
     if any(x.any() for x in others):
         raise RuntimeError(_torch.ONLY_OUT)
-    dout, q, k, v, out, lse, *arrays = map(_plain, (dout, q, k, v, out, lse, *arrays))
+    dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
-    *inner, terms = _core.gradients(dout, q, k, v, out=out, lse=lse,
+    *inner, terms = _core.gradients(dout, q, k, v, dlse=dlse, out=out, lse=lse,
                                    wanted={name for n, name in names.items() if wanted[n]}, **{n: given[n] for n in _COMPUTED})
     of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
@@ -146,7 +146,7 @@ def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor | None,
 
 
 @_backward.register_fake
-def _(dout, q, k, v, out, lse, arrays, options, q_offset, seed, wanted, others):
+def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
     return [x.new_empty(x.shape) for x, is_wanted in zip((q, k, v, *arrays), wanted) if is_wanted]
 
 
@@ -172,14 +172,17 @@ def _save(ctx, inputs, output):
 def _differentiate(ctx, gradients):
     q, k, v, out, lse, *arrays = ctx.saved_tensors
     dout = torch.zeros_like(out) if gradients[0] is None else gradients[0]
-    _torch.refuse_dual(dout)
+    dlse = gradients[1]
+    for x in (dout, dlse):
+        if x is not None:
+            _torch.refuse_dual(x)
     wanted = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
     learned = _learned(ctx.rest[0])
     if any(x and n >= 3 and n - 3 not in learned for n, x in enumerate(wanted)):
         raise RuntimeError(f"an option or an array of positions {_torch.NOT_LEARNED}")
     half = q.dtype in (torch.float16, torch.bfloat16)  # out is rounded to half its bits: computed again
-    found = iter(_backward(dout, q, k, v, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
-                           [x for x in gradients[1:] if x is not None]))
+    found = iter(_backward(dout, q, k, v, dlse, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
+                           [x for x in gradients[2:] if x is not None]))
     every = [next(found) if x else None for x in wanted]
     return *every[:3], every[3:], None, None, None
 

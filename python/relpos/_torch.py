@@ -64,7 +64,7 @@ def _refuse_context_parallel():
                                "use scaled_dot_product_attention there")
 
 
-ONLY_OUT = ("relpos.attention has gradients through out alone, and the loss depends on its weights, lse or summary: use .detach() of "
+ONLY_OUT = ("relpos.attention has gradients through out and lse alone, and the loss depends on its weights or summary: use .detach() of "
             "them where the loss reads them; for a loss on the weights, write the attention in torch's own operations")
 ONLY_ONCE = ("relpos.attention has no second derivatives: use .detach() of its gradients where they are numbers; for a gradient penalty "
              "or a Hessian, write the attention in torch's own operations")
@@ -113,27 +113,30 @@ class _Attention(torch.autograd.Function):
         return out, *(x for x in (lse, weights, *(summary or ())) if x is not None)
 
     @staticmethod
-    def backward(ctx, dout, *others):
+    def backward(ctx, dout, dlse, *others):
         for x in others:
             if x is not None:
                 raise RuntimeError(ONLY_OUT)
         needs = ctx.needs_input_grad
-        if dout is None:
+        given = [x for x in (dout, dlse) if x is not None]
+        if not given:
             return (None,) * len(needs)
-        if _is_legacy(dout) or _is_batched(dout):
+        if any(_is_legacy(x) or _is_batched(x) for x in given):
             raise RuntimeError(ONE_AT_A_TIME)
-        refuse_dual(dout)
+        for x in given:
+            refuse_dual(x)
         _refuse_traces()
         q, k, v, out, lse, *arrays = ctx.saved_tensors  # torch says here if one was changed in place
+        dout = torch.zeros_like(out) if dout is None else dout
         places = ctx.places
         wanted = {name for name, need in zip(("q", "k", "v", *(name for _, name in places)), needs[3:]) if need}
         if q.dtype in (torch.float16, torch.bfloat16):  # rounded to half its bits: computed again
             out = lse = None
         dq, dk, dv, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
-            dout, q, k, v, out=out, lse=lse, wanted=wanted, **dict(zip(_COMPUTED, ctx.options)))
+            dout, q, k, v, dlse=dlse, out=out, lse=lse, wanted=wanted, **dict(zip(_COMPUTED, ctx.options)))
         every = dq, dk, dv, *(terms[term][name] for term, name in places)
         if torch.is_grad_enabled():  # create_graph
-            inputs = q, k, v, dout, *arrays[:len(places)]
+            inputs = q, k, v, *given, *arrays[:len(places)]
             made = [x for x in every if x is not None]
             final = iter(_Gradients.apply(len(made), *made, *inputs))
             every = [x if x is None else next(final) for x in every]

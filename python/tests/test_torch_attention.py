@@ -159,19 +159,19 @@ def test_gradients_that_are_wanted():
     torch.testing.assert_close(one.grad, two.grad, atol=1e-5, rtol=0)
 
 
-OTHERS = {"weights": lambda found: found.weights, "lse": lambda found: found.lse, "entropy": lambda found: found.summary.entropy,
+OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found.summary.entropy,
           "profile": lambda found: found.summary.profile, "key_mass": lambda found: found.summary.key_mass}
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_gradient_is_dropped_silently(name):
-    """A loss that reads weights, lse or summary is refused; as numbers they serve any use, and out keeps its gradient."""
+    """A loss that reads weights or summary is refused; as numbers they serve any use, and out keeps its gradient."""
     q, k, v = tensors(grad=True)
     call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
     found = call()
     other = OTHERS[name](found)
     for loss in (other.sum(), found.out.sum() + other.sum()):
-        with pytest.raises(RuntimeError, match=r"gradients through out alone.*use .detach\(\)"):
+        with pytest.raises(RuntimeError, match=r"gradients through out and lse alone.*use .detach\(\)"):
             loss.backward(retain_graph=True)
     assert q.grad is None
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
@@ -181,6 +181,38 @@ def test_no_gradient_is_dropped_silently(name):
         numbers = OTHERS[name](call())
     assert torch.equal(other, numbers) and not numbers.requires_grad and str(other.detach()) == str(numbers)
     assert other.tolist() == numbers.tolist() and other.sum().item() == numbers.sum().item()
+
+
+def test_gradients_through_lse():
+    """Differences, a z-loss alone, and two halves of the keys that are merged by their lse: the gradients are those of all keys. A row without a
+    key has none, whatever comes in."""
+    q, k, v = tensors(torch.float64, grad=True)
+    table = torch.randn(q.shape[1], 5, dtype=torch.float64, requires_grad=True)
+    sink = torch.randn(q.shape[1], dtype=torch.float64, requires_grad=True)
+
+    def both(q, k, v, table, sink):
+        found = relpos.attention(q, k, v, bias=relpos.Table(table, left=2, right=2), sink=relpos.Sink(sink), return_lse=True)
+        return found.out, found.lse
+
+    assert torch.autograd.gradcheck(both, (q, k, v, table, sink))
+    lse = lambda q, k, v: relpos.attention(q, k, v, return_lse=True).lse
+    scores = torch.logsumexp(q @ k.repeat_interleave(2, 1).mT / q.shape[-1] ** 0.5, -1)
+    for a, b in zip(torch.autograd.grad(lse(q, k, v).square().sum(), (q, k)), torch.autograd.grad(scores.square().sum(), (q, k))):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+    cut = k.shape[2] // 2
+    halves = [relpos.attention(q, k[:, :, x], v[:, :, x], return_lse=True) for x in (slice(cut), slice(cut, None))]
+    share = torch.softmax(torch.stack([x.lse for x in halves]), 0)
+    merged = sum(x.out * s[..., None] for x, s in zip(halves, share))
+    whole = relpos.attention(q, k, v)
+    torch.testing.assert_close(merged, whole, atol=1e-12, rtol=1e-12)
+    for a, b in zip(torch.autograd.grad(merged.sin().sum(), (q, k, v)), torch.autograd.grad(whole.sin().sum(), (q, k, v))):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    mask[1] = False
+    found = relpos.attention(q, k, v, mask=mask[None, None], return_lse=True)
+    assert found.lse[0, 0, 1] == -torch.inf
+    gradient, = torch.autograd.grad(found.lse.square().sum(), q)
+    assert torch.isfinite(gradient).all() and not gradient[:, :, 1].any() and gradient[:, :, 0].any()
 
 
 def second(f, q):

@@ -43,13 +43,13 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # not the fourth, which differentiates the sum of all results: through out alone there are gradients, as test_compile checks
+        # not the fourth, which differentiates the sum of all results: through out and lse alone there are gradients, as test_compile checks
         torch.library.opcheck(torch.ops.relpos.attention.default, given,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
     out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
     torch.library.opcheck(torch.ops.relpos.attention_backward.default,
-                          (out, q, k, v, out, lse, arrays, *rest, [True, False, True, True, False, False, True], [lse * 0]))
+                          (out, q, k, v, lse, out, lse, arrays, *rest, [True, False, True, True, False, False, True], [lse * 0]))
 
 
 def test_gradcheck_of_the_operator():
@@ -188,7 +188,7 @@ def test_no_second_derivative():
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["weights", "lse", "entropy"])
+@pytest.mark.parametrize("name", ["weights", "entropy"])
 @pytest.mark.parametrize("way", ["compiled", "traced", "operator"])
 def test_no_gradient_is_dropped_silently(way, name):
     plain = lambda *args: relpos.attention(*args, return_weights=True, return_lse=True, summary=True)
@@ -205,10 +205,14 @@ def test_no_gradient_is_dropped_silently(way, name):
     out, *others = call(q, k, v)
     other = others[["weights", "lse", "entropy"].index(name)]
     for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
-        with pytest.raises(RuntimeError, match="gradients through out alone"):
+        with pytest.raises(RuntimeError, match="gradients through out and lse alone"):
             loss.backward(retain_graph=True)
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
     for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v)), want):
+        assert torch.equal(a, b)
+    found = relpos.attention(q, k, v, return_lse=True)
+    want = torch.autograd.grad(found.out.sin().sum() + found.lse.square().sum(), (q, k, v))
+    for a, b in zip(torch.autograd.grad(out.sin().sum() + others[1].square().sum(), (q, k, v)), want):
         assert torch.equal(a, b)
 
 

@@ -386,6 +386,8 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_contiguous(&g->dout, "dout");
+    if (s == RP_OK && g->dlse.data)
+        s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)
         s = need(&t->v, d->batch * d->len_k, "v");
     if (s == RP_OK)

@@ -148,6 +148,7 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     list_terms(all, &n, plan, "the gradient of ", g->term);
     const int outputs = n;
     list(all, &n, "dout", &g->dout);
+    list(all, &n, "dlse", &g->dlse);
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);

@@ -188,7 +188,7 @@ static inline void load_eight(eight *y, const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
-/* lse in two numbers, and <dout, out>, of ROWS_PER_TASK rows of one head. */
+/* lse in two numbers, and <dout, out> - dlse, of ROWS_PER_TASK rows of one head. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -210,6 +210,8 @@ static void stats_task(void *context, int64_t n, int32_t worker)
             *(eight *)sum += (eight)((eight_bits)(z != 0) & (eight_bits)(y * z));
         }
         to[2] = (sum[0] + sum[4]) + (sum[1] + sum[5]) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
+        if (c->grads->dlse.data && to[0] != -HUGE_VAL)
+            to[2] -= rpi_at(&c->grads->dlse, b, h, i, 0);
     }
 }
 

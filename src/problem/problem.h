@@ -81,7 +81,7 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
 
 /* The gradients of one backward call, checked. */
 typedef struct rpi_grads {
-    rpi_view dout, dq, dk, dv;
+    rpi_view dout, dlse, dq, dk, dv;
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 

@@ -161,7 +161,7 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
 }
 
 /* One row: its ds and dw, or bounds on the errors of them (docs/numerics.md, "Gradients"). */
-static void row_backward(kv_gradients *s, const rpi_view *dout)
+static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *dlse)
 {
     rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
@@ -178,6 +178,11 @@ static void row_backward(kv_gradients *s, const rpi_view *dout)
         s->ds[j] = r->score[j] == -INFINITY ? 0 : weight_gradient(s, dout, j, &size[j], &loss[j]);
         if (r->score[j] != -INFINITY)
             mean += r->weight[j] * s->ds[j];
+    }
+    if (dlse->data && r->lse != -INFINITY) {
+        const double given = rpi_at(dlse, r->b, r->h, r->i, 0);
+        mean -= given;
+        mean_error = 2 * u * fabs(given); /* the difference is rounded */
     }
     if (s->bound) {
         double *bound = s->row.out, *eta = s->size.weight;
@@ -311,7 +316,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             const int64_t h = g * share + n / d->len_q, i = n % d->len_q;
             rpi_row_at(&s.row, b, h, i);
             rpi_row_at(&s.size, b, h, i);
-            row_backward(&s, &grads->dout);
+            row_backward(&s, &grads->dout, &grads->dlse);
             if (plan->rotate >= 0)
                 rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, rpi_rope_position(args, false, b, i), -1);
             store(&s, &grads->dq, h, i, D, s.dq_rotated, s.dq);

@@ -72,6 +72,17 @@ for type in bf16 f16; do
 done
 ok attend "$more" -o "$T/grad.npz" --bias alibi,slopes=slopes --grad --dtype f16
 
+# With dlse the gradients of scores sum to it, for a constant that is added to a row's scores is added to lse.
+begin
+qkv
+put dout F32 2,4,7,5 some 2000 280
+put dlse F32 2,4,7 some 4200 56
+put dense F32 4,7,9 some 500 252
+save "$T/dlse.safetensors"
+ok attend "$T/dlse.safetensors" -o "$T/made/dlse.safetensors" --bias dense,bias=dense --grad --dtype f64
+sum() { awk '{ sum += $1 } END { printf "%.4f\n", sum }'; }
+check 'the sum of the gradients of scores' "$(numbers "$T/dlse.safetensors" dlse | sum)" "$(numbers "$T/made/dlse.safetensors" ddense | sum)"
+
 # The same thing said in two ways.
 more_to no_sink --sink no_sink
 near 'a sink of -infinity' 1e-6 "$made" out "$T/made/plain.safetensors" out

@@ -69,7 +69,9 @@ HELPER const char *const settings[] = {"",
                                        "positions+causal+softcap=2",
                                        "lengths+scale=0.6",
                                        "mask+dropout=0.2+seed=9+softcap_after=3",
-                                       "window=4,-1+key_mask+q_offsets"};
+                                       "window=4,-1+key_mask+q_offsets",
+                                       "dlse",
+                                       "dlse+lengths+softcap=2+dropout=0.2+seed=3"};
 
 HELPER const char *const small[] = {"b2h4g2q5k7d4v3o2", "b1h2q6k9d6v5o-2", "b2h2q7k4d8v2", "b1h3g1q1k8d2o6"};
 
@@ -86,6 +88,7 @@ HELPER const char *const sums[] = {
     ("b2h2g1q97k260d5v8o200:relkey,left=9,right=2,k_position_mask=y+relval,left=2,right=9,q_position_mask=x+alibi,"
      "slopes=z,k_position_mask=y:"),
     "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2",
+    "b2h2g1q97k300d6v6o-20:alibi,slopes=x+sink+rope:dlse+causal",
     "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
     "b2h2g1q97k260d6v6o250:forget+band,width=3,extent=9:",
     "b2h2g1q97k260d6v6:xl:key_mask+lengths",

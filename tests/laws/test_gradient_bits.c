@@ -107,6 +107,8 @@ static void strides_change_no_bit(void **state)
             rp_grads apart = p.g, kept = p.g, packed = gradients_like(&p, p.desc.dtype);
             rp_tensors t = p.t;
             apart.dout = scattered(&p, &p.g.dout, true);
+            if (p.g.dlse.data)
+                apart.dlse = scattered(&p, &p.g.dlse, false);
             p.t.q = scattered(&p, &t.q, true);
             p.t.k = n % 2 ? turned(&p, &t.k) : scattered(&p, &t.k, true);
             p.t.v = scattered(&p, &t.v, true);
@@ -147,9 +149,11 @@ static void an_entry_alone_has_the_same_gradients(void **state)
             for (int64_t b = 0; b < whole.batch; b++) {
                 int32_t ndim;
                 int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
-                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout};
-                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout};
-                for (int x = 0; x < 6; x++) {
+                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout, &alone.dlse};
+                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout, &p.g.dlse};
+                for (int x = 0; x < 7; x++) {
+                    if (!from[x]->data)
+                        continue;
                     *fixed[x] = *from[x];
                     fixed[x]->shape[0] = 1;
                     fixed[x]->data = (char *)from[x]->data + b * from[x]->stride[0] * 4;

@@ -51,7 +51,7 @@ static void masked_pairs_have_zero_gradients(void **state)
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
         EACH_PATH(path)
         {
-            pose(&p, 11, "bwd:f32:b1h2q%dk%dd6v5:%s:mask%s", L, L, texts[n], n % 2 ? "+softcap=2" : "");
+            pose(&p, 11, "bwd:f32:b1h2q%dk%dd6v5:%s:mask%s", L, L, texts[n], n % 2 ? "+softcap=2" : "+dlse");
             uint8_t *mask = p.t.mask[0].data;
             for (int64_t x = 0; x < 2 * L * L; x++)
                 if (x % L == KEY || x / L % L == ROW)
@@ -65,6 +65,8 @@ static void masked_pairs_have_zero_gradients(void **state)
                         ((float *)p.t.q.data)[(h * L + ROW) * 6 + c] = c % 2 ? NAN : INFINITY;
                         ((float *)p.t.k.data)[(h * L + KEY) * 6 + c] = c % 2 ? NAN : -INFINITY;
                     }
+                    if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* lse is the sink's then */
+                        ((float *)p.g.dlse.data)[h * L + ROW] = NAN;
                     for (int64_t c = 0; c < 5; c++) {
                         ((float *)p.t.v.data)[(h * L + KEY) * 5 + c] = c % 2 ? INFINITY : NAN;
                         ((float *)p.g.dout.data)[(h * L + ROW) * 5 + c] = c ? NAN : INFINITY;

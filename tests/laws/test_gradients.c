@@ -1,4 +1,4 @@
-/* test_gradients.c -- gradients in f64 against central differences of the loss sum(dout * out), taken by the reference.
+/* test_gradients.c -- gradients in f64 against central differences of the loss sum(dout * out) + sum(dlse * lse), taken by the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
@@ -18,7 +18,7 @@ static double along(const probe *r, int64_t x, int64_t size)
     return ((double)(draw(&state) >> 11) * 0x1p-52 - 1) * sqrt(3 / (double)size);
 }
 
-/* The sum of dout * out, and in *size that of its summands' sizes. */
+/* The loss, and in *size the sum of its summands' sizes. */
 static double loss(problem *p, const rp_plan *plan, double *size)
 {
     double sum = 0;
@@ -26,6 +26,11 @@ static double loss(problem *p, const rp_plan *plan, double *size)
     *size = 0;
     for (int64_t x = 0; x < problem_size(&p->t.out); x++) {
         const double part = at(&p->g.dout, x) * at(&p->t.out, x);
+        sum += part;
+        *size += fabs(part);
+    }
+    for (int64_t x = 0; p->g.dlse.data && x < problem_size(&p->t.lse); x++) {
+        const double lse = at(&p->t.lse, x), part = lse == -HUGE_VAL ? 0 : at(&p->g.dlse, x) * lse;
         sum += part;
         *size += fabs(part);
     }

@@ -421,7 +421,10 @@ static PyObject *backward_now(PyObject *module, PyObject *const *args, Py_ssize_
         const char *name;
         rp_array *to;
         int ndim;
-    } inputs[] = {{N_NAMES, "dout", &g.dout, 4}, {FORWARD_OUT, "out", &c.t.out, 4}, {FORWARD_LSE, "lse", &c.t.lse, 3}};
+    } inputs[] = {{N_NAMES, "dout", &g.dout, 4},
+                  {FORWARD_OUT, "out", &c.t.out, 4},
+                  {FORWARD_LSE, "lse", &c.t.lse, 3},
+                  {LSE_GRADIENT, "dlse", &g.dlse, 3}};
     bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
               take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0;
     for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {

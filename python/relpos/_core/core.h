@@ -51,7 +51,7 @@ enum {
 };
 /* Then those of a forward call alone, and those of a backward call alone. */
 enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, KEY_NORMS, END_FORWARD };
-enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, WANTED, N_NAMES };
+enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, LSE_GRADIENT, WANTED, N_NAMES };
 
 extern const char *const option_names[N_NAMES];
 

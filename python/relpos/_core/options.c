@@ -29,6 +29,7 @@ const char *const option_names[N_NAMES] = {
     [KEY_NORMS] = "key_norms",
     [FORWARD_OUT] = "out",
     [FORWARD_LSE] = "lse",
+    [LSE_GRADIENT] = "dlse",
     [WANTED] = "wanted",
 };
 
