@@ -45,9 +45,9 @@ class Result(NamedTuple):
 
 
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
-              mask=None, lengths=None, segments=None, scale=None, softcap=None, softcap_after=False, q_offset=None, dropout=0.0,
-              seed=0, return_weights=False, return_lse=False, summary=False, threads=None, precision="highest", out=None,
-              layout="bhld", key_norms=None, progress=None, **unknown):
+              mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None, softcap_after=False,
+              q_offset=None, dropout=0.0, seed=0, return_weights=False, return_lse=False, summary=False, threads=None,
+              precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
     """Attention with relative positions: out = softmax(softcap(scale q k^T + relkey) + bias) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), where Hk divides H; or all three without B, or of one head, without B
@@ -67,6 +67,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     mask             (B, H, Lq, Lk) or what broadcasts to it: non-zero pairs attend
     lengths          (B) or what broadcasts to it: the number of valid keys of each batch entry
     segments         (B, Lk) or what broadcasts to it: labels of packed sequences; a token attends inside its own
+    starts           (B, Lq) or what broadcasts to it: the first key of each query: chunks, windows of their own
+    ends             (B, Lq) or what broadcasts to it: the key after the last of each query: a prefix, images within causal
+                     text
     scale            1/sqrt(D) unless given
     softcap          c of c tanh(x/c), before the biases or, with softcap_after, after them
     q_offset         position of query 0: an integer, or an array (B); 0 unless given. One causal query beside several keys needs it
@@ -105,9 +108,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     attend = _hints.named(_core.attention, "relpos::attention")
     if progress:
         attend = _progress.told(attend, "relpos.attention")
-    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, scale, softcap,
-                   softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse, summary,
-                   key_norms, progress)
+    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, starts, ends,
+                   scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
+                   summary, key_norms, progress)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found) if type(found) is tuple else found

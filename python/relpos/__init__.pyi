@@ -27,6 +27,8 @@ class Options(TypedDict, total=False):
     mask: Any
     lengths: Any
     segments: Any
+    starts: Any
+    ends: Any
     scale: float | None
     softcap: float | None
     softcap_after: bool

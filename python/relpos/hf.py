@@ -173,7 +173,7 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
     """The mask function of transformers: a Mask. A mask_function that is not known becomes an array of queries by keys."""
     options = {}
     shape = (batch_size, 1, q_length, kv_length)
-    if _read(mask_function, options):
+    if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset, kv_offset):
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
@@ -201,10 +201,7 @@ def _read(function, options):
     if function is masking_utils.causal_mask_function:
         options["causal"] = True
         return True
-    if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
-        return False
-    held = {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__)}
-    maker = function.__qualname__.partition(".")[0]
+    maker, held = _held(function)
     if maker == "and_masks":
         return all(_read(part, options) for part in held["mask_functions"])
     if maker == "remap_positions_for_packed_sequence":  # beside segments, within which positions differ as indices do
@@ -218,6 +215,72 @@ def _read(function, options):
     else:
         return False
     return options.setdefault(name, value) is value  # there is room for one of each
+
+
+def _read_intervals(function, options, queries, kv_offset):
+    """Add `starts` and `ends` to options for a mask function whose keys are, of each query, those of one interval: causal text with images,
+    chunks, windows beside them. False if it is not one of them."""
+    interval = _interval(function, queries[None])
+    if interval:
+        options["starts"], options["ends"] = (x - kv_offset for x in interval)
+    return interval is not None
+
+
+def _held(function):
+    """The function of transformers that made a mask function, by name, and what that holds; None and nothing where that is not so."""
+    if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
+        return None, {}
+    return (function.__qualname__.partition(".")[0],
+            {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__)})
+
+
+_FAR = 2**40  # beyond every key
+
+
+def _interval(function, at):
+    """The first key and that after the last, (1 or B, Lq) each, that a mask function lets through for queries at places (1, Lq); None if
+    it is not known. Each of these intervals has the query's own place, so that two together are one."""
+    lo, hi = torch.full_like(at, -_FAR), torch.full_like(at, _FAR)
+    maker, held = _held(function)
+    if function is masking_utils.bidirectional_mask_function:
+        return lo, hi
+    if function is masking_utils.causal_mask_function:
+        return lo, at + 1
+    if maker == "sliding_window_overlay":
+        return at - held["sliding_window"] + 1, hi
+    if maker == "sliding_window_bidirectional_overlay":
+        return at - held["sliding_window"], at + held["sliding_window"] + 1
+    if maker == "chunked_overlay":
+        size, padding = held["chunk_size"], held["left_padding"][:, None]
+        first = (at - padding).div(size, rounding_mode="floor") * size + padding
+        return first, first + size
+    if maker in ("and_masks", "or_masks"):
+        parts = [_interval(part, at) or maker == "or_masks" and _blocks(part, at) for part in held["mask_functions"]]
+        if all(parts):
+            outwards = torch.minimum, torch.maximum
+            picks = outwards if maker == "or_masks" else outwards[::-1]
+            return tuple(functools.reduce(pick, side) for pick, side in zip(picks, zip(*parts)))
+    return None
+
+
+def _blocks(function, at):
+    """The interval of blocks of images, whose tokens attend to their own block; of tokens outside, their own place alone. None where a block
+    is not in one piece, or where torch traces, which may not ask that."""
+    maker, held = _held(function)
+    ids = held.get("block_sequence_ids")
+    if maker != "blockwise_overlay" or _traces():
+        return None
+    begins = torch.nn.functional.pad(ids[:, 1:] != ids[:, :-1], (1, 0), value=True)
+    in_order = ids.sort(1).values
+    if ((in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] >= 0)).sum() != (~begins & (ids >= 0)).sum():
+        return None
+    place = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    last = torch.nn.functional.pad(begins[:, 1:], (0, 1), value=True)
+    first = place.where(begins, 0).cummax(1).values
+    after = (place + 1).where(last, ids.shape[1]).flip(1).cummin(1).values.flip(1)
+    at = at.expand(len(ids), -1)
+    inside = ids.gather(1, at) >= 0
+    return first.gather(1, at).where(inside, at), after.gather(1, at).where(inside, at + 1)
 
 
 def _asked(module, *_, **__):

@@ -583,17 +583,44 @@ def test_autocast_of_a_compiled_model():
     torch.testing.assert_close(got[keep.bool()], want[keep.bool()], atol=0.02 * float(want.detach().abs().max()), rtol=0)
 
 
-def test_masks_that_are_not_known_become_arrays():
+def masks_of_transformers():
+    """name: (mask function, whether it is an interval of keys for each query)"""
     from transformers import masking_utils
-    chunks = masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3]))
+    causal, window = masking_utils.causal_mask_function, masking_utils.sliding_window_causal_mask_function
+    blocks = masking_utils.blockwise_overlay
+    images = torch.tensor([[-1, 0, 0, 0, -1, -1, 1, 1, 1, 1, -1, -1], [-1] * 5 + [0] * 4 + [2] * 3])
+    split = torch.tensor([[-1, 0, 0, -1, 0, 0, 0, 0, 0, 1, 1, 1]]).expand(2, -1)
+    return {"chunks": (masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3])), True),
+            "two windows": (masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5))), True),
+            "images": (masking_utils.or_masks(causal, blocks(images)), True),
+            "images beside windows": (masking_utils.or_masks(window(3), blocks(images)), True),
+            "an image in two pieces": (masking_utils.or_masks(causal, blocks(split)), False),
+            "blocks alone": (blocks(images), False),
+            "anything": (lambda b, h, i, j: (i + j) % 3 == 0, False)}
+
+
+@pytest.mark.parametrize("name", masks_of_transformers())
+def test_masks_of_transformers(name):
+    """What is an interval of keys for each query takes two numbers of each; what is not known becomes an array of queries by keys."""
+    from transformers import masking_utils
+    function, is_interval = masks_of_transformers()[name]
     padding = RIGHT[:2, :12].bool()
-    windows = masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5)))
-    for function in (chunks, windows, lambda b, h, i, j: (i + j) % 3 == 0):
-        options = dict(mask_function=function, attention_mask=padding, q_offset=5, dtype=torch.float32)
-        mask = relpos.hf.mask(2, 7, 12, **options)
-        assert list(mask.options) == ["mask"] and mask.shape == (2, 1, 7, 12)
-        want = masking_utils.sdpa_mask(2, 7, 12, **options, allow_is_causal_skip=False)
-        assert torch.equal(mask.options["mask"], want) and want.any() and not want.all()
+    options = dict(mask_function=function, attention_mask=padding, q_offset=5, dtype=torch.float32)
+    mask = relpos.hf.mask(2, 7, 12, **options)
+    want = masking_utils.sdpa_mask(2, 7, 12, **options, allow_is_causal_skip=False)
+    assert mask.shape == (2, 1, 7, 12) and want.any() and not want.all()
+    if not is_interval:
+        assert list(mask.options) == ["mask"] and torch.equal(mask.options["mask"], want)
+        return
+    starts, ends, keys = mask.options["starts"], mask.options["ends"], torch.arange(12)
+    assert "mask" not in mask.options and max(starts.numel(), ends.numel()) <= 2 * 7
+    found = (keys >= starts[..., None]) & (keys < ends[..., None]) & mask.options["key_mask"][:, None]
+    assert torch.equal(found[:, None], want)
+    q, k, v = (torch.randn(2, 2, n, 8, generator=torch.Generator().manual_seed(n)) for n in (7, 12, 12))
+    got, _ = relpos.hf.attention(torch.nn.Module(), q, k, v, mask)
+    keep = want.any(-1, keepdim=True)  # a row without a key is zeros here
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=want | ~keep) * keep
+    torch.testing.assert_close(got.transpose(1, 2), expected, atol=1e-6, rtol=0)
 
 
 def test_what_is_refused():

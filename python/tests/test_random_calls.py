@@ -71,6 +71,11 @@ def calls(draw, types=tuple(TYPES)):
     if draw(st.integers(0, 3)) == 0:
         options["lengths"] = rng.integers(0, lk + 1, b)
         keep = keep & (np.arange(lk) < options["lengths"][:, None])[:, None, None]
+    for name in ("starts", "ends"):
+        if draw(st.integers(0, 5)) == 0:
+            options[name] = rng.integers(-1, lk + 2, draw(st.sampled_from([(b, lq), (1, lq), (lq,), (b, 1)])))
+            first = np.broadcast_to(options[name], (b, lq))[:, None, :, None]
+            keep = keep & (np.arange(lk) >= first if name == "starts" else np.arange(lk) < first)
     if lq == lk and not np.any(offset) and draw(st.integers(0, 2)) == 0:
         segments = np.cumsum(rng.random((b, lk)) < 0.3, -1)
         options["segments"] = segments

@@ -1,4 +1,4 @@
-/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths.
+/* masks/intervals.h -- masks that are intervals of keys: causal, window, lengths, starts, ends.
  * It may not know terms or kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -27,14 +27,37 @@ static const rp_mask_param window_params[] = {
 RPI_INTERVAL(WINDOW, window_interval, .params = window_params, .info.sample = "40,3",
              .info.text = "only keys from LEFT before to RIGHT after the query; -1 = no limit")
 
-static void lengths_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
+/* Element [b, i] of the array; one beyond 2^63 is beyond every key. */
+static int64_t key_of(const rpi_mask_row *row, int64_t i)
 {
     const rpi_view *a = row->array;
-    const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, row->b, 0, 0, 0));
+    const int64_t n = rpi_integer(a->data, a->dtype, rpi_index(a, row->b, i, 0, 0));
+    return n < 0 && a->dtype == RP_U64 ? INT64_MAX : n;
+}
+
+static void lengths_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
+{
     (void)lo;
-    if (n >= 0 || a->dtype != RP_U64) /* a length beyond 2^63 limits nothing */
-        *hi = rpi_min(*hi, n);
+    *hi = rpi_min(*hi, key_of(row, 0));
 }
 
 RPI_INTERVAL(LENGTHS, lengths_interval, .info.axes = "B", .info.holds = RP_MASK_COUNTS,
              .info.text = "the number of valid keys of each batch entry")
+
+static void starts_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
+{
+    (void)hi;
+    *lo = rpi_max(*lo, key_of(row, row->i));
+}
+
+RPI_INTERVAL(STARTS, starts_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
+             .info.text = "the first key of each query: chunks, windows of their own")
+
+static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
+{
+    (void)lo;
+    *hi = rpi_min(*hi, key_of(row, row->i));
+}
+
+RPI_INTERVAL(ENDS, ends_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
+             .info.text = "the key after the last of each query: a prefix, images within causal text")

@@ -32,6 +32,8 @@ HELPER bool allowed(const problem *p, int64_t b, int64_t h, int64_t i, int64_t j
         case RP_MASK_KEYS: yes = ((uint8_t *)a->data)[b * d->len_k + j]; break;
         case RP_MASK_PAIRS: yes = ((uint8_t *)a->data)[((b * d->heads + h) * d->len_q + i) * d->len_k + j]; break;
         case RP_MASK_LENGTHS: yes = j < ((int64_t *)a->data)[b]; break;
+        case RP_MASK_STARTS: yes = ((int64_t *)a->data)[b * d->len_q + i] <= j; break;
+        case RP_MASK_ENDS: yes = j < ((int64_t *)a->data)[b * d->len_q + i]; break;
         case RP_MASK_SEGMENTS:
             yes = ((int32_t *)a->data)[b * d->len_k + i] == ((int32_t *)a->data)[b * d->len_k + j];
             break;
@@ -264,7 +266,9 @@ HELPER const char *const mask_sets[] = {"",
                                         "mask+softcap=1.5",
                                         "window=40,-1+key_mask",
                                         "scale=0.3+window=-1,9",
-                                        "causal+mask+lengths+key_mask"};
+                                        "causal+mask+lengths+key_mask",
+                                        "starts+softcap=3",
+                                        "causal+ends"};
 
 enum { TERM_SETS = sizeof term_sets / sizeof *term_sets, MASK_SETS = sizeof mask_sets / sizeof *mask_sets };
 
