@@ -127,6 +127,13 @@ static void unusable_arrays_say_why(void **state)
     assert_non_null(strstr(err, "pickles are never read)"));
     assert_ptr_equal(io_take(&set, "empty", err), io_find(&set, "empty")); /* no bytes, and a type */
     io_free(&set);
+    assert_null(io_take(&set, "a", err)); /* a set without arrays */
+    assert_non_null(strstr(err, "(it has none)"));
+    assert_int_equal(io_add(&set, "a", RP_F32, 0, NULL, &(float){1}, true), 0);
+    assert_true(io_unsupported(io_push(&set, "odd"), "it is odd"));
+    assert_null(io_take(&set, "odd", err));
+    assert_string_equal(err, "array \"odd\": it is odd (save it as f32)");
+    io_free(&set);
 }
 
 /* Control characters and bytes that are no UTF-8 are escaped, and what is too long is cut at a character. */
@@ -137,6 +144,7 @@ static void names_are_safe_to_print(void **state)
     assert_string_equal(io_safe(buf, sizeof buf, "q\n\x1b\x7f\xff\xc3\xa9\xc2\x9b"),
                         "q\\x0a\\x1b\\x7f\\xff\xc3\xa9\\x9b");
     assert_string_equal(io_safe(buf, sizeof buf, "\xed\xa0\x80"), "\\xed\\xa0\\x80");
+    assert_string_equal(io_safe(buf, sizeof buf, "\xc2\xa9"), "\xc2\xa9");
     assert_string_equal(io_safe(buf, 8, "12345678"), "1234...");
     assert_string_equal(io_safe(buf, 8, "1234567"), "1234567");
     assert_string_equal(io_safe(buf, 8,

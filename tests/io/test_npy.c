@@ -51,6 +51,8 @@ static void headers_are_read(void **state)
     accept_npy(1, HEADER("(1, 3, )"), 12, RP_F32, 2);
     accept_npy(1, HEADER("()"), 4, RP_F32, 0);
     accept_npy(1, HEADER("(0,)"), 0, RP_F32, 1);
+    accept_npy(1, "{'descr': '<f4', 'fortran_order': True, 'shape': (3,)}", 12, RP_F32, 1);
+    accept_npy(1, "{'descr': '<f4', 'shape': (3,), 'fortran_order': False,\n}", 12, RP_F32, 1);
     accept_npy(1, HEADER("(3,0,2)"), 0, RP_F32, 3);
     accept_npy(1, "{\"shape\":(2,2),\"fortran_order\":True,\"descr\":\"|b1\"}", 4, RP_BOOL, 2);
 }
@@ -163,7 +165,20 @@ static void bad_beginnings_are_refused(void **state)
 static void an_unusable_type_spoils_its_own_array_only(void **state)
 {
     (void)state;
-    static const char *const unusable[] = {"|O", "<U4", "<c8", "<f16", "<f3", "<V2", "", "f", "\x1b[31m", "<M8[ns]"};
+    static const char *const unusable[] = {
+        "|O",
+        "<U4",
+        "<c8",
+        "<f16",
+        "<f3",
+        "<V2",
+        "",
+        "f",
+        "\x1b[31m",
+        "<M8[ns]",
+        "<Ux",
+        "<U1/",
+        "one of a type with a name that is longer than any that NumPy would write down"};
     for (size_t n = 0; n < sizeof unusable / sizeof *unusable; n++) {
         char text[200];
         io_set set;
@@ -191,6 +206,38 @@ static void an_unusable_type_spoils_its_own_array_only(void **state)
 }
 
 /* A file with strings of at most three characters, in UTF-32 of this machine, as x; its metadata x has to be `want` (NULL: none). */
+/* Lists within a type, with strings, blanks and line ends in them, up to where one does not end. */
+static void structured_types_are_stepped_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *words; /* NULL: it spoils its array alone */
+    } cases[] = {{"[('a', '<f4'), (\"b\",\t'<i4', (2,))\n]", NULL},
+                 {"[('a]', '<f4'), ('it\\'s', '<f4')]", NULL},
+                 {"[('a', '<f4')", "does not end"},
+                 {"[('a", "does not end"},
+                 {"[(\"a\\", "does not end"},
+                 {"[('a',\v'<f4')]", "control character"}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char text[200];
+        io_set set;
+        snprintf(text, sizeof text, "{'fortran_order': False, 'shape': (3,), 'descr': %s%s", cases[n].type,
+                 cases[n].words ? "" : "}");
+        if (cases[n].words) {
+            refuse_header(text, cases[n].words);
+            continue;
+        }
+        bytes npy = make_npy(1, text, strlen(text), 12), zip = wrap(npy.p, npy.n);
+        if (parse(IO_NPZ, zip.p, zip.n, &set) != 0)
+            fail_msg("%s: %s", text, err);
+        assert_non_null(strstr(io_find(&set, "x")->unsupported, "structured"));
+        io_free(&set);
+        free(npy.p);
+        free(zip.p);
+    }
+    refuse_header("{'descr':", "");
+}
+
 static void strings_are(const char *type, const char *shape, const uint32_t *text, size_t n, const char *want)
 {
     char dictionary[200];
@@ -244,6 +291,7 @@ int main(void)
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(bad_beginnings_are_refused),
         cmocka_unit_test(an_unusable_type_spoils_its_own_array_only),
+        cmocka_unit_test(structured_types_are_stepped_over),
         cmocka_unit_test(strings_are_metadata),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -49,6 +49,8 @@ static void unreadable_paths_say_why(void **state)
     refuse_path(IO_DAMAGED, in_dir("pipe.npz"), "empty");
     save(in_dir("empty.npz"), "", 0);
     refuse_path(IO_DAMAGED, in_dir("empty.npz"), "empty");
+    save(in_dir("zip0"), "PK\3\4\0\0\0\0\0", 9);
+    refuse_path(IO_DAMAGED, in_dir("zip0"), "cut short");
     save(in_dir("short"), "PK", 2);
     refuse_path(IO_DAMAGED, in_dir("short"), "neither");
     save(in_dir("x.npy"), "\x93NUMPY\1\0\0\0\0\0", 12);
@@ -182,6 +184,10 @@ static void links_stay_and_their_targets_are_replaced(void **state)
     assert_true(S_ISLNK(mode_of(other)));
     holds(path, "four");
     assert_int_equal(unlink(other), 0);
+    assert_int_equal(symlink(path, other), 0); /* a link by the whole path */
+    assert_int_equal(io_write_bytes(other, "five", 4, err), 0);
+    holds(path, "five");
+    assert_int_equal(unlink(other), 0);
     assert_int_equal(symlink("link", other), 0);
     assert_int_equal(io_write_bytes(other, "x", 1, err), -1);
     assert_int_equal(unlink(other), 0);
@@ -224,6 +230,9 @@ static void sets_that_cannot_be_written_touch_nothing(void **state)
     io_free(&set);
     assert_int_equal(io_add_meta(&set, "k", "\xff"), 0);
     refuse_write(path, IO_SAFETENSORS, &set, "metadata 'k' is not UTF-8");
+    io_free(&set);
+    assert_int_equal(io_add_meta(&set, "\xfe", "v"), 0);
+    refuse_write(path, IO_SAFETENSORS, &set, "metadata '\\xfe' is not UTF-8");
     io_free(&set);
     holds(path, "four");
 }

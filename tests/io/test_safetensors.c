@@ -45,6 +45,9 @@ static void headers_are_read(void **state)
     accept_st("{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],"
               "\"data_offsets\":[1,5]},\"z\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
               5, 3);
+    accept_st("{\"c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
+              "\"data_offsets\":[1,3]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+              5, 3); /* in another order than the data */
 }
 
 /* Each is refused for the reason beside it; 12 bytes of data follow. */
@@ -67,6 +70,9 @@ static void bad_headers_are_refused(void **state)
         {"{\"a\":}", "malformed"},
         {"{\"a\":1 \"b\":1}", "malformed"},
         {"{\"a:1}", "malformed"},
+        {"{\"a\\", "malformed"},
+        {"{1:1}", "malformed"},
+        {"{\"__metadata__\":{\"a\":\"b\" \"c\":\"d\"}}", "malformed"},
         {"{\"a\\\":1}", "malformed"},
         {"{a:1}", "malformed"},
         {"{\"__metadata__\":{},}", "malformed"},
@@ -152,6 +158,16 @@ static void bad_lengths_are_refused(void **state)
 static void large_headers_are_read_or_refused(void **state)
 {
     (void)state;
+    bytes many = {NULL, 0};
+    put_text(&many, "{\"__metadata__\":{\"k\":\"\"");
+    for (int n = 0; n < 100000; n++) {
+        char key[32];
+        snprintf(key, sizeof key, ",\"k%d\":\"\"", n);
+        put_text(&many, key);
+    }
+    put(&many, "}}", 3);
+    refuse_st((const char *)many.p, 0, "more than 100000 keys");
+    free(many.p);
     char *deep = malloc(10000001);
     memset(deep, '[', 10000000);
     deep[10000000] = 0;

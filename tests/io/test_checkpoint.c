@@ -1,0 +1,133 @@
+/* test_checkpoint.c -- the tensors of a model in one file or in shards, and numbers of 8 to 64 bits.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "io/checkpoint.h"
+#include "tests/io/files.h"
+
+/* A .safetensors file with tensors of two numbers of f32 each, named by the letters of `names`, and the metadata k = v. */
+static void save_shard(const char *path, const char *names)
+{
+    io_set set = {0};
+    const float x[2] = {1, -2};
+    for (const char *c = names; *c; c++)
+        assert_int_equal(io_add(&set, (char[]){*c, 0}, RP_F32, 1, (int64_t[]){2}, (void *)(uintptr_t)x, true), 0);
+    assert_int_equal(io_add_meta(&set, "k", "v"), 0);
+    assert_int_equal(io_add_meta(&set, "k", "of two values the first counts"), 0);
+    assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
+    io_free(&set);
+}
+
+static void save_text(const char *path, const char *text)
+{
+    save(path, text, strlen(text));
+}
+
+static void refuse_open(io_status status, const char *path, const char *words)
+{
+    io_checkpoint *c = (io_checkpoint *)1;
+    assert_int_equal(io_checkpoint_open(&c, path, err), status);
+    assert_null(c);
+    if (strstr(err, words) == NULL)
+        fail_msg("'%s' does not say '%s'", err, words);
+}
+
+static void one_file_or_shards(void **state)
+{
+    (void)state;
+    io_checkpoint *c;
+    float x[2];
+    assert_int_equal(mkdir(in_dir("shards"), 0755), 0);
+    save_shard(in_dir("shards/1.safetensors"), "ab");
+    save_shard(in_dir("shards/2.safetensors"), "c");
+    assert_int_equal(io_checkpoint_open(&c, in_dir("shards/1.safetensors"), err), 0);
+    assert_int_equal(io_checkpoint_size(c), 2);
+    assert_string_equal(io_checkpoint_meta(c, "k"), "v");
+    assert_true(io_tensor_read(io_checkpoint_find(c, "b"), 0, 2, x) && x[0] == 1 && x[1] == -2);
+    assert_null(io_checkpoint_find(c, "c"));
+    io_checkpoint_close(c);
+    save_text(in_dir("shards/model.safetensors.index.json"),
+              "{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"2.safetensors\",\"b\":\"1.safetensors\"}}");
+    assert_int_equal(io_checkpoint_open(&c, in_dir("shards"), err), 0);
+    assert_int_equal(io_checkpoint_size(c), 3);
+    assert_string_equal(io_checkpoint_find(c, "c")->file, "2.safetensors");
+    assert_null(io_checkpoint_meta(c, "k")); /* each shard has its own */
+    io_checkpoint_close(c);
+    io_checkpoint_close(NULL);
+}
+
+static void what_does_not_agree_is_refused(void **state)
+{
+    (void)state;
+    refuse_open(IO_ABSENT, in_dir("nowhere"), "No such file");
+    refuse_open(IO_ABSENT, in_dir("shards/2.safetensors/x"), "Not a directory");
+    refuse_open(IO_FAILED, "/dev/null", "not a regular file");
+    assert_int_equal(mkdir(in_dir("bad"), 0755), 0);
+    refuse_open(IO_ABSENT, in_dir("bad"), "neither model.safetensors nor");
+    save_shard(in_dir("bad/1.safetensors"), "ab");
+    save_shard(in_dir("bad/2.safetensors"), "bc");
+    save_text(in_dir("bad/model.safetensors.index.json"),
+              "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"1.safetensors\",\"c\":\"2.safetensors\"}}");
+    refuse_open(IO_DAMAGED, in_dir("bad"), "tensor 'b' is in two files");
+    save_text(in_dir("bad/model.safetensors.index.json"), "{\"weight_map\":{\"a\":\"3.safetensors\"}}");
+    refuse_open(IO_DAMAGED, in_dir("bad"), "there is no such file");
+    save(in_dir("bad/3.safetensors"), "", 0);
+    refuse_open(IO_DAMAGED, in_dir("bad"), "empty");
+    bytes many = {NULL, 0};
+    put_text(&many, "{\"weight_map\":{\"a\":\"1.safetensors\"");
+    for (int n = 0; n < 10000; n++) {
+        char key[64], name[32];
+        snprintf(name, sizeof name, "bad/s%d", n);
+        snprintf(key, sizeof key, ",\"t%d\":\"s%d\"", n, n);
+        assert_int_equal(link(in_dir("bad/2.safetensors"), in_dir(name)), 0);
+        put_text(&many, key);
+    }
+    put_text(&many, "}}");
+    save(in_dir("bad/model.safetensors.index.json"), many.p, many.n);
+    refuse_open(IO_DAMAGED, in_dir("bad"), "more than 10000 files");
+    free(many.p);
+    assert_int_equal(symlink("model.safetensors", in_dir("bad/model.safetensors")), 0);
+    refuse_open(IO_FAILED, in_dir("bad"), "Too many levels of symbolic links");
+}
+
+/* Every pattern of 8 bits by its formula; types without a conversion; how many numbers are not finite. */
+static void numbers_are_converted(void **state)
+{
+    (void)state;
+    unsigned char all[256];
+    float x[256];
+    for (int n = 0; n < 256; n++)
+        all[n] = (unsigned char)n;
+    const int64_t shape = 256;
+    io_tensor t = {"t", "f", IO_F8_E4M3, 1, &shape, all, 256};
+    assert_true(io_tensor_read(&t, 0, 256, x));
+    for (int n = 0; n < 256; n++) {
+        const int exponent = n >> 3 & 15;
+        const float size = exponent ? ldexpf(1 + (float)(n & 7) / 8, exponent - 7) : ldexpf((float)(n & 7) / 8, -6);
+        if ((n & 127) == 127)
+            assert_true(isnan(x[n]));
+        else
+            assert_true(x[n] == (n & 128 ? -size : size) && !signbit(x[n]) == !(n & 128));
+    }
+    assert_int_equal(io_tensor_not_finite(&t), 2);
+    static const rp_dtype types[] = {RP_F32, RP_F64, RP_F16, RP_BF16};
+    static const double wanted[] = {1.5, -INFINITY, NAN, -0.25};
+    for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+        unsigned char stored[4 * 8 + 1];
+        assert_int_equal(rp_convert(stored, types[n], wanted, RP_F64, 4), RP_OK);
+        memmove(stored + 1, stored, 4 * io_dtype_size(types[n])); /* a file need not have aligned them */
+        const io_tensor of = {"t", "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n])};
+        assert_true(io_tensor_read(&of, 0, 4, x));
+        assert_true(x[0] == 1.5F && x[1] == -HUGE_VALF && isnan(x[2]) && x[3] == -0.25F);
+        assert_int_equal(io_tensor_not_finite(&of), 2);
+    }
+    t.dtype = RP_I32;
+    assert_false(io_tensor_read(&t, 0, 4, x));
+    assert_int_equal(io_tensor_not_finite(&t), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file_or_shards),
+                                       cmocka_unit_test(what_does_not_agree_is_refused),
+                                       cmocka_unit_test(numbers_are_converted)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
