@@ -107,6 +107,13 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | "offsets": not in the file | --q-offset offsets
 1 | --q-offset: array "slopes" is f32 \(whole numbers | --q-offset slopes
 1 | --q-offset key_I64: shape | --q-offset key_I64
+1 | "Offsets": not in the file | --q-offset Offsets
+1 | "_offsets": not in the file | --q-offset _offsets
+2 | --q-offset: a name of more than [0-9]+ bytes | --q-offset $(printf "n%0200d" 1)
+2 | --sink: the name of an array is needed | --sink a,b
+2 | --sink: the name of an array is needed | --sink $(printf "n%0200d" 1)
+2 | a softcap is given already | --softcap 3 --softcap-after 4
+2 | a softcap is given already | --softcap 3 --softcap 3
 END
 for value in f8 F32 float32 ''; do
     bad 2 '--dtype: .*is no type \(f32, f64, bf16 or f16\)' --dtype "$value"

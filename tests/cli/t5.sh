@@ -399,6 +399,8 @@ refusals t5 <<'END'
 2 | --return: 3 is more than the beams, which are 1 | generate tests/t5/data/v11 --tokens --text 5 --return 3
 2 | --return: 3 is more than the beams, which are 2 | generate tests/t5/data/v11 --tokens --text x --beams 2 --return 3
 2 | --beams: 60 is above 32, half of the vocabulary | generate tests/t5/data/v11 --tokens --text 5 --beams 60
+2 | --temperature: 1e.07 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --temperature 1e7
+2 | --repetition-penalty: 1e.07 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e7
 2 | --top-p: 2 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --top-p 2
 2 | --top-p: 0 is out of range | generate tests/t5/data/v11 --tokens --text 5 --sample --top-p 0
 2 | --repetition-penalty: 1e-50 is out of range | generate tests/t5/data/v11 --tokens --text 5 --repetition-penalty 1e-50

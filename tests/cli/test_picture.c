@@ -387,13 +387,15 @@ static void impossible_pictures_are_refused(void **state)
                              {&v, INT64_MAX, INT64_MAX, NULL},
                              {&v, INT64_MIN, 1, NULL},
                              {&v, (int64_t)1 << 32, (int64_t)1 << 32, NULL}};
-    for (size_t k = 0; k <= sizeof bad / sizeof *bad + 2; k++) {
-        const pic_panel good = {&v, 1, 1, NULL};
+    for (size_t k = 0; k <= sizeof bad / sizeof *bad + 4; k++) {
+        const pic_panel good = {&v, 1, 1, NULL}, goods[5] = {good, good, good, good, good};
         const size_t n = sizeof bad / sizeof *bad;
-        const pic_map map = k < n        ? map_of(&bad[k], 1)
-                            : k == n     ? map_of(&good, 0)
-                            : k == n + 1 ? map_of(NULL, 1)
-                                         : map_of(&good, 65);
+        pic_map map = k < n        ? map_of(&bad[k], 1)
+                      : k == n     ? map_of(&good, 0)
+                      : k == n + 1 ? map_of(NULL, 1)
+                      : k == n + 2 ? map_of(&good, 65)
+                                   : map_of(goods, k == n + 3 ? 1 : 5);
+        map.difference = k > n + 2; /* of one panel, or as the last of five */
         unsigned char *data = NULL;
         size_t size = 0;
         char err[256] = "";

@@ -70,6 +70,20 @@ refused 2 'no file for the results is named' lab sweep "$T/small.lab"
 for seeds in 0 33 x 1x; do
     sweep "seeds: \"$seeds\" is out of range \(1 to 32\)" "seeds = $seeds"
 done
+for shard in 0/2 3/2 1/1001 1/2x 1 x/2 -1/2; do
+    refused 2 "shard: \"$shard\" is not I/N" lab sweep "$T/small.lab" -o "$T/bad.jsonl" --shard "$shard"
+done
+sweep 'width: "x" is not an integer' 'vary.width = 8 | x'
+sweep 'vary.width: "" is not an integer|width: "" is not an integer' 'vary.width = 8 |  '
+for lengths in 0 16x -3 16777217 x '16;32'; do
+    refused 2 'is not a list of integers from 1 to 2.24' lab eval "$T/run" --lengths "$lengths"
+done
+refused 2 'lengths: the list is empty' lab eval "$T/run" --lengths ', '
+refused 2 'lengths: more than' lab eval "$T/run" --lengths "$(seq -s , 100)"
+for temperature in 101 -1 nan; do
+    refused 2 'temperature' lab sample "$T/run" --temperature "$temperature"
+done
+refused 2 'prompt: it is empty' lab sample "$T/run" --prompt ''
 sweep 'vary.seed: more than 32 values' "vary.seed = $(seq -s '|' 33)"
 # shellcheck disable=SC2046
 sweep 'vary: more than 8 keys' $(printf 'vary.%s=1\n' seed steps batch lr warmup length width heads layers)
