@@ -109,9 +109,9 @@ refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 1 | --q-offset key_I64: shape | --q-offset key_I64
 1 | "Offsets": not in the file | --q-offset Offsets
 1 | "_offsets": not in the file | --q-offset _offsets
-2 | --q-offset: a name of more than [0-9]+ bytes | --q-offset $(printf "n%0200d" 1)
+2 | --q-offset: a name of more than [0-9]+ bytes | --q-offset $(printf "n%0999d" 1)
 2 | --sink: the name of an array is needed | --sink a,b
-2 | --sink: the name of an array is needed | --sink $(printf "n%0200d" 1)
+2 | --sink: the name of an array is needed | --sink $(printf "n%0999d" 1)
 2 | a softcap is given already | --softcap 3 --softcap-after 4
 2 | a softcap is given already | --softcap 3 --softcap 3
 END
