@@ -77,6 +77,8 @@ def test_another_thread_tells_only_the_end():
 
 SHOWS = """
 import sys
+if "as on a terminal" in sys.argv:
+    sys.stderr.isatty = lambda: True
 if sys.argv[1] == "line":
     sys.modules["tqdm"] = sys.modules["tqdm.auto"] = None  # as if it were not installed
 import numpy as np, relpos
@@ -89,8 +91,13 @@ relpos.attention(x, x, x, progress=True)
 
 def shown(how, terminal):
     """What a call writes to standard error."""
-    ours, theirs = pty.openpty() if terminal else os.pipe()
-    with subprocess.Popen([sys.executable, "-P", "-c", SHOWS, how], stderr=theirs) as child:
+    words = [how]
+    try:
+        ours, theirs = pty.openpty() if terminal else os.pipe()
+    except OSError:  # a system without pseudo-terminals, such as a bare root without /dev/pts
+        ours, theirs = os.pipe()
+        words.append("as on a terminal")
+    with subprocess.Popen([sys.executable, "-P", "-c", SHOWS, *words], stderr=theirs) as child:
         os.close(theirs)
         text = b""
         try:
