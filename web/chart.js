@@ -84,7 +84,7 @@ export function chart({
   onpick
 }) {
   const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12,
-        top = zones.length ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+        top = zones.some(zone => zone.text) ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
               [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
@@ -105,7 +105,7 @@ export function chart({
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
       h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
   }
-  zones.forEach(({from, to, text, shade}, n) => {
+  zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
     elements.unshift(
       h('rect', {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
@@ -116,11 +116,11 @@ export function chart({
   });
   for (const {x, text} of marks)
     elements.push(
-      h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
+      h('line', {x1: px(x), x2: px(x), y1: top + 15, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
       h('text', {
         x: px(x),
         y: top + 10,
-        'text-anchor': 'middle',
+        'text-anchor': px(x) > width - 40 ? 'end' : 'middle',
         fill: 'var(--ink)',
         stroke: 'var(--bg)',
         'stroke-width': 4,

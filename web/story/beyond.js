@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {controls, fixed, h, viewLink} from '../ui.js';
 import {i, math, n, o} from './mathml.js';
-import {paper, player, step, widthOf} from './step.js';
+import {paper, player, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
 const trained = 512, least = 64, most = 8192, points = 1024;
@@ -66,7 +66,7 @@ export const beyond = {
         })()
       })],
       lead: `Suppose that training never had more than ${trained} tokens: the shaded part. Play, and see what each scheme says of what lies beyond.`,
-      text: ['ALiBi goes on falling and forgets. T5 and Shaw repeat their last number, so that more and more words share it. RoPE’s slow dials come to angles that no training has seen, which is why long-context models stretch them. Longer is always possible; whether it is good has to be measured.'],
+      text: ['ALiBi goes on falling, and forgets. T5 and Shaw repeat their last number, which more and more words share. RoPE’s slow dials come to angles that no training has seen, which is why models for long texts stretch them.'],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('<'), o('−'), n(String(trained))),
       papers: [
         paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')
@@ -77,23 +77,22 @@ export const beyond = {
         'The percentage is that of the last word’s weight, if all keys are alike and the scheme alone decides.'
       ],
       compute(state) {
-        const {length} = state, room = widthOf(box), width = room > 560 ? Math.floor((room - 24) / 2) : room,
-              high = room > 560 ? 250 : 92;
+        const {length} = state, two = roomy(box), room = widthOf(box), width = two ? Math.floor((room - 24) / 2) : room;
         settings.set(state);
         const x = Array.from({length}, (_, back) => back), found = schemes.map(scheme => of(scheme, length));
         const shares = found.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0));
         const every = Math.max(1, Math.floor(length / points)), kept = x.filter(n => n % every === 0 || n === length - 1);
         box.replaceChildren(...schemes.map((scheme, n) => chart({
           title: scheme.name + (length > trained ? `; ${Math.round(100 * shares[n])} % beyond` : ''),
-          xLabel: n > 1 || room <= 560 && n === 3 ? 'how far back' : '',
+          xLabel: (two ? n > 1 : n === 3) ? 'how far back' : '',
           yLabel: scheme.y,
           width,
-          height: high,
+          height: two ? 260 : 104,
           series: [{name: '', x: kept, y: kept.map(back => found[n].values[back]), colour: scheme.colour}],
-          zones: [{from: 0, to: Math.min(trained, length) - 0.5, text: length < 4 * trained ? 'trained' : '', shade: true}]
+          zones: [{from: 0, to: Math.min(trained, length) - 0.5, shade: true}]
         })));
         return {
-          said: length > trained ? [h('strong', {}, `${length.toLocaleString('en')} tokens`), `: ${Math.round(100 * (1 - trained / length))} % of all distances are new.`] :
+          said: length > trained ? [h('strong', {}, `${length.toLocaleString('en')} tokens`), `: ${Math.round(100 * (1 - trained / length))} % of all distances are new. The titles say how much of the attention goes there.`] :
             [h('strong', {}, `${length.toLocaleString('en')} tokens`), ': every distance occurred in training.'],
           numbers: {shares},
           csv: () => [['back', ...schemes.map(({name}) => name.split(':')[0])], ...x.map(back => [back, ...found.map(({values}) => values[back])])],

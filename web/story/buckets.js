@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 import {i, math, o, row, sub, words} from './mathml.js';
-import {paper, step, widthOf} from './step.js';
+import {paper, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
 const reach = 160, left = 58, right = 12;  // of chart.js
@@ -50,7 +50,7 @@ export const buckets = {
       state,
       figure: box,
       lead: 'Drag across the picture. All distances under one coloured bar share one number: the first sixteen have a bar each, far ones dozens.',
-      text: ['The numbers are learned: this curve is a trained model’s. So a head may like the word just before, or words far away, and need not fall in a line. Beyond 128 everything is the last bucket, as far as the text goes.'],
+      text: ['The numbers are learned, and this curve is a trained model’s: a head may like what is just before, or far away, and need not fall in a line. Everything beyond the last edge is one bucket, as far as the text goes.'],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
       papers: [paper('Raffel et al. 2019, T5', '1910.10683')],
       workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
@@ -70,7 +70,7 @@ export const buckets = {
           xLabel: 'how far back',
           yLabel: 'bias',
           width,
-          height: 250,
+          height: roomy(box) ? 400 : 250,
           series: [{name: '', x, y}],
           zones: [{from: 0, to: exact - 0.5, text: 'exact'}, {from: exact - 0.5, to: reach, text: 'shared, logarithmic'}],
           marks: [{x: back, text: minus(fixed(of(back), 2))}],

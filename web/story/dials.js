@@ -4,7 +4,7 @@ import {nested, shell} from '../code.js';
 import {dial} from '../dial.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 import {i, math, o, row, sub, sup} from './mathml.js';
-import {paper, player, step, widthOf} from './step.js';
+import {paper, player, roomy, step, widthOf} from './step.js';
 
 const most = 200, reach = 64;
 
@@ -43,9 +43,9 @@ export const dials = {
         })()
       })],
       lead: 'Let both words walk through the text: all hands turn, and the angles between them stay. So does the score. Then move the words apart.',
-      text: ['RoPE adds nothing. It cuts query (solid) and key (dashed) into pairs of channels, and turns each pair by an angle that grows with the position: like a clock’s, some hands are fast, which tells neighbours apart, and some are slow, which tells near from far.'],
-      formula: math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='), o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩'), o(','),
-        sub(i('θ'), i('t')), o('='), sup(i('base'), row(o('−'), i('2'), i('t'), o('/'), i('d')))),
+      text: ['RoPE adds nothing: it turns each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands tell neighbours apart and slow hands tell near from far.'],
+      formula: [math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='), o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩')),
+        math(sub(i('θ'), i('t')), o('='), sup(i('base'), row(o('−'), i('2'), i('t'), o('/'), i('d'))))],
       papers: [paper('Su et al. 2021, RoFormer', '2104.09864')],
       workshop: viewLink({id: 'rope'}, 'wavelengths and scalings'),
       notes: [
@@ -75,7 +75,7 @@ export const dials = {
           xLabel: 'how far the key is before the query',
           yLabel: 'score',
           width: Math.min(widthOf(box), 820),
-          height: 190,
+          height: roomy(box) ? 300 : 190,
           series: [{name: '', x, y}],
           marks: [{x: back, text: minus(fixed(here))}],
           onpick: to => change({back: Math.min(Math.max(Math.round(to), 0), reach)})

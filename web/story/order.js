@@ -11,7 +11,7 @@ const score = () => [
   sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d')))
 ];
 const softmax = () => [
-  o(','), sub(i('a'), row(i('i'), i('j'))), o('='),
+  sub(i('a'), row(i('i'), i('j'))), o('='),
   frac(row(i('exp'), sub(i('s'), row(i('i'), i('j')))), row(sub(o('∑'), i('m')), i('exp'), sub(i('s'), row(i('i'), i('m')))))
 ];
 
@@ -99,12 +99,12 @@ export const order = {
       lead: 'Drag a word to another place, or shuffle them all. The blue arcs are what one word looks at: every weight travels with its word.',
       text: [
         [
-          'A word is compared with every other by what they are, not by where they stand. Move ', h('em', {}, 'only'),
-          ' and the sentence says something else each time, but to attention it is the same bag of words. ',
-          'Click another word to see what it looks at.'
+          'Attention compares what words are, not where they stand. Move ', h('em', {}, 'only'),
+          ', and the sentence says something else each time; to attention it is the same bag of words. ',
+          'Click a word to see what it looks at.'
         ],
       ],
-      formula: math(...score(), ...softmax()),
+      formula: [math(...score()), math(...softmax())],
       papers: [paper('Vaswani et al. 2017, Attention is all you need', '1706.03762')],
       workshop: viewLink({id: 'sentence'}, 'one query, step by step'),
       notes: [

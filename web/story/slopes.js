@@ -3,7 +3,7 @@ import {shell} from '../code.js';
 import {HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 import {i, math, n, o, row, sub, sup} from './mathml.js';
-import {paper, player, step, widthOf} from './step.js';
+import {paper, player, roomy, step} from './step.js';
 
 const length = 64, faint = -5;
 
@@ -47,8 +47,8 @@ export const slopes = {
       })],
       lead: 'Each row is a head, and bright is what it still sees. Click anywhere or let the query walk: the first heads see a few words, the last ones whole pages.',
       text: ['The bias falls in a straight line with the distance, and each head has a slope of its own: ½, ¼, ⅛ … of eight heads. Nothing is learned, so there is nothing to run out of in a longer text.'],
-      formula: math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')'), o(','),
-        sub(i('m'), i('h')), o('='), sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H')))),
+      formula: [math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
+        math(sub(i('m'), i('h')), o('='), sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H'))))],
       papers: [paper('Press, Smith, Lewis 2021, Train short, test long', '2108.12409')],
       workshop: viewLink({id: 'cost'}, 'what a bias costs'),
       notes: [
@@ -71,7 +71,7 @@ export const slopes = {
           low: faint,
           high: 0,
           cursor: [head, query],
-          ratio: widthOf(map.element) > 560 ? 2.1 : 1.6,
+          ratio: roomy(map.element) ? 2.1 : 1.6,
           label: (row, column, x) => x === -Infinity ? `head ${row + 1}, token ${column}: after the query, masked` :
             `head ${row + 1}, ${query - column} back: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });

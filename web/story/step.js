@@ -36,6 +36,9 @@ export function player({key, state, change, next, text = 'Play'}) {
 /** The width that a figure in `box` has. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 
+/** Whether a figure in `box` may be high. */
+export const roomy = box => widthOf(box) > 560;
+
 /** A step's page. Its compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence below the settings. Pictures are drawn again
  * where the width changes. */
 export function step(
@@ -51,7 +54,8 @@ export function step(
       'aria-label': `Step ${k + 1}: ${step.title}`,
       'aria-current': k === at ? 'step' : undefined
     })))),
-    before ? null : h('span', {class: 'note'}, 'How attention knows where words are, in seven figures to move'));
+    after ? link(after, 'Next →', {class: 'next'}) : null,
+    before ? null : h('span', {class: 'note'}, 'How attention knows where words are, in seven figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Back and on'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'Into the workshop →'));
@@ -59,7 +63,7 @@ export function step(
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, lead), picture,
     h('div', {class: 'move'}, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said, settings.element),
-    h('div', {class: 'text'}, text.map(part => h('p', {}, part)), h('p', {class: 'formula'}, formula),
+    h('div', {class: 'text'}, text.map(part => h('p', {}, part)), h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'), turn,
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
       h('details', {}, h('summary', {}, 'The same numbers by the command'), code)));

@@ -4,7 +4,7 @@ import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
 import {frac, i, math, o, root, row, sub} from './mathml.js';
-import {paper, step, widthOf} from './step.js';
+import {paper, roomy, step, widthOf} from './step.js';
 
 const sentence = 'only she told him she loved him'.split(' '), far = 8;
 
@@ -17,7 +17,7 @@ export const vectors = {
     const settings = controls(
       [
         {key: 'word', lower: 0, upper: sentence.length - 1},
-        {key: 'clip', label: 'Vectors reach how far', type: 'range', min: 0, max: far, lower: 0, upper: far},
+        {key: 'clip', label: 'How far the vectors reach', type: 'range', min: 0, max: far, lower: 0, upper: far},
         {key: 'offset', label: 'The other word stands at', type: 'range', min: -far, max: far, lower: -far, upper: far}
       ],
       change);
@@ -47,7 +47,7 @@ export const vectors = {
       state,
       figure: h('div', {}, buttons, box),
       lead: 'Choose another word, and all bars change: each word asks in its own way what stands where. Then let the vectors reach less far.',
-      text: ['A bias is the same for every word. Shaw gives each offset a vector as long as a key, and the query is multiplied with it: a verb may look to both sides, an article only ahead. Beyond the reach, all offsets share the last vector.'],
+      text: ['A bias is the same for every word. Shaw gives each offset a vector, and the query is multiplied with it as with a key: so a verb may look to both sides, and an article only ahead. Beyond their reach all offsets share the last one.'],
       formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
         frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'), sub(i('a'), row(i('clip'), o('('), i('j'), o('−'), i('i'), o(')'))), o(')')), root(i('d')))),
       papers: [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
@@ -65,7 +65,7 @@ export const vectors = {
           xLabel: 'before  ←  offset = key − query  →  after',
           yLabel: 'score',
           width: Math.min(widthOf(box), 820),
-          height: 250,
+          height: roomy(box) ? 400 : 250,
           low: -tallest,
           high: tallest,
           series: [{name: '', x, y: found, style: 'bars', colour: 3}],
