@@ -97,6 +97,8 @@ function route(core) {
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) {
+    const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
+    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows a part of the names
     main.replaceChildren(pages.get(current).root);
     scrollTo(0, 0);
   }

@@ -26,7 +26,7 @@ export const beyond = {
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
     const head = 1, slope = 7;
     const schemes = [
-      {name: 'ALiBi: the line goes on', terms: ['alibi'], heads: 8, head: slope, what: 'bias', y: 'bias', colour: 0},
+      {name: 'ALiBi: the line goes on', terms: ['alibi'], heads: 8, head: slope, what: 'bias', y: 'bias', low: -8, colour: 0},
       {name: 'T5: the last bucket', terms: [table], heads: 4, head, what: 'bias', y: 'bias', colour: 2},
       {
         name: 'Shaw: the last vector',
@@ -36,7 +36,7 @@ export const beyond = {
         y: 'score',
         colour: 3
       },
-      {name: 'RoPE: new angles', terms: [`rope,dim=${width}`], q: one, same: true, what: 'scores', y: 'score', colour: 1}
+      {name: 'RoPE: new angles', terms: [`rope,dim=${width}`], q: one, same: true, what: 'scores', y: 'score', low: -1 / Math.sqrt(width), high: 1 / Math.sqrt(width), colour: 1}
     ];
     /** What a scheme says of each distance of a text, and the weights of its last word where the scheme alone decides. */
     const of = ({terms, heads = 1, head = 0, q, same, what}, length) => {
@@ -88,6 +88,8 @@ export const beyond = {
           yLabel: scheme.y,
           width,
           height: two ? 260 : 104,
+          low: scheme.low && Math.min(scheme.low, ...found[n].values.subarray(-1)),
+          high: scheme.high,
           series: [{name: '', x: kept, y: kept.map(back => found[n].values[back]), colour: scheme.colour}],
           zones: [{from: 0, to: Math.min(trained, length) - 0.5, shade: true}]
         })));

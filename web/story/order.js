@@ -141,6 +141,7 @@ export const bias = {
       workshop: viewLink({id: 'bias'}, 'every bias as a map'),
       notes: [
         'The softmax makes factors of what is added to scores: a bias of −0.69 halves what a word would get beside the others.',
+        'Reverse all words and no weight moves: this bias knows how far, and not which way. T5’s buckets and Shaw’s vectors know that too.',
         'This is the logarithmic bias of the library, the term log. The next steps differ in what they put in its place.'
       ]
     });

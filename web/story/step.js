@@ -54,7 +54,7 @@ export function step(
       'aria-label': `Step ${k + 1}: ${step.title}`,
       'aria-current': k === at ? 'step' : undefined
     })))),
-    after ? link(after, 'Next →', {class: 'next'}) : null,
+    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : null,
     before ? null : h('span', {class: 'note'}, 'How attention knows where words are, in seven figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Back and on'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
