@@ -125,7 +125,7 @@ try {
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);
   document.getElementById('footer').textContent = `relpos ${core.string(core.x.version())}, ${core.vectors}, ready ${
-                                                    Math.round(performance.now())} ms after the page began to load.`;
+    Math.round(performance.now())} ms after the page began to load.`;
   document.documentElement.dataset.ready = Math.round(performance.now());
 } catch (error) {
   document.documentElement.dataset.ready = 'not';

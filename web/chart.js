@@ -83,8 +83,8 @@ export function chart({
   width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)),
   onpick
 }) {
-  const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12,
-        top = zones.some(zone => zone.text) ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+  const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,
+        bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
               [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
@@ -107,8 +107,8 @@ export function chart({
   }
   zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
-    elements.unshift(
-      h('rect', {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
+    elements.unshift(h('rect',
+      {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
     if (end < width - right)
       elements.push(
         h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--s1)', 'stroke-width': 1.5}));

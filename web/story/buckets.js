@@ -2,6 +2,7 @@
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
+
 import {i, math, o, row, sub, words} from './mathml.js';
 import {paper, roomy, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
@@ -35,7 +36,9 @@ export const buckets = {
           y: 4,
           width: Math.max((to - from) * each - 1, 0.5),
           height: 22,
-          fill: of[back] === chosen ? 'var(--s1)' : of[back] % 2 ? 'var(--s0)' : 'var(--s2)',
+          fill: of[back] === chosen ? 'var(--s1)' :
+            of[back] % 2            ? 'var(--s0)' :
+                                      'var(--s2)',
           'fill-opacity': of[back] === chosen ? 1 : 0.75
         },
           h('title', {}, `bucket ${of[back]}: ${back} to ${end}`)));
@@ -49,9 +52,13 @@ export const buckets = {
       settings,
       state,
       figure: box,
-      lead: 'Drag across the picture. All distances under one coloured bar share one number: the first sixteen have a bar each, far ones dozens.',
-      text: ['The numbers are learned, and this curve is a trained model’s: a head may like what is just before, or far away, and need not fall in a line. Everything beyond the last edge is one bucket, as far as the text goes.'],
-      formula: math(sub(i('b'), row(i('i'), i('j'))), o('='), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
+      lead:
+        'Drag across the picture. All distances under one coloured bar share one number: the first sixteen have a bar each, far ones dozens.',
+      text: [
+        'The numbers are learned, and this curve is a trained model’s: a head may like what is just before, or far away, and need not fall in a line. Everything beyond the last edge is one bucket, as far as the text goes.'
+      ],
+      formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
+        sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
       papers: [paper('Raffel et al. 2019, T5', '1910.10683')],
       workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
       notes: [
@@ -63,10 +70,10 @@ export const buckets = {
         settings.set(state);
         core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
         const bias = core.bias(), of = back => bias[(head - 1) * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
-              x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of), share = x.filter(n => core.bucket(-n, rule) === bucket),
-              last = share.at(-1) === reach;
+              x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
+              share = x.filter(n => core.bucket(-n, rule) === bucket), last = share.at(-1) === reach;
         box.replaceChildren(strip(width, bucket), chart({
-          title: `The bias that layer ${+layer + 1}, head ${head} has learned`,
+          title: `The bias that layer ${+ layer + 1}, head ${head} has learned`,
           xLabel: 'how far back',
           yLabel: 'bias',
           width,
@@ -78,12 +85,19 @@ export const buckets = {
         }));
         const {table} = term.arrays;
         return {
-          said: [`A word ${back} back is in bucket ${bucket}`, share.length > 1 ? `, with all from ${share[0]} to ${last ? 'the end of the text' : share.at(-1)}` : ', alone', ': its score gets ', h('strong', {}, minus(fixed(of(back)))), '.'],
+          said: [
+            `A word ${back} back is in bucket ${bucket}`,
+            share.length > 1 ? `, with all from ${share[0]} to ${last ? 'the end of the text' : share.at(-1)}` : ', alone',
+            ': its score gets ', h('strong', {}, minus(fixed(of(back)))), '.'
+          ],
           numbers: {exact, bucket},
           csv: () => [['back', 'bucket', 'bias'], ...x.map(n => [n, core.bucket(-n, rule), y[n]])],
           code: {
             CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
-              shell(['relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head - 1, '--q', 1, '--k', reach + 1, '--q-offset', reach, '--json'])
+              shell([
+                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head - 1, '--q', 1, '--k', reach + 1,
+                '--q-offset', reach, '--json'
+              ])
           }
         };
       }

@@ -3,8 +3,9 @@ import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {dial} from '../dial.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
+
 import {i, math, o, row, sub, sup} from './mathml.js';
-import {paper, player, roomy, step, widthOf} from './step.js';
+import {paper, player, roomy, step, walk, widthOf} from './step.js';
 
 const most = 200, reach = 64;
 
@@ -17,35 +18,33 @@ export const dials = {
     const settings = controls(
       [
         {key: 'at', label: 'Where both words stand', type: 'range', min: 0, max: most, lower: 0, upper: 100000},
-        {key: 'back', label: 'How far apart they are', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
-        {key: 'base', label: 'Base: how slow the last dials are', type: 'select', options: [['100', '100'], ['10000', '10,000, as in Llama 2']]}
+        {key: 'back', label: 'How far apart they are', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
+          key: 'base',
+          label: 'Base: how slow the last dials are',
+          type: 'select',
+          options: [['100', '100'], ['10000', '10,000, as in Llama 2']]
+        }
       ],
       change);
     const planes = h('div', {class: 'dials'}), box = h('div', {class: 'drag'});
-    const {q: of, k: also, width} = core.words(['loved', 'him']), q = of.slice(0, width), k = also.slice(width), pairs = width / 2;
+    const {q: of, k: also, width} = core.words(['loved', 'him']), q = of.slice(0, width), k = also.slice(width),
+                           pairs = width / 2;
     return step(this, {
       story,
       settings,
       state,
       figure: h('div', {}, planes, box),
-      extra: [player({
-        key: 'at',
-        state,
-        change,
-        text: 'Let both walk',
-        next: (() => {
-          let rest = 0;
-          return (value, ms) => {
-            const steps = Math.floor(rest += ms / 60);
-            rest -= steps;
-            return (value + steps) % most;
-          };
-        })()
-      })],
-      lead: 'Let both words walk through the text: all hands turn, and the angles between them stay. So does the score. Then move the words apart.',
-      text: ['RoPE adds nothing: it turns each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands tell neighbours apart and slow hands tell near from far.'],
-      formula: [math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='), o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩')),
-        math(sub(i('θ'), i('t')), o('='), sup(i('base'), row(o('−'), i('2'), i('t'), o('/'), i('d'))))],
+      extra: [player({key: 'at', state, change, text: 'Let both walk', next: walk(60, most)})],
+      lead:
+        'Let both words walk through the text: all hands turn, and the angles between them stay. So does the score. Then move the words apart.',
+      text: [
+        'RoPE adds nothing: it turns each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands tell neighbours apart and slow hands tell near from far.'
+      ],
+      formula: [
+        math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),
+          o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩')),
+        math(sub(i('θ'), i('t')), o('='), sup(i('base'), row(o('−'), i('2'), i('t'), o('/'), i('d'))))
+      ],
       papers: [paper('Su et al. 2021, RoFormer', '2104.09864')],
       workshop: viewLink({id: 'rope'}, 'wavelengths and scalings'),
       notes: [
@@ -53,7 +52,8 @@ export const dials = {
         'Before the product the library rotates both vectors; the picture shows the same angles.'
       ],
       compute(state) {
-        const {at, back, base} = state, m = at + back, text = `rope,base=${base}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
+        const {at, back, base} = state, m = at + back, text = `rope,base=${base}`,
+                         {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
         planes.replaceChildren(...Array.from({length: pairs}, (_, c) => dial({
@@ -61,7 +61,8 @@ export const dials = {
           longest: longest(c),
           between: true,
           lines: [`${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a step`],
-          label: `dial ${c + 1}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${fixed(at * frequency[c], 2)} radians`
+          label: `dial ${c + 1}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
+            fixed(at * frequency[c], 2)} radians`
         })));
         const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
         const score = (query, key) => {
@@ -81,12 +82,15 @@ export const dials = {
           onpick: to => change({back: Math.min(Math.max(Math.round(to), 0), reach)})
         }));
         return {
-          said: [`The key at ${at}, the query at ${m}: the score is `, h('strong', {}, minus(fixed(here))), `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`],
+          said: [
+            `The key at ${at}, the query at ${m}: the score is `, h('strong', {}, minus(fixed(here))),
+            `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`
+          ],
           numbers: {here, there: y[back]},
           csv: () => [['apart', 'score'], ...x.map((n) => [n, y[n]])],
           code: {
-            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1, width])}, k=${nested(k, [1, 1, 1, width])}, v=${
-                   nested(k, [1, 1, 1, width])}, m=[${m}.0], n=[${at}.0])\nEND\n` +
+            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1,
+              width])}, k=${nested(k, [1, 1, 1, width])}, v=${nested(k, [1, 1, 1, width])}, m=[${m}.0], n=[${at}.0])\nEND\n` +
               shell(['relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},q_positions=m,k_positions=n`])
           }
         };

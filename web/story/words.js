@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 import {fixed, h} from '../ui.js';
 
+import {roomy} from './step.js';
+
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 const gap = 5;
 
 /** Sizes in a narrow place and in a wide one. */
-const sizes = [
-  {letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}
-];
+const sizes =
+  [{letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}];
 
 /** `text` as an order of n things, "2.0.1"; the order that they have if it is none. */
 export function readOrder(text, n) {
@@ -47,8 +48,9 @@ export class Words {
     this.items.forEach(({button, bar, ghost, number}, n) => {
       const share = weights[n] / most;
       button.setAttribute('aria-pressed', n === chosen);
-      button.setAttribute('aria-label', `${words[n]}, place ${order.indexOf(n) + 1} of ${words.length}, weight ${fixed(weights[n], 2)}${
-        n === chosen ? ', looks at the others' : ''}`);
+      button.setAttribute('aria-label',
+        `${words[n]}, place ${order.indexOf(n) + 1} of ${words.length}, weight ${fixed(weights[n], 2)}${
+          n === chosen ? ', looks at the others' : ''}`);
       bar.style.height = `${Math.max(1, 100 * share)}%`;
       number.textContent = fixed(weights[n], 2);
       ghost.hidden = !ghosts;
@@ -75,7 +77,13 @@ export class Words {
       },
         word);
       const bar = h('span', {class: 'weight'}), ghost = h('span', {class: 'ghost'}), number = h('span', {class: 'number'});
-      return {button, bar, ghost, number, element: h('div', {class: 'word'}, button, h('div', {class: 'hang'}, ghost, bar), number)};
+      return {
+        button,
+        bar,
+        ghost,
+        number,
+        element: h('div', {class: 'word'}, button, h('div', {class: 'hang'}, ghost, bar), number)
+      };
     });
     this.lane.replaceChildren(this.arcs, ...this.items.map(item => item.element));
   }
@@ -93,7 +101,7 @@ export class Words {
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
-    const size = this.size = sizes[+(room > 560)];
+    const size = this.size = sizes[+roomy(this.element)];
     this.lane.style.setProperty('--bars', `${size.bars}px`);
     for (let letters = size.letters; letters >= 11; letters--) {
       this.lane.style.fontSize = `${letters}px`;
@@ -105,7 +113,8 @@ export class Words {
     let x = (wide - this.total - spread * (this.items.length - 1)) / 2;
     this.goal = [];
     for (const n of this.order) this.goal[n] = x + this.widths[n] / 2, x += this.widths[n] + gap + spread;
-    Object.assign(this.lane.style, {width: `${wide}px`, height: `${size.arcs + size.chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
+    Object.assign(this.lane.style,
+      {width: `${wide}px`, height: `${size.arcs + size.chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
     this.arcs.setAttribute('viewBox', `0 0 ${wide} ${parseFloat(this.lane.style.height)}`);
     if (now || still.matches || this.at.length !== this.goal.length) this.at = [...this.goal];
     if (!this.frame) this.draw();
@@ -133,22 +142,31 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const share = this.weights[n] / most, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const d = n === this.chosen ? `M${from - 9} ${y}C${from - 24} ${y - 34} ${from + 24} ${y - 34} ${from + 9} ${y}` :
+      const thick = 0.7 + arcs / 11 * share, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // the loop to itself stays open
+      const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
-      return h('path', {d, fill: 'none', stroke: 'var(--s0)', 'stroke-width': (0.7 + arcs / 11 * share).toFixed(2), 'stroke-linecap': 'round',
-        'stroke-opacity': (0.25 + 0.6 * share).toFixed(2)});
+      return h('path', {
+        d,
+        fill: 'none',
+        stroke: 'var(--s0)',
+        'stroke-width': thick.toFixed(2),
+        'stroke-linecap': 'round',
+        'stroke-opacity': (0.25 + 0.6 * share).toFixed(2)
+      });
     });
   }
 
   /** The biases, which belong to the places. */
   hanging() {
     if (!this.biases) return [];
-    const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases), room = biases - 26;
+    const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases),
+                             room = biases - 26;
     return this.order.flatMap((n, place) => {
       const high = this.biases[place] / least * room, x = this.goal[n];
       return [
         h('rect', {x: x - 9, y: top, width: 18, height: Math.max(high, 1), fill: 'var(--s1)', rx: 2}),
-        h('text', {x, y: top + high + 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, fixed(this.biases[place], 2).replace('-', '−'))
+        h('text', {x, y: top + high + 14, 'text-anchor': 'middle', fill: 'var(--ink)'},
+          fixed(this.biases[place], 2).replace('-', '−'))
       ];
     });
   }

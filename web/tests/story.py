@@ -14,6 +14,7 @@ SCREENS = {  # width and height, and how much of the picture is on it at least: 
     "phone": (390, 844, None),
     "small phone": (320, 640, 160),
     "frame": (700, 600, 200),
+    "twice as large": (640, 400, 150),
 }
 
 
