@@ -1,6 +1,7 @@
-// app.js -- the views by name, and their state in the address. A view is one file in views/ and one line here; this file knows nothing of
-// what a view computes. SPDX-License-Identifier: Apache-2.0
+// app.js -- the steps of the story and the views by name, and their state in the address. A view is one file in views/ and one line here; this
+// file knows nothing of what a view computes. SPDX-License-Identifier: Apache-2.0
 import {load, unpack} from './core.js';
+import {story} from './story/story.js';
 import {fit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
@@ -12,12 +13,13 @@ import {rope} from './views/rope.js';
 import {sentence} from './views/sentence.js';
 import {shaw} from './views/shaw.js';
 
-const views = [bias, sentence, buckets, shaw, rope, images, families, cost, model];
+const workshop = [bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
 
 const facts = JSON.parse(new TextDecoder().decode(await unpack('facts')));
 Object.setPrototypeOf(facts.terms, null);  // so that no name of a term finds a method of Object
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
+const tale = viewLink(story[0], 'The story');
 let current, state, frame = 0, writer = 0;
 
 /** Apply the chosen colours, or those of the system. */
@@ -85,14 +87,18 @@ function route(core) {
       core,
       facts,
       views,
+      story,
       change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
       state: () => state
     }));
   state = read(current, given);
   states.set(current, state);
+  if (story.includes(current)) tale.dataset.view = current.id;  // the way back leads to where the reader was
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) {
+    const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
+    nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows a part of the names
     main.replaceChildren(pages.get(current).root);
     scrollTo(0, 0);
   }
@@ -102,7 +108,7 @@ function route(core) {
 
 try {
   const core = await load();
-  nav.append(...views.map(view => viewLink(view, view.name ?? view.title)));
+  nav.append(tale, ...workshop.map(view => viewLink(view, view.name ?? view.title)));
   document.querySelector('.skip').addEventListener('click', event => {
     event.preventDefault();
     main.focus();
@@ -119,8 +125,7 @@ try {
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);
   document.getElementById('footer').textContent = `relpos ${core.string(core.x.version())}, ${core.vectors}, ready ${
-                                                    Math.round(performance.now())} ms after the page began to load. ` +
-    'Everything is computed in this page by the C library; nothing is sent anywhere.';
+    Math.round(performance.now())} ms after the page began to load.`;
   document.documentElement.dataset.ready = Math.round(performance.now());
 } catch (error) {
   document.documentElement.dataset.ready = 'not';

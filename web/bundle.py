@@ -21,7 +21,7 @@ from pathlib import Path
 
 web = Path(__file__).resolve().parent
 root = web.parent
-MOST = 1_500_000  # bytes of the page
+MOST = 2_000_000  # bytes of the page
 
 
 def inline(text):

@@ -65,8 +65,9 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. zones: [{from, to, text}] of x, drawn behind, with
- * a line where one ends within the chart. Returns an element with svg() for export. */
+/** series: [{name, x, y, style: line|bars|dots}], x rising; logs take log10 of an axis. zones: [{from, to, text, shade}] of x, drawn behind,
+ * with a line where one ends within the chart. width: of the place, where that is not the page's. onpick(x): where it is clicked or dragged.
+ * Returns an element with svg() for export. */
 export function chart({
   title,
   series,
@@ -79,10 +80,11 @@ export function chart({
   marks = [],
   zones = [],
   height = 260,
+  width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)),
   onpick
 }) {
-  const width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)), left = 58, right = 12,
-        top = zones.length ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+  const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,
+        bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
               [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
@@ -92,7 +94,7 @@ export function chart({
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
   const py = y => top + (hi - fy(y)) / (hi - lo) * (height - top - bottom), back = y => logY ? 10 ** y : y;
   const elements = [];
-  for (const y of (logY ? logTicks : ticks)(lo, hi, 5)) {
+  for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 2 : 5)) {
     const at = top + (hi - y) / (hi - lo) * (height - top - bottom);
     elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, short(back(y))));
@@ -103,10 +105,10 @@ export function chart({
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
       h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
   }
-  zones.forEach(({from, to, text}, n) => {
+  zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
-    elements.unshift(
-      h('rect', {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: n % 2 ? 'var(--panel)' : 'none'}));
+    elements.unshift(h('rect',
+      {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
     if (end < width - right)
       elements.push(
         h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--s1)', 'stroke-width': 1.5}));
@@ -114,11 +116,11 @@ export function chart({
   });
   for (const {x, text} of marks)
     elements.push(
-      h('line', {x1: px(x), x2: px(x), y1: top, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
+      h('line', {x1: px(x), x2: px(x), y1: top + 15, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
       h('text', {
         x: px(x),
         y: top + 10,
-        'text-anchor': 'middle',
+        'text-anchor': px(x) > width - 40 ? 'end' : 'middle',
         fill: 'var(--ink)',
         stroke: 'var(--bg)',
         'stroke-width': 4,
@@ -150,7 +152,7 @@ export function chart({
         fill: 'none',
         stroke,
         'stroke-width': 2,
-        'stroke-dasharray': dashes[(s.colour ?? n) % 8]
+        'stroke-dasharray': dash(s.colour ?? n)
       }));
     }
   });
@@ -171,11 +173,13 @@ export function chart({
       yLabel));
   if (onpick) {
     svg.style.cursor = 'crosshair';
-    svg.addEventListener('click', event => {
+    const pick = event => {
       const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * width;
       const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
       onpick(logX ? 10 ** value : value);
-    });
+    };
+    svg.addEventListener('click', pick);
+    svg.addEventListener('pointermove', event => event.buttons & 1 && pick(event));
   }
   const legend = series.length > 1 || series[0]?.name ?
     h('div', {class: 'legend'},
@@ -186,7 +190,7 @@ export function chart({
         y2: 4,
         stroke: `var(--s${(s.colour ?? n) % 8})`,
         'stroke-width': s.style ? 8 : 3,
-        'stroke-dasharray': s.style ? '' : dashes[(s.colour ?? n) % 8]
+        'stroke-dasharray': s.style ? '' : dash(s.colour ?? n)
       })),
                    s.name))) :
     null;

@@ -44,7 +44,7 @@ def address(browser):
         said = page.show(view, **long).problem()
         check(f"{view}: as long as it takes", said == "" and len(page.csv()) > 262, said)
     page.show("nothing")
-    check("no such view: the first", page.p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
+    check("no such view: the first", page.p.evaluate("document.querySelector('h2').textContent").startswith("Attention does not see"))
     page.show("bias", a="t5,buckets=7")
     said = page.problem()
     check("what is wrong is said", "buckets" in said and len(said) < 300, said)

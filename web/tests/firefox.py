@@ -70,7 +70,7 @@ class Firefox:
         self("WebDriver:Navigate", url="about:blank")
         self("WebDriver:Navigate", url=url + to)
         self.until("return document.documentElement.dataset.ready")
-        self.until("return document.querySelector('.work') !== null")
+        self.until("return document.querySelector('h2') !== null")
 
     def saved(self, button, name):
         self.js(f"[...document.querySelectorAll('button')].find(b => b.textContent === '{button}').click()")

@@ -34,6 +34,7 @@ from model import model
 from moving import keyboard, navigation
 from screenshots import screenshots
 from sentence import sentence
+from story import hands, links, pictures, story
 from vectors import rope, shaw
 
 
@@ -50,17 +51,17 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(
         executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"]
     )
-    checks.check("less than 1.5 MB", page_file.stat().st_size < 1_500_000)
+    checks.check("less than 2 MB", page_file.stat().st_size < 2_000_000)
     parts = sys.argv[2:]
     if parts[:1] == ["--screenshots"]:
         screenshots(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (story, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
+        for part in (pictures, links, hands, keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, real, shell} from '../code.js';
+import {dial} from '../dial.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {controls, fixed, h, table} from '../ui.js';
@@ -48,37 +49,17 @@ export const rope = {
       const text = `rope,base=${base},layout=${layout}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
       const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
       const plane = c => {
-        const [x, y] = pair(c), longest = Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1;
-        const arrow = (v, position, dash, colour) => {
-          const angle = position * frequency[c], a = (v[x] * Math.cos(angle) - v[y] * Math.sin(angle)) / longest,
-                b = (v[x] * Math.sin(angle) + v[y] * Math.cos(angle)) / longest;
-          return h('line', {
-            x1: 60,
-            y1: 60,
-            x2: 60 + 50 * a,
-            y2: 60 - 50 * b,
-            stroke: `var(--s${colour})`,
-            'stroke-width': 3,
-            'stroke-dasharray': dash,
-            'stroke-linecap': 'round'
-          });
-        };
-        return [
-          h('circle', {cx: 60, cy: 60, r: 50, fill: 'none', stroke: 'var(--line)'}), arrow(q, m + shift, '', 0),
-          arrow(k, n + shift, '5 4', 1),
-          h('text', {x: 60, y: 128, 'text-anchor': 'middle', fill: 'var(--soft)'}, `channels ${x}, ${y}`),
-          h('text', {x: 60, y: 143, 'text-anchor': 'middle', fill: 'var(--soft)'}, `${fixed(frequency[c])} rad a step`)
-        ];
+        const [x, y] = pair(c), [turned, other] = [m, n].map(position => (position + shift) * frequency[c]);
+        return dial({
+          hands: [[q[x], q[y], turned, '', 0], [k[x], k[y], other, '5 4', 1]],
+          longest: Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1,
+          lines: [`channels ${x}, ${y}`, `${fixed(frequency[c])} rad a step`],
+          label: `channels ${pair(c)}: the query is rotated by ${fixed(turned)}, the key by ${fixed(other)} radians`
+        });
       };
       planes.replaceChildren(
         h('div', {class: 'panels', style: 'grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); max-width: 44rem'},
-          [...Array(width / 2).keys()].map(c => h('svg', {
-            viewBox: '0 0 120 150',
-            role: 'img',
-            'aria-label': `channels ${pair(c)}: the query is rotated by ${fixed((m + shift) * frequency[c])}, the key by ${
-              fixed((n + shift) * frequency[c])} radians`
-          },
-                                             plane(c)))));
+          [...Array(width / 2).keys()].map(plane)));
       const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
       const score = (from, to) => {
         term.arrays.q_positions.data = [from], term.arrays.k_positions.data = [to];

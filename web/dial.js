@@ -1,0 +1,32 @@
+// dial.js -- a plane of rotary positions as a dial: a query and a key as two hands. It draws and computes nothing. SPDX-License-Identifier: Apache-2.0
+import {h} from './ui.js';
+
+/** hands: [[x, y, angle, dash, colour]], turned by their angles, of which the longest reaches the rim; `between`: fill the angle from the first to the
+ * second. lines: words below. */
+export function dial({hands, lines, label, longest = 1, between = false}) {
+  const ends = hands.map(([
+    x, y, angle
+  ]) => [50 / longest * (x * Math.cos(angle) - y * Math.sin(angle)), 50 / longest * (x * Math.sin(angle) + y * Math.cos(angle))]);
+  const sector = () => {
+    const [from, to] = ends.map(([x, y]) => Math.atan2(y, x)), turn = Math.atan2(Math.sin(to - from), Math.cos(to - from)),
+                 at = (angle, r) => `${(60 + r * Math.cos(angle)).toFixed(2)} ${(60 - r * Math.sin(angle)).toFixed(2)}`;
+    return h('path', {
+      d: `M60 60L${at(from, 24)}A24 24 0 0 ${turn > 0 ? 0 : 1} ${at(from + turn, 24)}Z`,
+      fill: 'var(--s2)',
+      'fill-opacity': 0.5
+    });
+  };
+  return h('svg', {viewBox: `0 0 120 ${124 + 15 * lines.length}`, role: 'img', 'aria-label': label},
+    h('circle', {cx: 60, cy: 60, r: 50, fill: 'none', stroke: 'var(--line)'}), between ? sector() : null,
+    hands.map(([, , , dash, colour], n) => h('line', {
+      x1: 60,
+      y1: 60,
+      x2: 60 + ends[n][0],
+      y2: 60 - ends[n][1],
+      stroke: `var(--s${colour})`,
+      'stroke-width': 3,
+      'stroke-dasharray': dash,
+      'stroke-linecap': 'round'
+    })),
+    lines.map((line, n) => h('text', {x: 60, y: 128 + 15 * n, 'text-anchor': 'middle', fill: 'var(--soft)'}, line)));
+}

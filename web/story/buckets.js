@@ -1,0 +1,106 @@
+// buckets.js -- the step of T5: distances in buckets, and the table that a model has learned for them. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {nested, shell} from '../code.js';
+import {controls, fixed, h, minus, viewLink} from '../ui.js';
+
+import {i, math, o, row, sub, words} from './mathml.js';
+import {paper, roomy, step, widthOf} from './step.js';
+import {trainedTable} from './tables.js';
+
+const reach = 160, left = 58, right = 12;  // of chart.js
+
+export const buckets = {
+  id: 'story-buckets',
+  title: 'T5: far words share a number',
+  name: 'T5’s buckets',
+  defaults: {back: 40, layer: '0', head: 1},
+  make({core, facts, change, state, story}) {
+    const settings = controls(
+      [
+        {key: 'back', label: 'How far back the word is', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
+        {key: 'head', label: 'Head', type: 'range', min: 1, max: 4, lower: 1, upper: 4},
+        {key: 'layer', label: 'Layer', type: 'select', options: [['0', 'the first'], ['1', 'the second']]},
+      ],
+      change);
+    const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
+    const of = Array.from({length: reach + 1}, (_, back) => core.bucket(-back, rule)), exact = core.bucketExact(rule);
+    /** The buckets as a strip over the distance, the chosen one marked. */
+    const strip = (width, chosen) => {
+      const each = (width - left - right) / reach, found = [];
+      for (let back = 0; back <= reach;) {
+        let end = back;
+        while (of[end + 1] === of[back]) end++;
+        const from = Math.max(back - 0.5, 0), to = Math.min(end + 0.5, reach);
+        found.push(h('rect', {
+          x: left + from * each,
+          y: 4,
+          width: Math.max((to - from) * each - 1, 0.5),
+          height: 22,
+          fill: of[back] === chosen ? 'var(--s1)' :
+            of[back] % 2            ? 'var(--s0)' :
+                                      'var(--s2)',
+          'fill-opacity': of[back] === chosen ? 1 : 0.75
+        },
+          h('title', {}, `bucket ${of[back]}: ${back} to ${end}`)));
+        back = end + 1;
+      }
+      return h('svg', {viewBox: `0 0 ${width} 28`, class: 'chart', 'aria-hidden': 'true'}, found,
+        h('text', {x: left - 6, y: 20, 'text-anchor': 'end', fill: 'var(--soft)'}, 'bucket'));
+    };
+    return step(this, {
+      story,
+      settings,
+      state,
+      figure: box,
+      lead:
+        'Drag across the picture. All distances under one coloured bar share one number: the first sixteen have a bar each, far ones dozens.',
+      text: [
+        'The numbers are learned, and this curve is a trained model’s: a head may like what is just before, or far away, and need not fall in a line. Everything beyond the last edge is one bucket, as far as the text goes.'
+      ],
+      formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
+        sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
+      papers: [paper('Raffel et al. 2019, T5', '1910.10683')],
+      workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
+      notes: [
+        'The table is that of a byte model of relpos’ laboratory, 2 layers with 4 heads, trained for 1,000 steps; a token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder; its encoder has 16 for each direction.',
+        'Half of the buckets have one distance each; the others grow with the logarithm of the distance.'
+      ],
+      compute(state) {
+        const {back, layer, head} = state, term = trainedTable(core, facts, +layer), width = Math.min(widthOf(box), 820);
+        settings.set(state);
+        core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
+        const bias = core.bias(), of = back => bias[(head - 1) * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
+              x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
+              share = x.filter(n => core.bucket(-n, rule) === bucket), last = share.at(-1) === reach;
+        box.replaceChildren(strip(width, bucket), chart({
+          title: `The bias that layer ${+ layer + 1}, head ${head} has learned`,
+          xLabel: 'how far back',
+          yLabel: 'bias',
+          width,
+          height: roomy(box) ? 400 : 250,
+          series: [{name: '', x, y}],
+          zones: [{from: 0, to: exact - 0.5, text: 'exact'}, {from: exact - 0.5, to: reach, text: 'shared, logarithmic'}],
+          marks: [{x: back, text: minus(fixed(of(back), 2))}],
+          onpick: at => change({back: Math.min(Math.max(Math.round(at), 0), reach)})
+        }));
+        const {table} = term.arrays;
+        return {
+          said: [
+            `A word ${back} back is in bucket ${bucket}`,
+            share.length > 1 ? `, with all from ${share[0]} to ${last ? 'the end of the text' : share.at(-1)}` : ', alone',
+            ': its score gets ', h('strong', {}, minus(fixed(of(back)))), '.'
+          ],
+          numbers: {exact, bucket},
+          csv: () => [['back', 'bucket', 'bias'], ...x.map(n => [n, core.bucket(-n, rule), y[n]])],
+          code: {
+            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
+              shell([
+                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head - 1, '--q', 1, '--k', reach + 1,
+                '--q-offset', reach, '--json'
+              ])
+          }
+        };
+      }
+    });
+  }
+};

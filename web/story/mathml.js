@@ -1,0 +1,24 @@
+// mathml.js -- formulas as MathML: math(i('s'), o('='), frac(a, b)). It knows how formulas are written and none of them.
+// SPDX-License-Identifier: Apache-2.0
+
+const element = (tag, ...children) => {
+  const made = document.createElementNS('http://www.w3.org/1998/Math/MathML', tag);
+  made.append(...children);
+  return made;
+};
+
+/** A name, a number, an operator, words. */
+export const i = text => element('mi', text);
+export const n = text => element('mn', text);
+export const o = text => {
+  const made = element('mo', text);
+  made.setAttribute('stretchy', 'false');  // parentheses as high as a letter
+  return made;
+};
+export const words = text => element('mtext', text);
+export const row = (...children) => element('mrow', ...children);
+export const sub = (base, below) => element('msub', base, below);
+export const sup = (base, above) => element('msup', base, above);
+export const frac = (above, below) => element('mfrac', above, below);
+export const root = of => element('msqrt', of);
+export const math = (...children) => element('math', ...children);

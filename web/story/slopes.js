@@ -1,0 +1,88 @@
+// slopes.js -- the step of ALiBi: heads that see near and heads that see far. SPDX-License-Identifier: Apache-2.0
+import {shell} from '../code.js';
+import {HeatMap} from '../heat.js';
+import {controls, fixed, h, minus, viewLink} from '../ui.js';
+
+import {i, math, n, o, row, sub, sup} from './mathml.js';
+import {paper, player, roomy, step, walk} from './step.js';
+
+const length = 64, faint = -5;
+
+export const slopes = {
+  id: 'story-slopes',
+  title: 'ALiBi: every head has its own slope',
+  name: 'ALiBi’s slopes',
+  defaults: {query: 48, heads: 8, head: 2},
+  make({core, change, state, story}) {
+    const settings = controls(
+      [
+        {key: 'query', label: 'Where the query stands', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1},
+        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 16, lower: 1, upper: 16}, {key: 'head', lower: 0, upper: 15}
+      ],
+      change);
+    const map = new HeatMap(
+      {title: 'What ALiBi adds, for every head', rows: 'head', columns: 'token', onpick: (head, query) => change({head, query})});
+    return step(this, {
+      story,
+      settings,
+      state,
+      figure: map.element,
+      extra: [player({key: 'query', state, change, text: 'Let the query walk', next: walk(70, length)})],
+      lead:
+        'Each row is a head, and bright is what it still sees. Click anywhere or let the query walk: the first heads see a few words, the last ones hundreds.',
+      text: [
+        'The bias falls in a straight line with the distance, and each head has a slope of its own: ½, ¼, ⅛ … of eight heads. Nothing is learned, so there is nothing to run out of in a longer text.'
+      ],
+      formula: [
+        math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
+        math(
+          sub(i('m'), i('h')), o('='), sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H'))))
+      ],
+      papers: [paper('Press, Smith, Lewis 2021, Train short, test long', '2108.12409')],
+      workshop: viewLink({id: 'cost'}, 'what a bias costs'),
+      notes: [
+        'Where the number of heads is no power of two, the slopes are those of the next lower one, and every other one of twice as many: set 6 heads.',
+        'Tokens after the query are masked, as in the paper. The weights that are told are those of tokens that are equal but for their distance.'
+      ],
+      compute(state) {
+        const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1;
+        settings.set(state);
+        core.problem({heads, lenQ: 1, lenK: seen, qOffset: query, terms});
+        const bias = core.bias(), data = new Float64Array(heads * length).fill(-Infinity), weights = [];
+        for (let n = 0; n < heads; n++) {
+          data.set(bias.subarray(n * seen, (n + 1) * seen), n * length);
+          weights.push(core.rows('weights', n));
+        }
+        map.show({
+          data,
+          rows: heads,
+          columns: length,
+          low: faint,
+          high: 0,
+          cursor: [head, query],
+          ratio: roomy(map.element) ? 2.1 : 1.6,
+          label: (row, column, x) => x === -Infinity ?
+            `head ${row + 1}, token ${column}: after the query, masked` :
+            `head ${row + 1}, ${query - column} back: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
+        });
+        const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
+        return {
+          said: seen > 1 ?
+            [
+              'Head ', String(head + 1), ' has the slope ', h('strong', {}, fixed(slope)),
+              `: a word ${half < 10 ? half.toFixed(1) : Math.round(half)} back counts half as much as the query itself.`
+            ] :
+            'The query is the first token: there is nothing before it.',
+          numbers: {slope},
+          csv: () => [['head', 'token', 'bias', 'weight'],
+            ...Array.from({length: heads * seen},
+              (_, x) => [Math.floor(x / seen), x % seen, bias[x], weights[Math.floor(x / seen)][x % seen]])],
+          code: {
+            CLI: shell(
+              ['relpos', 'bias', 'alibi', '--heads', heads, '--head', head, '--q', 1, '--k', seen, '--q-offset', query, '--json'])
+          }
+        };
+      }
+    });
+  }
+};

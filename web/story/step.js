@@ -1,0 +1,109 @@
+// step.js -- the page of a step of the story: a sentence that says what to move, the figure, its settings, two sentences more, and the way on. It knows
+// no step. SPDX-License-Identifier: Apache-2.0
+import {h} from '../ui.js';
+
+/** A link to a paper. */
+export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
+
+/** A button that moves a setting by itself, from where it is to its end and again from its beginning, until it is pressed again, the setting is
+ * changed in another way, or the page is left. next(value, milliseconds) -> the value then. */
+export function player({key, state, change, next, text = 'Play'}) {
+  let last = 0, expected;
+  const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
+  const speak = how => button.closest('.story')?.querySelector('.said').setAttribute('aria-live', how);
+  const stop = () => {
+    last = 0;
+    speak('polite');
+    button.textContent = text;
+    button.setAttribute('aria-pressed', false);
+  };
+  const play = now => {
+    if (!last) return;
+    if (!button.isConnected || state()[key] !== expected) return stop();
+    change(key, next(expected, now - last));
+    expected = state()[key];
+    last = now;
+    requestAnimationFrame(play);
+  };
+  const start = () => {
+    last = performance.now();
+    speak('off');  // not sixty times a second
+    expected = state()[key];
+    button.textContent = 'Stop';
+    button.setAttribute('aria-pressed', true);
+    requestAnimationFrame(play);
+  };
+  return button;
+}
+
+/** For a player: a step each so many milliseconds, from 0 again after the last of n. */
+export function walk(each, n) {
+  let rest = 0;
+  return (value, ms) => {
+    const steps = Math.floor((rest += ms) / each);
+    rest -= steps * each;
+    return (value + steps) % n;
+  };
+}
+
+/** The width that a figure in `box` has. */
+export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
+
+/** Whether a figure in `box` may be high. */
+export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
+
+/** A step's page. Its compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. Pictures are drawn again
+ * where the width changes. */
+export function step(
+  {id, title}, {story, lead, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
+  const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
+        code = h('pre', {tabindex: 0, 'aria-label': 'command'});
+  const at = story.findIndex(step => step.id === id),
+        link = (step, content, more) => h('a', {href: `#${step.id}`, 'data-view': step.id, ...more}, content);
+  const before = story[at - 1], after = story[at + 1];
+  const way = h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
+    h('ol', {},
+      story.map(
+        (step, k) => h('li', {},
+          link(step, String(k + 1),
+            {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
+    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : null,
+    before ? null : h('span', {class: 'note'}, 'How attention knows where words are, in seven figures'));
+  const turn = h('nav', {class: 'turn', 'aria-label': 'Back and on'}, before && link(before, `← ${before.name}`),
+    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
+            h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'Into the workshop →'));
+  const picture = h('div', {class: 'picture'}, figure);
+  const root =
+    h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title), h('p', {class: 'lead'}, lead),
+      picture, h('div', {class: 'move'}, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said, settings.element),
+      h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
+        h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
+        h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
+        turn, h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
+        h('details', {}, h('summary', {}, 'The same numbers by the command'), code)));
+  let last = null, width = 0;
+  const update = state => {
+    let failed = '';
+    try {
+      last = compute(state);
+      said.replaceChildren(...[last.said].flat());
+      code.textContent = last.code.CLI;
+    } catch (error) { failed = error.message || String(error); }
+    problem.textContent = failed;
+    for (const part of [picture, said])
+      part.classList.toggle('stale', failed !== '');  // the picture does not belong to the settings
+  };
+  new ResizeObserver(([{contentRect}]) => {
+    const changed = width && contentRect.width !== width;
+    width = contentRect.width;
+    if (changed && root.isConnected) update(state());
+  }).observe(picture);
+  return {
+    root,
+    specs: settings.specs,
+    update,
+    code: () => last?.code,
+    csv: () => last && [...last.csv()],
+    numbers: () => last?.numbers
+  };
+}

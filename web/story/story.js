@@ -1,0 +1,9 @@
+// story.js -- the steps of the story in their order. A step is one object, as a view is. SPDX-License-Identifier: Apache-2.0
+import {beyond} from './beyond.js';
+import {buckets} from './buckets.js';
+import {dials} from './dials.js';
+import {bias, order} from './order.js';
+import {slopes} from './slopes.js';
+import {vectors} from './vectors.js';
+
+export const story = [order, bias, slopes, buckets, vectors, dials, beyond];

@@ -1,0 +1,117 @@
+// vectors.js -- the step of Shaw: a vector for each offset, so that what a distance is worth depends on the word that asks.
+// SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {nested, shell} from '../code.js';
+import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
+import {frac, i, math, o, root, row, sub} from './mathml.js';
+import {paper, roomy, step, widthOf} from './step.js';
+
+const sentence = 'only she told him she loved him'.split(' '), far = 8;
+
+export const vectors = {
+  id: 'story-vectors',
+  title: 'Shaw: a distance means something to each word',
+  name: 'Shaw’s vectors',
+  defaults: {word: 2, clip: 4, offset: -1},
+  make({core, change, state, story}) {
+    const settings = controls(
+      [
+        {key: 'word', lower: 0, upper: sentence.length - 1},
+        {key: 'clip', label: 'How far the vectors reach', type: 'range', min: 0, max: far, lower: 0, upper: far},
+        {key: 'offset', label: 'The other word stands at', type: 'range', min: -far, max: far, lower: -far, upper: far}
+      ],
+      change);
+    const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The word that asks'}),
+          box = h('div', {class: 'drag'}), count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
+    const {q, width} = core.words(sentence), whole = `relkey,left=${far},right=${far}`;
+    core.problem({
+      lenQ: 1,
+      lenK: count,
+      qOffset: far,
+      dimK: width,
+      terms: [whole],
+      q: q.slice(0, width),
+      k: new Float64Array(count * width)
+    });
+    const {data: all} = core.filled(0, 0);
+    const table = clip => ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
+    /** What each offset adds to the score of a word: k is 0, so nothing else does. */
+    const scores = (word, clip) => {
+      core.problem({
+        lenQ: 1,
+        lenK: count,
+        qOffset: far,
+        dimK: width,
+        terms: [{text: `relkey,left=${clip},right=${clip}`, arrays: {table: table(clip)}}],
+        q: q.slice(word * width, (word + 1) * width),
+        k: new Float64Array(count * width)
+      });
+      return core.rows('scores', 0);
+    };
+    const tallest = Math.max(...sentence.flatMap((_, word) => [...scores(word, far)].map(Math.abs)));
+    return step(this, {
+      story,
+      settings,
+      state,
+      figure: h('div', {}, buttons, box),
+      lead:
+        'Choose another word, and all bars change: each word asks in its own way what stands where. Then let the vectors reach less far.',
+      text: [
+        'A bias is the same for every word. Shaw gives each offset a vector, and the query is multiplied with it as with a key: so a verb may look to both sides, and an article only ahead. Beyond their reach all offsets share the last one.'
+      ],
+      formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
+        frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'),
+               sub(i('a'), row(i('clip'), o('('), i('j'), o('−'), i('i'), o(')'))), o(')')),
+          root(i('d')))),
+      papers: [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
+      workshop: viewLink({id: 'shaw'}, 'six words with seven vectors'),
+      notes: [
+        'The vectors are random, as before training, and the words’ queries are eight numbers of their letters: what a verb really asks, a model has to learn. She and she have the same bars, because they are the same word.',
+        'Transformer-XL and DeBERTa go further, and multiply keys with positions too.'
+      ],
+      compute(state) {
+        const {word, clip, offset} = state, found = scores(word, clip), value = found[offset + far],
+                           shared = Math.abs(offset) > clip;
+        settings.set(state);
+        wordButtons(buttons, sentence, word, word => change({word}));
+        box.replaceChildren(chart({
+          title: `What each place adds to the score that “${sentence[word]}” gives`,
+          xLabel: 'before  ←  offset = key − query  →  after',
+          yLabel: 'score',
+          width: Math.min(widthOf(box), 820),
+          height: roomy(box) ? 400 : 250,
+          low: -tallest,
+          high: tallest,
+          series: [{name: '', x, y: found, style: 'bars', colour: 3}],
+          zones: clip < far ?
+            [
+              {from: -far - 0.5, to: -clip - 0.5, text: 'shared'}, {from: -clip - 0.5, to: clip + 0.5, text: 'a vector each'},
+              {from: clip + 0.5, to: far + 0.5, text: 'shared'}
+            ] :
+            [],
+          marks: [{x: offset, text: minus(signed(value, 2))}],
+          onpick: at => change({offset: Math.min(Math.max(Math.round(at), -far), far)})
+        }));
+        const side = offset < 0 ? 'before' : 'after';
+        return {
+          said: [
+            `To “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'in its own place', ' is worth ',
+            h('strong', {}, minus(signed(value))), shared ? `, like all more than ${clip} ${side}.` : '.'
+          ],
+          numbers: {scores: [...found]},
+          csv: () => [['offset', 'score'], ...x.map((at, n) => [at, found[n]])],
+          code: {
+            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("shaw.npz", q=${
+                   nested(q.slice(word * width, (word + 1) * width),
+                     [1, 1, 1, width])}, k=np.zeros((1, 1, ${count}, ${width})), v=np.zeros((1, 1, ${count}, ${
+                   width})),\n         a=${nested(table(clip).data, [2 * clip + 1, width])})\nEND\n` +
+              shell([
+                'relpos', 'explain', '--input', 'shaw.npz', '--q-offset', far, '--relkey', `table=a,left=${clip},right=${clip}`,
+                '--all'
+              ])
+          }
+        };
+      }
+    });
+  }
+};

@@ -1,0 +1,200 @@
+// words.js -- words in a row that the reader drags, with the attention of one of them as arcs and bars. It knows orders and weights, and no term.
+// SPDX-License-Identifier: Apache-2.0
+import {fixed, h} from '../ui.js';
+
+import {roomy} from './step.js';
+
+const still = matchMedia('(prefers-reduced-motion: reduce)');
+const gap = 5;
+
+/** Sizes in a narrow place and in a wide one. */
+const sizes =
+  [{letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}];
+
+/** `text` as an order of n things, "2.0.1"; the order that they have if it is none. */
+export function readOrder(text, n) {
+  const order = text === '' ? [] : text.split('.').map(Number);
+  return order.length === n && [...order].sort((a, b) => a - b).every((x, k) => x === k) ? order : [...Array(n).keys()];
+}
+
+/** Another order of them. */
+export function shuffled(order) {
+  const next = [...order];
+  do
+    for (let k = next.length - 1; k > 0; k--) {
+      const other = Math.floor(Math.random() * (k + 1));
+      [next[k], next[other]] = [next[other], next[k]];
+    }
+  while (next.length > 1 && next.every((x, k) => x === order[k]));
+  return next;
+}
+
+export class Words {
+  /** onorder(order) is called when a word is moved, onpick(word) when it is chosen. */
+  constructor({onorder, onpick}) {
+    Object.assign(this, {onorder, onpick, at: [], items: [], frame: 0, drag: null});
+    this.arcs = h('svg', {'aria-hidden': 'true'});
+    this.lane = h('div', {class: 'lane'}, this.arcs);
+    this.element = h('figure', {class: 'words-figure'}, this.lane);
+    new ResizeObserver(() => this.words && this.place(true)).observe(this.element);
+  }
+
+  /** weights and ghosts [word]: what the chosen word gives to each, and what it would give otherwise; biases [place]. */
+  show({words, order, chosen, weights, ghosts, biases}) {
+    const key = words.join(' '), fresh = key !== this.key;
+    Object.assign(this, {words, order, chosen, weights, ghosts, biases, key});
+    if (fresh) this.build();
+    const most = Math.max(...weights, ...(ghosts ?? []));
+    this.items.forEach(({button, bar, ghost, number}, n) => {
+      const share = weights[n] / most;
+      button.setAttribute('aria-pressed', n === chosen);
+      button.setAttribute('aria-label',
+        `${words[n]}, place ${order.indexOf(n) + 1} of ${words.length}, weight ${fixed(weights[n], 2)}${
+          n === chosen ? ', looks at the others' : ''}`);
+      bar.style.height = `${Math.max(1, 100 * share)}%`;
+      number.textContent = fixed(weights[n], 2);
+      ghost.hidden = !ghosts;
+      if (ghosts) ghost.style.height = `${100 * ghosts[n] / most}%`;
+    });
+    this.place(fresh);
+  }
+
+  build() {
+    this.items = this.words.map((word, n) => {
+      const button = h('button', {
+        type: 'button',
+        onpointerdown: event => this.grab(event, n),
+        onpointermove: event => this.pull(event, n),
+        onpointerup: () => this.drop(n),
+        onpointercancel: () => this.drop(n),
+        onclick: () => this.moved ? this.moved = false : this.onpick(n),
+        onkeydown: event => {
+          const step = {ArrowLeft: -1, ArrowRight: 1}[event.key], from = this.order.indexOf(n);
+          if (!step || !(from + step in this.order)) return;
+          event.preventDefault();
+          this.swap(from, from + step);
+        }
+      },
+        word);
+      const bar = h('span', {class: 'weight'}), ghost = h('span', {class: 'ghost'}), number = h('span', {class: 'number'});
+      return {
+        button,
+        bar,
+        ghost,
+        number,
+        element: h('div', {class: 'word'}, button, h('div', {class: 'hang'}, ghost, bar), number)
+      };
+    });
+    this.lane.replaceChildren(this.arcs, ...this.items.map(item => item.element));
+  }
+
+  /** Put word at place `from` to place `to`. */
+  swap(from, to) {
+    const order = [...this.order];
+    order.splice(to, 0, ...order.splice(from, 1));
+    this.order = order;
+    this.onorder(order);
+    this.place();
+  }
+
+  /** Compute where each word belongs, in a size in which all of them fit; `now`: without a way there. */
+  place(now = false) {
+    const room = this.element.clientWidth;
+    if (!room) return;
+    const size = this.size = sizes[+roomy(this.element)];
+    this.lane.style.setProperty('--bars', `${size.bars}px`);
+    for (let letters = size.letters; letters >= 11; letters--) {
+      this.lane.style.fontSize = `${letters}px`;
+      this.widths = this.items.map(item => item.element.offsetWidth);
+      this.total = this.widths.reduce((sum, w) => sum + w + gap, -gap);
+      if (this.total <= room) break;
+    }
+    const wide = Math.max(room, this.total), spread = Math.min(size.letters, (wide - this.total) / (this.items.length + 1));
+    let x = (wide - this.total - spread * (this.items.length - 1)) / 2;
+    this.goal = [];
+    for (const n of this.order) this.goal[n] = x + this.widths[n] / 2, x += this.widths[n] + gap + spread;
+    Object.assign(this.lane.style,
+      {width: `${wide}px`, height: `${size.arcs + size.chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
+    this.arcs.setAttribute('viewBox', `0 0 ${wide} ${parseFloat(this.lane.style.height)}`);
+    if (now || still.matches || this.at.length !== this.goal.length) this.at = [...this.goal];
+    if (!this.frame) this.draw();
+  }
+
+  draw() {
+    this.frame = 0;
+    let busy = false;
+    this.goal.forEach((goal, n) => {
+      if (this.drag?.n === n) return;
+      const step = goal - this.at[n];
+      this.at[n] = Math.abs(step) < 0.5 ? goal : this.at[n] + step * (still.matches ? 1 : 0.2);
+      busy ||= this.at[n] !== goal;
+    });
+    this.items.forEach(({element}, n) => {
+      element.style.transform = `translate(${this.at[n] - this.widths[n] / 2}px, ${this.size.arcs}px)`;
+      element.classList.toggle('held', this.drag?.n === n);
+    });
+    this.arcs.replaceChildren(...this.paths(), ...this.hanging());
+    if (busy) this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  paths() {
+    const from = this.at[this.chosen], most = Math.max(...this.weights), {arcs} = this.size, y = arcs - 3;
+    const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
+    return this.at.map((to, n) => {
+      const share = this.weights[n] / most, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
+      const thick = 0.7 + arcs / 11 * share, side = 20 + 1.6 * thick, own = 30 + 3 * thick;  // the loop to itself stays open
+      const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
+                                    `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
+      return h('path', {
+        d,
+        fill: 'none',
+        stroke: 'var(--s0)',
+        'stroke-width': thick.toFixed(2),
+        'stroke-linecap': 'round',
+        'stroke-opacity': (0.25 + 0.6 * share).toFixed(2)
+      });
+    });
+  }
+
+  /** The biases, which belong to the places. */
+  hanging() {
+    if (!this.biases) return [];
+    const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases),
+                             room = biases - 26;
+    return this.order.flatMap((n, place) => {
+      const high = this.biases[place] / least * room, x = this.goal[n];
+      return [
+        h('rect', {x: x - 9, y: top, width: 18, height: Math.max(high, 1), fill: 'var(--s1)', rx: 2}),
+        h('text', {x, y: top + high + 14, 'text-anchor': 'middle', fill: 'var(--ink)'},
+          fixed(this.biases[place], 2).replace('-', '−'))
+      ];
+    });
+  }
+
+  grab(event, n) {
+    if (event.button) return;
+    event.currentTarget.setPointerCapture(event.pointerId);
+    this.drag = {n, start: event.clientX, x: this.at[n]};
+    this.moved = false;
+  }
+
+  pull(event, n) {
+    if (this.drag?.n !== n) return;
+    const by = event.clientX - this.drag.start;
+    if (!this.moved && Math.abs(by) < 5) return;
+    this.moved = true;
+    this.at[n] = Math.min(Math.max(this.drag.x + by, this.widths[n] / 2), parseFloat(this.lane.style.width) - this.widths[n] / 2);
+    const from = this.order.indexOf(n), passed = (other, sign) => sign * (this.at[n] - this.goal[other]) > 0;
+    let to = from;
+    while (to > 0 && passed(this.order[to - 1], -1)) to--;
+    while (to < this.order.length - 1 && passed(this.order[to + 1], 1)) to++;
+    if (to !== from) this.swap(from, to);
+    else if (!this.frame) this.draw();
+  }
+
+  drop(n) {
+    if (this.drag?.n !== n) return;
+    this.drag = null;
+    if (!this.frame) this.draw();
+  }
+}

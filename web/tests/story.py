@@ -1,0 +1,309 @@
+"""The steps of the story: their numbers, their pictures on several screens, links to them, the keyboard. SPDX-License-Identifier: Apache-2.0"""
+
+import base64
+import json
+
+import numpy as np
+
+from checks import check, command, fixed
+from explorer import Page, url
+
+STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond")]
+SCREENS = {  # width and height, and how much of the picture is on it at least: all, or so many pixels
+    "desktop": (1280, 800, None),
+    "phone": (390, 844, None),
+    "small phone": (320, 640, 160),
+    "frame": (700, 600, 200),
+    "twice as large": (640, 400, 150),
+}
+
+
+def told(page):
+    """What the command that the step shows prints, as JSON."""
+    return json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1)))
+
+
+def columns(page):
+    return list(zip(*page.csv()[1:]))
+
+
+def softmax(x):
+    e = np.exp(np.array(x) - max(x))
+    return e / e.sum()
+
+
+def words(page):
+    """Attention without positions and with a bias: the weights are the command's; without, none moves with the order."""
+    for step, states in {
+        "story-order": ({}, {"order": "3.1.0.2.4.5.6", "word": 5}, {"text": "you eat to live", "order": "3.2.1.0", "word": 0}),
+        "story-bias": ({}, {"order": "3.1.6.0.2.5.4", "strength": 2}, {"text": "dog bites man", "order": "2.1.0", "strength": 0}),
+    }.items():
+        for state in states:
+            page.show(step, **state)
+            _, weights, biases = columns(page)
+            want = told(page)
+            check(f"{step} {state}: the weights", fixed(weights) == fixed(want["weights"]), f"{weights} {want['weights']}")
+            check(f"{step} {state}: the biases", fixed(biases) == fixed(want["bias"]), f"{biases} {want['bias']}")
+            shown = page.p.eval_on_selector_all(".word", "all => all.map(x => x.querySelector('.number').textContent)")
+            order = page.p.evaluate("relpos.state().order").split(".") if state.get("order") else [*range(len(shown))]
+            check(f"{step} {state}: under the words", [shown[int(n)] for n in order] == fixed(want["weights"], 2), shown)
+            moved = page.p.evaluate("relpos.page().numbers().moved")
+            if step == "story-bias" and state.get("strength", 1) > 0 and "order" in state:
+                check(f"{step} {state}: the order counts", moved > 0.01, moved)
+            else:
+                check(f"{step} {state}: no weight moves", moved < 1e-12 and page.p.evaluate("relpos.page().numbers().movedOutput") < 1e-12, moved)
+    page.show("story-bias", order="6.5.4.3.2.1.0", strength=2)
+    check("a bias of the distance does not see the words reversed", page.p.evaluate("relpos.page().numbers().moved") < 1e-12)
+    page.show("story-order")
+    orders = set()
+    for _ in range(8):
+        page.p.click("button.main")
+        page.frames()
+        orders.add(page.p.evaluate("relpos.state().order"))
+        check("shuffled words: no weight moves", page.p.evaluate("relpos.page().numbers().moved") < 1e-12)
+        check("and the page says so", "no weight has moved: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
+    check("each time another order", len(orders) > 4, orders)
+    check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
+    for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
+        page.show("story-order", order=order)
+        names = [row[0] for row in page.csv()[1:]]
+        check(f"the order {order}: as it stands", page.problem() == "" and names == "only she told him she loved him".split(), names)
+    page.show("story-order", text="one two three four five six seven eight nine ten eleven twelve thirteen")
+    check("too many words", page.problem() == "13 words: at most 12 fit here", page.problem())
+
+
+def schemes(page):
+    for state in ({}, {"query": 0}, {"heads": 6, "head": 5, "query": 63}):
+        page.show("story-slopes", **state)
+        heads, tokens, biases, weights = columns(page)
+        want = told(page)["bias"]
+        check(f"slopes {state}: the biases", fixed(biases) == fixed(want), biases[:5])
+        check(f"slopes {state}: the weights", fixed(weights) == fixed(np.concatenate([softmax(row[0]) for row in want])), weights[:5])
+    for state in ({}, {"layer": 1, "head": 4, "back": 160}, {"back": 0, "head": 3}):
+        page.show("story-buckets", **state)
+        back, buckets, biases = columns(page)
+        want = told(page)["bias"][page.p.evaluate("relpos.state().head") - 1][0][::-1]
+        check(f"buckets {state}: the biases", fixed(biases) == fixed(want), biases[:5])
+        lines = command("relpos bucket --buckets 32 --max-distance 128 --causal -- " + " ".join(str(-n) for n in back))
+        check(f"buckets {state}: the buckets", [str(n) for n in buckets] == [line.split()[1] for line in lines.splitlines()], buckets)
+        at = page.p.evaluate("relpos.state().back")
+        check(f"buckets {state}: said", f"in bucket {buckets[at]}" in page.p.text_content(".said"), page.p.text_content(".said"))
+    for state in ({}, {"word": 5, "clip": 0}, {"word": 1, "clip": 8, "offset": 8}):
+        page.show("story-vectors", **state)
+        offsets, scores = columns(page)
+        want = told(page)["score"]
+        check(f"vectors {state}: the scores", fixed(scores) == fixed(want), f"{scores} {want}")
+    check("the same word: the same scores", page.csv() == page.show("story-vectors", word=4, clip=8).csv() != page.show("story-vectors", word=0, clip=8).csv())
+    for state in ({}, {"at": 150, "back": 33, "base": 10000}, {"back": 0}):
+        page.show("story-dials", **state)
+        here, there = page.p.evaluate("(({here, there}) => [here, there])(relpos.page().numbers())")
+        want = told(page)["scaled"][0]
+        check(f"dials {state}: the score", fixed([here]) == fixed([want]), f"{here} {want}")
+        check(f"dials {state}: the same anywhere", abs(here - there) < 1e-9, f"{here} {there}")
+    for length in (64, 600, 8192):
+        page.show("story-beyond", length=length)
+        back, alibi, t5, shaw, rope = (np.array(column) for column in columns(page))
+        check(f"beyond {length}: ALiBi", fixed(alibi) == fixed(told(page)["bias"][7][0][::-1]))
+        check(f"beyond {length}: RoPE", np.abs(rope - np.cos(back / 1000) / np.sqrt(8)).max() < 1e-12)
+        for name, column, last in (("T5", t5, 113), ("Shaw", shaw, 511)):
+            check(f"beyond {length}: {name} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
+        shares = page.p.evaluate("relpos.page().numbers().shares")
+        want = [softmax(column)[512:].sum() for column in (alibi, t5, shaw, rope)]
+        check(f"beyond {length}: how much is beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
+
+
+def story(page):
+    words(page)
+    schemes(page)
+    page.p.set_viewport_size({"width": 390, "height": 844})
+    page.frames()
+    check("a figure follows the width", page.p.evaluate("document.querySelector('.four svg').getBoundingClientRect().right") <= 390)
+    page.p.set_viewport_size({"width": 1280, "height": 900})
+
+
+LABELS = """() => [...document.querySelectorAll('.story svg text, .story button, .story a, .story label, .story figcaption, .story .number, .story h2')]
+    .filter(e => e.checkVisibility() && e.textContent.trim()).filter(e => {
+        const box = e.getBoundingClientRect(), out = r => box.left < r.left - 1.5 || box.right > r.right + 1.5 || box.top < r.top - 1.5 || box.bottom > r.bottom + 1.5;
+        if (box.left < 0 || box.right > innerWidth || e instanceof HTMLElement && e.clientWidth && e.scrollWidth > e.clientWidth + 1) return true;
+        for (let up = e.parentElement; up; up = up.parentElement)
+            if (getComputedStyle(up).overflowX !== 'visible' && up !== document.documentElement && out(up.getBoundingClientRect())) return true;
+        return false;
+    }).map(e => e.textContent)"""
+TARGETS = """() => [...document.querySelectorAll('a, button, input, select, summary')].filter(e => e.checkVisibility() && !e.closest('p') && !e.classList.contains('skip'))
+    .map(e => [e.outerHTML.slice(0, 70), e.getBoundingClientRect()]).filter(([, r]) => r.width < 24 || r.height < 24).map(([e, r]) => `${e} ${r.width} ${r.height}`)"""
+CONTRAST = """() => {
+    const rgb = text => { const c = document.createElement('canvas').getContext('2d'); c.fillStyle = text; c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data]; };
+    const light = c => { const [r, g, b] = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+    const found = [];
+    for (const e of document.querySelectorAll('body *')) {
+        const svg = e.tagName === 'text', own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+        if (!own || !e.checkVisibility() || ['SCRIPT', 'STYLE', 'OPTION'].includes(e.tagName) || e.closest('.stale')) continue;
+        let up = e, back;
+        while (up && !(back = rgb(getComputedStyle(up).backgroundColor))[3]) up = up.parentElement;
+        const [x, y] = [light(rgb(getComputedStyle(e)[svg ? 'fill' : 'color']).slice(0, 3)), light((up ? back : [255, 255, 255]).slice(0, 3))].sort((a, b) => b - a);
+        if ((x + 0.05) / (y + 0.05) < 4.5) found.push(`${e.textContent.slice(0, 40)} ${((x + 0.05) / (y + 0.05)).toFixed(2)}`);
+    }
+    return found;
+}"""
+COLOURS = """async data => {
+    const image = new Image();
+    image.src = 'data:image/png;base64,' + data;
+    await image.decode();
+    const canvas = document.createElement('canvas'), c = canvas.getContext('2d');
+    [canvas.width, canvas.height] = [image.width, image.height];
+    c.drawImage(image, 0, 0);
+    const pixels = new Uint32Array(c.getImageData(0, 0, image.width, image.height).data.buffer), count = new Map();
+    for (const x of pixels) count.set(x, (count.get(x) ?? 0) + 1);
+    return [count.size, 1 - Math.max(...count.values()) / pixels.length];
+}"""
+
+
+def pictures(browser):
+    """At each step, on each screen: the picture is not blank, and on the first screen; no label is cut; what is pressed is large enough."""
+    for name, (width, height, least) in SCREENS.items():
+        for scheme in ("light", "dark") if name in ("desktop", "phone") else ("light",):
+            page = Page(browser, viewport={"width": width, "height": height}, color_scheme=scheme)
+            for step in STEPS:
+                page.show(step)
+                page.p.wait_for_timeout(100)
+                what = f"{step}, {name}, {scheme}"
+                box = page.p.evaluate("(({top, bottom}) => [top, bottom])(document.querySelector('.picture').getBoundingClientRect())")
+                check(f"{what}: the picture is on the first screen", box[1] <= height if least is None else min(box[1], height) - box[0] >= least, box)
+                many, share = page.p.evaluate(COLOURS, base64.b64encode(page.p.locator(".picture").screenshot()).decode())
+                check(f"{what}: it is not blank", many > 8 and share > 0.02, f"{many} colours, {share:.3f} of the pixels")
+                for wrong, script in (("cut", LABELS), ("too small to press", TARGETS), ("hard to read", CONTRAST)):
+                    found = page.p.evaluate(script)
+                    check(f"{what}: nothing is {wrong}", not found, found)
+                check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
+            page.context.close()
+
+
+def links(browser):
+    """The story is the first page; a link leads to a step with its state; links to views lead where they did."""
+    page = Page(browser)
+    p = page.p
+    page.show("", fresh=True)
+    check("the first page is the story", p.evaluate("document.querySelector('h2').textContent") == "Attention does not see the order of words")
+    check("it says what this is, and how to install it", all(text in p.text_content("footer") for text in ("exact attention", "README.md", "pip install .")))
+    for n, step in enumerate(STEPS):
+        title = p.evaluate("document.querySelector('h2').textContent")
+        check(f"step {n + 1}: its number is marked", p.evaluate("document.querySelector('[aria-current=step]').textContent") == str(n + 1))
+        check(f"step {n + 1}: two or three sentences", 2 <= p.text_content(".story .lead").count(".") <= 3 and p.locator(".story .formula math").count() >= 1)
+        check(f"step {n + 1}: a paper", p.get_attribute(".story .text a[rel]", "href").startswith("https://arxiv.org/abs/"))
+        if n < 6:
+            p.click(".turn .next")
+            page.frames()
+            check(f"step {n + 1}: and on", p.evaluate("document.querySelector('h2').textContent") != title)
+    p.click(".turn .next")
+    page.frames()
+    check("behind it, the workshop", p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
+    p.click("nav a:first-child")
+    page.frames()
+    check("and back, to where the reader was", "beyond" in p.url, p.url)
+    for step, change in {
+        "story-order": {"order": "6.5.4.3.2.1.0", "word": 4, "text": "a b c d e f g"},
+        "story-bias": {"order": "1.0.2.3.4.5.6", "strength": 1.5},
+        "story-slopes": {"query": 20, "heads": 12, "head": 9},
+        "story-buckets": {"back": 77, "layer": "1", "head": 4},
+        "story-vectors": {"word": 6, "clip": 2, "offset": 5},
+        "story-dials": {"at": 99, "back": 11, "base": "10000"},
+        "story-beyond": {"length": 5000},
+    }.items():
+        page.show(step)
+        p.evaluate("change => relpos.change(change)", change)
+        page.frames()
+        p.wait_for_timeout(300)
+        state, numbers, link = p.evaluate("relpos.state()"), page.csv(), p.url
+        p.goto("about:blank")
+        p.goto(link)
+        p.wait_for_selector("html[data-ready]")
+        page.frames()
+        check(f"{step}: a link restores it", p.evaluate("relpos.state()") == state and change.items() <= state.items() and page.csv() == numbers, link)
+    for view, title in {
+        "bias?a=alibi&q=20&k=20": "Bias", "sentence?query=3": "A sentence", "buckets?max=64": "Buckets", "shaw?clip=2": "Shaw: a vector for every", "rope?m=7": "RoPE: rotation",
+        "images?rows=5": "Images", "families": "", "cost": "", "model?head=1": "",
+    }.items():
+        p.goto("about:blank")
+        p.goto(f"{url}#{view}")
+        p.wait_for_selector("html[data-ready]")
+        page.frames()
+        name = view.split("?")[0]
+        check(f"{view}: leads to the view", p.get_attribute("nav [aria-current=page]", "data-view") == name and p.evaluate("document.querySelector('h2').textContent").startswith(title), p.url)
+        if "?" in view:
+            key, value = view.split("?")[1].split("&")[0].split("=")
+            check(f"{view}: with its state", str(p.evaluate("relpos.state()")[key]) == value, p.evaluate("relpos.state()"))
+    page.context.close()
+
+
+def hands(browser):
+    """Words are dragged by the mouse and by a finger, and moved by keys; a button plays and stops."""
+    page = Page(browser, has_touch=True)
+    p = page.p
+    page.show("story-order", fresh=True)
+    order = lambda: p.evaluate("relpos.state().order")
+    for _ in range(40):
+        p.keyboard.press("Tab")
+        if p.evaluate("document.activeElement.closest('.word') !== null"):
+            break
+    check("Tab reaches a word", p.evaluate("document.activeElement.textContent") == "only", p.evaluate("document.activeElement.outerHTML"))
+    p.keyboard.press("ArrowRight")
+    p.keyboard.press("ArrowRight")
+    page.frames()
+    check("arrows move it", order() == "1.2.0.3.4.5.6" and p.evaluate("document.activeElement.textContent") == "only", order())
+    p.keyboard.press("Enter")
+    page.frames()
+    check("Enter makes it the one that looks", p.evaluate("relpos.state().word") == 0 and "looks at the others" in p.evaluate("document.activeElement.ariaLabel"))
+    p.keyboard.press("ArrowLeft")
+    p.keyboard.press("ArrowLeft")
+    p.keyboard.press("ArrowLeft")
+    page.frames()
+    check("to the first place and no farther", order() == "0.1.2.3.4.5.6", order())
+    p.wait_for_timeout(600)
+    box, end = (p.locator(".word button").nth(n).bounding_box() for n in (1, 6))
+    at = lambda b, x=0.5: (b["x"] + x * b["width"], b["y"] + b["height"] / 2)
+    p.mouse.move(*at(box))
+    p.mouse.down()
+    p.mouse.move(*at(end, 0.8), steps=12)
+    p.mouse.up()
+    page.frames()
+    check("the mouse drags a word to the end", order() == "0.2.3.4.5.6.1" and p.evaluate("relpos.state().word") == 0, p.evaluate("relpos.state()"))
+    p.wait_for_timeout(800)
+    places = p.eval_on_selector_all(".word", "all => all.map(x => x.getBoundingClientRect().left)")
+    check("all come to rest in their order", [int(n) for n in np.argsort(places)] == [0, 2, 3, 4, 5, 6, 1], places)
+    p.mouse.click(*at(p.locator(".word button").nth(3).bounding_box()))
+    page.frames()
+    check("a click chooses a word", p.evaluate("relpos.state().word") == 3 and order() == "0.2.3.4.5.6.1", p.evaluate("relpos.state()"))
+    p.get_by_role("button", name="Back in order").click()
+    page.frames()
+    check("and all go back", order() == "0.1.2.3.4.5.6")
+    finger = page.context.new_cdp_session(p)
+    p.wait_for_timeout(800)
+    x, y = at(p.locator(".word button").nth(5).bounding_box())
+    for kind, by in (("touchStart", 0), *(("touchMove", -40 * n) for n in range(1, 16)), ("touchEnd", None)):
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [] if by is None else [{"x": x + by, "y": y}]})
+    page.frames()
+    check("a finger drags a word to the front", order().startswith("5."), order())
+    for step, key, name in (("story-slopes", "query", "Let the query walk"), ("story-dials", "at", "Let both walk"), ("story-beyond", "length", "Play: 64 to 8,192")):
+        page.show(step)
+        before = p.evaluate(f"relpos.state().{key}")
+        p.get_by_role("button", name=name).click()
+        page.until(f"relpos.state().{key} !== {before}")
+        p.get_by_role("button", name="Stop").click()
+        page.frames()
+        stopped = p.evaluate(f"relpos.state().{key}")
+        p.wait_for_timeout(300)
+        check(f"{step}: stopped", p.evaluate(f"relpos.state().{key}") == stopped)
+        p.get_by_role("button", name=name).click()
+        page.until(f"relpos.state().{key} !== {stopped}")
+        p.evaluate(f"relpos.change({{{key}: 70}})")
+        page.until("![...document.querySelectorAll('button')].some(b => b.textContent === 'Stop')", 5)
+        check(f"{step}: who moves it stops it", p.evaluate(f"relpos.state().{key}") in (70, 63), p.evaluate(f"relpos.state().{key}"))
+    page.show("story-buckets")
+    chart = p.locator(".story svg[role=img]").bounding_box()
+    p.mouse.move(chart["x"] + 100, chart["y"] + 100)
+    p.mouse.down()
+    p.mouse.move(chart["x"] + chart["width"] / 2, chart["y"] + 100, steps=5)
+    p.mouse.up()
+    page.frames()
+    check("the chart is dragged", 60 < p.evaluate("relpos.state().back") < 90, p.evaluate("relpos.state()"))
+    page.context.close()
