@@ -524,8 +524,8 @@ RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
 /* The gradients of one backward call. Start from rp_grads_init. An absent array is a gradient that is not wanted, and
  * its work is not done.
  *
- * Shapes   dout [B,H,Lq,Dv]  dlse [B,H,Lq]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very shape of the
- *          array rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
+ * Shapes   dout [B,H,Lq,Dv]  dlse [B,H,Lq]  dq [B,H,Lq,Dk]  dk [B,Hk,Lk,Dk]  dv [B,Hk,Lk,Dv]; term[n][x] has the very
+ *          shape of the array rp_tensors.term[n][x], axes along which it broadcasts summed; all of any floating type
  * An array may be of f32 while q is bf16: gradients are summed in f32 or f64 and rounded once. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
@@ -563,8 +563,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          present, are inputs and spare a forward pass. An lse of a narrower type than the arithmetic (f64 for f64,
  *          else f32) is not used, and the forward pass is made again. Its other outputs must be absent.
  * Sign     delta = key - query, as forward.
- * Edges    a row with no key left has zero gradients, whatever its dout and dlse are, but a sink's gets dlse. A key that
- *          is masked everywhere gets exact zeros.
+ * Edges    a row with no key left has zero gradients, whatever its dout and dlse are, but a sink's gets dlse. A key
+ *          that is masked everywhere gets exact zeros.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

@@ -55,7 +55,7 @@ typedef struct rpi_backward {
     int64_t blocks, pad_rows, key_blocks; /* blocks of BLOCK_ROWS rows and rows padded to them; blocks of keys */
     void *dq;                      /* [head of the group][pad_rows][Dk padded] of rotated queries, without scale */
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][pad_rows][width padded] of each RUN's own queries */
-    double *row_stats;             /* [B * H][Lq][3] largest score and log of the sum, which make lse; <dout, out> - dlse */
+    double *row_stats;             /* [B * H][Lq][3] largest score, log of the sum: lse in two; <dout, out> - dlse */
     double *bounds;               /* NULL, or [B * H][blocks][2] of blocks of rows: the largest norm of a query, scaled;
                                       the least lse, -infinity where a number is extreme */
     rpi_term_sums sums;           /* of the arrays of the terms */
