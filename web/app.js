@@ -20,7 +20,7 @@ Object.setPrototypeOf(facts.terms, null);  // so that no name of a term finds a 
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
-let current, state, frame = 0, writer = 0;
+let current, state, frame = 0, writer = 0, embedded = false;
 
 /** Apply the chosen colours, or those of the system. */
 function applyTheme() {
@@ -46,6 +46,7 @@ function address(view) {
   for (const [key, value] of Object.entries(of))
     if (value !== start[key]) changed.set(key, typeof value === 'boolean' ? +value : value);
   if (theme.value) changed.set('theme', theme.value);
+  if (embedded) changed.set('embed', 1);
   const query = changed.toString();
   return `#${view.id}${query && '?'}${query}`;
 }
@@ -75,11 +76,12 @@ function change(patch) {
   writeSoon();
 }
 
-/** Show the view and state of the address. Its colours count only when the page is opened; later the reader chooses them. */
+/** Show the view and state of the address. Its colours, and whether the page is part of another, count only when it is opened. */
 function route(core) {
   const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
   const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
   if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
+  if (!current) document.documentElement.toggleAttribute('data-embed', embedded = given.get('embed') === '1');
   applyTheme();
   current = next;
   if (!pages.has(current))

@@ -3,6 +3,8 @@
 import {exporter} from './export.js';
 import {control, h} from './ui.js';
 
+const narrow = matchMedia('(max-width: 760px)');  // there the settings are a sheet below, closed at first
+
 /** The documentation of terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
   return [...new Set(names)].filter(name => facts.terms[name]).map(name => {
@@ -57,8 +59,10 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         'Copy'),
       copied),
     text);
+  const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
+  narrow.addEventListener('change', () => sheet.open = !narrow.matches);
   const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
-    h('div', {class: 'work'}, settings.element,
+    h('div', {class: 'work'}, sheet,
       h('div', {}, problem, output, save,
         h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning), elsewhere)));
   let documented = '';

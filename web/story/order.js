@@ -133,7 +133,7 @@ export const bias = {
       term: ({strength}) => `log,lambda=${strength}`,
       more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 2, step: 0.05, lower: 0, upper: 10}],
       lead:
-        'Add a number to each score that depends on the distance alone, here the orange bars. Make it stronger, and drag the words over it.',
+        'Add a number to each score that depends on the distance alone, here the orange bars. Make it stronger, and drag the words over them.',
       text: [
         [
           'The bars stay with the places, the words move over them: far words lose, near words gain. ',

@@ -133,7 +133,7 @@ export class Words {
       element.style.transform = `translate(${this.at[n] - this.widths[n] / 2}px, ${this.size.arcs}px)`;
       element.classList.toggle('held', this.drag?.n === n);
     });
-    this.arcs.replaceChildren(...this.paths(), ...this.hanging());
+    this.arcs.replaceChildren(...this.paths(), ...this.hanging(), ...this.names());
     if (busy) this.frame = requestAnimationFrame(() => this.draw());
   }
 
@@ -154,6 +154,14 @@ export class Words {
         'stroke-opacity': (0.25 + 0.6 * share).toFixed(2)
       });
     });
+  }
+
+  /** What the rows of bars are, where there is room beside them. */
+  names() {
+    const {arcs, chip, bars} = this.size, first = this.order[0];
+    if (this.goal[first] - this.widths[first] / 2 < 60) return [];
+    const name = (text, y) => h('text', {x: 0, y, fill: 'var(--soft)'}, text);
+    return [name('weight', arcs + chip + 16), ...(this.biases ? [name('bias', arcs + chip + bars + 46)] : [])];
   }
 
   /** The biases, which belong to the places. */

@@ -34,7 +34,7 @@ from model import model
 from moving import keyboard, navigation
 from screenshots import screenshots
 from sentence import sentence
-from story import hands, links, pictures, story
+from story import hands, links, pictures, story, views
 from vectors import rope, shaw
 
 
@@ -61,7 +61,7 @@ with sync_playwright() as playwright:
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (pictures, links, hands, keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
+        for part in (pictures, views, links, hands, keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

@@ -178,6 +178,44 @@ def pictures(browser):
             page.context.close()
 
 
+def views(browser):
+    """Behind the story too: on a phone the picture comes first, and the settings are a sheet below; on a desktop they stay in sight. A page within
+    another one is the picture alone."""
+    page = Page(browser, viewport={"width": 390, "height": 844})
+    p = page.p
+    for view in page.show("bias").p.evaluate("relpos.views"):
+        if view in STEPS:
+            continue
+        page.show(view)
+        p.wait_for_timeout(100)
+        first = """Math.min(...[...document.querySelectorAll('main canvas[tabindex], main svg, .grid')].filter(e => e.checkVisibility()
+            && e.getBoundingClientRect().height > 60).map(e => e.getBoundingClientRect().top))"""
+        top, sheet = p.evaluate(f"[{first}, document.querySelector('.sheet').getBoundingClientRect().top]")
+        check(f"{view}, phone: the picture is on the first screen", top + 150 <= sheet < 844, f"{top} {sheet}")
+        p.click(".sheet > summary")
+        page.frames()
+        box = p.evaluate("(({top, bottom}) => [top, bottom])(document.querySelector('.sheet').getBoundingClientRect())")
+        check(f"{view}, phone: the sheet leaves a part of the screen", 844 * 0.4 < box[0] and box[1] <= 845, box)
+        check(f"{view}, phone: and has the settings", p.locator(".sheet .controls").is_visible())
+        check(f"{view}, phone: nothing beside the screen", p.evaluate("document.documentElement.scrollWidth") <= 390)
+    p.set_viewport_size({"width": 1280, "height": 800})
+    page.frames()
+    check("a wide screen has no sheet", not p.locator(".sheet > summary").is_visible() and p.locator(".controls").is_visible())
+    page.show("bias")
+    p.evaluate("scrollTo(0, 500)")
+    page.frames()
+    box = p.evaluate("(({top, bottom}) => [top, bottom])(document.querySelector('.sheet').getBoundingClientRect())")
+    check("the settings stay in sight", 0 <= box[0] < 20 and box[1] <= 800, box)
+    page.show("story-beyond", fresh=True, embed=1, length=900)
+    check("within another page: no header and no footer", not p.is_visible("header") and not p.is_visible("footer") and p.is_visible(".picture"))
+    p.click(".steps a >> nth=0")
+    p.wait_for_timeout(300)
+    check("and so at the next step", "embed=1" in p.url and not p.is_visible("header"), p.url)
+    page.show("bias", fresh=True)
+    check("not otherwise", p.is_visible("header") and "embed" not in p.url)
+    page.context.close()
+
+
 def links(browser):
     """The story is the first page; a link leads to a step with its state; links to views lead where they did."""
     page = Page(browser)

@@ -85,7 +85,7 @@ export const families = {
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
     const output = h('div', {}, tables, h('h3', {}, 'Content overridden by position, or position by content'), said,
-      h('div', {class: 'panels'}, maps.map(map => map.element), contest.element), verdict, curve);
+      h('div', {class: 'panels early'}, maps.map(map => map.element), contest.element), verdict, curve);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {

@@ -294,12 +294,12 @@ export const model = {
       ],
       change, [...editors.map(editor => editor.element), maskSet.element], drop);
     const dropped = settings.element.querySelector('option[value=file]');
-    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
+    const words = h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker: more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = ['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
     const output =
-      h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels'}, maps.map(map => map.element)));
+      h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels early'}, maps.map(map => map.element)));
     let source = sourceOf(model.defaults.source);
 
     const compute = state => {
