@@ -29,7 +29,7 @@ MAY = {
     # clients of the public header
     "linear": ["src/isa/clones.h"],
     "linear/kernels": ["linear"],  # templates: isa/*.c include linear/ops.h before them
-    "linear/isa": ["linear", "linear/kernels", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
+    "linear/isa": ["linear", "linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/verbs.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
     "io": [],
     "support": [],
     "tokenizer": ["io"],
@@ -55,6 +55,9 @@ CALLS = {
 }
 # Instruction sets are asked for in src/isa and linear/isa alone.
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
+# CPUID traps in a virtual machine, so one file executes it, once per process.
+ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
+PROCESSOR = "src/isa/processor.h"
 
 
 # Whose users do not know the fields of C that errors name.
@@ -127,6 +130,8 @@ def main():
         for number, line in enumerate(path.read_text().split("\n"), 1):
             if SETS.match(line) and folder not in ("src/isa", "linear/isa"):
                 wrong.append(f"{here}:{number}: {line.strip()} (what depends on the instruction set belongs in src/isa or linear/isa)")
+            if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
+                wrong.append(f"{here}:{number}: {line.strip()} (ask {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and folder.split("/")[0] in TELLS_USERS:
                 wrong.append(f"{here}:{number}: rp_last_error names fields of C (rp_last_error_in has the user's words)")
             found = re.match(r'#include "([^"]+)"', line)

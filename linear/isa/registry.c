@@ -2,30 +2,14 @@
  * It may not know what the kernels compute.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
+#include "isa/processor.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 #define X(name, found) extern const linear_ops linear_ops_##name;
 #include "linear/isa/isa.def"
 #undef X
-
-#if defined(__x86_64__)
-static bool avx_vnni_found(void) /* compilers have no name for it to ask by */
-{
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
-}
-
-static bool amx_int8_found(void) /* the core asks for tiles, and the system for their memory */
-{
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 25);
-}
-#endif
 
 static const linear_ops *const list[] = {
 #define X(name, has) &linear_ops_##name,
@@ -34,7 +18,7 @@ static const linear_ops *const list[] = {
 };
 enum { SETS = sizeof list / sizeof list[0] };
 
-/* The machine is asked once: in a virtual one that takes longer than a small layer. */
+/* Filled once per process: in a virtual machine CPUID takes longer than a small layer. */
 static bool has[SETS];
 static const linear_ops *by_default; /* RELPOS_ISA, or the fastest */
 
@@ -69,9 +53,8 @@ static void ask(void)
 {
     const char *wanted = getenv("RELPOS_ISA");
     int n = 0;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-#endif
+    const rpi_processor p = rpi_processor_ask();
+    (void)p; /* not every architecture needs it */
 #define X(name, found) has[n++] = found;
 #include "linear/isa/isa.def"
 #undef X

@@ -8,131 +8,88 @@
 #include "base/pool.h"
 #include "base/error.h"
 #include "problem/ops.h"
+#include "processor.h"
 #include "target.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#ifdef __linux__
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-#endif
 
 #define RPI_X(name, wide, found) extern const rpi_ops rpi_ops_##name, rpi_ops_##wide##_f64;
 #include "isa.def"
 #undef RPI_X
 
-#if defined(__x86_64__)
-static bool avx2_found(void)
+typedef struct isa_entry {
+    const rpi_ops *f32, *f64;
+    bool found;
+} isa_entry;
+
+enum {
+#define RPI_X(name, wide, found) AT_##name,
+#include "isa.def"
+#undef RPI_X
+    COUNT
+};
+
+/* Filled once per process: CPUID is slow in a virtual machine, and every plan looks up its instruction set. */
+static isa_entry list[COUNT];
+
+static void fill_list(void)
 {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
-           (c & 1u << 29); /* F16C, which clang 14 cannot ask for by name */
+    const rpi_processor p = rpi_processor_ask();
+    (void)p; /* not every architecture needs it */
+#define RPI_X(name, wide, has) list[AT_##name] = (isa_entry){&rpi_ops_##name, &rpi_ops_##wide##_f64, has};
+#include "isa.def"
+#undef RPI_X
 }
 
-static bool avx512_found(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-static bool avx512_bf16_found(void) /* and VNNI, which every such processor has: linear layers need both */
-{
-    return avx512_found() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
-}
-
-/* The processor has tiles of bf16, and the system lets this process use them: Linux gives their memory on request. */
-static bool amx_asked;
-static void ask_for_amx(void)
-{
-#if defined(__linux__)
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    const unsigned bf16 = 1u << 22, tile = 1u << 24;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bf16) && (d & tile))
-        amx_asked = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
-#endif
-}
-
-static bool amx_found(void)
+/* Return the entry with this name, or NULL. */
+static const isa_entry *entry(const char *name)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, ask_for_amx);
-    return amx_asked && avx512_found();
-}
-#endif
-
-static int count(void)
-{
-    int n = 0;
-#define RPI_X(name, wide, found) n++;
-#include "isa.def"
-#undef RPI_X
-    return n;
-}
-
-/* Entry n of the list, and whether the machine has it. The compiler's own check asks the operating system too. */
-static const rpi_ops *entry(int n, bool f64, bool *has)
-{
-    int at = 0;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-#endif
-#define RPI_X(name, wide, found)                                                                                       \
-    if (at++ == n) {                                                                                                   \
-        *has = found;                                                                                                  \
-        return f64 ? &rpi_ops_##wide##_f64 : &rpi_ops_##name;                                                          \
+    pthread_once(&once, fill_list);
+    for (int n = 0; n < COUNT; n++) {
+        if (strcmp(list[n].f32->name, name) == 0)
+            return &list[n];
     }
-#include "isa.def"
-#undef RPI_X
     return NULL;
 }
 
 const char *rp_isa_name(int index)
 {
-    bool has;
-    const rpi_ops *ops = index >= 0 ? entry(index, false, &has) : NULL;
-    return ops ? ops->name : NULL;
+    static const char *const names[] = {
+#define RPI_X(name, wide, found) #name,
+#include "isa.def"
+#undef RPI_X
+    };
+    return index >= 0 && index < COUNT ? names[index] : NULL;
 }
 
 int rp_isa_found(const char *name)
 {
-    bool has;
     if (!name)
         return -1;
     if (strcmp(name, "reference") == 0)
         return 1;
-    for (int n = 0; n < count(); n++) {
-        const rpi_ops *ops = entry(n, false, &has);
-        if (strcmp(ops->name, name) == 0)
-            return has;
-    }
-    return -1;
+    const isa_entry *e = entry(name);
+    return e ? e->found : -1;
 }
 
 const rpi_ops *rpi_ops_named(const char *name, bool f64)
 {
-    bool has;
-    for (int n = 0; n < count(); n++) {
-        if (strcmp(entry(n, false, &has)->name, name) == 0 && has)
-            return entry(n, f64, &has);
-    }
-    return NULL;
+    const isa_entry *e = entry(name);
+    return !e || !e->found ? NULL : f64 ? e->f64 : e->f32;
 }
 
 const char *rp_isa_default(void)
 {
     const char *wanted = getenv("RELPOS_ISA");
-    bool has;
     if (wanted && *wanted && rp_isa_found(wanted) == 1)
-        return strcmp(wanted, "reference") == 0 ? "reference" : rpi_ops_named(wanted, false)->name;
-    for (int n = count() - 1; n > 0; n--) {
-        const rpi_ops *ops = entry(n, false, &has);
-        if (has && strcmp(ops->name, "amx_emulated") != 0)
-            return ops->name;
+        return strcmp(wanted, "reference") == 0 ? "reference" : entry(wanted)->f32->name;
+    for (int n = COUNT - 1; n > 0; n--) {
+        if (entry(rp_isa_name(n))->found && strcmp(rp_isa_name(n), "amx_emulated") != 0)
+            return rp_isa_name(n);
     }
     return "generic";
 }
