@@ -30,8 +30,8 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-/* The last axis of q, k, v and out is contiguous, or of k the axis of keys. In the view the stride of that axis is then
- * 1, also where it has one element. */
+/* The last axis of q, k, v, out, dout and the gradients is contiguous, or of k the axis of keys. In the view the stride of
+ * that axis is then 1, also where it has one element. */
 static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
 {
     const bool turned = keys && a->shape[3] > 1 && a->stride[3] != 1;
@@ -365,7 +365,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     snprintf(what, sizeof what, "the gradient %s", name);
     rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
     if (s == RP_OK && contiguous)
-        s = check_contiguous(a, what);
+        s = check_rows(v, a, false, what);
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
@@ -385,7 +385,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
-        s = check_contiguous(&g->dout, "dout");
+        s = check_rows(&grads->dout, &g->dout, false, "dout");
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)
