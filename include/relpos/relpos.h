@@ -491,11 +491,11 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
 /* The largest norm of each RP_NORM_KEYS keys of a cache, or infinity where a key or value is NaN, infinite or (of keys)
  * beyond 1e15 in size. A call of few queries that has them in rp_tensors.key_norms does not read the keys and values
  * whose weights are all 0 by their distance, as far keys of ALiBi or of forget gates; the bits stay. They have to be
- * those of the keys and values of that call.
+ * those of the keys and values of that call; a call refuses norms that are NaN or negative.
  * Shapes   t holds k and v, or pages; norms [B, Hk, n] of f32 or f64, n at least ceil(Lk / RP_NORM_KEYS).
  * Appended keys: `from` is the number of keys that norms already covers, and only those from there on are read. Where a
  *          key or value changes in place, start again from 0.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
 
 /* Bytes of work that a call needs on a pool (NULL = the default pool): grows with Lq and Lk, never with their product.

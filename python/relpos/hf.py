@@ -494,6 +494,15 @@ def _layoutlmv3(module):
         return sum(term(self, bias, bbox[..., n].contiguous(), self.max_rel_2d_pos)
                    for bias, n in ((self.rel_pos_x_bias, 0), (self.rel_pos_y_bias, 3)))
 
+    if hasattr(module.LayoutLMv3Encoder, "_compute_position_bias"):  # since 5.24, whose attention asks for its function
+        @_replace(module.LayoutLMv3Encoder, "_compute_position_bias", _asked)
+        def _compute_position_bias(self, original, position_ids, bbox):
+            if not self.has_relative_attention_bias:
+                return None
+            boxes = self._cal_2d_pos_emb(bbox) if self.has_spatial_attention_bias else None
+            return {"bias": _added(self._cal_1d_pos_emb(position_ids), boxes)}
+        return
+
     @_replace(module.LayoutLMv3SelfAttention, "forward", _asked)
     def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
         query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
@@ -548,7 +557,9 @@ def _wants_weights(block):
 
 
 def _gptj(module, name="GPTJ"):
-    """GPT-J and CodeGen, which rotate queries and keys themselves."""
+    """GPT-J and CodeGen, which rotate queries and keys themselves. Since 5.24 their attention asks for its function, and is left alone."""
+    if not hasattr(getattr(module, name + "Attention"), "_attn"):
+        return
     _wants_weights(getattr(module, name + "Block"))
 
     @_replace(getattr(module, name + "Attention"), "_attn", _asked)
@@ -577,7 +588,8 @@ def _mpt(module):
     _wants_weights(module.MptBlock)
 
     @_replace(module.MptAttention, "forward", _asked)
-    def forward(self, original, hidden_states, position_bias, past_key_values=None, attention_mask=None, **others):
+    def forward(self, original, hidden_states, position_bias, past_key_values=None, attention_mask=None, cache=None, **others):
+        past_key_values = cache if past_key_values is None else past_key_values  # its name since 5.24
         mixed = self.Wqkv(hidden_states)
         if self.clip_qkv:
             mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
@@ -753,6 +765,17 @@ _ADAPTED = {"longt5": _longt5, "bloom": _bloom, "swin": _swin, "swinv2": _swinv2
             "wavlm": _wavlm, "codegen": functools.partial(_gptj, name="CodeGen"), "roformer": _roformer, "mpt": _mpt, "falcon": _falcon}
 
 
+_failed = {}  # module of transformers: why it could not be adapted
+
+
+def _try(module, adapt):
+    """Adapt a module, and note where that fails: its models are refused when they are set, and others work."""
+    try:
+        adapt(module)
+    except Exception as why:
+        _failed[module.__name__] = f"{type(why).__name__}: {why}"
+
+
 def _register():
     if NAME in AttentionInterface():
         return
@@ -765,6 +788,11 @@ def _register():
             modules = [sys.modules.get(cls.__module__) for cls in type(self).__mro__ if issubclass(cls, PreTrainedModel)]
             fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x
                         for module in modules for name, x in vars(module).items())
+            for module in modules:
+                if module is not None and module.__name__ in _failed:
+                    raise Refused(f'attn_implementation="{NAME}": {type(self).__name__} of transformers {transformers.__version__} differs '
+                                  f'from those that relpos knows ({_failed[module.__name__]}): use attn_implementation="eager", or '
+                                  'another version of transformers')
             if fixed or not self._can_set_attn_implementation() or _LACKS.get(self.config.model_type, lambda config: False)(self.config):
                 raise Refused(f'attn_implementation="{NAME}": {type(self).__name__} computes its attention by itself, and '
                               'relpos has no replacement for it: use attn_implementation="eager"')
@@ -795,10 +823,10 @@ def _register():
     for name, cls in [("t5", "T5Attention"), ("mt5", "MT5Attention"), ("umt5", "UMT5Attention"), ("longt5", "LongT5Attention"),
                       ("switch_transformers", "SwitchTransformersAttention"), ("pop2piano", "Pop2PianoAttention"),
                       ("pix2struct", "Pix2StructTextAttention")]:
-        _t5(getattr(models(name), cls))
+        _try(models(name), lambda module: _t5(getattr(module, cls)))
     for name, adapt in _ADAPTED.items():
         module = models(name)
-        adapt(module)
+        _try(module, adapt)
         for name, x in list(vars(module).items()):
             if name.endswith("ATTENTION_CLASSES"):  # of what a new model takes
                 x[NAME] = x["eager"]

@@ -30,8 +30,8 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
     return RP_OK;
 }
 
-/* The last axis of q, k, v and out is contiguous, or of k the axis of keys. In the view the stride of that axis is then
- * 1, also where it has one element. */
+/* The last axis of q, k, v, out, dout and the gradients is contiguous, or of k the axis of keys. In the view the stride of
+ * that axis is then 1, also where it has one element. */
 static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
 {
     const bool turned = keys && a->shape[3] > 1 && a->stride[3] != 1;
@@ -201,6 +201,38 @@ rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v)
     return rpi_view_of(v, &there, &shape, RPI_FLOATS, "tensors.key_norms");
 }
 
+/* The first element of a row of n norms that is NaN or negative; n: none. */
+static int64_t not_a_norm(const rpi_view *v, int64_t at, int64_t n)
+{
+    const int64_t step = v->stride[2];
+    int64_t x = 0;
+    if (v->dtype == RP_F32)
+        for (const float *norm = (const float *)v->data + at; x < n && norm[x * step] >= 0; x++)
+            ;
+    else
+        for (const double *norm = (const double *)v->data + at; x < n && norm[x * step] >= 0; x++)
+            ;
+    return x;
+}
+
+/* Norms that a call reads: tiles of keys are judged by them and left out, so a number that is no norm is refused. */
+static rp_status check_known_norms(rpi_args *args, const rp_array *a)
+{
+    rpi_view *v = &args->key_norms;
+    const rp_status s = rpi_check_norms(&args->desc, a, v);
+    for (int64_t b = 0; s == RP_OK && b < args->desc.batch; b++)
+        for (int64_t g = 0; g < args->desc.kv_heads; g++) {
+            const int64_t n = not_a_norm(v, rpi_index(v, b, g, 0, 0), v->len[2]);
+            if (n < v->len[2])
+                return rpi_fail(
+                    RP_E_RANGE,
+                    "tensors.key_norms: element [%lld, %lld, %lld] is %g: norms are 0 or more; make them by "
+                    "rp_key_norms",
+                    (long long)b, (long long)g, (long long)n, rpi_at(v, b, g, n, 0));
+        }
+    return s;
+}
+
 /* Refuse an array that its condition, such as "scaling=longrope ? [dim/2] : none", does not allow, or one that it
  * needs. */
 static rp_status refuse_conditional(const char *name, bool given, const char *condition)
@@ -328,7 +360,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
             return s;
     if (t->prepared && t->prepared->plan != plan)
         return rpi_fail(RP_E_ARG, "prepared was made from another plan: make it again from this one");
-    if (t->key_norms.data && (s = rpi_check_norms(d, &t->key_norms, &args->key_norms)) != RP_OK)
+    if (t->key_norms.data && (s = check_known_norms(args, &t->key_norms)) != RP_OK)
         return s;
     args->pairs = t->pairs;
     args->ready = t->prepared;
@@ -365,7 +397,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     snprintf(what, sizeof what, "the gradient %s", name);
     rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
     if (s == RP_OK && contiguous)
-        s = check_contiguous(a, what);
+        s = check_rows(v, a, false, what);
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
@@ -385,7 +417,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
-        s = check_contiguous(&g->dout, "dout");
+        s = check_rows(&grads->dout, &g->dout, false, "dout");
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)

@@ -26,6 +26,7 @@ rp_status rpi_check_norms(const rp_desc *d, const rp_array *a, rpi_view *v);
 rp_status rpi_check_output(const rp_array *a, const char *name); /* refuses elements that share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
 rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
-rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out); /* out beside the inputs */
+/* Refuse an output that shares memory with an input. */
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out, const char *name);
 
 #endif

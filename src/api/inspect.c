@@ -119,7 +119,8 @@ static rp_status make_bias(bias_arguments *own, const rp_plan *plan, const rp_te
     with->q.data = with->k.data = NULL;
     rpi_shape shape = {.ndim = 3, .min_ndim = 3, .n = {d->heads, d->len_q, d->len_k}};
     if ((status = rpi_view_of(&v, bias, &shape, RPI_FLOATS, "bias")) != RP_OK ||
-        (status = rpi_check_output(bias, "bias")) != RP_OK || (status = rpi_output_overlap(plan, with, bias)) != RP_OK)
+        (status = rpi_check_output(bias, "bias")) != RP_OK ||
+        (status = rpi_output_overlap(plan, with, bias, "bias")) != RP_OK)
         return status;
     if (b < 0 || b >= d->batch)
         return rpi_fail(RP_E_RANGE, "b is %lld: 0 to %lld", (long long)b, (long long)d->batch - 1);
@@ -149,7 +150,8 @@ static rp_status error_bound(rpi_args *args, const rp_plan *plan, const rp_tenso
     if (!bound || !bound->data)
         return rpi_fail(RP_E_ARG, "bound is NULL or absent");
     if ((status = rpi_view_of(&v, bound, &shape, RPI_FLOATS, "bound")) != RP_OK ||
-        (status = rpi_check_output(bound, "bound")) != RP_OK || (status = rpi_output_overlap(plan, t, bound)) != RP_OK)
+        (status = rpi_check_output(bound, "bound")) != RP_OK ||
+        (status = rpi_output_overlap(plan, t, bound, "bound")) != RP_OK)
         return status;
     if (v.dtype != RP_F64)
         return rpi_fail(RP_E_ARG, "bound: dtype is %s: f64 is needed", rp_dtype_name(v.dtype));

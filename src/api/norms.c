@@ -23,6 +23,9 @@ static rp_status key_norms(rpi_args *args, const rp_plan *plan, const rp_tensors
         status = rpi_check_norms(&args->desc, norms, &to);
     if (status == RP_OK)
         status = rpi_check_output(norms, "tensors.key_norms");
+    with.q.data = NULL;
+    if (status == RP_OK)
+        status = rpi_output_overlap(plan, &with, norms, "tensors.key_norms");
     if (status != RP_OK)
         return status;
     const rp_desc *d = &args->desc;

@@ -155,10 +155,10 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     return overlap(plan, all, outputs, n);
 }
 
-rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out)
+rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out, const char *name)
 {
     listed all[MAX_LISTED];
     int n = 0;
-    list(all, &n, "the output", out);
+    list(all, &n, name, out);
     return against_inputs(plan, t, all, n);
 }

@@ -175,8 +175,8 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
     memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
     for (int64_t j = 0; j < d->len_k; j++) {
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
-        s->ds[j] = r->score[j] == -INFINITY ? 0 : weight_gradient(s, dout, j, &size[j], &loss[j]);
-        if (r->score[j] != -INFINITY)
+        s->ds[j] = r->keep[j] && r->lse != -INFINITY ? weight_gradient(s, dout, j, &size[j], &loss[j]) : 0;
+        if (r->keep[j]) /* as out has it: a weight of 0 times an infinite value is NaN */
             mean += r->weight[j] * s->ds[j];
     }
     if (dlse->data && r->lse != -INFINITY) {

@@ -138,7 +138,8 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
-/* score[j] for every key; -infinity where masked. slope[j] is what the softcap does to a small change. */
+/* score[j] for every key, -infinity where masked, and keep[j]: not masked, by a mask or by a bias of -infinity. slope[j]
+ * is what the softcap does to a small change. */
 void rpi_row_scores(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
@@ -184,7 +185,9 @@ void rpi_row_scores(rpi_row *r)
             r->scaled[j] = scaled;
         if (r->bias)
             r->bias[j] = bias;
-        r->score[j] = !r->keep[j] || bias == -INFINITY ? -INFINITY : r->absolute ? fabs(scaled) + bias : plain;
+        if (bias == -INFINITY)
+            r->keep[j] = 0;
+        r->score[j] = !r->keep[j] ? -INFINITY : r->absolute ? fabs(scaled) + bias : plain;
     }
 }
 
@@ -211,14 +214,16 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
-/* out = sum_j w_j (v_j + relval_j); with absolute, the sum of w |v| + w |relval|. */
+/* out = sum_j w_j (v_j + relval_j) over the keys that are not masked: a product of -infinity gives a weight of 0, by which a
+ * value is multiplied, so that 0 * infinity is NaN. Where every score is -infinity, out = 0. With absolute, the sum of
+ * w |v| + w |relval|. */
 void rpi_row_mix(rpi_row *r)
 {
     const rp_desc *d = &r->args->desc;
     memset(r->out, 0, (size_t)d->dim_v * sizeof *r->out);
-    for (int64_t j = 0; j < d->len_k; j++) {
+    for (int64_t j = 0; j < d->len_k && r->lse != -INFINITY; j++) {
         const double factor = rpi_row_dropout(r, j);
-        if (r->score[j] == -INFINITY || factor == 0)
+        if (!r->keep[j] || factor == 0)
             continue;
         rpi_pair p = {0};
         const rpi_product *product = NULL;

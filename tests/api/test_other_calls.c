@@ -45,6 +45,9 @@ static void norms_are_refused(void **state)
     refused(rp_key_norms(plan, &t, 0, &whole), RP_E_ARG, "key_norms");
     refused(rp_key_norms(plan, &t, -1, &norms), RP_E_RANGE, "from is -1: 0 to 130 keys");
     refused(rp_key_norms(plan, &t, 131, &norms), RP_E_RANGE, "from is 131: 0 to 130 keys");
+    const rp_array over_k = rp_array_of(t.k.data, RP_F32, 3, shape), over_v = rp_array_of(t.v.data, RP_F32, 3, shape);
+    refused(rp_key_norms(plan, &t, 0, &over_k), RP_E_OVERLAP, "tensors.key_norms overlaps k");
+    refused(rp_key_norms(plan, &t, 0, &over_v), RP_E_OVERLAP, "tensors.key_norms overlaps v");
     t.v.data = NULL;
     refused(rp_key_norms(plan, &t, 0, &norms), RP_E_ARG, "v is absent");
     t = p.t;
@@ -85,6 +88,27 @@ static void norms_are_the_largest_lengths(void **state)
     assert_true(found[0] == 1000 && found[1] == 1000);
     assert_true(fabs(found[2] - want[2]) <= 1e-12 * want[2]);
     assert_true(isinf(found[4]));
+    end();
+}
+
+/* Norms are 0 or more, and infinity marks keys that have to be read. */
+static void calls_refuse_numbers_that_are_no_norms(void **state)
+{
+    const double wrong[] = {-1, -INFINITY, NAN, -1e-30};
+    (void)state;
+    begin("fwd:f32:b2h4g2q2k130d5v6:alibi:causal");
+    const int64_t room[3] = {2, 2, 5}, at = 1 * 10 + 1 * 5 + 2;
+    for (int type = 0; type < 2; type++) {
+        p.t.key_norms = array_in(&p, type ? RP_F64 : RP_F32, 3, room);
+        good(rp_key_norms(plan, &p.t, 0, &p.t.key_norms));
+        for (size_t n = 0; n < sizeof wrong / sizeof *wrong; n++) {
+            set(&p.t.key_norms, at, wrong[n]);
+            refused(rp_attend(plan, &p.t, NULL), RP_E_RANGE, "tensors.key_norms: element [1, 1, 2] is ");
+            set(&p.t.key_norms, at, INFINITY);
+            set(&p.t.key_norms, at + 1, wrong[n]); /* past the keys of the call */
+            good(rp_attend(plan, &p.t, NULL));
+        }
+    }
     end();
 }
 
@@ -381,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_are_refused),
         cmocka_unit_test(norms_are_the_largest_lengths),
+        cmocka_unit_test(calls_refuse_numbers_that_are_no_norms),
         cmocka_unit_test(preparing_is_refused),
         cmocka_unit_test(inspection_is_refused),
         cmocka_unit_test(each_output_alone),

@@ -95,6 +95,7 @@ HELPER const char *const sums[] = {
     "b2h2g1q97k260d6v6:deberta,span=9:window=100,20",
     "b2h2g1q99k99d6v6:swin,grid=9x11+axialkey,grid=9x11:dropout=0.2+seed=3",
     "b2h2g1q20k260d6v6:relkey,left=9,right=9+t5,buckets=8,max_distance=20:positions+softcap_after=3",
+    "b2h2g1q40k60d1v1:relval,left=9,right=2:causal", /* rows of one channel */
 };
 
 enum { SUMS = sizeof sums / sizeof *sums };

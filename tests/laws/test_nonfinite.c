@@ -322,6 +322,47 @@ static void nan_reaches_its_own_summaries(void **state)
     }
 }
 
+/* A product of -infinity masks nothing: its pair has a weight of 0, so its value, where that is infinite, makes NaN of the
+ * channel; and of the row's gradients, but not of those of the pair's key and value. Where every product of a row is
+ * -infinity it has no key. */
+static void a_weight_of_zero_multiplies_its_value(void **state)
+{
+    static const char *const texts[] = {"bwd:f32:b1h2q1k40d6v5:", "bwd:f32:b1h2q9k40d6v5:t5:",
+                                        "bwd:f32:b1h2q9k600d32v32:", "bwd:f32:b1h2q1k600d32v32:alibi:"};
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        EACH_PATH(path)
+    for (int all = 0; all < 2; all++)
+        for (int sign = -1; sign <= 1; sign++) { /* of the infinite value; 0: it is finite */
+            problem p;
+            pose(&p, 42, "%s", texts[n]);
+            const int64_t Lq = p.desc.len_q, Lk = p.desc.len_k, Dk = p.desc.dim_k, Dv = p.desc.dim_v;
+            for (int64_t x = 0; x < problem_size(&p.t.q); x++)
+                set(&p.t.q, x, fabs(at(&p.t.q, x)) + 0.1);
+            for (int64_t j = 0; j < Lk; j++) /* of head 0 */
+                if (all || j == 3)
+                    set(&p.t.k, j * Dk + 1, -INFINITY);
+            if (sign)
+                set(&p.t.v, 3 * Dv + 2, sign * (double)INFINITY);
+            backward(&p, path, &p.g, true);
+            const bool nan = sign && !all;
+            for (int64_t x = 0; x < problem_size(&p.t.out); x++)
+                if (isnan(at(&p.t.out, x)) != (nan && x < Lq * Dv && x % Dv == 2) ||
+                    (all && x < Lq * Dv && at(&p.t.out, x) != 0))
+                    wrong(&p, path, "all %d, value %d: out[%lld] is %g", all, sign, (long long)x, at(&p.t.out, x));
+            for (int64_t x = 0; x < problem_size(&p.g.dq); x++)
+                if (isnan(at(&p.g.dq, x)) != (nan && x < Lq * Dk))
+                    wrong(&p, path, "all %d, value %d: dq[%lld] is %g", all, sign, (long long)x, at(&p.g.dq, x));
+            for (int64_t x = 0; x < problem_size(&p.g.dk); x++)
+                if (isnan(at(&p.g.dk, x)) != (nan && x < Lk * Dk && x / Dk != 3))
+                    wrong(&p, path, "all %d, value %d: dk[%lld] is %g", all, sign, (long long)x, at(&p.g.dk, x));
+            for (int64_t x = 0; x < problem_size(&p.g.dv); x++)
+                if (isnan(at(&p.g.dv, x)) || ((all || x / Dv == 3) && x < Lk * Dv && at(&p.g.dv, x) != 0))
+                    wrong(&p, path, "all %d, value %d: dv[%lld] is %g", all, sign, (long long)x, at(&p.g.dv, x));
+            problem_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +372,7 @@ int main(void)
         cmocka_unit_test(one_bias_reaches_its_row_alone),
         cmocka_unit_test(one_entry_of_a_table_reaches_its_rows_alone),
         cmocka_unit_test(nan_reaches_its_own_summaries),
+        cmocka_unit_test(a_weight_of_zero_multiplies_its_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
