@@ -35,38 +35,42 @@ def put(path, text, what="numbers"):
     path.write_text(new)
 
 
+def machines():
+    """(machine, rows) of each result file of bench/peers.py, newest first."""
+    files = sorted(results.glob("peers*.json"), key=lambda path: json.loads(path.read_text())["machine"]["date"], reverse=True)
+    for path in files:
+        data = json.loads(path.read_text())
+        yield data["machine"], data["rows"]
+
+
 def readme():
-    data = report.load()
-    m, rows = data["machine"], data["rows"]
-    by = {(r["case"], r["n"]): r for r in rows if r["pass"] == "fwd" and r["dtype"] == "f32"}
-    out = [f"Times of relpos, and how many times as long PyTorch {m['torch'].split('+')[0]} takes (SDPA ÷ relpos), forward, f32, 8 heads of 64, {m['threads']} thread{'s' * (m['threads'] > 1)} of a machine with "
-           f"{m['isa'].upper()} ({m['cpu']}), medians of calls that take turns:", "",
-           "| N | relpos, T5 table | of the peak | SDPA ÷ relpos, bias made before | SDPA ÷ relpos, bias made in the call | SDPA ÷ relpos, no bias | SDPA ÷ relpos, causal |",
-           "|---|---|---|---|---|---|---|"]
-    for n in (512, 1024, 2048, 4096):
-        t5 = by["T5 table", n]
+    """How many times as long PyTorch's SDPA takes, on each machine that was measured."""
+    out = ["How many times as long PyTorch's `scaled_dot_product_attention` takes (f32, 8 heads of 64,",
+           "T5 table, one thread; above 1, relpos is faster):", "",
+           "| machine | mask ready: N = 512 | 1,024 | 4,096 | mask made in the call: 4,096 | with gradients: 4,096 |",
+           "|---|---|---|---|---|---|"]
+    slower = []
+    for m, rows in machines():
+        t5, both = ({r["n"]: r for r in report.groups(rows).get((report.PASSES[passes], "f32", "T5 table"), [])} for passes in ("fwd", "fwdbwd"))
 
-        def ratio(row, other):
-            return f"{report.ratio(row, other):.2f} ×" if other in row["times"] else ""
+        def ratio(row, *others):
+            found = [report.ratio(row, x) for x in others if row and x in row["times"]]
+            return f"{min(found):.2f}" if found else "-"
 
-        out.append(f"| {n} | {t5['times']['relpos']['ms']:.1f} ms | {100 * report.share(data, t5):.0f} % | "
-                   f"{ratio(t5, SDPA)} | {ratio(t5, 'SDPA, bias built in the call')} | "
-                   f"{ratio(by['no bias', n], 'SDPA')} | {ratio(by['no bias, causal', n], 'SDPA')} |")
-    out += ["", f"- {len(report.slower(rows))} of {len(rows)} problems have a faster peer: [docs/performance.md](docs/performance.md) begins with those. `tools/measure.sh` makes all numbers again."]
-    for path in sorted(results.glob("peers.*.json")):
-        other = json.loads(path.read_text())
-        t5, both = ({r["n"]: r for r in report.groups(other["rows"])[report.PASSES[passes], "f32", "T5 table"]} for passes in ("fwd", "fwdbwd"))
-        ns = [n for n in (512, 1024, 4096) if n in t5]
-        out += [f"- {other['machine']['cpu'].split(' Processor')[0]} with {other['machine']['isa'].upper()}: SDPA takes {', '.join(f'{report.ratio(t5[n], SDPA):.2f}' for n in ns)} times as long at "
-                f"N = {', '.join(map(str, ns))}; forward and backward {min(report.ratio(both[4096], p) for p in both[4096]['times'] if p.startswith(('SDPA', 'eager'))):.1f} "
-                f"times at 4096 ({len(report.slower(other['rows']))} of {len(other['rows'])} problems have a faster peer)."]
+        gradients = [name for name in both.get(4096, {"times": {}})["times"] if name.startswith(("SDPA", "eager"))]
+        cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", m["cpu"])
+        out.append(f"| {cpu}, {m['isa'].upper()} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
+                   + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
+        slower.append(f"{len(report.slower(rows))} of {len(rows)}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    out += [f"- A training step of a T5 of 8 + 8 layers at 4,096 tokens: {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB, "
-            f"{train['relpos']['linear_seconds']:.1f} s of it in PyTorch's linear layers; with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
-            f"- 65,536 tokens take {memory['bytes_peak'] * 1e-6:.0f} MB over the tensors; the N×N bias of 8 heads would be {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+    out += ["", f"- A peer is faster in {' and '.join(slower)} problems on these machines, most of them short;",
+            "  [docs/performance.md](docs/performance.md) begins with those.",
+            f"- A training step of a T5 of 8 + 8 layers at 4,096 tokens takes {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB;",
+            f"  with PyTorch's attention {train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB.",
+            f"- 65,536 tokens take {memory['bytes_peak'] * 1e-6:.0f} MB beyond their arrays; the N × N bias of 8 heads would take {8 * 65536**2 * 4 / 1e9:.0f} GB."]
     put("README.md", "\n".join(out))
 
 
