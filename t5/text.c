@@ -102,6 +102,12 @@ rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)
 
 rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_t **tokens, int64_t *n)
 {
+    return rp_t5_tokenize_watched(m, text, bytes, NULL, NULL, tokens, n);
+}
+
+rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes, int (*cancelled)(void *context),
+                                 void *context, int32_t **tokens, int64_t *n)
+{
     char err[TOK_ERR_MAX] = "";
     if (text == NULL || tokens == NULL || n == NULL)
         return t5_fail(RP_E_ARG, "text, tokens or n is NULL");
@@ -110,9 +116,9 @@ rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_
     const rp_status status = need_tokenizer(m);
     if (status != RP_OK)
         return status;
-    const tok_status made =
-        tok_encode(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true, tokens, n, err);
-    return made == TOK_OK ? RP_OK : tokenizer_failed(made, err);
+    const tok_status made = tok_encode_watched(m->tokenizer, text, bytes < 0 ? (int64_t)strlen(text) : bytes, true,
+                                               cancelled, context, tokens, n, err);
+    return made == TOK_OK ? RP_OK : made == TOK_CANCELLED ? t5_cancelled() : tokenizer_failed(made, err);
 }
 
 const char *rp_t5_piece(const rp_t5 *m, int32_t token)

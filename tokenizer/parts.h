@@ -147,7 +147,20 @@ typedef struct tok_work {
     int64_t front;        /* bytes at the start of the normalized text that came from the first character of the text */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
+    int (*cancelled)(void *context); /* asked from time to time; NULL: never */
+    void *context;
+    int64_t until_asked; /* bytes of work until it is asked again */
+    bool stopped;
 } tok_work;
+
+/* encode.c: ask whether the call is cancelled. */
+bool tok_ask(tok_work *w);
+/* Count bytes of work. False once the call is cancelled: every loop over a text ends there. */
+static inline bool tok_goes_on(tok_work *w, int64_t bytes)
+{
+    w->until_asked -= bytes;
+    return w->until_asked > 0 || tok_ask(w);
+}
 
 /* added.c: call part for each stretch of text without an added token, in order, and add the tokens between them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,

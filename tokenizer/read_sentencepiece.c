@@ -20,6 +20,7 @@ typedef struct field {
     bytes content;  /* of wire type 2 */
 } field;
 
+enum { MAX_SURFACE = 1024 }; /* bytes of unk_surface, which decoding writes for every unknown token */
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 static bool read_varint(bytes *b, uint64_t *value)
@@ -338,6 +339,9 @@ static tok_status make_parts(reader *r, int32_t extra_ids)
     t->unk_surface_size = given ? (int32_t)strnlen(r->unk_surface.at, (size_t)(r->unk_surface.end - r->unk_surface.at))
                                 : (int32_t)strlen(usual);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
+    if (t->unk_surface_size > MAX_SURFACE)
+        return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface has %d bytes: at most %d (the file is damaged)", r->name,
+                        t->unk_surface_size, MAX_SURFACE);
     if (t->unk_surface < 0 || !add_extra(t, extra_ids) || !tok_matchers_make(t) ||
         !tok_pieces_trie(t, &t->pieces, is_searched) || !tok_pieces_trie(t, &t->user_defined, is_user_defined))
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory for %d pieces", r->name, t->n_tokens);

@@ -19,7 +19,8 @@ typedef enum tok_status {
     TOK_FAILED = -1,  /* the file could not be read, or memory ran out; its content may be valid */
     TOK_DAMAGED = -2, /* the file was read, and its content is not valid, or asks for something that is not supported */
     TOK_ABSENT = -3,  /* there is no such file */
-    TOK_ARGUMENT = -4 /* an argument is out of its range, such as a negative size */
+    TOK_ARGUMENT = -4, /* an argument is out of its range, such as a negative size */
+    TOK_CANCELLED = -5 /* the callback of the call said so */
 } tok_status;
 
 /* Read a tokenizer. path is a file, or a directory: then its tokenizer.json is read, or, where there is none, its
@@ -57,9 +58,15 @@ void tok_close(tokenizer *t); /* NULL too */
  * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as Unicode recommends and Python
  * and Rust do; a spiece.model has one for each byte, as SentencePiece does. ByT5 takes any bytes as they are.
  * Time and memory are linear in size. Beside the result, a byte takes about 3 bytes where words are short; where a stretch has
- * no place that pieces do not go over, each of its bytes, once it is normalized (a space has 3), takes up to 27. */
+ * no place that pieces do not go over, each of its bytes, once it is normalized (a space has 3), takes up to 27.
+ * TOK_DAMAGED: the file's normalizer makes more of a text than 64 bytes of each, plus 1024. */
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX]);
+
+/* Like tok_encode, with a callback that is asked once a megabyte: other than 0 cancels the call. NULL: none. */
+tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size, bool special,
+                              int (*cancelled)(void *context), void *context, int32_t **ids, int64_t *n,
+                              char err[TOK_ERR_MAX]);
 
 /* Text of n token numbers; with skip_special, special tokens leave nothing. *text, which the caller frees with free(),
  * is valid UTF-8 of *size bytes, and a NUL follows them. A model may have more rows than its tokenizer has tokens:

@@ -146,6 +146,11 @@ typedef struct rp_t5_tokens {
  * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
+/* Like rp_t5_tokenize, with a callback that is called once a megabyte: other than 0 cancels the call, which then returns
+ * RP_E_CANCELLED. NULL: not called. */
+RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes,
+                                        int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
+
 /* The text of tokens (each 0 … V-1), special ones left out; *bytes, which may be NULL, is its length without the
  * final 0.
  * Memory   *text is the caller's: rp_t5_free. */

@@ -220,6 +220,102 @@ static void long_parts_are_bounded(void **state)
     }
 }
 
+/* Write a tokenizer.json with one text in place of another, and open it. */
+static tokenizer *opened_with(const char *name, const char *old, const char *new)
+{
+    const file f = load_data(name);
+    const char *found = strstr(f.bytes, old);
+    assert_non_null(found);
+    const size_t before = (size_t)(found - f.bytes), size = (size_t)f.size + strlen(new) - strlen(old);
+    char *bytes = malloc(size);
+    tokenizer *t;
+    memcpy(bytes, f.bytes, before);
+    memcpy(bytes + before, new, strlen(new));
+    memcpy(bytes + before + strlen(new), found + strlen(old), (size_t)f.size - before - strlen(old));
+    if (tok_open_memory(&t, bytes, (int64_t)size, "grows", 0, err) != TOK_OK)
+        fail_msg("%s", err);
+    free(bytes);
+    free(f.bytes);
+    return t;
+}
+
+/* Steps that each make many spaces of two, one after the other: 3 would make 54 million bytes of 4. What a step makes of a
+ * text, and of a token, is bounded. */
+static void steps_that_grow_are_stopped(void **state)
+{
+    enum { TIMES = 300, STEPS = 3 };
+    static const char space_step[] = ",{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\"",
+                      letter_step[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"";
+    char *steps = malloc(STEPS * (sizeof space_step + 3 * TIMES + 3) + 100), *at = steps, *back;
+    int32_t *ids;
+    int64_t n, size;
+    (void)state;
+    at += sprintf(at, "\"strip_right\":true}");
+    for (int s = 0; s < STEPS; s++) {
+        at += sprintf(at, "%s", space_step);
+        for (int k = 0; k < TIMES; k++)
+            at += sprintf(at, "  x");
+        at += sprintf(at, "\"}");
+    }
+    tokenizer *t = opened_with("t5.json", "\"strip_right\":true}", steps);
+    assert_int_equal(tok_encode(t, "a  b", 4, true, &ids, &n, err), TOK_DAMAGED);
+    assert_null(ids);
+    assert_one_line(err);
+    assert_non_null(strstr(err, "a text of 4 bytes: the tokenizer's normalizer makes more than 64 times"));
+    assert_int_equal(tok_encode(t, "a b", 3, true, &ids, &n, err), TOK_OK); /* what does not grow is fine */
+    free(ids);
+    tok_close(t);
+
+    at = steps + sprintf(steps, "\"decoders\":[");
+    for (int s = 0; s < STEPS; s++) {
+        at += sprintf(at, "%s", letter_step);
+        for (int k = 0; k < TIMES; k++)
+            at += sprintf(at, "aa");
+        at += sprintf(at, "\"},");
+    }
+    t = opened_with("fallback.json", "\"decoders\":[", steps);
+    const int32_t letter = tok_id(t, "a", 1);
+    assert_true(letter >= 0);
+    assert_int_equal(tok_decode(t, &letter, 1, true, &back, &size, err), TOK_DAMAGED);
+    assert_null(back);
+    assert_one_line(err);
+    assert_non_null(strstr(err, "the tokenizer's decoder makes more than 64 times"));
+    tok_close(t);
+    free(steps);
+}
+
+static int cancel_later(void *context)
+{
+    return --*(int *)context < 0;
+}
+
+/* A long text asks from time to time whether to go on, whatever kind of tokenizer it is. */
+static void a_long_text_can_be_cancelled(void **state)
+{
+    enum { SIZE = 4 << 20 };
+    static const char *const kinds[] = {"t5.json", "white.json", "fallback.json", "t5.model", "suffix.model", "bytes"};
+    char *long_text = malloc(SIZE);
+    (void)state;
+    for (int shape = 0; shape < 3; shape++) {
+        for (int k = 0; k < SIZE; k++)
+            long_text[k] = shape == 0 ? 'a' : shape == 1 ? "the  "[k % 5] : (char)(k % 3 == 0 ? 0xff : ' ');
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            for (int calls = 0; calls < 3; calls++) {
+                tokenizer *t = opened(kinds[k]);
+                int32_t *ids;
+                int64_t n;
+                int left = calls;
+                assert_int_equal(tok_encode_watched(t, long_text, SIZE, true, cancel_later, &left, &ids, &n, err),
+                                 TOK_CANCELLED);
+                assert_int_equal(left, -1); /* it is not asked again */
+                assert_null(ids);
+                assert_one_line(err);
+                tok_close(t);
+            }
+    }
+    free(long_text);
+}
+
 /* Steps in steps in steps: far fewer than JSON may be deep are refused in a line too. */
 static void nested_steps_are_refused(void **state)
 {
@@ -291,6 +387,14 @@ static void what_is_wrong_in_a_model_is_named(void **state)
     MODEL(UNK PIECE("a") "\x1a\x03\x12\x01x", "charsmap has 1 bytes");
     MODEL(UNK PIECE("a") "\x1a\x06\x12\x04\x08\0\0\0", "trie of 8 bytes in 0");
     MODEL(UNK PIECE("a") "\x2a\x03\x12\x01x", "denormalizer");
+    static char surface[1100] =
+        UNK PIECE("a") "\x12\x84\x08\xe2\x02\x80\x08"; /* trainer_spec, unk_surface of 1024 bytes */
+    const size_t start = sizeof(UNK PIECE("a")) - 1;
+    memset(surface + start + 7, 'x', 1026);
+    assert_true(try(surface, (int64_t)start + 7 + 1024));
+    surface[start + 1]++, surface[start + 5]++;
+    assert_false(try(surface, (int64_t)start + 7 + 1025));
+    assert_non_null(strstr(err, "unk_surface has 1025 bytes: at most 1024"));
     MODEL("\x7f"
           "ELF\x02\x01\x01",
           "damaged");
@@ -410,6 +514,7 @@ int main(void)
         cmocka_unit_test(long_parts_are_bounded),         cmocka_unit_test(nested_steps_are_refused),
         cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
         cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(steps_that_grow_are_stopped),    cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
