@@ -162,6 +162,8 @@ typedef struct t5_file_id {
     uint64_t device, number;
 } t5_file_id;
 
+enum { T5_CHECKSUM = 17 }; /* bytes of a checksum as text */
+
 struct rp_t5 {
     t5_config config;
     t5_weights weights;
@@ -173,7 +175,11 @@ struct rp_t5 {
     char *config_text, *generation_text; /* what a packed file takes along */
     unsigned char *tokenizer_text;       /* likewise */
     size_t tokenizer_size;
-    t5_file_id *files; /* [n_files] that were read or are mapped */
+    char *folder;                      /* the model's; NULL: it was packed */
+    int32_t packed;                    /* rp_t5_info.packed */
+    char *source;                      /* name of the folder; NULL: a file of relpos 0.1 does not say */
+    char source_checksum[T5_CHECKSUM]; /* of a packed file */
+    t5_file_id *files;                 /* [n_files] that were read or are mapped */
     int64_t n_files;
     rp_pool *pool;
     rp_t5_loading load;

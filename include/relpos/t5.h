@@ -96,9 +96,16 @@ RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening
 RP_API void rp_t5_close(rp_t5 *model);
 
 /* Write a model as one file that rp_t5_open maps without a copy: weights as they were packed, config.json,
- * generation_config.json and the tokenizer. The file appears whole or not at all. A file that the model was read from
- * is refused. */
+ * generation_config.json and the tokenizer; the name of its folder, and checksums of the folder's tensors and of all
+ * that the file has. The file appears whole or not at all. A file that the model was read from is refused. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
+
+/* Compare a packed file with its checksum, which reads all of it. rp_t5_open does not.
+ *
+ * Progress as in rp_t5_encode, called after each tensor.
+ * Returns  RP_OK; RP_E_ARG where the file has changed since it was packed; RP_E_UNSUPPORTED where there is no checksum:
+ *          of a folder, or a file of format 1. */
+RP_API rp_status rp_t5_check_file(const rp_t5 *model, rp_progress *progress, void *progress_context);
 
 /* 1: the path leads to a file that the model was read from, which a program should not write over; 0: it does not. */
 RP_API int rp_t5_reads(const rp_t5 *model, const char *path);
@@ -128,6 +135,9 @@ typedef struct rp_t5_info {
     const char *attention;  /* of the encoder: "full", "local", "transient-global" */
     int64_t experts;        /* of Switch; 0 */
     int64_t not_finite;     /* numbers in the checkpoint's weights that are NaN or infinite: 0 of a sound model */
+    int32_t packed;         /* format of the packed file: 2, or 1 of relpos 0.1, which has no checksum; 0: a folder */
+    const char *source;     /* name of the folder, also of a packed file; "": a file of format 1 does not say */
+    const char *source_checksum; /* of a packed file: over the tensors of that folder; "" */
 } rp_t5_info;
 
 /* What is known of a model; it belongs to the model. */

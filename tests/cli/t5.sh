@@ -127,6 +127,17 @@ has '"kind": "t5"' '"decoder_layers": 0' '"type": "bf16"'
 ok t5 pack $data/v11 -o "$T/made/packed"
 ok t5 score "$T/made/packed" "$T/pair" --tokens --each
 same 'packed' "$T/score" "$T/out"
+ok t5 info "$T/made/packed"
+has '^packed       from v11, whose tensors have the checksum [0-9a-f]{16}$'
+ok t5 info "$T/made/packed" --json
+has '"packed": 2, "source": "v11", "source_checksum": "[0-9a-f]{16}"}$'
+ok t5 verify "$T/made/packed"
+has '^f32   checksum of the file        the packed bytes$' '^8 checks, 0 failed'
+cp "$T/made/packed" "$T/made/changed"
+printf '\001' | dd of="$T/made/changed" bs=1 seek=$(($(wc -c <"$T/made/changed") - 300)) conv=notrunc 2>/dev/null
+run t5 verify "$T/made/changed"
+check 'exit code' 1 "$code"
+has '^f32   checksum of the file        other bytes than were packed   FAILED$'
 # text needs no weights, and what computes does
 mkdir -p "$T/made/text"
 cp $data/v11/config.json "$T/made/text"
@@ -329,16 +340,16 @@ cp "$T/made/shard" "$spoil"
 run t5 info "$T/made/nan"
 has '^damaged      1 numbers of the weights are NaN or infinite$'
 ok t5 info "$T/made/nan" --json
-has '"not_finite": 1}$'
+has '"not_finite": 1,'
 refused 1 'hidden states are not finite: 1 numbers of the weights are NaN or infinite' t5 encode "$T/made/nan" --tokens --text '5 63' -o "$T/made/never.npz"
 run t5 verify "$T/made/nan" --type f32
 check 'exit code' 1 "$code"
 has '^f32   weights and results +NaN or infinite   FAILED$'
 ok t5 pack "$T/made/nan" -o "$T/made/nan.packed"
 ok t5 info "$T/made/nan.packed" --json
-has '"not_finite": 1}$'
+has '"not_finite": 1,'
 ok t5 info $data/v11 --json
-has '"not_finite": 0}$'
+has '"not_finite": 0,'
 
 # Ctrl-C: one line, exit code 1, and no file. The shell starts what is in the background without SIGINT, so SIGTERM, which does the same
 head -c 150000 /dev/zero | tr '\0' a >"$T/long"
