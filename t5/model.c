@@ -205,16 +205,36 @@ static const char *const checked_keys[] = {
     "format", "layout", "type", "config", "not_finite", "generation_config", "source", "source_checksum"};
 enum { CHECKED_KEYS = sizeof checked_keys / sizeof *checked_keys };
 
-static uint64_t set_checksum(const io_set *set)
+/* Metadata of a packed file by its keys; NULL where there is none. */
+typedef const char *meta_getter(const void *from, const char *key);
+
+static const char *meta_of_set(const void *from, const char *key)
+{
+    return io_meta(from, key);
+}
+
+static const char *meta_of_file(const void *from, const char *key)
+{
+    return io_checkpoint_meta(from, key);
+}
+
+static uint64_t meta_checksum(const void *from, meta_getter *get)
 {
     uint64_t sum = 0;
+    for (int k = 0; k < CHECKED_KEYS + T5_BESIDE; k++) {
+        const char *key = k < CHECKED_KEYS ? checked_keys[k] : t5_beside_keys[k - CHECKED_KEYS],
+                   *value = get(from, key);
+        if (value != NULL)
+            sum += checksum_of(key, value, strlen(value));
+    }
+    return sum;
+}
+
+static uint64_t set_checksum(const io_set *set)
+{
+    uint64_t sum = meta_checksum(set, meta_of_set);
     for (size_t n = 0; n < set->n_arrays; n++)
         sum += checksum_of(set->arrays[n].name, set->arrays[n].data, set->arrays[n].bytes);
-    for (int k = 0; k < CHECKED_KEYS; k++) {
-        const char *value = io_meta(set, checked_keys[k]);
-        if (value != NULL)
-            sum += checksum_of(checked_keys[k], value, strlen(value));
-    }
     return sum;
 }
 
@@ -231,11 +251,7 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
     const rp_status status = tensors_checksum(m->file, progress, context, &sum);
     if (status != RP_OK)
         return status;
-    for (int k = 0; k < CHECKED_KEYS; k++) {
-        const char *value = io_checkpoint_meta(m->file, checked_keys[k]);
-        if (value != NULL)
-            sum += checksum_of(checked_keys[k], value, strlen(value));
-    }
+    sum += meta_checksum(m->file, meta_of_file);
     const char *kept = io_checkpoint_meta(m->file, "checksum");
     snprintf(found, sizeof found, "%016llx", (unsigned long long)sum);
     if (kept != NULL && strcmp(kept, found) == 0)
@@ -423,6 +439,8 @@ void rp_t5_close(rp_t5 *m)
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);
     free(m->tokenizer_text);
+    for (int k = 0; k < T5_BESIDE; k++)
+        free(m->beside_text[k]);
     free(m->why_no_tokenizer);
     free(m->files);
     free(m->folder);
@@ -497,6 +515,9 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
          (m->weights.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
         status = t5_no_memory();
+    for (int k = 0; k < T5_BESIDE && status == RP_OK && m->tokenizer != NULL; k++)
+        if (m->beside_text[k] != NULL && io_add_meta(&set, t5_beside_keys[k], m->beside_text[k]) != 0)
+            status = t5_no_memory();
     if (status == RP_OK)
         status = describe_source(m, &set);
     if (status == RP_OK) {

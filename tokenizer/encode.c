@@ -91,6 +91,14 @@ static int64_t bytes_of(const char *text, int64_t size, int64_t n)
     return at;
 }
 
+static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, int64_t from)
+{
+    (void)from;
+    tok_normalize_sentencepiece(w, text, size);
+    if (!w->normalized.failed && w->normalized.size > 0 && !w->stopped)
+        tok_unigram(w, w->normalized.bytes, w->normalized.size);
+}
+
 /* A stretch of text without added tokens. */
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
@@ -100,10 +108,14 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
             tok_ids_add(&w->ids, t->byte_ids[(unsigned char)text[k]]);
         return;
     }
+    if (t->kind == TOK_SENTENCEPIECE && t->normalized.trie.units == NULL) {
+        encode_sentencepiece(w, text, size, from);
+        return;
+    }
     if (t->kind == TOK_SENTENCEPIECE) {
-        tok_normalize_sentencepiece(w, text, size);
-        if (!w->normalized.failed && w->normalized.size > 0 && !w->stopped)
-            tok_unigram(w, w->normalized.bytes, w->normalized.size);
+        tok_normalize_characters(w, &w->other, text, size);
+        if (!w->other.failed && !w->stopped)
+            tok_split_added(w, &t->normalized, w->other.bytes, w->other.size, encode_sentencepiece);
         return;
     }
     int64_t front = from == 0;

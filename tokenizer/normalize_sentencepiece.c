@@ -90,3 +90,13 @@ void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size)
     if (t->dummy_prefix && t->space_is_suffix)
         add_space(t, to);
 }
+
+void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size)
+{
+    tok_text_begin(to, tok_growth_limit(size));
+    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
+        const prefix p = normalize_prefix(w->t, text + at, size - at);
+        tok_text_add(to, p.text, p.size);
+        at += p.length;
+    }
+}

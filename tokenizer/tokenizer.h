@@ -31,7 +31,7 @@ typedef enum tok_status {
  *                  file may ask for. Unigram is read, with the steps that models of T5's family have; others are refused
  * spiece.model     equals SentencePiece (0.2.3). extra_ids more tokens follow its pieces, the last of which is
  *                  <extra_id_0>, as T5 has them (T5: 100; SentencePiece alone, mT5, UMT5: 0). They are found in text
- *                  before all else
+ *                  before all else. Files beside it are for tok_open_beside
  *
  * extra_ids is not read for a tokenizer.json, which names its own. */
 tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX]);
@@ -39,6 +39,23 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
 /* The same from memory, which may be freed afterwards; name stands for the file in err. */
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX]);
+
+/* Files that a folder has beside its spiece.model; text NULL: there is no such file. */
+typedef struct tok_file {
+    const char *text;
+    int64_t size;
+    const char *name; /* for err */
+} tok_file;
+typedef struct tok_beside {
+    tok_file added_tokens;       /* added_tokens.json: {"token": number}; the numbers follow those of the model */
+    tok_file tokenizer_config;   /* tokenizer_config.json: "extra_ids" replaces the argument; special tokens */
+    tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
+} tok_beside;
+
+/* Like tok_open_memory, with the files beside a spiece.model, read as transformers reads them. A special token is found in
+ * the text, another added token in the text that characters were normalized of. Ignored for a tokenizer.json. */
+tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           const tok_beside *beside, char err[TOK_ERR_MAX]);
 
 /* A tokenizer.json as bytes that tok_open_memory opens several times as fast, on machines with the same order of bytes:
  * *made, which the caller frees with free(), has *made_size of them. Any other tokenizer is fast as it is: *made is NULL

@@ -84,11 +84,12 @@ static inline rp_t5_opening rp_t5_opening_init(void)
 }
 
 /* Open a model: a folder as save_pretrained leaves it (config.json; model.safetensors, or shards with their index;
- * generation_config.json and a tokenizer where there are any), or a file that rp_t5_pack wrote. Files are mapped, and
+ * generation_config.json; tokenizer.json, or spiece.model with added_tokens.json, tokenizer_config.json and
+ * special_tokens_map.json, where there are any), or a file that rp_t5_pack wrote. Files are mapped, and
  * have to stay as they are until the model is closed.
  *
  * Edges    every tensor that is missing, unknown or of another shape is named. A checkpoint without a decoder encodes
- *          only. Norms and biases stay f32. With "int4" the embedding and the head are int8.
+ *          only. A tokenizer with more pieces than the embedding has rows is not used: the model takes no text. Norms and biases stay f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 

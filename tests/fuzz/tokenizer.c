@@ -48,6 +48,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         refusal_is_a_line(err, sizeof err);
     }
+    const tok_file beside = {at + file, (int64_t)text, "beside"}; /* the text as a file of JSON */
+    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside}, err) == TOK_OK) {
+        use(t, "a b  c", 6);
+        tok_close(t);
+    } else {
+        refusal_is_a_line(err, sizeof err);
+    }
     char *made = NULL;
     int64_t made_size = 0;
     if (tok_compact(at, (int64_t)file, &made, &made_size, err) != TOK_OK)

@@ -804,6 +804,11 @@ static void test_loading(void **state)
     REFUSED(RP_E_ARG, "a draft needs the weights", rp_t5_open(&m, folder, &o));
     o.draft = NULL;
     fine(rp_t5_open(&m, folder, &o));
+    REFUSED(RP_E_UNSUPPORTED, "tokenizer.json: it has 900 pieces, and the embedding has 64 rows",
+            rp_t5_tokenize(m, "the", -1, &tokens, &n));
+    rp_t5_close(m);
+    edit("config.json", "\"vocab_size\": 64", "\"vocab_size\": 900");
+    fine(rp_t5_open(&m, folder, &o));
     assert_string_equal(rp_t5_about(m)->type, "");
     fine(rp_t5_tokenize(m, "the", -1, &tokens, &n));
     assert_true(n > 1 && tokens[n - 1] == 1);

@@ -400,6 +400,82 @@ static void what_is_wrong_in_a_model_is_named(void **state)
           "damaged");
 }
 
+/* Open the model of amino acids with these files beside it. */
+static tok_status open_beside(tokenizer **t, const char *added, const char *config, const char *map)
+{
+    const file model = load(DATA "added/spiece.model");
+    const tok_beside beside = {{added, added != NULL ? (int64_t)strlen(added) : 0, "added.json"},
+                               {config, config != NULL ? (int64_t)strlen(config) : 0, "config.json"},
+                               {map, map != NULL ? (int64_t)strlen(map) : 0, "map.json"}};
+    const tok_status status = tok_open_beside(t, model.bytes, model.size, "model", 4, &beside, err);
+    free(model.bytes);
+    return status;
+}
+
+static void what_is_wrong_beside_a_model_is_named(void **state)
+{
+    static const struct {
+        const char *added, *config, *why;
+    } cases[] = {
+        {"{", NULL, "added.json: line 1"},
+        {"[]", NULL, "added.json: line 1: it is not an object"},
+        {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
+        {"{\"a\": \"32\"}", NULL, "added.json: \"a\" has the number 0: a token has an integer"},
+        {"{\"\": 32}", NULL, "added.json: \"\" has the number 32: a token has an integer, and bytes from 1"},
+        {"{\"a\": 31}", NULL, "\"a\" has the number 31: numbers follow those of the model, each once, from 32"},
+        {"{\"a\": -1}", NULL, "\"a\" has the number -1: numbers follow"},
+        {"{\"a\": 4294967328}", NULL, "\"a\" has the number 4294967328: numbers follow"},
+        {"{\"a\": 32, \"b\": 32}", NULL, "\"b\" has the number 32: numbers follow"},
+        {"{\"a\": 33}", NULL, "\"a\" has the number 33: numbers follow"},
+        {"{\"a\": 33, \"</s>\": 1}", NULL, "added.json: 1 tokens follow number 31, and number 32 is missing"},
+        {"{\"<unk>\": 32}", NULL, "\"<unk>\" has the number 32: it is token 2"},
+        {"{\"<extra_id_0>\": 32}", NULL, "\"<extra_id_0>\" has the number 32: it is token 31"},
+        {"{}", "{\"extra_ids\": -1}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\": 1.5}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\": 1048577}", "config.json: extra_ids is no integer from 0"},
+        {"{}", "{\"extra_ids\"", "config.json: line 1"},
+        {NULL, "[", "config.json: line 1"},
+    };
+    tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        assert_int_equal(open_beside(&t, cases[k].added, cases[k].config, NULL), TOK_DAMAGED);
+        assert_null(t);
+        assert_one_line(err);
+        if (strstr(err, cases[k].why) == NULL)
+            fail_msg("\"%s\" has no \"%s\"", err, cases[k].why);
+    }
+    static const char added[] = "{\"b\": 33, \"<extra_id_0>\": 31, \"\\u2581A\": 3, \"<s>\": 32}";
+    assert_int_equal(open_beside(&t, added, NULL, "{\"sep_token\": {\"content\": \"<s>\"}, \"pad_token\": 7}"), TOK_OK);
+    assert_int_equal(tok_size(t), 34);
+    assert_true(tok_is_special(t, 32) && !tok_is_special(t, 33) && !tok_is_special(t, 3));
+    assert_int_equal(tok_id(t, "<s>", 3), 32);
+    assert_int_equal(tok_encode(t,
+                                "<s>b\xe2\x96\x81"
+                                "A",
+                                8, false, &ids, &n, err),
+                     TOK_OK);
+    assert_int_equal(n, 3);
+    assert_true(ids[0] == 32 && ids[1] == 33 && ids[2] == 3);
+    free(ids);
+    tok_close(t);
+    tok_status status = TOK_FAILED;
+    for (long k = 1; status != TOK_OK && STARVES; k++) { /* every allocation fails once */
+        const file model = load(DATA "added/spiece.model");
+        const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
+        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map};
+        starve(k, true);
+        status = tok_open_beside(&t, model.bytes, model.size, "model", 4, &beside, err);
+        starve_end();
+        assert_true(status == TOK_OK || (status == TOK_FAILED && t == NULL));
+        free(model.bytes);
+        if (status == TOK_OK)
+            tok_close(t);
+    }
+}
+
 /* A trie that leads anywhere: every unit random. */
 static void a_random_charsmap_does_no_harm(void **state)
 {
@@ -509,12 +585,19 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_cut_off_is_refused),     cmocka_unit_test(changed_bytes_do_no_harm),
-        cmocka_unit_test(mutated_files_do_no_harm),       cmocka_unit_test(what_is_wrong_in_a_json_is_named),
-        cmocka_unit_test(long_parts_are_bounded),         cmocka_unit_test(nested_steps_are_refused),
-        cmocka_unit_test(deep_json_is_refused),           cmocka_unit_test(what_is_wrong_in_a_model_is_named),
-        cmocka_unit_test(a_random_charsmap_does_no_harm), cmocka_unit_test(replacements_end_with_the_map),
-        cmocka_unit_test(steps_that_grow_are_stopped),    cmocka_unit_test(a_long_text_can_be_cancelled),
+        cmocka_unit_test(what_is_cut_off_is_refused),
+        cmocka_unit_test(changed_bytes_do_no_harm),
+        cmocka_unit_test(mutated_files_do_no_harm),
+        cmocka_unit_test(what_is_wrong_in_a_json_is_named),
+        cmocka_unit_test(long_parts_are_bounded),
+        cmocka_unit_test(nested_steps_are_refused),
+        cmocka_unit_test(deep_json_is_refused),
+        cmocka_unit_test(what_is_wrong_in_a_model_is_named),
+        cmocka_unit_test(a_random_charsmap_does_no_harm),
+        cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(what_is_wrong_beside_a_model_is_named),
+        cmocka_unit_test(steps_that_grow_are_stopped),
+        cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
