@@ -85,11 +85,12 @@ static inline rp_t5_opening rp_t5_opening_init(void)
 
 /* Open a model: a folder as save_pretrained leaves it (config.json; model.safetensors, or shards with their index;
  * generation_config.json; tokenizer.json, or spiece.model with added_tokens.json, tokenizer_config.json and
- * special_tokens_map.json, where there are any), or a file that rp_t5_pack wrote. Files are mapped, and
- * have to stay as they are until the model is closed.
+ * special_tokens_map.json, where there are any), or a file that rp_t5_pack wrote. Files are mapped, and have to stay as
+ * they are until the model is closed.
  *
  * Edges    every tensor that is missing, unknown or of another shape is named. A checkpoint without a decoder encodes
- *          only. A tokenizer with more pieces than the embedding has rows is not used: the model takes no text. Norms and biases stay f32. With "int4" the embedding and the head are int8.
+ *          only. A tokenizer with more pieces than the embedding has rows is not used: the model takes no text. Norms
+ *          and biases stay f32. With "int4" the embedding and the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
@@ -157,8 +158,8 @@ typedef struct rp_t5_tokens {
  * Returns  RP_OK; RP_E_UNSUPPORTED where the model has no tokenizer. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
-/* Like rp_t5_tokenize, with a callback that is called once a megabyte: other than 0 cancels the call, which then returns
- * RP_E_CANCELLED. NULL: not called. */
+/* Like rp_t5_tokenize, with a callback that is called once a megabyte: other than 0 cancels the call, which then
+ * returns RP_E_CANCELLED. NULL: not called. */
 RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes,
                                         int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
 
