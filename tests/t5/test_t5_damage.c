@@ -176,6 +176,25 @@ static void test_config(void **state)
 }
 
 /* Without a decoder_start_token_id targets begin with the bos_token_id, in whichever file it is, and else with padding. */
+/* What config.json describes is held to the tensors that are there before anything is made for it: 268 million experts would take
+ * minutes and gigabytes. */
+static void test_sizes(void **state)
+{
+    static const char *const experts[] = {"100", "65536"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        copy_model("switch");
+        edit("config.json", "\"num_experts\": 3", k == 0 ? "\"num_experts\": 100" : "\"num_experts\": 65536");
+        edit("config.json", "\"num_layers\": 2", k == 0 ? "\"num_layers\": 100" : "\"num_layers\": 4096");
+        edit("config.json", "\"num_sparse_encoder_layers\": 1",
+             k == 0 ? "\"num_sparse_encoder_layers\": 100" : "\"num_sparse_encoder_layers\": 4096");
+        char words[100];
+        snprintf(words, sizeof words, "layers, %s experts, which have at least", experts[k]);
+        refuses(folder, words);
+        refuses(folder, "config.json describes ");
+    }
+}
+
 static void test_start(void **state)
 {
     char path[300];
@@ -893,21 +912,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_start),
-        cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_second_embeddings),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_checksum),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_start),      cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_checksum),   cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),    cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
